@@ -38,9 +38,9 @@ def export(folder: Path, names: Sequence[str]) -> None:
     from seqpipe.export.graph import to_onnx
     from seqpipe.export.parity.trial_options import option_inputs, trial_options
     from seqpipe.training.datasets import read
+    from seqpipe.training.evaluation import option_table
     from seqpipe.training.fit import fit_artifacts
     from seqpipe.training.pipeline import Pipeline
-    from seqpipe.training.predictor import option_table
 
     torch.set_num_threads(1)
     for name in names:

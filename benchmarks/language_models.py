@@ -69,9 +69,9 @@ def quality(name: str, seeds: Sequence[int], overrides: Sequence[str], data: Pat
 def training(data: Path | None) -> None:
     """Seconds of a step, here and in a plain loop over the same model, in turns."""
     from seqpipe.config.loader import load
+    from seqpipe.training.datasets import Records, in_memory
     from seqpipe.training.fit import fit_artifacts
     from seqpipe.training.pipeline import Pipeline
-    from seqpipe.training.token_corpus import Records, in_memory
 
     torch.set_num_threads(1)
     shakespeare(data)
@@ -147,9 +147,9 @@ def exported(path: Path, *ways: Callable[[bytes], bytes]) -> list[Any]:
     from seqpipe.runtime import bundle
     from seqpipe.runtime.model import Model
     from seqpipe.training.datasets import read
+    from seqpipe.training.evaluation import option_table
     from seqpipe.training.fit import fit_artifacts
     from seqpipe.training.pipeline import Pipeline
-    from seqpipe.training.predictor import option_table
 
     config = load(path)
     pipeline = Pipeline(config, fit_artifacts(config, read(config.data.reader, config.data.train, 9))).eval()

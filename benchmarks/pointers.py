@@ -69,7 +69,7 @@ def _scores(run: Path) -> Iterable[str]:
 def _same(run: Path) -> str:
     """Of how many records, cut to any number of points, onnxruntime and PyTorch point at the same."""
     from seqpipe.commands.runs.run_folder import load_trained
-    from seqpipe.training.predictor import predictor
+    from seqpipe.training.evaluation import predictor
 
     opened, model, records = _opened(run)
     dice = random.Random(1)

@@ -91,7 +91,7 @@ def speed(run: Path, rounds: int, threads: int, data: Path | None) -> None:
     """Texts a second of the graph and of the same search in eager PyTorch, on as many cores each, in turn."""
     import torch
 
-    from seqpipe.training.predictor import predictor
+    from seqpipe.training.evaluation import predictor
 
     torch.set_num_threads(threads)
     pipeline, config, model, docs, options = _opened(run, data, threads)

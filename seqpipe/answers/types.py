@@ -66,7 +66,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Choice:
-    """Outputs that are decided together, for telling a tie from an error (`seqpipe.training.ties`).
+    """Outputs that are decided together, for telling a tie from an error (`seqpipe.training.pipeline`).
 
     Args:
         outputs: Their names.

@@ -27,7 +27,7 @@ def gradients(
         raise UsageError(f"--output: {output} must have the extension .svg")
     from seqpipe.commands.gradient_chart import chart
     from seqpipe.files import write
-    from seqpipe.training.gradient_norms import gradient_profile
+    from seqpipe.training.optim import gradient_profile
 
     cells = ("rnn", "lstm", "gru")
     profiles = [gradient_profile(cell, length=length, hidden=hidden, steps=steps, seed=seed) for cell in cells]

@@ -97,7 +97,7 @@ def _open_run(
     """Return the predictor of a run, the function that reads its records, and the files to score it on."""
     from seqpipe.commands.runs.run_folder import load_trained, open_run
     from seqpipe.commands.runs.training_run import resolve_device
-    from seqpipe.training.predictor import predictor
+    from seqpipe.training.evaluation import predictor
 
     run, device = open_run(folder, console, data is None), resolve_device(device)
     test_sets = {data.name: data} if data else dict(run.config.data.tests)

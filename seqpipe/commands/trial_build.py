@@ -14,9 +14,9 @@ from seqpipe.features.document import Record
 from seqpipe.runtime.limits import refuse_long
 from seqpipe.training.data_forms import DataForm, TrainingData, data_form
 from seqpipe.training.datasets import Batch
+from seqpipe.training.evaluation import unwritable_notes
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.vocabulary_coverage import unwritable_notes
 from seqpipe.training.warm_start import warm_start
 
 RECORDS = 200  # of a token corpus, which may be larger than memory

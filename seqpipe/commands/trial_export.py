@@ -30,12 +30,10 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.model import Model
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.candidates import refuse_long_candidates
+from seqpipe.training.data_forms import refuse_long_candidates
 from seqpipe.training.datasets import Batch, read
-from seqpipe.training.dev_scores import DevScores
-from seqpipe.training.measures import first_not_finite
+from seqpipe.training.evaluation import DevScores, first_not_finite, option_table, predictor
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.predictor import option_table, predictor
 
 
 @one_thread()

@@ -9,7 +9,7 @@ from typing import Any
 from seqpipe.answers.metrics.table import shown
 from seqpipe.answers.types import Metric
 from seqpipe.runtime.evaluate import headlines
-from seqpipe.training.outcome import outcome_lines
+from seqpipe.training.progress import outcome_lines
 
 
 def model_card(manifest: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:

@@ -31,8 +31,8 @@ from seqpipe.features.sources import TextSource
 from seqpipe.features.splitting import Cut
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
+from seqpipe.training.evaluation import option_table
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.predictor import option_table
 
 
 def export(
@@ -55,7 +55,7 @@ def export(
         console: For reports of progress.
         scores: PyTorch's scores on the test sets, for the manifest.
         cache: Where the graph is looked for first, and kept.
-        outcome: How training ended (`seqpipe.training.outcome`), for the manifest.
+        outcome: How training ended (`seqpipe.training.progress`), for the manifest.
 
     Raises:
         ExportError: if a component does not export.

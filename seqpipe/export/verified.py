@@ -14,8 +14,8 @@ from seqpipe.export.diagnose import naming_stage_at_fault
 from seqpipe.export.graph import graph_without_weights, with_weights
 from seqpipe.export.graph_cache import VARIABLE, GraphCache
 from seqpipe.export.graph_key import UnknownKeyError, graph_key
+from seqpipe.training.evaluation import option_table
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.predictor import option_table
 
 Used = TypeVar("Used")
 

@@ -42,9 +42,9 @@ from seqpipe.testing.toys import (
 )
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batch, Batches, Example, collate, examples
+from seqpipe.training.evaluation import option_table
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.predictor import option_table
 
 RAGGED = (4, 9, 1, 6, 2)  # lengths of the rows that are compared alone and together
 _WIRING = (

@@ -13,8 +13,7 @@ from seqpipe.runtime.evaluate import evaluate
 from seqpipe.testing.bench import RAGGED, Bench, perturb, tensors
 from seqpipe.testing.report import Check, FaultError, NotApplicableError
 from seqpipe.testing.shapes import SHAPES
-from seqpipe.training.measures import calibrate
-from seqpipe.training.predictor import predictor
+from seqpipe.training.evaluation import calibrate, predictor
 
 METRICS, CHOSEN = "own metrics run", "what is chosen on dev stays"
 _METRICS = (

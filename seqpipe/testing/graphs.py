@@ -19,7 +19,7 @@ from seqpipe.runtime.predictor import Run
 from seqpipe.testing.bench import Bench
 from seqpipe.testing.report import Check, FaultError, NotApplicableError
 from seqpipe.testing.shapes import SHAPES
-from seqpipe.training.predictor import option_table, predictor
+from seqpipe.training.evaluation import option_table, predictor
 
 EXPORT, STANDARD, PARITY = "export with free axes", "standard operators only", "onnxruntime parity on ragged shapes"
 SIZES, LENGTHS = (1, 2, 3, 7), (1, 5, 13)

@@ -1,35 +1,295 @@
-"""Fit the artifacts of a pipeline to its training records: tokenizers, features, labels."""
+"""Checks that a source holds what the heads on it answer about: words to tag, a passage to choose spans of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from seqpipe.answers.multi_head import tokenizer_file
-from seqpipe.answers.text import target_text
-from seqpipe.config.component import Input, by_source, describe
-from seqpipe.config.contract import can_copy, declared_features
-from seqpipe.config.head_answers import reads_every_token
-from seqpipe.config.loader import Component, Config
-from seqpipe.errors import ConfigError
-from seqpipe.features.document import Doc, Record, token_counts
-from seqpipe.features.kinds.base import FeatureKind
+from seqpipe.answers.registry import ANSWER_KINDS
+from seqpipe.answers.text import target_text, text_of
+from seqpipe.answers.types import EACH_WORD, PASSAGE, HeadInfo
+from seqpipe.config.checks.attention import axis_of
+from seqpipe.config.component import Input, build_component, by_source, describe
+from seqpipe.config.contract import (
+    can_copy,
+    declared_features,
+    has_member,
+    is_language_model_head,
+    is_self_supervised,
+    replaces_mask,
+    special_tokens,
+)
+from seqpipe.config.head_answers import answer_kind, answer_settings, reads_every_token
+from seqpipe.config.init_from import counterpart, relative_path
+from seqpipe.config.loader import Config
+from seqpipe.config.model import Component
+from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
+from seqpipe.features.document import Doc, Record, place_of, token_counts
+from seqpipe.features.encoding import CURE, cannot_split, is_panic
+from seqpipe.features.kinds.base import SENTENCES, WORDS, FeatureKind
 from seqpipe.features.kinds.registry import pair_features
-from seqpipe.features.sources import InputSource, MultiSource, NumericSource, TextSource, tokenizers_of
+from seqpipe.features.sources import (
+    InputSource,
+    MultiSource,
+    NumericSource,
+    TextSource,
+    tokenizer_file_of,
+    tokenizers_of,
+)
 from seqpipe.features.splitting import splits_words
+from seqpipe.features.vocabulary import SPECIALS, Vocabulary
 from seqpipe.runtime.predictor import CHUNK, chunks
 from seqpipe.training.artifacts import Artifacts, Task
 from seqpipe.training.datasets import read
-from seqpipe.training.fit_tasks import fit_task
-from seqpipe.training.fit_tokenizers import Texts, add_special_tokens, fit_tokenizer, shared_targets, split_or_whole
-from seqpipe.training.head_inputs import (
-    check_first_source,
-    check_head_inputs,
-    refuse_tagging_numbers,
-    replacing_encoder,
-)
+
+
+def check_head_inputs(source: Input, heads: Sequence[Component], tokenizer: Tokenizer) -> None:
+    """ConfigError for each head whose answer kind needs words, or a second text, that the source does not have."""
+    _refuse(heads, (EACH_WORD,), _lacking_words(source, tokenizer))
+    _refuse(heads, (PASSAGE,), _lacking_passage(source))
+
+
+def check_first_source(source: Input, heads: Sequence[Component], tokenizer: Tokenizer) -> None:
+    """ConfigError for each head that tags the first of several sources, if that has no words."""
+    joining = [head for head in heads if answer_kind(head).joins_sources]
+    _refuse(joining, (EACH_WORD,), _lacking_words(source, tokenizer))
+
+
+def refuse_tagging_numbers(heads: Sequence[Component]) -> None:
+    """ConfigError for heads that tag words or choose spans, on a source of numbers."""
+    _refuse(heads, (EACH_WORD, PASSAGE), "rows of numbers have no words; take a source with a tokenizer")
+
+
+def replacing_encoder(source: Input) -> Component | None:
+    """The encoder whose output rows are no longer the tokens, if there is one."""
+    return next((stage for stage in source.encoder if replaces_mask(stage)), None)
+
+
+def _refuse(heads: Sequence[Component], subjects: tuple[str, ...], message: str) -> None:
+    """ConfigError for heads whose decision is about one of these subjects, if there is a message."""
+    refused = [head for head in heads if message and _subject(head) in subjects]
+    if refused:
+        raise ConfigError([head.problem(f"{describe(head)}: {message}") for head in refused])
+
+
+def _subject(head: Component) -> str:
+    return answer_kind(head).declared_subject(answer_settings(head))
+
+
+def _lacking_words(source: Input, tokenizer: Tokenizer) -> str:
+    """Why a source has no words to tag; "" if it has."""
+    features = [feature for stage in source.encoder for feature in declared_features(stage).values()]
+    axes = {axis for feature in features for axis in feature.axes}
+    if source.pairs:
+        return "a pair of texts has no words to tag; let the tokenizer read one field"
+    if SENTENCES in axes:
+        return "behind an encoder that makes sentences of words there are none to tag; leave that encoder out"
+    if splits_words(tokenizer) and WORDS not in axes and source.tokenizer is not None:
+        return (
+            f"the tokenizer {source.tokenizer.use!r} splits words, and a tag belongs to a whole word; add "
+            "{use: words} to the encoders, which makes words of pieces, or choose the tokenizer words"
+        )
+    return ""
+
+
+def _lacking_passage(source: Input) -> str:
+    """Why a source has no second text whose tokens can be chosen; "" if it has."""
+    if not source.pairs:
+        return "its answer is a span of the second text; let the tokenizer read two, such as field: [question, context]"
+    if encoder := replacing_encoder(source):
+        return f"behind the encoder {encoder.use!r} there are no tokens to choose from; leave that encoder out"
+    return ""
+
+
+# Tokenizers trained on the training texts, or taken over from the runs that `init` names.
+
+Texts = Iterator[tuple[Record, str | list[str]]]  # texts, or their words, each with its record
+
+
+def fit_tokenizer(component: Component, texts: Callable[[], Texts]) -> Tokenizer:
+    """Train a component's tokenizer on texts, which are iterated anew at each call.
+
+    Raises:
+        PluginError: The special tokens are not where every vocabulary has them.
+        DataError: The tokenizers library panics at a text.
+    """
+    if folder := component.common_keys.get("init"):
+        return _tokenizer_of_run(component, folder)
+    trainer = build_component(component)
+    try:
+        tokenizer = trainer.train(text for _, text in texts())
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        refuse_panicking_text(trainer, [*texts()])
+        message = f"{component.key}: {describe(component)} cannot be trained on these texts: {error}; {CURE}"
+        raise DataError(message) from error
+    where = f"{component.key}: {describe(component)}"
+    if not isinstance(tokenizer, Tokenizer):
+        raise PluginError(f"{where}: `train` must return a tokenizers.Tokenizer, not {type(tokenizer).__name__}")
+    if [tokenizer.token_to_id(token) for token in SPECIALS] != list(range(len(SPECIALS))):
+        raise PluginError(
+            f"{where}: the first ids must be those of {' '.join(SPECIALS)}; train it with them as special tokens"
+        )
+    return tokenizer
+
+
+def refuse_panicking_text(trainer: Any, texts: list[tuple[Record, Any]]) -> None:
+    """DataError for the text at which the library panics, located by halving, if one text alone suffices."""
+
+    def panic_of(part: list[tuple[Record, Any]]) -> BaseException | None:
+        try:
+            trainer.train(text for _, text in part)
+        except Exception:  # plugin code: so few texts may be refused in any way, and only panics are looked for
+            return None
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            return error
+        return None
+
+    while len(texts) > 1:
+        half = texts[: len(texts) // 2]
+        texts = half if panic_of(half) else texts[len(half) :]
+    if error := panic_of(texts):
+        record, text = texts[0]
+        raise cannot_split(text, error, place_of(record)) from error
+
+
+def fit_target_tokenizer(head: Component, source: Tokenizer | None, records: Sequence[Record], field: str) -> Tokenizer:
+    """The tokenizer that a head writes with: that of the only source, or one trained on its target texts."""
+    choice: Any = head.common_keys.get("target_tokenizer")
+    if is_language_model_head(head) or (is_self_supervised(head) and choice is None):
+        choice = "same"
+    if choice is None:
+        raise UsageError(f"{head.key}: {head.use!r} answers with text; add `target_tokenizer: same`, or {{use: NAME}}")
+    if choice == "same":
+        if source is None:
+            message = (
+                "target_tokenizer: same means the only tokenizer, and there are several, or none; write {use: NAME}"
+            )
+            raise ConfigError([head.problem(message)])
+        return source
+    return fit_tokenizer(choice, lambda: ((record, target_text(record, field)) for record in records))
+
+
+def shared_targets(heads: Sequence[Component]) -> list[str]:
+    """The fields of targets that are written with the tokenizer of their source, which is trained on both then."""
+    writing = [head for head in heads if head.common_keys.get("target_tokenizer") == "same"]
+    return [head.common_keys.get("target") or "target" for head in writing if answer_kind(head).has_target_text]
+
+
+def add_special_tokens(tokenizer: Tokenizer, heads: Sequence[Component]) -> Tokenizer:
+    """Add the tokens that heads need, behind all others, or where a checkpoint has them.
+
+    In a text they stand for themselves. Where tokens hold the blank before them, one takes that blank with it.
+    """
+    blank = splits_words(tokenizer)
+    for token in dict.fromkeys(token for head in heads for token in special_tokens(head)):
+        tokenizer.add_special_tokens([AddedToken(token, lstrip=blank, normalized=False, special=True)])
+    return tokenizer
+
+
+def split_or_whole(record: Record, fields: Sequence[str], field: str) -> str | list[str]:
+    """The words of a record where its text is given so, else the text of a field."""
+    if tuple(fields) == ("text",) and record.get("words") is not None:
+        return list(record["words"])
+    return text_of(record, field)
+
+
+def dev_messages(config: Config, artifacts: Artifacts, dev: Sequence[Record]) -> Iterator[str]:
+    """What the tokenizers of the inputs say about themselves on the dev records."""
+    fitted = tokenizers_of(artifacts.featurizer)
+    for name, source in by_source(config.inputs).items():
+        component = source.tokenizer
+        if component is None or component.common_keys.get("init") or not has_member(component.cls, "dev_messages"):
+            continue
+        fields = component.common_keys.get("field") or "text"
+        fields = [fields] if isinstance(fields, str) else fields
+        texts = [split_or_whole(record, fields, field) for record in dev for field in fields]
+        yield from build_component(component).dev_messages(fitted[name], texts)
+
+
+def _tokenizer_of_run(component: Component, folder: Path) -> Tokenizer:
+    """The tokenizer, or a head's target tokenizer, of the run that a component starts from."""
+    there = counterpart(component, folder)
+    if component.key.endswith(".target_tokenizer"):
+        file = tokenizer_file(Artifacts.load(folder).tasks[there.number].name)
+    else:
+        file = tokenizer_file_of(there.source)
+    return Tokenizer.from_file(str(folder / file))
+
+
+# The task of a head: its answer kind, labels and target tokenizer.
+
+
+def fit_task(
+    head: Component,
+    name: str,
+    tokenizer: Tokenizer | None,
+    source: Input,
+    records: Sequence[Record],
+    candidates: Sequence[Record],
+) -> Task:
+    """Collect a head's labels and fit its target tokenizer.
+
+    Args:
+        head: The head.
+        name: Its name among several.
+        tokenizer: That of the only text source.
+        source: The first source.
+        records: Those of training.
+        candidates: The records that a head chooses from, if it does that.
+
+    Raises:
+        ConfigError: The answer cannot be made of this input.
+    """
+    kind, info = answer_kind(head), _head_info(head, source, candidates)
+    if message := kind.refuse_input(info):
+        raise ConfigError([head.problem(f"{describe(head)}: {message}")])
+    labels = Vocabulary(()) if info.self_supervised else kind.collect_labels(info, records)
+    writer = fit_target_tokenizer(head, tokenizer, records, info.target or "target") if kind.needs_tokenizer else None
+    return Task(name, kind.create(info, labels, writer).manifest(), labels, writer)
+
+
+def _head_info(head: Component, source: Input, candidates: Sequence[Record]) -> HeadInfo:
+    fields = source.tokenizer.common_keys.get("field") if source.tokenizer else None
+    return HeadInfo(
+        answer_settings(head),
+        target=head.common_keys.get("target"),
+        self_supervised=is_self_supervised(head),
+        same_tokenizer=head.common_keys.get("target_tokenizer") == "same",
+        copies=can_copy(head),
+        fields=tuple(fields) if isinstance(fields, tuple) else (fields or "text",),
+        rows=axis_of(source),
+        numbers=source.field if source.tokenizer is None else None,
+        candidates=candidates,
+        old_labels=_old_labels(head),
+    )
+
+
+def _old_labels(head: Component) -> Sequence[str]:
+    """The labels of the run that a head starts from; ConfigError if it answers with something else."""
+    folder = head.common_keys.get("init")
+    if not folder:
+        return ()
+    task = Artifacts.load(folder).tasks[counterpart(head, folder).number]
+    old_kind, kind, where = task.answer["kind"], answer_kind(head), f"the run {relative_path(folder)}"
+    if old_kind != kind.kind and not (kind.needs_tokenizer and ANSWER_KINDS[old_kind].needs_tokenizer):
+        cure = "give its options their old values, or delete init"
+        message = f"{where} answers with {old_kind}, and this head with {kind.kind}; {cure}"
+        raise ConfigError([head.problem(message)])
+    if message := kind.label_conflict(task.answer, answer_settings(head), where):
+        raise ConfigError([head.problem(f"{message}, or delete init")])
+    return task.labels
+
+
+# Fit the artifacts of a pipeline to its training records: tokenizers, features, labels.
 
 
 @dataclass(frozen=True)

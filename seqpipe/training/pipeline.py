@@ -1,19 +1,28 @@
-"""The stages of one YAML as one PyTorch module: embeddings, encoders and heads, wired by names."""
+"""The stages of a source: built from their components, called with the names they ask for, their errors reported."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from seqpipe.answers.base import HeadAnswer
 from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.answers.multi_head import part_of
+from seqpipe.answers.types import Choice
 from seqpipe.config.checks.attention import attended
-from seqpipe.config.component import Input, by_source
+from seqpipe.config.component import Input, build_component, by_source, describe
 from seqpipe.config.contract import (
+    declared_corrupted_inputs,
+    expected_outputs,
     has_member,
+    invalidated_names,
     is_language_model_head,
     member,
     read_by_heads,
@@ -23,13 +32,269 @@ from seqpipe.config.contract import (
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.names import SOURCE_STATE
 from seqpipe.config.schema import MOST_TOKENS
+from seqpipe.config.signature import call
+from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.sources import mask_of, sources_of
 from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_piece, streaming_entries
 from seqpipe.nn.multi_source_attention import join_sources, summary
 from seqpipe.runtime.cache_entries import CacheEntry
 from seqpipe.training.artifacts import Artifacts, Task
-from seqpipe.training.head_stage import HeadStage
-from seqpipe.training.stages import Names, Stage, build_stage, call_stage, stage_error, trace_source, width_of
+
+Names = dict[str, Any]
+Stage = tuple[Component, nn.Module]
+
+
+def build_stage(component: Component, wired: Names) -> nn.Module:
+    """The module of a component, given what its constructor asks for by position."""
+    parameters = list(inspect.signature(component.cls).parameters.values())
+    module = build_component(component, *[wired[p.name] for p in parameters if p.kind is not p.KEYWORD_ONLY])
+    if not isinstance(module, nn.Module):
+        raise stage_error(component, "it is not a torch.nn.Module")
+    return module
+
+
+def width_of(component: Component, module: nn.Module) -> int:
+    """The width of the x that an embedding or encoder states to return."""
+    dim = member(module, "dim")
+    if not isinstance(dim, int):
+        raise stage_error(component, "it must state its width as `self.dim`, an int")
+    return dim
+
+
+def trace_source(stages: Sequence[Stage], names: Names) -> Iterator[tuple[Component, Names]]:
+    """Run the stages of one source; yield each with what it returned, which is joined to the names on the way."""
+    embedded: list[Tensor] = []
+    count = sum(component.kind == "embedding" for component, _ in stages)
+    for component, module in stages:
+        outputs = _run_forward(component, module, names)
+        yield component, outputs
+        if component.kind == "embedding":
+            embedded.append(outputs["x"])
+            x = torch.cat(embedded, -1) if len(embedded) == count > 1 else outputs["x"]
+            names |= {**{name: outputs[name] for name in expected_outputs(component.cls, names)}, "x": x}
+        else:
+            for name in invalidated_names(outputs):
+                names.pop(name, None)
+            names |= outputs
+
+
+def _run_forward(component: Component, module: nn.Module, names: Names) -> Names:
+    """What a stage returns, by name; PluginError if that is not what it stated."""
+    returned = call_stage(component, module.forward, names)
+    outputs: Names = returned if isinstance(returned, dict) else {"x": returned}
+    for name in expected_outputs(component.cls, names):
+        if not isinstance(outputs.get(name), Tensor):
+            raise stage_error(component, f"`forward` returned no tensor {name!r}, which its `returns` states")
+    if "x" in outputs and (outputs["x"].dim() != 3 or outputs["x"].shape[2] != module.dim):
+        shape = tuple(outputs["x"].shape)
+        raise stage_error(component, f"`forward` returned x of shape {shape}; (B, T, {module.dim}) was stated")
+    return outputs
+
+
+def call_stage(component: Component, method: Callable[..., Any], names: Names, **options: Any) -> Any:
+    """Call a method of a stage with the names that its parameters ask for."""
+    with errors_of(component, f"`{method.__name__}`"):
+        return call(method, names, **options)
+
+
+@contextlib.contextmanager
+def errors_of(component: Component, what: str) -> Iterator[None]:
+    """Report whatever a component raises as its own error: the boundary to plugin code."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except UsageError as error:  # its options do not fit what it is given
+        raise ConfigError([component.problem(f"{describe(component)}: {error}")]) from error
+    except (SeqpipeError, MemoryError):
+        raise
+    except Exception as error:  # a plugin may raise anything at all
+        message = f"{what} raised {type(error).__name__}: {error} (--debug shows where)"
+        raise stage_error(component, message) from error
+
+
+def stage_error(component: Component, message: str) -> PluginError:
+    return PluginError(f"{component.key}: {describe(component)}: {message}")
+
+
+# How near a model was to taking one decision for another one about the same texts.
+
+Decision = Mapping[str, Tensor]
+Score = Callable[[Decision], Tensor]  # a head's log-probability (B,) of the first answer of a decision
+
+
+def decided(decision: Decision) -> list[str]:
+    """The outputs that say what was decided."""
+    return [name for name in decision if not (decision[name].is_floating_point() or name.startswith(PRESENT))]
+
+
+def same_rows(first: Decision, second: Decision) -> Tensor:
+    """Of which rows, (B,), everything decided is equal."""
+    every = torch.ones(len(next(iter(first.values()))), dtype=torch.bool)
+    return torch.stack([every, *(_same(first[name], second[name]) for name in decided(first))]).all(0)
+
+
+def score_gap(choices: Sequence[Choice], is_stepwise: bool, score: Score, first: Decision, second: Decision) -> Tensor:
+    """How far, (B,), the scores of two decisions differ, at the first rank at which the decisions do.
+
+    Of answers that are decided step by step it is the difference of the first choices that differ, if that is less:
+    behind it all may be different. Infinite where something differs that has no score.
+
+    Args:
+        choices: The outputs that the head's answer kind decides together.
+        is_stepwise: Whether it is decided step by step.
+        score: The head's.
+        first: A decision.
+        second: Another one about the same texts.
+    """
+    gaps = torch.zeros(len(next(iter(first.values()))))
+    scored: set[str] = set()
+    for names, mine, theirs in _alternatives(choices, first, second):
+        differ = ~same_rows(mine, theirs)
+        scored |= names
+        if not differ.any():
+            continue
+        gap = (score(mine) - score(theirs)).abs()
+        if is_stepwise:
+            gap = torch.minimum(gap, _of_first_choice(score, mine, theirs))
+        gaps = torch.where(differ, torch.maximum(gaps, gap), gaps)
+    for name in {*decided(first)} - scored:
+        gaps = torch.where(_same(first[name], second[name]), gaps, math.inf)
+    return gaps
+
+
+def _alternatives(
+    choices: Sequence[Choice], first: Decision, second: Decision
+) -> Iterator[tuple[set[str], Decision, Decision]]:
+    """Names of outputs, and what `score` takes of both: of ranked answers those of the first rank that differs."""
+    for choice in choices:
+        names = choice.outputs
+        if not {*names} <= first.keys():
+            continue
+        if not choice.ranked:
+            yield {*names}, {name: first[name] for name in names}, {name: second[name] for name in names}
+            continue
+        mine, theirs = _first_rank(names, first, second)
+        if choice.scored_as:
+            mine, theirs = ({choice.scored_as: part[names[0]][:, 0]} for part in (mine, theirs))
+        yield {*names}, mine, theirs
+
+
+def _first_rank(names: tuple[str, ...], first: Decision, second: Decision) -> tuple[Decision, Decision]:
+    """The answers (B, 1, …) of the first rank at which these outputs differ."""
+    differ = torch.stack([(first[name] != second[name])[..., None].flatten(2).any(2) for name in names]).any(
+        0
+    )  # (B, n)
+    rank, rows = differ.long().argmax(1), torch.arange(len(differ))
+
+    def chosen(decision: Decision) -> Decision:
+        return {name: decision[name][rows, rank][:, None] for name in names}
+
+    return chosen(first), chosen(second)
+
+
+def _of_first_choice(score: Score, mine: Decision, theirs: Decision) -> Tensor:
+    """How far the scores of two sequences (B, 1, N) differ that are cut behind the first place where they differ."""
+    ((name, first),) = mine.items()
+    second = theirs[name]
+    differ = (first != second)[:, 0]
+    place = torch.where(differ.any(1), differ.long().argmax(1), -1)
+    gaps = torch.full((len(first),), math.inf)
+    for cut in [int(at) for at in place.unique() if at >= 0]:
+        gap = (score({name: first[:, :, : cut + 1]}) - score({name: second[:, :, : cut + 1]})).abs()
+        gaps = torch.where(place == cut, gap, gaps)
+    return gaps
+
+
+def _same(first: Tensor, second: Tensor) -> Tensor:  # (B, …) -> (B,)
+    return (first == second).flatten(1).all(1) if first.dim() > 1 else first == second
+
+
+# One head of a pipeline: its loss, its decision, and how near it was to another one.
+
+
+@dataclass(frozen=True)
+class HeadStage:
+    """A head and its place among several.
+
+    Attributes:
+        name: Its name; empty where it is the only head.
+        component: Its component.
+        module: What was built from that.
+        answer: What it answers with.
+    """
+
+    name: str
+    component: Component
+    module: Any
+    answer: HeadAnswer
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of the names of its targets, options and outputs."""
+        return f"{self.name}." if self.name else ""
+
+    def part(self, names: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What belongs to this head alone, by its names without their prefix."""
+        return part_of(names, self.name) if self.name else names
+
+    def call(self, method: Callable[..., Any], names: Names) -> Any:
+        """Call a method of the head with the names it asks for; the head's part needs no prefix."""
+        return call_stage(self.component, method, {**names, **self.part(names)})
+
+    def corrupt(self, batch: Mapping[str, Tensor]) -> Names:
+        """The batch as the first stage gets it in training: unchanged, or with the inputs that the head corrupts."""
+        expected = declared_corrupted_inputs(self.component)
+        if not expected:
+            return dict(batch)
+        corrupted = call_stage(self.component, self.module.corrupt_batch, dict(batch))
+        if lacking := [name for name in expected if not isinstance(corrupted.get(name), Tensor)]:
+            message = f"`corrupt_batch` returned no tensor {lacking[0]!r}, which its `corrupted_inputs` states"
+            raise stage_error(self.component, message)
+        return {**batch, **corrupted}
+
+    def loss(self, names: Names) -> Tensor:
+        """The loss, in fp32 also under autocast: most heads are small and their sums are long.
+
+        A head that decides step by step does the greater part of the work, so it is left to autocast.
+        """
+        device = names["sources"][0]["mask"].device.type
+        if not torch.is_autocast_enabled(device) or self.answer.is_stepwise:
+            loss: Tensor = self.call(self.module.loss, names)
+            return loss.float()
+        with torch.autocast(device, enabled=False):
+            names = {name: _in_fp32(value) for name, value in names.items()}
+            fp32_loss: Tensor = self.call(self.module.loss, names)
+        return fp32_loss
+
+    def gap(self, names: Names, decision: Mapping[str, Tensor], alternative: Mapping[str, Tensor]) -> Tensor:
+        """How far, (B,), the head is from taking one decision for the other: see `Pipeline.gap`."""
+        decision, alternative = self.part(decision), self.part(alternative)
+        if has_member(self.module, "margin"):
+            others = {f"other_{name}": alternative[name] for name in decided(alternative)}
+            outputs = {name: decision[name] for name in decided(decision)}
+            gap = call_stage(self.component, self.module.margin, names | outputs | others)
+        elif has_member(self.module, "score"):
+            answer = self.answer
+            gap = score_gap(
+                answer.choices, answer.is_stepwise, lambda scored: self._score(names, scored), decision, alternative
+            )
+        else:
+            gap = torch.full((len(names["sources"][0]["mask"]),), math.inf)
+        return torch.where(same_rows(decision, alternative), 0.0, gap)
+
+    def _score(self, names: Names, decision: Mapping[str, Tensor]) -> Tensor:
+        scores: Tensor = call_stage(self.component, self.module.score, {**names, **decision})
+        return scores
+
+
+def _in_fp32(value: Any) -> Any:
+    if isinstance(value, list):
+        return [{name: _in_fp32(part) for name, part in names.items()} for names in value]
+    return value.float() if value.is_floating_point() else value
+
+
+# The stages of one YAML as one PyTorch module: embeddings, encoders and heads, wired by names.
 
 
 class Pipeline(nn.Module):
@@ -257,7 +522,7 @@ class Pipeline(nn.Module):
         """How far, (B,), the model is from taking one decision for another: what distinguishes a tie from an error.
 
         Of each head that decided differently, its margin where it has one, else how its scores of the two differ
-        (`seqpipe.training.ties`). The greatest of all heads'; infinite where a head has neither.
+        (`seqpipe.training.pipeline`). The greatest of all heads'; infinite where a head has neither.
         """
         names = self(dict(features))
         return torch.stack([head.gap(names, decision, alternative) for head in self.head_stages]).amax(0)

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from seqpipe.config.loader import Config
 from seqpipe.files import writing_folder
 from seqpipe.training.datasets import read
-from seqpipe.training.fit_tokenizers import split_or_whole
+from seqpipe.training.fit import split_or_whole
 
 NAMES = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 LONGEST = 128

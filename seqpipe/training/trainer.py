@@ -25,15 +25,12 @@ from seqpipe.errors import TrainingError
 from seqpipe.files import finite, make_folder, remove_torn, write
 from seqpipe.runtime.evaluate import deciding, goodness, is_perfect
 from seqpipe.training import checkpoint
-from seqpipe.training.candidates import encode_candidates
-from seqpipe.training.data_forms import TrainingBatches
+from seqpipe.training.data_forms import TrainingBatches, encode_candidates
 from seqpipe.training.datasets import Batch
-from seqpipe.training.interrupts import Interrupts
-from seqpipe.training.measures import evaluation, first_not_finite
-from seqpipe.training.optim import autocast, clip_gradients, make_optimizer, rate_factor
+from seqpipe.training.evaluation import evaluation, first_not_finite
+from seqpipe.training.optim import WeightAverage, autocast, clip_gradients, make_optimizer, rate_factor
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.progress import Progress
-from seqpipe.training.weight_average import WeightAverage
+from seqpipe.training.progress import Interrupts, Progress
 
 METRICS = "metrics.jsonl"
 Evaluate = Callable[[Callable[[], None]], Mapping[str, Any]]  # dev scores; the callback is to be called now and then

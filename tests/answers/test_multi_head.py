@@ -22,7 +22,7 @@ from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError
 from seqpipe.runtime.evaluate import evaluate, headline, headlines
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.predictor import option_table, predictor
+from seqpipe.training.evaluation import option_table, predictor
 
 HEADS = "head=[{use: label, target: topic, name: topic}, {use: crf, name: names, weight: 0.5}]"
 LEAN = "embedding={use: lookup, dim: 8}"

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from seqpipe.commands.gradient_chart import chart
-from seqpipe.training.gradient_norms import gradient_profile
+from seqpipe.training.optim import gradient_profile
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from seqpipe import Chars
 from seqpipe.errors import ExportError, PluginError
 from seqpipe.export.graph import to_onnx
+from seqpipe.training.evaluation import option_table
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.predictor import option_table
 
 
 class Letters(nn.Module):

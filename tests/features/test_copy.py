@@ -20,8 +20,8 @@ from seqpipe.features.kinds.text import Copy
 from seqpipe.features.sources import TextSource
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import examples, read
+from seqpipe.training.evaluation import unwritable
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.vocabulary_coverage import unwritable
 from seqpipe_plugins.tokenizers.words import Words
 
 PATTERN = r"\w+(?:[-.,]\w+)*|[^\w\s]"

@@ -10,7 +10,7 @@ import pytest
 from seqpipe.commands.app import TerminatedError
 from seqpipe.errors import DataError
 from seqpipe.features.encoding import encode, encode_batch, is_panic
-from seqpipe.training.fit_tokenizers import refuse_panicking_text
+from seqpipe.training.fit import refuse_panicking_text
 
 ENDS = [TerminatedError(143), KeyboardInterrupt(), SystemExit(1), GeneratorExit(), MemoryError()]
 

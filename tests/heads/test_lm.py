@@ -34,9 +34,9 @@ from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.text_scores import ScoredText, text_scores
 from seqpipe.training.datasets import read
+from seqpipe.training.evaluation import option_table, predictor
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.predictor import option_table, predictor
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
 WRITTEN = 20  # tokens behind a prompt

@@ -22,10 +22,9 @@ from seqpipe.nn.corruption import Drawn, beginnings, chosen, repaired, words
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import collate, examples
+from seqpipe.training.evaluation import head_measures, predictor
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.measures import head_measures
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.predictor import predictor
 from seqpipe_plugins.heads.mlm import MaskedLM
 
 WORDS = Vocabulary([*SPECIALS, *"abcdefgh", MASK])

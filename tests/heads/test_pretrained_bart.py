@@ -31,9 +31,9 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.model import Model
 from seqpipe.training.datasets import collate, examples, read
+from seqpipe.training.evaluation import option_table
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.predictor import option_table
 from seqpipe_plugins.heads import pretrained_seq2seq as head_module
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"

@@ -26,10 +26,10 @@ from seqpipe.nn import pretrained_seq2seq as family
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
 from seqpipe.training.datasets import collate, examples, read
+from seqpipe.training.evaluation import option_table, predictor
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.optim import make_optimizer
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.predictor import option_table, predictor
 
 TALES = Path(__file__).parents[2] / "pipelines" / "data" / "tales" / "train.txt"
 WORDS = TALES.read_text(encoding="utf-8").split()[:6000]

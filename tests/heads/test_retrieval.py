@@ -19,7 +19,7 @@ from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.export.candidates import replace_candidates
-from seqpipe.training.candidates import with_matches
+from seqpipe.training.data_forms import with_matches
 from seqpipe.training.datasets import Batches, examples
 from seqpipe.training.fit import fit_artifacts
 from seqpipe_plugins.heads.retrieval import Retrieval

@@ -16,9 +16,9 @@ from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import examples, read
+from seqpipe.training.evaluation import option_table, predictor
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.predictor import option_table, predictor
 
 HEADS: dict[str, dict[str, Any]] = {
     "seq2seq": {"hidden": 8, "embedding_dim": 4},

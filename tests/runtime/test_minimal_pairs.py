@@ -23,9 +23,9 @@ from seqpipe.runtime.pair_items import Item, item_of, read_items
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.runtime.text_scores import ScoredText, text_scores
 from seqpipe.training.datasets import read
+from seqpipe.training.evaluation import option_table, predictor
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.predictor import option_table, predictor
 
 DATA = Path(__file__).parents[2] / "pipelines" / "data" / "minimal-pairs"
 BOS, EOS, UNK = 2, 3, 1

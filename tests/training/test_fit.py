@@ -16,8 +16,8 @@ from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import read
+from seqpipe.training.evaluation import unknown_share, unwritable
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.vocabulary_coverage import unknown_share, unwritable
 from seqpipe_plugins.tokenizers.words import Words
 
 

@@ -11,8 +11,7 @@ import pytest
 from factory import tiny
 
 from seqpipe.answers.types import Metric
-from seqpipe.training.outcome import outcome_lines, outcome_of
-from seqpipe.training.progress import Progress
+from seqpipe.training.progress import Progress, outcome_lines, outcome_of
 
 METRICS = {"f1": Metric(), "perplexity": Metric(percent=False, more_is_better=False)}
 

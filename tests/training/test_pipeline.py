@@ -15,9 +15,9 @@ from seqpipe.config.loader import Config
 from seqpipe.errors import DataError, PluginError
 from seqpipe.runtime.model import same_answer
 from seqpipe.training.datasets import Batches, examples, read
+from seqpipe.training.evaluation import option_table, predictor
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.predictor import option_table, predictor
 
 B, T = 2, 3
 FEATURES = {"ids": torch.tensor([[4, 5, 6], [7, 0, 0]]), "mask": torch.tensor([[1, 1, 1], [1, 0, 0]]).bool()}

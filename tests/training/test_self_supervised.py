@@ -18,10 +18,9 @@ from seqpipe.runtime.evaluate import evaluate, goodness
 from seqpipe.testing import check_head
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import collate, examples, read
+from seqpipe.training.evaluation import head_measures, predictor
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.measures import head_measures
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.predictor import predictor
 
 
 class Backward(nn.Module):

@@ -13,7 +13,7 @@ from seqpipe.answers.classification import Label
 from seqpipe.answers.extractive_span import ExtractiveSpan
 from seqpipe.answers.tagging import Spans
 from seqpipe.answers.text import Text
-from seqpipe.training.ties import score_gap
+from seqpipe.training.pipeline import score_gap
 
 LOG_P = torch.randn(9, 6, generator=torch.Generator().manual_seed(1)).log_softmax(1)  # of 6 tokens at 9 places
 

@@ -15,8 +15,8 @@ from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import DataError
 from seqpipe.training.checkpoint import best, load_weights
+from seqpipe.training.datasets import Records, Windows, in_memory, token_file
 from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.token_corpus import Records, Windows, in_memory, token_file
 
 TEXT = "One fox ran.\nTwo owls sat.\n\nThree geese flew away."
 

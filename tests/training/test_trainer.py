@@ -330,7 +330,7 @@ def test_what_a_killed_process_left_half_written_is_removed(tmp_path: Path) -> N
 def test_a_small_model_learns_the_task(tmp_path: Path) -> None:
     from seqpipe.runtime.evaluate import evaluate
     from seqpipe.training.datasets import read
-    from seqpipe.training.predictor import predictor
+    from seqpipe.training.evaluation import predictor
 
     config = load(tiny(tmp_path).file, ["train.epochs=12"])
     pipeline, batches = parts(config)

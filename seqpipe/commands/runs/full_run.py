@@ -22,7 +22,7 @@ from seqpipe.export.exporter import export
 from seqpipe.export.graph_cache import GraphCache
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import headlines
-from seqpipe.training.predictor import predictor
+from seqpipe.training.evaluation import predictor
 
 
 def run_all(

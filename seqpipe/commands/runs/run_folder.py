@@ -22,8 +22,8 @@ from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import FILE, Artifacts
-from seqpipe.training.outcome import outcome_lines
 from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.progress import outcome_lines
 
 RUNS = Path("runs")
 
@@ -50,7 +50,7 @@ class Run:
 
     @property
     def outcome(self) -> dict[str, Any]:
-        """How training ended (`seqpipe.training.outcome`); empty before."""
+        """How training ended (`seqpipe.training.progress`); empty before."""
         path = self.folder / OUTCOME
         return files.read_json(path) if path.exists() else {}
 

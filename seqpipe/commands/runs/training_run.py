@@ -16,17 +16,13 @@ from seqpipe.console import Console
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.training.artifacts import FILE, Artifacts
-from seqpipe.training.candidates import refuse_long_candidates
-from seqpipe.training.data_forms import TrainingData, data_form
-from seqpipe.training.dev_scores import DevScores
-from seqpipe.training.fit import fit_artifacts
-from seqpipe.training.fit_tokenizers import dev_messages
-from seqpipe.training.measures import calibrate
+from seqpipe.training.data_forms import TrainingData, data_form, refuse_long_candidates
+from seqpipe.training.evaluation import DevScores, calibrate, unknown_share, unwritable_notes
+from seqpipe.training.fit import dev_messages, fit_artifacts
 from seqpipe.training.optim import check_precision
-from seqpipe.training.outcome import outcome_of
 from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.progress import outcome_of
 from seqpipe.training.trainer import train
-from seqpipe.training.vocabulary_coverage import unknown_share, unwritable_notes
 from seqpipe.training.warm_start import warm_start
 
 

@@ -15,8 +15,8 @@ from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.runtime.decode_options import Chosen
 from seqpipe.runtime.model import Model, same_answer
 from seqpipe.runtime.predictor import Predictor
+from seqpipe.training.evaluation import predictor
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.predictor import predictor
 
 ROUNDED = 1e-3  # how far numbers of an answer may differ: they are rounded, and `compare` sees them whole
 

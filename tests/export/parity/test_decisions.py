@@ -20,8 +20,8 @@ from seqpipe.features.document import Arrays
 from seqpipe.nn.layers import EOS
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.predictor import Run
+from seqpipe.training.evaluation import option_table, predictor
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.predictor import option_table, predictor
 
 Change = Callable[[Arrays, Arrays], None]
 

@@ -36,8 +36,8 @@ from seqpipe.runtime import bundle, statement
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.model import Model
 from seqpipe.training.datasets import read
+from seqpipe.training.evaluation import option_table
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.predictor import option_table
 from seqpipe.training.trainer import train
 
 

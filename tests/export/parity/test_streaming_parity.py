@@ -23,8 +23,8 @@ from seqpipe.export.parity.streaming import compare_streams, pieces_of
 from seqpipe.nn.incremental import CacheSlots, PrefixCache
 from seqpipe.nn.loops import State
 from seqpipe.testing.graphs import session_of
+from seqpipe.training.evaluation import predictor
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.predictor import predictor
 from seqpipe_plugins.encoders.lstm import LSTM
 
 FORWARD = {"hidden": 5, "direction": "forward"}

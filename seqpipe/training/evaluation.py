@@ -1,0 +1,254 @@
+"""Decisions of a pipeline in PyTorch and their scores: losses, metrics on dev data, coverage of a vocabulary."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqpipe.config.component import describe
+from seqpipe.config.contract import declared_inactive_options, decode_options, dev_option, has_member, head_metrics
+from seqpipe.config.head_answers import metric_types
+from seqpipe.config.loader import Component, Config
+from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.vocabulary import SPECIALS, UNK
+from seqpipe.runtime.evaluate import evaluate
+from seqpipe.runtime.predictor import Predictor
+from seqpipe.training.artifacts import Artifacts, Task
+from seqpipe.training.datasets import Batch
+from seqpipe.training.pipeline import Pipeline, errors_of
+
+# Dev measures of a pipeline and what its heads choose on dev: perplexities, the heads' own sums, calibration.
+
+Batches = Iterable[Mapping[str, Tensor]]
+_MAX_EXPONENT = 700.0  # exp of more overflows a float
+
+
+@contextmanager
+def evaluation(pipeline: Pipeline) -> Iterator[None]:
+    """Evaluation mode without gradients; the mode before is restored."""
+    was_training = pipeline.training
+    pipeline.eval()
+    with torch.no_grad():
+        yield
+    pipeline.train(was_training)
+
+
+def calibrate(pipeline: Pipeline, batches: Callable[[], Batches]) -> None:
+    """Let every head that chooses something on dev do so, from its evidence of these batches of dev data."""
+    choosing = [head for head in pipeline.head_stages if dev_option(head.component)]
+    if not choosing:
+        return
+    evidence = [defaultdict[str, list[Tensor]](list) for _ in choosing]
+    with evaluation(pipeline):
+        for batch in batches():
+            names = pipeline(dict(batch))
+            for head, columns in zip(choosing, evidence, strict=True):
+                for name, rows in head.call(head.module.evidence, names).items():
+                    columns[name].append(rows)
+    for head, columns in zip(choosing, evidence, strict=True):
+        with errors_of(head.component, "`calibrate`"):
+            head.module.calibrate({name: torch.cat(rows) for name, rows in columns.items()})
+
+
+def perplexities(pipeline: Pipeline, batches: Batches) -> dict[str, float]:
+    """Of each head that writes text, by its name, exp of the mean loss of a target token."""
+    heads = [
+        head for head in pipeline.head_stages if head.answer.counts_tokens and not has_member(head.module, "measures")
+    ]
+    losses, tokens = ({head.name: 0.0 for head in heads} for _ in range(2))
+    with evaluation(pipeline):
+        for batch in batches if heads else ():
+            names = pipeline(pipeline.corrupt(batch))
+            for head in heads:
+                count = float({**names, **head.part(names)}["target_mask"].sum())
+                losses[head.name] += float(head.call(head.module.loss, names)) * count
+                tokens[head.name] += count
+    return {name: _mean("perplexity", loss, tokens[name]) for name, loss in losses.items()}
+
+
+def head_measures(pipeline: Pipeline, batches: Batches) -> dict[str, dict[str, float]]:
+    """Of each head that has `measures`, by its name, their means over all batches; of a perplexity exp of the mean."""
+    heads = [head for head in pipeline.head_stages if has_member(head.module, "measures")]
+    sums: dict[str, dict[str, Tensor]] = {head.name: {} for head in heads}
+    with evaluation(pipeline):
+        for batch in batches if heads else ():
+            names = pipeline(pipeline.corrupt(batch))
+            for head in heads:
+                for name, pair in head.call(head.module.measures, names).items():
+                    sums[head.name][name] = sums[head.name].get(name, torch.zeros(2)) + pair.cpu()
+    return {head: {name: _mean(name, *pair.tolist()) for name, pair in pairs.items()} for head, pairs in sums.items()}
+
+
+def _mean(name: str, total: float, count: float) -> float:
+    mean = total / max(1.0, count)
+    return math.exp(min(mean, _MAX_EXPONENT)) if name.endswith("perplexity") else mean
+
+
+def first_not_finite(pipeline: Pipeline, batch: Mapping[str, Tensor]) -> str:
+    """Describe the first stage that makes a NaN or an infinity of this batch."""
+    with torch.no_grad():
+        names = pipeline.corrupt(batch)
+        for stage, outputs in pipeline.trace(names):
+            mask = outputs.get("mask", names[pipeline.mask_at(stage)])
+            if "x" in outputs and not torch.isfinite(outputs["x"][mask]).all():
+                return f"{stage.key}: {describe(stage)}: `forward` returned NaN or infinity for real tokens"
+        for head in pipeline.head_stages:
+            if not torch.isfinite(head.loss(names)):
+                return f"{head.component.key}: {describe(head.component)}: `loss` returned NaN or infinity"
+    return "none: computed again, every stage is finite"
+
+
+# A Predictor that decides with PyTorch; all else is the code of deployment.
+
+
+def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
+    """The heads' active decode options as a bundle lists them; of several heads by the heads' names."""
+    return {
+        f"{head.name}.{name}" if len(heads) > 1 else name: {
+            "type": option.type,
+            "default": option.default,
+            "minimum": option.minimum,
+            "maximum": option.maximum,
+        }
+        for head in heads
+        for name, option in decode_options(head.cls).items()
+        if name not in declared_inactive_options(head)
+    }
+
+
+def predictor(
+    pipeline: Pipeline,
+    config: Config,
+    device: str = "cpu",
+    before: Callable[[], None] = lambda: None,
+    explain: bool = False,
+) -> Predictor:
+    """A Predictor over a pipeline.
+
+    Args:
+        pipeline: Decides.
+        config: Its configuration.
+        device: Where it is.
+        before: Called before each run.
+        explain: Whether its runs return the attention weights too.
+    """
+    artifacts = pipeline.artifacts
+    options = option_table(*config.head)
+
+    def run(feeds: Arrays) -> Arrays:
+        before()
+        tensors = {
+            name: torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device)
+            for name, array in feeds.items()
+        }
+        values = {
+            name: len(feeds[name]) if option["type"] == "size" else tensors[name] for name, option in options.items()
+        }
+        features = {name: tensor for name, tensor in tensors.items() if name not in options}
+        with evaluation(pipeline):
+            decision = pipeline.decide(features, values, explain)
+        return {name: tensor.cpu().numpy() for name, tensor in decision.items()}
+
+    metrics = {}
+    for task, head in zip(artifacts.tasks, config.head, strict=True):
+        if functions := head_metrics(head.cls, head.options, describe(head)):
+            metrics[task.name] = functions
+    return Predictor(
+        artifacts.featurizer,
+        artifacts.kind,
+        run,
+        options,
+        pipeline.limits,
+        metrics=metrics,
+        score_types=metric_types(config.head),
+    )
+
+
+# Scores on the dev set during training.
+
+
+@dataclass(frozen=True)
+class DevScores:
+    """A function that scores a pipeline on the dev set.
+
+    Attributes:
+        pipeline: The pipeline in training.
+        config: Its configuration.
+        records: The dev records; none of them where only the batches are scored.
+        batches: Makes the batches of the dev set, with targets.
+        device: Where the pipeline is.
+    """
+
+    pipeline: Pipeline
+    config: Config
+    records: Sequence[Record]
+    batches: Callable[[], Iterable[Batch]]
+    device: str
+
+    def __call__(self, check_interrupt: Callable[[], None], only_names: bool = False) -> Mapping[str, Any]:
+        """Return the scores.
+
+        Args:
+            check_interrupt: Called now and then; what it raises ends the evaluation.
+            only_names: Score two records only, where the names of the scores are wanted.
+        """
+        pipeline, records = self.pipeline, self.records[:2] if only_names else self.records
+        most = 1 if only_names else None
+        if not only_names:
+            calibrate(pipeline, self._device_batches)
+        by_head = perplexities(pipeline, itertools.islice(self._device_batches(), most))
+        if pipeline.is_language_model:
+            check_interrupt()
+            return {"perplexity": by_head[""], "loss": math.log(by_head[""])}
+        scores = evaluate(predictor(pipeline, self.config, self.device, check_interrupt), records)[""]
+        for head, perplexity in by_head.items():
+            (scores[head] if head else scores)["perplexity"] = perplexity
+        for head, measures in head_measures(pipeline, itertools.islice(self._device_batches(), most)).items():
+            if head:
+                scores[head].update(measures)
+            else:
+                scores = {**measures, **scores}  # what a head measures of itself decides which weights are best
+        return scores
+
+    def _device_batches(self) -> Iterator[Batch]:
+        """Yield the batches on the device; none is made before it is asked for."""
+        for batch in self.batches():
+            yield {name: tensor.to(self.device) for name, tensor in batch.items()}
+
+
+# Tokens that the fitted vocabularies do not hold: of inputs unknown, of target texts impossible to write.
+
+
+def unknown_share(artifacts: Artifacts, docs: Sequence[Doc]) -> float:
+    """The share of tokens of all text sources that the vocabulary does not hold."""
+    unknown, texts = SPECIALS.index(UNK), [part for doc in docs for part in doc.parts or (doc,) if part.rows is None]
+    return sum(doc.ids.count(unknown) for doc in texts) / max(1, sum(map(len, texts)))
+
+
+def unwritable(artifacts: Artifacts, task: Task, records: Sequence[Record], longest: int | None) -> Iterator[str]:
+    """Report what a head that writes text can never write of these records' targets, a line each.
+
+    Args:
+        artifacts: Of the run.
+        task: The head's.
+        records: With their targets.
+        longest: The default limit of tokens of a text, its end included.
+    """
+    if records and task.target_tokenizer:
+        yield from task.kind.unwritable(records, artifacts.featurizer.docs(records), longest)
+
+
+def unwritable_notes(config: Config, artifacts: Artifacts, records: Sequence[Record]) -> Iterator[str]:
+    """Report what heads that write text cannot write of the records, a line each."""
+    for head, task in zip(config.head, artifacts.tasks, strict=True):
+        longest = option_table(head).get("max_length", {}).get("default")
+        yield from (f"{head.key}: {note}" for note in unwritable(artifacts, task, records, longest))
