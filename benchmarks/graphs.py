@@ -34,9 +34,8 @@ def export(folder: Path, names: Sequence[str]) -> None:
     import torch
 
     from seqpipe.config.loader import load
-    from seqpipe.export.example_inputs import random_batches
-    from seqpipe.export.graph import to_onnx
-    from seqpipe.export.parity.trial_options import option_inputs, trial_options
+    from seqpipe.export.graph import random_batches, to_onnx
+    from seqpipe.export.parity.decisions import option_inputs, trial_options
     from seqpipe.training.datasets import read
     from seqpipe.training.evaluation import option_table
     from seqpipe.training.fit import fit_artifacts

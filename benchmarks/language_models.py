@@ -142,8 +142,8 @@ def writing(peers: Path | None, data: Path | None) -> None:
 def exported(path: Path, *ways: Callable[[bytes], bytes]) -> list[Any]:
     """The models of a pipeline that was not trained, one for each way to rewrite its graph."""
     from seqpipe.config.loader import load
+    from seqpipe.export.exporter import bundle_files, bundle_manifest
     from seqpipe.export.graph import to_onnx
-    from seqpipe.export.manifest import bundle_files, bundle_manifest
     from seqpipe.runtime import bundle
     from seqpipe.runtime.model import Model
     from seqpipe.training.datasets import read

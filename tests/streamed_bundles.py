@@ -9,8 +9,8 @@ import torch
 from factory import tagging
 
 from seqpipe.config.loader import Config, load
+from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import to_onnx
-from seqpipe.export.manifest import bundle_files, bundle_manifest
 from seqpipe.runtime import bundle
 from seqpipe.training.datasets import read
 from seqpipe.training.fit import fit_artifacts

@@ -16,13 +16,11 @@ from seqpipe.config.component import by_source, describe
 from seqpipe.config.loader import Component, Config
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, TrainingError
-from seqpipe.export.example_inputs import random_batches
+from seqpipe.export.exporter import bundle_files, bundle_manifest, use_graph
+from seqpipe.export.graph import random_batches
 from seqpipe.export.graph_cache import GraphCache
-from seqpipe.export.manifest import bundle_files, bundle_manifest
 from seqpipe.export.parity.decisions import DecisionParity, Tally
-from seqpipe.export.parity.gate import one_thread
-from seqpipe.export.parity.streaming import compare_streams
-from seqpipe.export.verified import use_graph
+from seqpipe.export.parity.gate import compare_streams, one_thread
 from seqpipe.features.encoding import shown
 from seqpipe.features.raw_text import CURE, fault_of
 from seqpipe.features.sources import tokenizers_of

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from seqpipe.answers.candidates import VECTORS, Candidate, candidates_of
 from seqpipe.errors import BundleError, DataError, ParityError, UsageError
-from seqpipe.export.card import model_card
+from seqpipe.export.exporter import model_card
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays

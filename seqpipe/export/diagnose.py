@@ -12,8 +12,7 @@ from torch import Tensor
 from seqpipe.config.component import describe
 from seqpipe.config.names import ROWLESS
 from seqpipe.errors import ExportError, PluginError, SeqpipeError
-from seqpipe.export.example_inputs import random_batches, shortest_row, with_other_padding
-from seqpipe.export.graph import stages_to_onnx
+from seqpipe.export.graph import random_batches, shortest_row, stages_to_onnx, with_other_padding
 from seqpipe.export.parity.decisions import CLOSE, RELATIVE
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.onnx_runtime import onnxruntime

@@ -1,38 +1,337 @@
-"""Export a trained pipeline as a verified bundle: compared with PyTorch, then written whole or not at all."""
+"""The model card of a bundle, README.md."""
 
 from __future__ import annotations
 
+import importlib.metadata
+import json
+import platform
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import onnx
 
 from seqpipe.answers.metrics.table import shown
+from seqpipe.answers.multi_head import tokenizer_file
 from seqpipe.answers.types import Metric
+from seqpipe.config.contract import has_member, member
 from seqpipe.config.head_answers import metric_types
-from seqpipe.config.loader import Config
+from seqpipe.config.loader import Component, Config
+from seqpipe.config.plugins import BUILTIN
+from seqpipe.config.yaml_text import plain
 from seqpipe.console import Console
-from seqpipe.export.card import model_card
-from seqpipe.export.golden import golden_examples
-from seqpipe.export.graph_cache import GraphCache
-from seqpipe.export.manifest import bundle_files, bundle_manifest
-from seqpipe.export.parity.answers import Comparison
-from seqpipe.export.parity.gate import PROBED, SEED, sampled, verify_parity
-from seqpipe.export.parity.generated_records import probe_records
-from seqpipe.export.parity.precision import judge_int8
-from seqpipe.export.parity.text_pieces import possible_cut, split_otherwise
+from seqpipe.errors import SeqpipeError
+from seqpipe.export.diagnose import naming_stage_at_fault
+from seqpipe.export.graph import graph_without_weights, with_weights
+from seqpipe.export.graph_cache import VARIABLE, GraphCache, UnknownKeyError, graph_key
+from seqpipe.export.parity.answers import Comparison, possible_cut, split_otherwise
+from seqpipe.export.parity.decisions import probe_records, with_short_texts
+from seqpipe.export.parity.gate import PROBED, SEED, judge_int8, sampled, verify_parity
 from seqpipe.export.passes.int8 import in_int8
-from seqpipe.export.verified import use_graph
 from seqpipe.features import encoding
 from seqpipe.features.document import Record
-from seqpipe.features.sources import TextSource
+from seqpipe.features.sources import TextSource, columns, tokenizer_file_of, tokenizers_of
 from seqpipe.features.splitting import Cut
+from seqpipe.files import finite
 from seqpipe.runtime import bundle
-from seqpipe.runtime.model import Model
+from seqpipe.runtime.evaluate import headlines
+from seqpipe.runtime.limits import TRAINED
+from seqpipe.runtime.model import TOLERANCE, Model, same_answer
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.evaluation import option_table
 from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.progress import outcome_lines
+
+
+def model_card(manifest: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
+    """What a bundle is, how to use it, its scores and what it was made with, in Markdown."""
+    parts: Mapping[str, Any] = manifest["answer"].get("parts", {"": manifest["answer"]})
+    kinds = " and ".join(part["kind"] + (f" (`{name}`)" if name else "") for name, part in parts.items())
+    lines = [f"# {manifest['name']}", "", f"A seqpipe bundle that answers with {kinds}.", ""]
+    for name, part in parts.items():
+        if "labels" in part:
+            labels = ", ".join(f"`{label}`" for label in part["labels"])
+            lines += [f"Labels{f' of `{name}`' if name else ''}: {labels}", ""]
+        if "calibration" in part:
+            lines += [f"Chosen on dev{f' for `{name}`' if name else ''}: {json.dumps(part['calibration'])}", ""]
+    lines += [
+        "## Use",
+        "",
+        "```",
+        'pip install "seqpipe-nlp[cpu]"',
+        'echo "some text" | seqpipe predict PATH_OF_THIS_FOLDER',
+        "```",
+        "",
+    ]
+    lines += ["`seqpipe verify PATH_OF_THIS_FOLDER` repeats the golden examples on this machine.", ""]
+    lines += _scores(manifest, metrics)
+    made_with, parity = manifest["made_with"], manifest["parity"]
+    lines += ["## Made with", "", *(f"- {name} {version}" for name, version in made_with["packages"].items())]
+    lines += [f"- {place}: {owner}" for place, owner in made_with["components"].items()]
+    lines += ["", f"onnxruntime and PyTorch agreed on {parity['decisions']} decisions ({parity['ties']} ties).", ""]
+    return "\n".join(lines)
+
+
+def _scores(manifest: Mapping[str, Any], metrics: Mapping[str, Metric]) -> list[str]:
+    """A table that leads with the metric that chose the weights, and how training ended."""
+    outcome, tests = manifest["training"], manifest["metrics"]
+    rows = {}
+    if "dev" in outcome and "dev" not in tests:
+        rows["dev"] = {outcome["metric"]: outcome["dev"]}
+    rows |= {name: headlines(scores, outcome.get("metric")) for name, scores in tests.items()}
+    lines = ["## Scores", "", "| data set | metric | value |", "|---|---|---|"]
+    for name, scores in rows.items():
+        lines += [f"| {name} | {metric} | {shown(metric, value, metrics)} |" for metric, value in scores.items()]
+    raw = [
+        f"{name}: the text alone is given, as in deployment; {100 * scores['split_otherwise']:.1f} % of the words of "
+        "the data are split otherwise there."
+        for name, scores in tests.items()
+        if "split_otherwise" in scores
+    ]
+    training = [f"Training: {'; '.join(described)}.", ""] if (described := outcome_lines(outcome, metrics)) else []
+    return [*lines, "", *(line for text in raw for line in (text, "")), *training] if rows else training
+
+
+# The golden examples of a bundle: short records with PyTorch's answers.
+
+EXAMPLES, TOKENS = 8, 40  # that a bundle carries, and of the longest of them
+SEVERAL = 3  # answers, and beams, of the last example
+
+
+def golden_examples(comparison: Comparison, records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Short records, spread over the data, with PyTorch's answers; of the first also several, if it can have several.
+
+    Where all records are long, the shortest is cut; where none has a token, a probe stands in. Left out is what another
+    machine may answer otherwise: ties, and scores that are already rounded otherwise here.
+
+    Raises:
+        ParityError: if the bundle answers one of them differently.
+    """
+    source = comparison.featurizer
+    chosen = _short(comparison, records)
+    alternate = isinstance(source, TextSource) and source.fields == ("text",)
+    inputs: list[dict[str, Any]] = []
+    for record in chosen:
+        words = len(inputs) % 2 and alternate and record.get("words") is not None
+        keys = (*columns(source), *(("words", "text") if words else source.fields))
+        inputs.append({key: record[key] for key in keys})
+    examples = _answered(comparison, inputs, {})
+    several = [name for name in comparison.options if name.rpartition(".")[2] in ("beams", "n_best")]
+    if examples and several:
+        options = with_short_texts(comparison.options, dict.fromkeys(several, SEVERAL))
+        examples += _answered(comparison, [examples[0]["record"]], options)
+    return examples
+
+
+def _answered(
+    comparison: Comparison, records: Sequence[dict[str, Any]], options: dict[str, Any]
+) -> list[dict[str, Any]]:
+    expected, got = comparison.answer_both(records, **options)
+    return [
+        {"record": record, **({"options": options} if options else {}), "answer": answer}
+        for record, answer, theirs in zip(records, expected, got, strict=True)
+        if same_answer(theirs, answer, TOLERANCE / 2)
+    ]
+
+
+def _short(comparison: Comparison, records: Sequence[Record]) -> list[Record]:
+    """Some records of at least one token and at most `TOKENS`, none longer than the inputs of training."""
+    most = min(TOKENS, comparison.limits.get(TRAINED, TOKENS))
+    without_targets = [comparison.kind.question(record) for record in records]
+    lengths = [len(doc) for doc in comparison.docs(without_targets)]
+    short = [i for i, length in enumerate(lengths) if 0 < length <= most]
+    if short:
+        return [without_targets[i] for i in short[:: max(1, len(short) // EXAMPLES)][:EXAMPLES]]
+    if any(lengths):
+        shortest = min((i for i, length in enumerate(lengths) if length), key=lengths.__getitem__)
+        return [_cut(comparison, without_targets[shortest], most)]
+    return [next(iter(probe_records(comparison.featurizer, most)))]
+
+
+def _cut(comparison: Comparison, record: Record, most: int) -> Record:
+    """The beginning of a long record: each of its fields is halved, at a blank if there is one, until it is short."""
+    record = {key: value for key, value in record.items() if key != "words" or "text" not in record}
+    while len(comparison.docs([record])[0]) > most:
+        read = [name for name in (*comparison.featurizer.fields, "words") if record.get(name) is not None]
+        halved = {**record, **{name: _half(record[name]) for name in read}}
+        if halved == record or not len(comparison.docs([halved])[0]):
+            break
+        record = halved
+    return record
+
+
+def _half(value: Any) -> Any:
+    half = value[: (len(value) + 1) // 2]
+    return half.rpartition(" ")[0] or half if isinstance(half, str) else half
+
+
+# The content of a bundle: its manifest, bundle.json, and its other files.
+
+MARGIN, LEAST_LIMIT = 4, 1_000  # times the longest text that was seen, a bundle takes, and tokens in any case
+PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
+
+
+def bundle_files(pipeline: Pipeline, graph: bytes) -> dict[str, bytes]:
+    """The graph and the tokenizers, by file name."""
+    artifacts = pipeline.artifacts
+    files = {"model.onnx": graph}
+    for name, tokenizer in tokenizers_of(artifacts.featurizer).items():
+        files[tokenizer_file_of(name)] = tokenizer.to_str(pretty=True).encode()
+    for name, tokenizer in artifacts.target_tokenizers.items():
+        files[tokenizer_file(name)] = tokenizer.to_str(pretty=True).encode()
+    return files
+
+
+def bundle_manifest(
+    pipeline: Pipeline,
+    config: Config,
+    options: Mapping[str, Mapping[str, Any]],
+    scores: Mapping[str, Any],
+    longest: int = 0,
+) -> dict[str, Any]:
+    """The content of bundle.json, without golden examples and the comparison with PyTorch.
+
+    Args:
+        pipeline: Trained.
+        config: Of the run.
+        options: Decode options of the heads.
+        scores: PyTorch's scores on the test sets.
+        longest: Tokens of the longest held-out text.
+    """
+    artifacts = pipeline.artifacts
+    return {
+        "name": config.name,
+        "field": artifacts.featurizer.field,
+        "inputs": artifacts.featurizer.manifest(),
+        "outputs": list(artifacts.kind.outputs),
+        "options": {name: _bounded(name, option, config.export.max_beams) for name, option in options.items()},
+        "answer": answer_manifest(pipeline),
+        **({"cache": [entry.manifest() for entry in pipeline.cache]} if pipeline.cache else {}),
+        "limits": _limits(pipeline, config, longest),
+        "reader": {"use": config.data.reader.use, "options": config.data.reader.options},
+        "golden": [],
+        "metrics": finite(scores),
+        **_own_metrics(artifacts, config.head),
+        **(_explain(pipeline) if config.export.explain else {}),
+        "parity": {},
+        "made_with": {
+            "packages": {name: importlib.metadata.version(name) for name in (BUILTIN, *PACKAGES)},
+            "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in config.components},
+            "python": platform.python_version(),
+        },
+    }
+
+
+def _limits(pipeline: Pipeline, config: Config, longest: int) -> dict[str, int]:
+    """The most tokens of a text: what the YAML says, else several times as many as the longest that was seen.
+
+    Where answers warn of inputs that are longer than any in training, also the tokens of the longest of those.
+    """
+    trained = pipeline.artifacts.longest
+    limits, seen = pipeline.limits, max(trained, longest)
+    most = config.export.max_tokens or (max(LEAST_LIMIT, MARGIN * seen) if seen else limits["tokens"])
+    limits = limits | {"tokens": min(limits["tokens"], most)}
+    warns = any(part.warns_of_length for part in pipeline.artifacts.kind.parts.values())
+    return limits | {TRAINED: trained} if warns and trained else limits
+
+
+def _bounded(name: str, option: Mapping[str, Any], beams: int) -> dict[str, Any]:
+    """A decode option, of which a caller may ask for at most so many beams or answers."""
+    if name.rpartition(".")[2] not in ("beams", "n_best"):
+        return dict(option)
+    return {**option, "maximum": max(option["default"], min(option["maximum"], beams))}
+
+
+def answer_manifest(pipeline: Pipeline) -> dict[str, Any]:
+    """The answer kind, and what its heads chose on dev under `calibration`."""
+    manifest = pipeline.artifacts.kind.manifest()
+    for task, head in zip(pipeline.artifacts.tasks, pipeline.heads, strict=True):
+        calibration = member(head, "calibration")
+        if calibration and (chosen := calibration()):
+            (manifest["parts"][task.name] if task.name else manifest)["calibration"] = chosen
+    return manifest
+
+
+def _explain(pipeline: Pipeline) -> dict[str, Any]:
+    """The attention weights that the graph gives: what each is over, and at which axis it stands."""
+    return {"explain": {a.key: a.manifest() for names in pipeline.attended.values() for a in names.values()}}
+
+
+def _own_metrics(artifacts: Artifacts, heads: Sequence[Component]) -> dict[str, Any]:
+    """Whose metrics the scores hold beside the answer kinds', by head: `evaluate` asks them where they are there."""
+    owners = {
+        task.name: {
+            "use": head.offer.name,
+            "distribution": head.offer.distribution,
+            "version": head.offer.version,
+            "options": plain(head.options),
+        }
+        for task, head in zip(artifacts.tasks, heads, strict=True)
+        if has_member(head.cls, "metrics")
+    }
+    return {"own_metrics": owners} if owners else {}
+
+
+# Export a pipeline's graph, or read it from the cache, and compare it with PyTorch.
+
+Used = TypeVar("Used")
+
+
+def use_graph(
+    pipeline: Pipeline, config: Config, cache: GraphCache | None, console: Console, use: Callable[[bytes], Used]
+) -> Used:
+    """What `use` returns for the bytes of the pipeline's graph.
+
+    Args:
+        pipeline: In evaluation.
+        config: Of the pipeline: its decode options, opset and whether the graph explains.
+        cache: Where the graph is looked for first and written afterwards; None to trace it in any case.
+        console: Gets a warning if a cached graph is wrong.
+        use: Compares the graph with PyTorch. The graph is cached after that. If `use` raises for a cached graph, the
+            entry is deleted and `use` is called again with a new graph.
+
+    Raises:
+        ExportError: if a component does not export; and whatever `use` raises for a graph that is not from the cache.
+    """
+    options = option_table(*config.head)
+    settings = (options, config.export.opset, config.export.explain)
+    key = _key(pipeline, settings, console) if cache is not None else None
+    if cache is not None and key is not None and (cached := cache.read(key)) is not None:
+        try:
+            return use(with_weights(onnx.ModelProto.FromString(cached), pipeline))
+        except Exception as error:  # a new graph shows whether the pipeline is at fault
+            cache.delete(key)
+            why = str(error).partition(";")[0]  # the rest says what to do about a pipeline
+            console.say(f"the cached graph was refused ({type(error).__name__}: {why}); it is deleted, exporting anew")
+    with naming_stage_at_fault(pipeline, config.export.opset):
+        with console.progress("exporting", None):
+            model = graph_without_weights(pipeline, *settings)
+        used = use(with_weights(model, pipeline))
+    if cache is not None and key is not None and not _holds_weights(model):
+        try:
+            cache.write(key, bytes(model.SerializeToString()))
+        except (OSError, SeqpipeError) as error:  # such as a full disk; the graph itself is fine
+            console.say(f"the graph is not cached: {error}; set {VARIABLE} to a folder that can be written")
+    return used
+
+
+def _key(pipeline: Pipeline, settings: Any, console: Console) -> str | None:
+    try:
+        return graph_key(pipeline, *settings)
+    except UnknownKeyError as error:
+        console.detail(f"  the graph is not cached: {error}")
+        return None
+
+
+def _holds_weights(model: onnx.ModelProto) -> bool:
+    """Whether values of weights stand in a model, as in those that PyTorch's own exporter makes."""
+    return any(tensor.raw_data and tensor.name.startswith("pipeline.") for tensor in model.graph.initializer)
+
+
+# Export a trained pipeline as a verified bundle: compared with PyTorch, then written whole or not at all.
 
 
 def export(

@@ -9,11 +9,9 @@ from typing import Any
 import onnx
 
 from seqpipe.errors import ExportError, ParityError
-from seqpipe.export.example_inputs import random_batches
-from seqpipe.export.graph import to_onnx
-from seqpipe.export.parity.decisions import DecisionParity
-from seqpipe.export.parity.incremental import compare_pieces
-from seqpipe.export.parity.trial_options import option_inputs, trial_options
+from seqpipe.export.graph import random_batches, to_onnx
+from seqpipe.export.parity.decisions import DecisionParity, option_inputs, trial_options
+from seqpipe.export.parity.gate import compare_pieces
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.predictor import Run
 from seqpipe.testing.bench import Bench

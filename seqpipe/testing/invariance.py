@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from seqpipe.export.example_inputs import TOKENS
+from seqpipe.export.graph import TOKENS
 from seqpipe.export.parity.decisions import CLOSE, TIE
 from seqpipe.features.document import Arrays
 from seqpipe.testing.bench import RAGGED, Bench, set_padding, tensors

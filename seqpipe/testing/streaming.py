@@ -13,7 +13,7 @@ from seqpipe.answers.types import Answer
 from seqpipe.config.contract import has_member, member
 from seqpipe.config.signature import call
 from seqpipe.export.parity.decisions import CLOSE
-from seqpipe.export.parity.streaming import pieces_of
+from seqpipe.export.parity.gate import pieces_of
 from seqpipe.features.document import Doc
 from seqpipe.nn.incremental import HEAD, Piece, read_piece, stage_entries
 from seqpipe.runtime.cache_entries import next_inputs

@@ -18,9 +18,8 @@ from seqpipe import load
 from seqpipe.config.loader import Config
 from seqpipe.console import Console, Tick
 from seqpipe.errors import ExportError, ParityError
-from seqpipe.export.exporter import export
+from seqpipe.export.exporter import bundle_files, bundle_manifest, export
 from seqpipe.export.graph import to_onnx
-from seqpipe.export.manifest import bundle_files, bundle_manifest
 from seqpipe.export.parity.answers import Comparison
 from seqpipe.export.parity.gate import verify_parity
 from seqpipe.features.sources import TextSource

@@ -16,11 +16,10 @@ from torch import Tensor, nn
 from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import Config
 from seqpipe.errors import ParityError
-from seqpipe.export import graph_key as keys
+from seqpipe.export import graph_cache as keys
+from seqpipe.export.exporter import use_graph
 from seqpipe.export.graph import graph_without_weights, to_onnx, with_weights
-from seqpipe.export.graph_cache import GraphCache, default_cache
-from seqpipe.export.graph_key import UnknownKeyError, graph_key
-from seqpipe.export.verified import use_graph
+from seqpipe.export.graph_cache import GraphCache, UnknownKeyError, default_cache, graph_key
 from seqpipe.training.pipeline import Pipeline
 
 CNN = (*LEAN, "encoder={use: cnn, filters: 8, widths: [2]}")

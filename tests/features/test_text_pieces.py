@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from seqpipe.export.parity.text_pieces import possible_cut, split_otherwise
+from seqpipe.export.parity.answers import possible_cut, split_otherwise
 from seqpipe.features.document import words_of
 from seqpipe.features.sources import TextSource
 from seqpipe.features.splitting import TextPieces, smallest_pieces

@@ -20,11 +20,10 @@ from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml_text import dump
 from seqpipe.console import Console
 from seqpipe.errors import BundleError, ConfigError, DataError, ParityError, PluginError, UsageError
-from seqpipe.export.exporter import export
+from seqpipe.export.exporter import bundle_files, bundle_manifest, export
 from seqpipe.export.graph import to_onnx
-from seqpipe.export.manifest import bundle_files, bundle_manifest
 from seqpipe.export.parity.decisions import DecisionParity
-from seqpipe.export.parity.incremental import compare_pieces
+from seqpipe.export.parity.gate import compare_pieces
 from seqpipe.features.document import Arrays
 from seqpipe.nn.recurrent import Recurrent
 from seqpipe.runtime import bundle

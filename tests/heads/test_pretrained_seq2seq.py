@@ -19,8 +19,8 @@ from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import SeqpipeError
+from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import to_onnx
-from seqpipe.export.manifest import bundle_files, bundle_manifest
 from seqpipe.nn import encoder_decoder as layers
 from seqpipe.nn import pretrained_seq2seq as family
 from seqpipe.runtime import bundle

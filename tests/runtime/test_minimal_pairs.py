@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import DataError, UsageError
+from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import to_onnx
-from seqpipe.export.manifest import bundle_files, bundle_manifest
 from seqpipe.runtime import bundle
 from seqpipe.runtime.minimal_pairs import TIE, judge, pair_scores, wrong_preferences
 from seqpipe.runtime.model import Model

@@ -1,22 +1,151 @@
-"""The answers of a pipeline and of its bundle to the same records, compared decision by decision."""
+"""Whether a bundle reads records as training does: the same tokens, the same features, the same refusals."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from seqpipe.answers.base import Answer
 from seqpipe.config.loader import Config
-from seqpipe.errors import ParityError
+from seqpipe.errors import DataError, ParityError
 from seqpipe.export.parity.decisions import DecisionParity
-from seqpipe.export.parity.features import described, same_array
 from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.raw_text import with_raw_text
+from seqpipe.features.sources import TextSource
+from seqpipe.features.splitting import CUTS, Cut, smallest_pieces
 from seqpipe.runtime.decode_options import Chosen
 from seqpipe.runtime.model import Model, same_answer
-from seqpipe.runtime.predictor import Predictor
+from seqpipe.runtime.predictor import ROWS, Predictor, chunks
 from seqpipe.training.evaluation import predictor
 from seqpipe.training.pipeline import Pipeline
+
+
+def check_features(
+    ours: Predictor,
+    theirs: Predictor,
+    records: Sequence[Record],
+    probes: Iterable[Record],
+    on_compared: Callable[[int], None],
+) -> None:
+    """ParityError if the bundle reads a record or a probe as other features than training does: that is exact.
+
+    Args:
+        ours: PyTorch's.
+        theirs: The bundle's.
+        records: What both read without an error.
+        probes: What both may refuse, with the same message.
+        on_compared: Called with how many more of these were read.
+    """
+    without_targets = [ours.kind.question(record) for record in records]
+    for batch in chunks(without_targets, ROWS):
+        _check_batch(ours, theirs, batch)
+        on_compared(len(batch))
+    for probe in probes:
+        _check_batch(ours, theirs, [probe])
+        on_compared(1)
+
+
+def same_array(first: np.ndarray | None, second: np.ndarray | None) -> bool:
+    """Whether both are there and equal in type, shape and content."""
+    return first is not None and second is not None and first.dtype == second.dtype and np.array_equal(first, second)
+
+
+def described(record: Record) -> str:
+    """The place and the first words of a record, for a message."""
+    text = next((str(value) for name, value in record.items() if name != "where"), "")
+    return f"{record.get('where', 'a record')} ({text[:60]!r})"
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What a side reads of records: texts, split, and features; or its message of why it refuses them."""
+
+    docs: Sequence[Doc]
+    features: Arrays
+    refusal: str = ""
+
+    def difference(self, theirs: _Reading) -> str:
+        """What the bundle reads otherwise; empty if nothing."""
+        if self.refusal != theirs.refusal:
+            return f"its refusal ({theirs.refusal or 'none'}; in training: {self.refusal or 'none'})"
+        for name in {**self.features, **theirs.features}:
+            if not same_array(self.features.get(name), theirs.features.get(name)):
+                return f"its input {name!r}"
+        return "" if self.docs == theirs.docs else "where its tokens stand"
+
+
+def _read(side: Predictor, records: Sequence[Record]) -> _Reading:
+    try:
+        docs = side.docs(records)
+    except DataError as error:
+        return _Reading([], {}, str(error))
+    return _Reading(docs, side.featurizer.collate(docs))
+
+
+def _check_batch(ours: Predictor, theirs: Predictor, records: Sequence[Record]) -> None:
+    """ParityError about the first record that both read otherwise."""
+    if not _read(ours, records).difference(_read(theirs, records)):
+        return
+    for record in records:
+        if difference := _read(ours, [record]).difference(_read(theirs, [record])):
+            raise ParityError(
+                f"the bundle reads {described(record)} otherwise than training did: {difference} differs; no bundle "
+                "was written. All that a tokenizer or a feature does must follow from its file and the manifest"
+            )
+    raise ParityError("the bundle reads records in a batch otherwise than one by one; no bundle was written")
+
+
+# Find where a text may be cut into pieces that its tokenizer splits as it splits the whole.
+
+Token = tuple[int, int, int]  # id, start, end
+
+
+def possible_cut(source: TextSource, records: Sequence[Record]) -> Cut | None:
+    """What texts such as these may be cut behind; None where only words can be streamed."""
+    return next((cut for cut in CUTS if split_otherwise(source, records, cut) is None), None)
+
+
+def split_otherwise(source: TextSource, records: Iterable[Record], cut: Cut) -> str | None:
+    """The first text whose tokens in pieces are not those of the whole; None if there is none."""
+    known: dict[str, Doc] = {}  # each piece, split once
+    for record in records:
+        raw = {name: value for name, value in with_raw_text(record).items() if name != "words"}
+        text = source.text(raw)
+        (whole,) = source.docs([raw])
+        pieces = [*smallest_pieces(text, cut)]
+        new = [piece for piece in dict.fromkeys(pieces) if piece not in known]
+        known |= zip(new, source.docs([{**raw, source.fields[0]: piece} for piece in new]), strict=True)
+        docs = [known[piece] for piece in pieces]
+        if _tokens([whole]) != _tokens(docs) or _words([whole]) != _words(docs):
+            return text
+    return None
+
+
+def _tokens(docs: Iterable[Doc]) -> list[Token]:
+    return [
+        (i, start + shift, end + shift)
+        for doc, shift in _placed(docs)
+        for i, (start, end) in zip(doc.ids, doc.offsets, strict=True)
+    ]
+
+
+def _words(docs: Iterable[Doc]) -> list[tuple[int, int]]:
+    return [(start + shift, end + shift) for doc, shift in _placed(docs) for start, end in doc.word_offsets]
+
+
+def _placed(docs: Iterable[Doc]) -> Iterator[tuple[Doc, int]]:
+    """Each piece, and where it stands in the text."""
+    length = 0
+    for doc in docs:
+        yield doc, length
+        length += len(doc.text)
+
+
+# The answers of a pipeline and of its bundle to the same records, compared decision by decision.
 
 ROUNDED = 1e-3  # how far numbers of an answer may differ: they are rounded, and `compare` sees them whole
 

@@ -1,9 +1,10 @@
-"""Compare a pipeline in PyTorch with its graph, batch by batch, and tally how far their decisions agree."""
+"""The decode options under which a graph is compared with PyTorch, and the inputs that they become."""
 
 from __future__ import annotations
 
 import itertools
 import math
+import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,13 +14,153 @@ import torch
 
 from seqpipe.config.attention_maps import PREFIX
 from seqpipe.errors import ParityError
-from seqpipe.export.example_inputs import random_batches, shortest_row, with_other_padding
-from seqpipe.export.parity.trial_options import option_inputs, with_short_texts
-from seqpipe.features.document import Arrays
-from seqpipe.features.sources import masks
-from seqpipe.runtime.decode_options import Known
+from seqpipe.export.graph import random_batches, shortest_row, with_other_padding
+from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.sources import InputSource, NumericSource, TextSource, masks, sources_of
+from seqpipe.features.vocabulary import SPECIALS
+from seqpipe.runtime.decode_options import DRAWING, SEED, Known, chosen
 from seqpipe.runtime.predictor import Run
 from seqpipe.training.pipeline import Pipeline
+
+WRITTEN = 8  # tokens of a text that is generated from random input
+
+
+def trial_options(options: Known) -> list[dict[str, Any]]:
+    """Decode options to compare under: the defaults, every size at 3, and sampling, with a forced prefix."""
+    every = {name: 3 for name, option in options.items() if option["type"] == "size"}
+    sizes = {name: 3 for name in every if name.rpartition(".")[2] not in DRAWING}
+    uniform = [name for name, option in options.items() if option["type"] == "uniform"]
+    seeds = {f"{name.removesuffix('uniform')}{SEED}": 7 for name in uniform}
+    tokens = {name: [len(SPECIALS)] for name, option in options.items() if option["type"] == "tokens"}
+    return [{}, *([sizes] if sizes else []), *([every | seeds | tokens] if seeds or tokens else [])]
+
+
+def options_off_default(options: Known) -> dict[str, list[dict[str, Any]]]:
+    """By name of each decode option that is no size: decode options to compare under, in which it is off its default.
+
+    Whether it then changes a decision depends on the others: each time some of them are set too. An option of sampling
+    comes with a seed.
+    """
+    sizes = {
+        name: min(3, option.get("maximum") or 3)
+        for name, option in options.items()
+        if option["type"] == "size" and name.rpartition(".")[2] not in ("max_length", *DRAWING)
+    }
+    candidates = {}
+    for name in [name for name, option in options.items() if option["type"] in ("bool", "int", "float")]:
+        head = name.removesuffix(name.rpartition(".")[2])  # with its dot, if there are several
+        seed = {f"{head}{SEED}": 7} if name.removeprefix(head) in DRAWING else {}
+        beside: dict[str, Any] = {f"{head}length_penalty": 4.0, f"{head}min_length": WRITTEN - 2}
+        settings = [{}, *({key: value} for key, value in beside.items() if key in options and key != name)]
+        candidates[name] = [sizes | seed | setting | {name: _off_default(options[name])} for setting in settings]
+        if longest := options.get(f"{head}max_length"):  # texts that end by themselves
+            candidates[name].append(candidates[name][0] | {f"{head}max_length": longest["default"]})
+            if name == f"{head}min_length":
+                candidates[name][-1][name] = max(1, longest["default"] - 1)
+    return candidates
+
+
+def _off_default(option: Mapping[str, Any]) -> Any:
+    default, low, high = option["default"], option.get("minimum"), option.get("maximum")
+    if option["type"] == "bool":
+        return not default
+    further = default + (2 if option["type"] == "int" else 4.0)
+    if high is None or further <= high:
+        return further
+    if option["type"] == "int":
+        return default - 1
+    bound = high if default == low else low
+    return ((bound or 0) + default) / 2
+
+
+def with_short_texts(options: Known, chosen_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Decode options with texts of `WRITTEN` tokens at most, unless a length was chosen.
+
+    A loop's step is traced once: what goes wrong in its graph does so in the first steps. Real records are compared at
+    the length that the options say.
+    """
+    lengths = {name: option["default"] for name, option in options.items() if name.rpartition(".")[2] == "max_length"}
+    return {name: min(WRITTEN, default) for name, default in lengths.items()} | dict(chosen_options)
+
+
+def option_inputs(feeds: Arrays, options: Known, chosen_options: Mapping[str, Any]) -> Arrays:
+    """The options' inputs for these features; random numbers depend on the row's number."""
+    lengths = np.sum([mask.sum(1) for mask in masks(feeds).values()], 0).tolist()
+    return chosen(options, chosen_options).of([Doc("", [str(row)], [], [0] * n) for row, n in enumerate(lengths)])
+
+
+# Generated records that no data set holds, which training and the bundle have to read alike.
+
+SCRIPTS = (
+    "Latin: Straße, naïve, ŒUVRE, İstanbul, ﬁne ǅ", "Ελληνικά: Ὀδυσσεύς, λόγος ς", "Русский: Ёлка, щука", "עברית: שָׁלוֹם",
+    "العربية: مُحَمَّد ١٢٣", "हिन्दी: क्षत्रिय, ज़िन्दगी", "ไทย: น้ำใจ", "中文：我在北京。", "日本語：カタカナとｶﾀｶﾅ、がが",
+    "한국어: 한글과 한글",
+    "Tiếng Việt: Nguyễn Ngữ", "አማርኛ፡ ሰላም", "ქართული: მხედრული", "𝔘𝔫𝔦𝔠𝔬𝔡𝔢 𠮷野家",
+    "emoji 👩‍💻 🏳️‍🌈 👍🏽 🇨🇭 ☺️", "combining e\u0301 e\u0301\u0302\u0323 Z\u0351\u036b\u0343\u036a\u0302\u036b",
+    "marks “quoted” — (nested [brackets]) … ¿qué? 50 % $1,000.00 #tag @name a_b-c/d\\e",
+    "https://example.org/a?b=c&d=1 mail@example.org 2026-11-23T10:00 192.168.0.1",
+    "tabs\tand\u00a0blanks\u2003of\u200ball\u3000kinds\r\nlines\n\nparagraphs. Another!  And?",
+    "\ufeffbyte order mark \u202eright to left\u202c \u00ad soft \ufffd replaced \ue000 private",
+    "[PAD] [UNK] [CLS] [SEP] [MASK] [BOS] [EOS] <s> </s> ▁ ## Ġ",
+)  # fmt: skip
+BLANK = ("", " ", "\n", "\u00a0\u3000", "\u200b", "\u0301")
+MOST_NAMES = 5_000  # tokens and characters of a vocabulary that are tried
+_NAMES = 20  # in a text
+_LONG, _MOST = 2_000, 20_000  # letters of a word that is cut, and tokens of a text at the limit
+
+
+def probe_records(source: InputSource, tokens: int, seed: int = 1) -> Iterator[Record]:
+    """Records of all scripts, of all vocabularies, blank and at the limit of length, raw and already split.
+
+    Args:
+        source: The inputs of the pipeline.
+        tokens: The most tokens that a text may have.
+        seed: Random seed.
+    """
+    draw = random.Random(seed)
+    for text in _texts(source, tokens, draw):
+        yield _record(source, text, draw)
+        if isinstance(source, TextSource) and source.fields == ("text",) and text.strip():
+            yield {**_record(source, text, draw), "words": text.split()}
+
+
+def _texts(source: InputSource, tokens: int, draw: random.Random) -> Iterator[str]:
+    yield from SCRIPTS
+    for text in SCRIPTS[:4]:
+        yield text.upper()
+        yield text.lower()
+    yield from BLANK
+    characters = "".join(SCRIPTS)
+    yield from ("".join(draw.choices(characters, k=length)) for length in (1, 2, 3, 5, 20, 21, 80, 400))
+    yield "a" * _LONG
+    yield from (" ".join(["a"] * length) for length in (tokens, tokens + 1) if length <= _MOST)
+    names = sorted({name for vocabulary in _vocabularies(source) for name in vocabulary})
+    for i in range(0, len(names := draw.sample(names, min(len(names), MOST_NAMES))), _NAMES):
+        yield " ".join(names[i : i + _NAMES])
+
+
+def _vocabularies(source: InputSource) -> Iterator[list[str]]:
+    """The tokens of every vocabulary, and the names of every feature."""
+    for part in sources_of(source).values():
+        if isinstance(part, TextSource):
+            yield [token for token in part.tokenizer.get_vocab() if token not in SPECIALS]
+        yield from ([*feature.names] for feature in part.features.values())
+
+
+def _record(source: InputSource, text: str, draw: random.Random) -> dict[str, Any]:
+    """A record with this text in every field of text; rows of numbers and values of columns are random."""
+    record: dict[str, Any] = {}
+    for part in sources_of(source).values():
+        if isinstance(part, NumericSource):
+            record[part.field] = [[draw.gauss(0, 3) for _ in range(part.width)] for _ in range(draw.randint(1, 12))]
+        else:
+            record |= dict.fromkeys(part.fields, text)
+    for feature in source.features.values():
+        record |= feature.example_fields(draw.choice)
+    return record
+
+
+# Compare a pipeline in PyTorch with its graph, batch by batch, and tally how far their decisions agree.
 
 TIE = 1e-4  # below this margin of PyTorch's own score either of two decisions counts as equal
 MOST_TIES, ENOUGH = 1e-3, 1_000  # the share of decisions that may be ties, and of how many

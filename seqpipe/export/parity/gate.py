@@ -1,31 +1,202 @@
-"""The proof that a bundle answers as its pipeline does: on random features, then on records as they are read."""
+"""Compare incremental decoding, with the graph's cache as input, with decoding in one run."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from seqpipe.answers.base import AnswerKind
-from seqpipe.answers.types import Scores
+from seqpipe.answers.metrics.table import metric_of, shown
+from seqpipe.answers.multi_head import part_of
+from seqpipe.answers.types import Answer, Scores
 from seqpipe.console import Console, Tick
-from seqpipe.errors import DataError, ParityError
-from seqpipe.export.example_inputs import random_batches
-from seqpipe.export.parity.answers import Comparison
-from seqpipe.export.parity.decisions import CLOSE
-from seqpipe.export.parity.features import check_features, same_array
-from seqpipe.export.parity.generated_records import probe_records
-from seqpipe.export.parity.incremental import compare_pieces
-from seqpipe.export.parity.streaming import compare_streams
-from seqpipe.export.parity.trial_options import option_inputs, options_off_default, trial_options, with_short_texts
-from seqpipe.features.document import Arrays, Record
-from seqpipe.runtime.evaluate import evaluate, headline, judged
-from seqpipe.runtime.predictor import ROWS, Predictor
+from seqpipe.errors import DataError, ParityError, PluginError
+from seqpipe.export.graph import random_batches, random_doc
+from seqpipe.export.parity.answers import Comparison, check_features, same_array
+from seqpipe.export.parity.decisions import (
+    CLOSE,
+    RELATIVE,
+    TIE,
+    DecisionParity,
+    margins,
+    option_inputs,
+    options_off_default,
+    probe_records,
+    trial_options,
+    with_short_texts,
+)
+from seqpipe.features.document import Arrays, Doc, Record, words_of
+from seqpipe.features.sources import masks
+from seqpipe.runtime.cache_entries import next_inputs
+from seqpipe.runtime.evaluate import evaluate, goodness, headline, judged
+from seqpipe.runtime.model import Model, same_answer
+from seqpipe.runtime.predictor import ROWS, Predictor, batches
+
+PIECES = (1, 2, 4)  # tokens of each run after the prompt
+
+
+def compare_pieces(parity: DecisionParity, batches: Iterable[Arrays]) -> None:
+    """Continue each text of a batch in runs of `PIECES` with the cache of the run before, and add to the tally.
+
+    Each run is compared with PyTorch on the same `past.…`, and the tokens of all runs with those of one run.
+
+    Args:
+        parity: Of a pipeline with a cache.
+        batches: Features of texts, the prompts.
+
+    Raises:
+        PluginError: if the head lacks the options that say how long a text is.
+    """
+    pipeline, options, tally = parity.pipeline, parity.options, parity.tally
+    if missing := [name for name in ("max_length", "min_length") if name not in options]:
+        raise PluginError(
+            f"head: {type(pipeline.heads[0]).__name__} continues texts without the decode option {missing[0]!r}; add it"
+        )
+    for feeds in batches:
+        defaults = option_inputs(feeds, options, {})
+        whole = parity.onnx_run(feeds | defaults | _exactly(sum(PIECES), defaults))
+        pieces, now, past = [], feeds, dict[str, np.ndarray]()
+        for length in PIECES:
+            inputs = defaults | _exactly(length, defaults)
+            _, got, _ = parity.compare(now, inputs | past, garbage=False)
+            pieces.append(got["tokens"])
+            past = next_inputs(pipeline.cache, got)
+            now = feeds | {"ids": got["tokens"][:, 0, -1:], "mask": np.ones((len(got["tokens"]), 1), bool)}
+        joined = np.concatenate(pieces, 2)
+        differ = (joined != whole["tokens"]).any((1, 2))
+        if differ.any():
+            tied = margins(pipeline, feeds, whole, whole | {"tokens": joined}) < TIE
+            tally.ties += int((differ & tied).sum())
+            tally.different += int((differ & ~tied).sum())
+            tally.where = tally.where or "a text in pieces, with `past.…`, is not the text as a whole"
+        tally.decisions += len(differ)
+
+
+def _exactly(length: int, defaults: Arrays) -> Arrays:
+    """So many tokens, and no end before."""
+    return {"max_length": np.zeros(length, np.int64), "min_length": np.array(length, defaults["min_length"].dtype)}
+
+
+# Compare answers in pieces, with the graph's cache as input, with the answers to whole texts.
+
+LENGTHS = ((9, 4, 1, 6), (5, 7, 3, 12))  # of ragged batches
+SIZES = (1, 2, 3)  # words of a piece
+WHERE = "a text in pieces, with `past.…`, is not the text as a whole"
+
+
+def compare_streams(parity: DecisionParity, seed: int) -> None:
+    """Answer random texts piece by piece with the cache of the piece before, and add to the tally.
+
+    Each piece is decided by PyTorch with the same `past.…` as well, and the answers in pieces, of the graph, are those
+    of PyTorch to the whole texts, for which no cache is used.
+    """
+    random, source = np.random.default_rng(seed), parity.pipeline.artifacts.featurizer
+    for lengths in LENGTHS:
+        docs = [random_doc(source, length, random) for length in lengths]
+        for size in SIZES:
+            texts = _Texts(parity, docs)
+            texts.answer(size)
+            texts.add_to_tally()
+
+
+def pieces_of(docs: Sequence[Doc], size: int) -> Iterable[list[Doc]]:
+    """The next piece of each text until all have ended; every second text begins a piece later, so they are ragged.
+
+    Texts have pieces of their own sizes, from `size` words on, and of none before they begin and after they end.
+    """
+    counts = [len(doc.word_offsets) for doc in docs]
+    done, turn = [0] * len(docs), 0
+    while done != counts:
+        ends = [
+            position if row % 2 > turn else min(count, position + size + row % 3)
+            for row, (position, count) in enumerate(zip(done, counts, strict=True))
+        ]
+        yield [words_of(*piece) for piece in zip(docs, done, ends, strict=True)]
+        done, turn = ends, turn + 1
+
+
+class _Texts:
+    """A batch of texts that is answered as a whole by PyTorch, and piece by piece by both."""
+
+    def __init__(self, parity: DecisionParity, docs: Sequence[Doc]):
+        self.parity, self.docs = parity, docs
+        self.source = parity.pipeline.artifacts.featurizer
+        (self.kind,) = parity.pipeline.artifacts.kind.parts.values()
+        self.feeds = self.source.collate(docs)
+        self.options = option_inputs(self.feeds, parity.options, {})
+        self.whole = parity.torch_run(self.feeds | self.options)
+        decisions = [name for name in self.kind.outputs if self.whole[name].dtype.kind == "i"]
+        self.joined = {name: np.zeros_like(self.whole[name]) for name in decisions}  # of the pieces
+        self.readers = [self.kind.piece_reader() for _ in docs]
+        self.answers: list[list[Answer]] = [[] for _ in docs]
+        self.done = [0] * len(docs)  # words
+        self.other, self.off = np.zeros(len(docs), bool), np.zeros(len(docs), bool)  # decisions, and numbers
+
+    def answer(self, size: int) -> None:
+        """Run both on all pieces from `size` words on."""
+        cache = self.parity.pipeline.cache
+        past = {entry.input: entry.zeros(1, 0) for entry in cache}
+        for pieces in pieces_of(self.docs, size):
+            inputs = self.source.collate(pieces) | past | self.options
+            expected, got = self.parity.torch_run(inputs), self.parity.onnx_run(inputs)
+            past = next_inputs(cache, got)
+            for row, piece in enumerate(pieces):
+                if len(piece.word_offsets):
+                    self._add(row, piece, *(_row(decision, row) for decision in (expected, got)))
+
+    def _add(self, row: int, piece: Doc, expected: Arrays, got: Arrays) -> None:
+        """One more piece of a text, as PyTorch and the graph decide it."""
+        begin, end = self.done[row], self.done[row] + len(piece.word_offsets)
+        self.done[row] = end
+        self.other[row] |= any((got[name] != expected[name]).any() for name in self.joined)
+        self.off[row] |= not self.other[row] and _is_off(expected, got)
+        for name, array in self.joined.items():
+            if self.kind.decided[name].shape.startswith("(B, T"):
+                array[row, begin:end] = got[name][0, : end - begin]
+            else:
+                array[row] = got[name][0]
+        (answer,) = self.kind.answers([piece], got)
+        self.answers[row].append(self.readers[row].read(piece, got, answer))
+
+    def add_to_tally(self) -> None:
+        """Compare the pieces with the whole."""
+        tally, B = self.parity.tally, len(self.docs)
+        for name, array in self.joined.items():
+            self.other |= (array != self.whole[name]).reshape(B, -1).any(1)
+        tied = self.other
+        if self.other.any():
+            alternative = self.whole | self.joined
+            tied = self.other & (margins(self.parity.pipeline, self.feeds, self.whole, alternative) < TIE)
+        for row, answer in enumerate(self.kind.answers(self.docs, self.whole)):
+            parts = self.readers[row].finish()
+            if self.kind.tags_words:
+                parts = [part for some in self.answers[row] for part in some] + parts
+            self.off[row] |= not self.other[row] and not same_answer(parts, answer, CLOSE)
+        different = self.off | (self.other & ~tied)
+        tally.decisions, tally.ties = tally.decisions + B, tally.ties + int(tied.sum())
+        tally.different += int(different.sum())
+        if different.any():
+            tally.where = tally.where or WHERE
+
+
+def _row(decision: Arrays, row: int) -> Arrays:
+    return {name: array[row : row + 1] for name, array in decision.items()}
+
+
+def _is_off(expected: Arrays, got: Arrays) -> bool:
+    """Whether the graph's numbers are not those of PyTorch."""
+    pairs = ((expected[name], got[name]) for name in expected)
+    return any(a.shape != b.shape or not (np.abs(a - b) <= CLOSE + RELATIVE * np.abs(a)).all() for a, b in pairs)
+
+
+# The proof that a bundle answers as its pipeline does: on random features, then on records as they are read.
 
 MOST_RECORDS = 2_000  # records that both answer
 WITH_OPTIONS = {"records": MOST_RECORDS, "texts": 50}  # how many both also answer with options off their defaults
@@ -222,3 +393,70 @@ def _length(side: Predictor, record: Record) -> int:
         return len(side.docs([record])[0])
     except DataError:
         return -1
+
+
+# The judgement whether a bundle in int8 answers nearly as well as in fp32.
+
+MOST_LOST, MOST_LOST_SHARE = 0.005, 0.02  # what int8 may cost of a fraction, and of any other metric
+RECORDS = 200  # on fewer a metric says too little
+DECISIONS, MOST_CHANGED = 1_000, 0.01  # compared instead, and the share of them that int8 may change
+
+_CURE = "set export.precision: fp32, or make the model wider or train it longer"
+
+
+def judge_int8(comparison: Comparison, small: Model, records: Sequence[Record]) -> dict[str, Any]:
+    """Judges a bundle in int8 by its metric on `RECORDS` or more, else by how many decisions are those of fp32.
+
+    Args:
+        comparison: Of PyTorch and the bundle in fp32.
+        small: The bundle in int8.
+        records: With references.
+
+    Returns:
+        For the manifest: the metric in int8, and, of few records, on how many decisions which share agreed.
+
+    Raises:
+        ParityError: if the metric is worse by more than `MOST_LOST`, or more than `MOST_CHANGED` of the decisions are
+            others.
+    """
+    sample = sampled(records)
+    (name, expected), (_, got) = (
+        headline(evaluate(model.predictor, sample)[""]) for model in (comparison.model, small)
+    )
+    metrics = comparison.model.predictor.metric_types
+    int8, fp32 = (shown(name, value, metrics) for value in (got, expected))
+    message = f"{name} is {int8} in int8 and {fp32} in fp32 on {len(sample):,} records"
+    report = {"precision": "int8", "onnxruntime": got}
+    if len(sample) >= RECORDS:
+        worse = goodness({name: expected}, None, metrics) - goodness({name: got}, None, metrics)
+        if worse > (MOST_LOST if metric_of(name, metrics).percent else MOST_LOST_SHARE * abs(expected)) + 1e-9:
+            raise ParityError(f"{message}; {_CURE}")
+        return report
+    same, count = _agreement(comparison, small, sample)
+    if count - same > MOST_CHANGED * count:
+        raise ParityError(f"{same:,} of {count:,} decisions in int8 are those in fp32, and {message}; {_CURE}")
+    return report | {"agreement": same / count, "compared": count}
+
+
+def _agreement(comparison: Comparison, small: Model, records: Sequence[Record]) -> tuple[int, int]:
+    """How many decisions are the same, and of how many: of all records, then of random texts until there are enough."""
+    same = count = 0
+
+    def add(feeds: Arrays) -> None:
+        nonlocal same, count
+        options = option_inputs(feeds, comparison.options, with_short_texts(comparison.options, {}))
+        expected, got = (model.run(feeds | options) for model in (comparison.model, small))
+        for head, part in comparison.kind.parts.items():
+            pair = part_of(expected, head), part_of(got, head)
+            for equal in part.equal_decisions(*pair, [*masks(feeds).values()]):
+                same, count = same + int(equal.sum()), count + equal.size
+
+    docs = comparison.docs([comparison.kind.question(record) for record in records])
+    for rows in batches([len(doc) for doc in docs]):
+        add(comparison.featurizer.collate([docs[i] for i in rows]))
+    for seed in itertools.count():
+        if count >= DECISIONS:
+            break
+        for feeds in random_batches(comparison.pipeline.artifacts, seed, (7,), (2, 9)):
+            add(feeds)
+    return same, count

@@ -19,8 +19,7 @@ from torch.export.graph_signature import InputKind, InputSpec, OutputKind, Outpu
 from torch.onnx._internal.exporter import _core, _ir_passes
 
 from seqpipe.export.tracing.onnx_registry import onnx_registry
-from seqpipe.export.tracing.recorder import UntraceableError
-from seqpipe.export.tracing.trace import Traced, trace
+from seqpipe.export.tracing.recorder import Traced, UntraceableError, trace
 
 _LEAST_OPSET = 18  # that PyTorch translates to; lower ones are converted to
 

@@ -13,9 +13,8 @@ from factory import parts, tiny, writing
 
 from seqpipe.config.loader import load
 from seqpipe.errors import ParityError
-from seqpipe.export.example_inputs import LENGTHS, SIZES, random_batches
-from seqpipe.export.parity.decisions import DecisionParity, Tally
-from seqpipe.export.parity.trial_options import with_short_texts
+from seqpipe.export.graph import LENGTHS, SIZES, random_batches
+from seqpipe.export.parity.decisions import DecisionParity, Tally, with_short_texts
 from seqpipe.features.document import Arrays
 from seqpipe.nn.layers import EOS
 from seqpipe.runtime.decode_options import option_arrays

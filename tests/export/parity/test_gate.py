@@ -19,16 +19,12 @@ from seqpipe.answers.registry import answer_from
 from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
 from seqpipe.errors import ParityError
-from seqpipe.export.exporter import export
-from seqpipe.export.golden import golden_examples
+from seqpipe.export.exporter import bundle_manifest, export, golden_examples
 from seqpipe.export.graph_cache import GraphCache
-from seqpipe.export.manifest import bundle_manifest
 from seqpipe.export.parity import gate
 from seqpipe.export.parity.answers import Comparison
-from seqpipe.export.parity.gate import verify_parity
-from seqpipe.export.parity.generated_records import SCRIPTS, probe_records
-from seqpipe.export.parity.precision import judge_int8
-from seqpipe.export.parity.trial_options import options_off_default, trial_options
+from seqpipe.export.parity.decisions import SCRIPTS, options_off_default, probe_records, trial_options
+from seqpipe.export.parity.gate import judge_int8, verify_parity
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.kinds.text import Chars

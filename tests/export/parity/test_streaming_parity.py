@@ -15,11 +15,10 @@ from streamed_bundles import streaming_pipeline
 from torch import Tensor
 
 from seqpipe.config.loader import Config
-from seqpipe.export.example_inputs import random_batches, random_doc
-from seqpipe.export.graph import to_onnx
-from seqpipe.export.parity import streaming
+from seqpipe.export.graph import random_batches, random_doc, to_onnx
+from seqpipe.export.parity import gate
 from seqpipe.export.parity.decisions import DecisionParity, Tally
-from seqpipe.export.parity.streaming import compare_streams, pieces_of
+from seqpipe.export.parity.gate import compare_streams, pieces_of
 from seqpipe.nn.incremental import CacheSlots, PrefixCache
 from seqpipe.nn.loops import State
 from seqpipe.testing.graphs import session_of
@@ -114,7 +113,7 @@ def test_a_cache_that_is_dropped_is_caught(tmp_path: Path, monkeypatch: pytest.M
     read = LSTM.import_cache
     tally = lstm(tmp_path, monkeypatch, import_cache=lambda self, cache: read(self, torch.zeros_like(cache)))
     assert tally.different > 12
-    assert tally.where == streaming.WHERE
+    assert tally.where == gate.WHERE
 
 
 def test_a_state_that_is_not_kept_for_a_text_that_waits_is_caught(

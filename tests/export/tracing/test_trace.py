@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from seqpipe.export.tracing.conversion import onnx_model
 from seqpipe.export.tracing.onnx_registry import onnx_registry
-from seqpipe.export.tracing.recorder import UntraceableError
-from seqpipe.export.tracing.trace import trace
+from seqpipe.export.tracing.recorder import UntraceableError, trace
 from seqpipe.nn.loops import State, scan, while_loop
 
 AXES = {"x": ("t", "b"), "n": ("b",)}
