@@ -27,9 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.tagging_schemes import spans
-from seqpipe.config.component import build_component
-from seqpipe.config.contract import is_language_model_head, is_self_supervised
-from seqpipe.config.head_answers import answer_kind
+from seqpipe.config.contract import answer_kind, build_component, is_language_model_head, is_self_supervised
 from seqpipe.config.loader import Config, load
 from seqpipe.runtime.evaluate import headline
 from seqpipe.version import VERSION

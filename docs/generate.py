@@ -19,13 +19,11 @@ from pydantic import BaseModel
 
 from seqpipe import errors
 from seqpipe.commands.app import app
-from seqpipe.config.common_keys import COMMON_KEYS, CommonKeys
 from seqpipe.config.contract import decode_options
 from seqpipe.config.members import ABSENT, MEMBERS, REQUIRED, Member
-from seqpipe.config.option_models import option_rows
 from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
 from seqpipe.config.schema import OF_A_SOURCE, TOP, AdamW, Constant, DataKeys, Export, NeedKeys, PluginKeys, Train
-from seqpipe.config.type_words import words
+from seqpipe.config.signature import COMMON_KEYS, CommonKeys, option_rows, words
 from seqpipe.config.yaml_text import plain, shown
 from seqpipe.features.kinds.registry import feature_kinds
 

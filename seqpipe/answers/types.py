@@ -90,7 +90,7 @@ class HeadInfo:
         same_tokenizer: Whether it writes with the tokenizer of its input.
         copies: Whether it copies words of its input.
         fields: The record fields of the first input's texts.
-        rows: What the rows of x are: an axis of `seqpipe.config.attention_maps`.
+        rows: What the rows of x are: an axis of `seqpipe.config.checks`.
         numbers: The record field of the first input's rows of numbers; None where it is a text.
         candidates: The records of `data.candidates`, or those of training where there is no such file.
         old_labels: The labels of the run that the head is initialised from.

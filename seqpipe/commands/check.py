@@ -44,7 +44,7 @@ def check(
     config = load_config(console, file, overrides, sets, None)
     result: dict[str, Any] = {"file": str(file)}
     if explain:
-        from seqpipe.config.checks import dataflow
+        from seqpipe.config import dataflow
 
         result["names"] = dataflow.explained_names(config.inputs, config.head)
         if not as_json:

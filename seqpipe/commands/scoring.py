@@ -13,10 +13,9 @@ from seqpipe.answers.metrics.text import has
 from seqpipe.answers.types import Metric
 from seqpipe.commands.options import parse_decode_options
 from seqpipe.config import yaml
-from seqpipe.config.component import build_component
-from seqpipe.config.contract import Metrics, head_metrics, member
-from seqpipe.config.option_models import options_model, validate, values
+from seqpipe.config.contract import Metrics, build_component, head_metrics, member
 from seqpipe.config.plugins import Plugins
+from seqpipe.config.signature import options_model, validate, values
 from seqpipe.console import Console
 from seqpipe.errors import PluginError, UsageError
 from seqpipe.features.document import Overlaps, Record, resolve_overlaps

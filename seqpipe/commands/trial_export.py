@@ -12,7 +12,7 @@ import torch
 from seqpipe.commands.raw_text import report_splitting
 from seqpipe.commands.runs.data_checks import refuse_long_texts, report_unseen_labels
 from seqpipe.commands.trial_build import Trial, build_trial
-from seqpipe.config.component import by_source, describe
+from seqpipe.config.contract import by_source, describe
 from seqpipe.config.loader import Component, Config
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, TrainingError

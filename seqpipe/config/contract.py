@@ -1,19 +1,112 @@
-"""The one place that reads the members of components.
-
-A member that is nearly one of `MEMBERS` is a misspelling, which `seqpipe check` and `seqpipe plugins check` refuse.
-"""
+"""A component that a YAML names, and the inputs of a pipeline that components make up."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from seqpipe.config.component import Component, Input, describe
+from seqpipe.answers.base import HeadAnswer, check_settings
+from seqpipe.answers.multi_head import MultiHead
+from seqpipe.answers.registry import ANSWER_KINDS
+from seqpipe.answers.types import WHOLE_TEXT, Array, Metric
 from seqpipe.config.members import MEMBERS, REQUIRED
+from seqpipe.config.plugins import Offer
 from seqpipe.config.signature import DecodeOption, keyword_options, optional_names
-from seqpipe.errors import PluginError
+from seqpipe.errors import ConfigError, PluginError, Problem, SeqpipeError, UsageError, nearest
 from seqpipe.features.kinds.base import FeatureKind
+
+
+@dataclass(frozen=True)
+class Component:
+    """One component of a YAML: its class, its options with every default, its common keys and its place.
+
+    `common_keys` holds those of its kind (name, field, target, weight, init, freeze, lr), defaults included; `init` is
+    the absolute path of a run or None, a head's `target_tokenizer` is a Component, "same" or None.
+    """
+
+    kind: str
+    use: str
+    options: Mapping[str, Any]
+    common_keys: Mapping[str, Any]
+    offer: Offer
+    cls: type
+    file: str = field(compare=False)
+    line: int = field(compare=False)
+    column: int = field(compare=False)
+    key: str = field(compare=False)
+
+    @property
+    def name(self) -> str:
+        """What it is called among several: the common key `name`, else its `use`."""
+        return self.common_keys.get("name") or self.offer.name
+
+    @property
+    def pairs(self) -> bool:
+        """Whether a tokenizer reads two texts of a record."""
+        return isinstance(self.common_keys.get("field"), tuple)
+
+    def problem(self, message: str) -> Problem:
+        return Problem(self.file, self.line, self.column, self.key, message)
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input of a pipeline and the stages that read it; `name` is empty where the YAML names none.
+
+    Without a tokenizer its `field` holds numbers.
+    """
+
+    name: str
+    field: str | None
+    tokenizer: Component | None
+    embedding: tuple[Component, ...]
+    encoder: tuple[Component, ...]
+
+    @property
+    def stages(self) -> tuple[Component, ...]:
+        return (*self.embedding, *self.encoder)
+
+    @property
+    def pairs(self) -> bool:
+        """Whether its tokenizer reads two texts of a record."""
+        return self.tokenizer is not None and self.tokenizer.pairs
+
+
+def by_source(inputs: Sequence[Input]) -> dict[str, Input]:
+    """The inputs by the prefix of their features: "" for a single input, else the input's name."""
+    if len(inputs) == 1:
+        return {"": inputs[0]}
+    return {source.name: source for source in inputs}
+
+
+def describe(component: Component) -> str:
+    """The component as errors name it: kind, `use` and distribution."""
+    return f"{component.kind} {component.use!r} of {component.offer.distribution}"
+
+
+def build_component(component: Component, *wired: Any) -> Any:
+    """Construct the component from what is wired in and its options.
+
+    Raises:
+        ConfigError: if the constructor refuses its options by a UsageError: reported at the component's place.
+        PluginError: if it raises anything else that is not seqpipe's own.
+    """
+    try:
+        return component.cls(*wired, **component.options)
+    except UsageError as error:
+        raise ConfigError([component.problem(f"{describe(component)}: {error}")]) from error
+    except (SeqpipeError, MemoryError):
+        raise
+    except Exception as error:  # a plugin may raise anything at all
+        message = f"its constructor raised {type(error).__name__}: {error} (--debug shows where)"
+        raise PluginError(f"{component.key}: {describe(component)}: {message}") from error
+
+
+# The one place that reads the members of components.
+#
+# A member that is nearly one of `MEMBERS` is a misspelling, which `seqpipe check` and `seqpipe plugins check` refuse.
 
 Metrics = Callable[[Sequence[Any], Sequence[Any]], Mapping[str, float]]  # gold and predicted answers to scores
 
@@ -201,3 +294,114 @@ def stated_shapes(cls: type) -> dict[str, tuple[str, str]]:
 def replaces_mask(stage: Component) -> bool:
     """Whether an encoder returns rows of its own in place of the tokens, with a mask of their own."""
     return "mask" in member(stage.cls, "returns")
+
+
+# What a head answers with: its answer kind, the settings of that kind, and how its own scores are read.
+
+Arrays = Mapping[str, Array]
+TARGETS: Arrays = {name: array for kind in ANSWER_KINDS.values() for name, array in kind.targets.items()}
+DECIDED: Arrays = {name: array for kind in ANSWER_KINDS.values() for name, array in kind.decided.items()}
+
+
+@dataclass(frozen=True)
+class HeadArrays:
+    """What an answer kind gives to a head's methods; by default all that any kind gives.
+
+    Args:
+        targets: What `loss` may ask for.
+        decided: What `decide` may return, and `score` ask for.
+        has_labels: Whether the head may be built from `labels`.
+        no_self_supervision: Why a self-supervised head cannot have the kind; "" if it can.
+        joins_sources: Whether of several sources the head may read the first, with a vector of each other beside its x.
+    """
+
+    targets: Arrays = field(default_factory=lambda: TARGETS)
+    decided: Arrays = field(default_factory=lambda: DECIDED)
+    has_labels: bool = True
+    no_self_supervision: str = ""
+    joins_sources: bool = False
+
+
+def head_arrays(head: Component) -> HeadArrays:
+    """What the answer kind of a head gives to its methods; PluginError if it states none that fits."""
+    kind, settings = answer_kind(head), answer_settings(head)
+    message = ""
+    if not kind.may_self_supervise:
+        names = ", ".join(name for name, allowed in ANSWER_KINDS.items() if allowed.may_self_supervise)
+        message = f"a self-supervised head answers with {names}, not with {kind.kind}"
+    targets, decided = kind.declared_targets(settings), kind.declared_decided(settings)
+    return HeadArrays(targets, decided, kind.has_labels, message, kind.joins_sources)
+
+
+def answer_kind(head: Component) -> type[HeadAnswer]:
+    """The head's answer kind; PluginError if its class names none."""
+    name = declaration(head, "answer")
+    if isinstance(name, str) and name in ANSWER_KINDS:
+        return ANSWER_KINDS[name]
+    fault = "its class has no `answer`" if name is None else f"`answer` is {name!r}{nearest(str(name), ANSWER_KINDS)}"
+    raise PluginError(f"{describe(head)}: {fault}; an answer kind is one of {', '.join(ANSWER_KINDS)}")
+
+
+def reads_whole_text(head: Component) -> bool:
+    """Whether a head decides about a text as a whole, not about its words or a passage."""
+    return answer_kind(head).declared_subject(answer_settings(head)) == WHOLE_TEXT
+
+
+def answer_settings(head: Component) -> dict[str, Any]:
+    """What the head states for its answer kind, completed by the kind's defaults; PluginError for what does not fit."""
+    settings = declaration(head, "answer_settings")
+    if not isinstance(settings, Mapping):
+        message = f"its `answer_settings` must return a dict, not {type(settings).__name__}"
+        raise PluginError(f"{describe(head)}: {message}")
+    try:
+        return check_settings(answer_kind(head), settings)
+    except ValueError as error:
+        raise PluginError(f"{describe(head)}: `answer_settings`: {error}") from error
+
+
+def reads_every_token(head: Component) -> bool:
+    """Whether all tokens of a text are read, those of white space alone too."""
+    return bool(answer_settings(head).get("every_token", answer_kind(head).every_token))
+
+
+def metric_types(heads: Iterable[Component]) -> dict[str, Metric]:
+    """How the scores of these heads are read, by name: those of their answer kinds, and their own."""
+    metrics = dict(MultiHead.metrics)
+    for head in heads:
+        metrics |= answer_kind(head).declared_metrics(answer_settings(head))
+        metrics |= member(head.cls, "score_types")
+    return metrics
+
+
+# How a language-model head reads its training texts.
+
+
+@dataclass(frozen=True)
+class CorpusSettings:
+    """What a language-model head states by its `corpus`.
+
+    Attributes:
+        packed: Whether the records are one token corpus, cut into windows anywhere; else each is a text of its own.
+        context: Tokens of a window.
+        stateful: Whether recurrent states are carried from a window to the next (truncated BPTT).
+    """
+
+    packed: bool
+    context: int
+    stateful: bool
+
+
+def corpus_settings(head: Component) -> CorpusSettings | None:
+    """How a head reads its texts under its options; None of a head that is no language model.
+
+    Raises:
+        PluginError: It does not state all three settings.
+    """
+    settings = declaration(head, "corpus")
+    if settings is None:
+        return None
+    try:
+        return CorpusSettings(**settings)
+    except TypeError as error:
+        message = f"its `corpus` must return a dict of packed, context and stateful, not {settings!r}"
+        raise PluginError(f"{describe(head)}: {message}") from error

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.config import yaml
-from seqpipe.config.common_keys import ALL_COMMON_KEYS
-from seqpipe.config.component import Component
-from seqpipe.config.contract import member
+from seqpipe.config.contract import Component, member
 from seqpipe.config.run_layout import BEST, BUNDLE, CHECKPOINTS, LAST, STATE, YAML
+from seqpipe.config.signature import ALL_COMMON_KEYS
 from seqpipe.config.yaml_text import Plain, plain, shown
 from seqpipe.errors import UsageError
 

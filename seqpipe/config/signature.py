@@ -1,22 +1,145 @@
-"""The signatures of components: what a constructor and a method ask for by name, and their keyword-only options."""
+"""Options of components, read from signatures: their types in words, their validation, the common keys beside them."""
 
 from __future__ import annotations
 
 import inspect
+import json
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, is_dataclass
 from functools import cache
-from typing import Any, TypeGuard
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, TypeGuard, TypeVar, Union
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
-from seqpipe.config.type_words import bounds, unlike, unpacked, words
-from seqpipe.config.yaml_text import plain
+from seqpipe.config.yaml import Path as Where
+from seqpipe.config.yaml_text import Plain, plain, shown
 from seqpipe.errors import PluginError
-from seqpipe.types import SIZE, TOKENS, UNIFORM
+from seqpipe.types import SIZE, TOKENS, UNIFORM, Means
+
+# Types in words, as messages and pages show them: `a whole number above 0`, `'BIOES' or 'none'`, `text or null`.
+
+
+def words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+    """A type as a person reads it: `a whole number above 0`, `'BIOES' or 'none'`, `text or null`."""
+    kind, inner = unpacked(annotation)
+    inner += metadata
+    for item in inner:
+        if isinstance(item, Means):
+            return item.words
+    limits = _limits(inner)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return _either([shown(value) for value in arguments])
+    if origin in (Union, types.UnionType):
+        return _either([words(member) + (limits if member is not type(None) else "") for member in arguments])
+    if origin is tuple and not (len(arguments) == 2 and arguments[1] is ...):
+        return f"a list of {len(arguments)} ({', '.join(map(words, arguments))})"
+    if origin in (list, tuple, set, frozenset):
+        return f"a list{limits}, each {words(arguments[0])}"
+    if origin is dict:
+        return f"a mapping{limits}, each value {words(arguments[1])}"
+    return _SIMPLE.get(kind, kind.__name__ if isinstance(kind, type) else str(kind)) + limits
+
+
+def unlike(expected: str, value: Plain) -> str:
+    """The message for a value that is not what was expected, with a cure where it is plain what was meant."""
+    return f"should be {expected}, not {shown(value)}{cure(expected, value)}"
+
+
+def cure(expected: str, value: Plain) -> str:
+    """What to write instead, `; write 3 without quotes`, or nothing where that is not plain."""
+    wants_number = "number" in expected
+    if isinstance(value, str) and "true or false" in expected and value.lower() in ("yes", "on", "no", "off"):
+        return f"; write {'true' if value.lower() in ('yes', 'on') else 'false'}"
+    if isinstance(value, str) and wants_number and _is_number(value):
+        return f"; write {value.replace('_', '')}" + ("" if "_" in value else " without quotes")
+    if isinstance(value, float) and "whole number" in expected and value.is_integer():
+        return f"; write {int(value)}"
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and "text" in expected:
+        return f"; put it in quotes ('{shown(value)}')"
+    return ""
+
+
+def unpacked(annotation: Any) -> tuple[Any, list[Any]]:
+    """A type without Annotated, and all that stood in it (pydantic's Fields opened up)."""
+    metadata: list[Any] = []
+    if typing.get_origin(annotation) is Annotated:
+        annotation, *extra = typing.get_args(annotation)
+        for item in extra:
+            metadata += item.metadata if isinstance(item, FieldInfo) else [item]
+    return annotation, metadata
+
+
+def bounds(kind: type, metadata: Iterable[Any]) -> tuple[int | float | None, int | float | None]:
+    """The least and greatest value allowed; an exclusive bound becomes the nearest value inside it."""
+    limits = _constraints(metadata)
+    low, high = limits.get("ge"), limits.get("le")
+    if "gt" in limits:
+        low = limits["gt"] + 1 if kind is int else math.nextafter(limits["gt"], math.inf)
+    if "lt" in limits:
+        high = limits["lt"] - 1 if kind is int else math.nextafter(limits["lt"], -math.inf)
+    return low, high
+
+
+_SIMPLE: Mapping[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    Path: "a path",
+    type(None): "null",
+    list: "a list",
+    tuple: "a list",
+    dict: "a mapping",
+    Any: "anything",
+}
+_PHRASES = {
+    "gt": "above {}",
+    "ge": "from {}",
+    "lt": "below {}",
+    "le": "up to {}",
+    "multiple_of": "that is a multiple of {}",
+    "min_length": "at least {} long",
+    "max_length": "at most {} long",
+    "pattern": "matching {}",
+}
+
+
+def _constraints(metadata: Iterable[Any]) -> dict[str, Any]:
+    """The bounds among a type's metadata, by their names in pydantic's `Field`."""
+    # Each bound is an object of its own class, most of annotated-types, some private to pydantic.
+    return {name: value for item in metadata for name in _PHRASES if (value := getattr(item, name, None)) is not None}
+
+
+def _limits(metadata: Iterable[Any]) -> str:
+    """The bounds in words, with a space before them."""
+    limits = _constraints(metadata)
+    phrases = ["that is not empty"] if limits.get("min_length") == 1 else []
+    phrases += [_PHRASES[name].format(value) for name, value in limits.items() if (name, value) != ("min_length", 1)]
+    text = " and ".join(phrases)
+    return f" {text.replace(' and up to ', ' to ') if 'ge' in limits else text}" if text else ""
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _either(choices: list[str]) -> str:
+    return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
+
+
+# The signatures of components: what a constructor and a method ask for by name, and their keyword-only options.
 
 WIRED = ("dim", "vocabulary", "sizes", "labels", "target_vocabulary", "sources")
 
@@ -206,3 +329,172 @@ def _option_groups(function: Callable[..., Any]) -> Mapping[str, type]:
     """The keyword-only parameters that have a dataclass as their type, with it."""
     typed = _keyword_types(type(function), function)
     return {parameter.name: hint for parameter, hint in typed if _is_group(hint)}
+
+
+# The common keys: those that may stand beside any `use`, whatever the component's own options are.
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class CommonKeys(BaseModel):
+    """Types, defaults and meaning of the common keys; `COMMON_KEYS` says which kind of component has which."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")] | None = Field(
+        default=None, description="Name of the head, for lists of heads; null: the value of `use`."
+    )
+    field: Text | tuple[Text, Text] = Field(
+        default="text", description="The record field that is the input, or a list of two, which are read as a pair."
+    )
+    target: str | None = Field(
+        default=None, min_length=1, description="The record field to learn; null: the one usual for the head's answer."
+    )
+    weight: float = Field(default=1.0, gt=0, description="The weight of this head's loss.")
+    init: Annotated[str, Field(min_length=1), Means("a run's folder")] | None = Field(
+        default=None, description="The folder of a trained run that it starts from; null: it begins afresh."
+    )
+    freeze: bool = Field(default=False, description="Whether its weights stay as they are.")
+    lr: PositiveFloat | None = Field(default=None, description="A learning rate of its own; null: the optimizer's.")
+
+
+_STAGE = ("use", "init", "freeze", "lr")
+COMMON_KEYS: Mapping[str, tuple[str, ...]] = {
+    "reader": ("use",),
+    "tokenizer": ("use", "field", "init"),
+    "embedding": _STAGE,
+    "encoder": _STAGE,
+    "head": (*_STAGE, "name", "target", "weight", "target_tokenizer"),
+}
+TARGET_TOKENIZER_KEYS = ("use", "init")
+ALL_COMMON_KEYS = ("use", *CommonKeys.model_fields, "target_tokenizer")
+
+
+# The pydantic model of a component's options, made from its constructor, and plain data checked by such a model.
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Mistake(NamedTuple):
+    """What is wrong with one option: its path below the component, what is meant by the path, and what to do."""
+
+    where: Where
+    kind: Literal["missing", "unknown", "value"]
+    message: str
+
+
+class Row(NamedTuple):
+    """One option as `plugins show` prints it."""
+
+    option: str
+    type: str
+    default: str
+    help: str
+
+
+@cache
+def options_model(cls: type) -> type[BaseModel]:
+    """The pydantic model of a component's options, made from the keyword-only parameters of its constructor."""
+    wired(cls)
+    options = [parameter for parameter in constructor(cls) if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    hints = parameter_types(cls, inspect.getattr_static(cls, "__init__"), options)
+    helps = argument_help(cls)
+    fields: dict[str, Any] = {}
+    for option in options:
+        name, hint = option.name, hints[option.name]
+        if name in ALL_COMMON_KEYS or name.startswith("_"):
+            is_common = name in ALL_COMMON_KEYS
+            rule = f"the common keys are {', '.join(ALL_COMMON_KEYS)}" if is_common else "no leading underscore"
+            raise bad_signature(cls, f"no option can be called {name!r}; choose another name ({rule})")
+        check_default(cls, option, hint)
+        default = ... if option.default is inspect.Parameter.empty else option.default
+        # A name that BaseModel uses itself (copy, json, …) is kept as an alias.
+        field, alias = (f"option_{name}", name) if hasattr(BaseModel, name) else (name, None)
+        fields[field] = (Annotated[hint, Field(alias=alias, description=helps.get(name))], default)
+    config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, protected_namespaces=(), arbitrary_types_allowed=False
+    )
+    try:
+        return create_model(
+            cls.__name__,
+            __config__=config,
+            __module__=cls.__module__,
+            __doc__=inspect.cleandoc(cls.__doc__ or ""),
+            **fields,
+        )
+    except (PydanticUserError, TypeError) as error:
+        raise bad_signature(cls, f"its options cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def validate(model: type[Model], data: Mapping[str, Plain]) -> tuple[Model | None, list[Mistake]]:
+    """Plain data as an instance of the model, or every mistake in it in plain words.
+
+    Read as JSON, strictly: a list may become a tuple and text a path, but "3" is no int, 3.0 and True neither.
+    """
+    try:
+        return model.model_validate_json(json.dumps(data)), []
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+    fields = option_fields(model)
+    mistakes: dict[Where, Mistake] = {}
+    for error_details in errors:
+        mistake = _mistake(error_details, data, fields)
+        mistakes.setdefault(mistake.where, mistake)
+    # Of a union, the member that got furthest counts: a mistake inside a value replaces the one about the value.
+    return None, [m for w, m in mistakes.items() if not any(len(o) > len(w) and o[: len(w)] == w for o in mistakes)]
+
+
+def _mistake(error: ErrorDetails, data: Plain, fields: Mapping[str, FieldInfo]) -> Mistake:
+    """One of pydantic's errors in plain words."""
+    loc, kind = error["loc"], error["type"]
+    if kind == "missing" and len(loc) == 1:
+        help = fields[str(loc[0])].description
+        return Mistake(loc, "missing", f"it: {help}" if help else "it, for it has no default")
+    if kind == "extra_forbidden" and len(loc) == 1:
+        return Mistake(loc, "unknown", "unknown")
+    where = _existing(data, loc)
+    field = fields.get(str(where[0])) if where else None
+    if field is None or kind == "value_error":
+        return Mistake(where, "value", error["msg"].removeprefix("Value error, "))
+    expected, value = words(field.annotation, field.metadata), _at(data, where)
+    inside = f"{shown(value)} does not fit here; {where[0]!r} should be {expected}{cure(expected, value)}"
+    return Mistake(where, "value", unlike(expected, value) if len(where) == 1 else inside)
+
+
+def option_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of a model by the names that a YAML has for them."""
+    return {info.alias or name: info for name, info in model.model_fields.items()}
+
+
+def values(options: BaseModel) -> dict[str, Any]:
+    """The options by the names that the constructor has for them."""
+    fields = type(options).model_fields
+    return {fields[name].alias or name: value for name, value in options}
+
+
+def option_rows(cls: type) -> list[Row]:
+    """One row an option of the constructor: name, type, default, and its line of the docstring's Args section."""
+    rows = []
+    for option, info in option_fields(options_model(cls)).items():
+        default = "required" if info.is_required() else shown(plain(info.default))
+        rows.append(Row(option, words(info.annotation, info.metadata), default, info.description or ""))
+    return rows
+
+
+def _existing(data: Plain, loc: tuple[str | int, ...]) -> Where:
+    """As much of pydantic's location as leads through the data (it also names the members of unions)."""
+    where: list[str | int] = []
+    for step in loc:
+        inside = (isinstance(data, dict) and step in data) or (
+            isinstance(data, list) and isinstance(step, int) and step < len(data)
+        )
+        if inside:
+            where.append(step)
+            data = data[step]
+    return tuple(where)
+
+
+def _at(data: Plain, where: Where) -> Plain:
+    for step in where:
+        data = data[step]
+    return data

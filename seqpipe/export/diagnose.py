@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqpipe.config.component import describe
-from seqpipe.config.names import ROWLESS
+from seqpipe.config.contract import describe
+from seqpipe.config.members import ROWLESS
 from seqpipe.errors import ExportError, PluginError, SeqpipeError
 from seqpipe.export.graph import random_batches, shortest_row, stages_to_onnx, with_other_padding
 from seqpipe.export.parity.decisions import CLOSE, RELATIVE

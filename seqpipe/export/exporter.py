@@ -17,8 +17,7 @@ import onnx
 from seqpipe.answers.metrics.table import shown
 from seqpipe.answers.multi_head import tokenizer_file
 from seqpipe.answers.types import Metric
-from seqpipe.config.contract import has_member, member
-from seqpipe.config.head_answers import metric_types
+from seqpipe.config.contract import has_member, member, metric_types
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.plugins import BUILTIN
 from seqpipe.config.yaml_text import plain

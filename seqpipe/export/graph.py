@@ -17,7 +17,7 @@ import torch
 from onnx import numpy_helper
 from torch import Tensor, nn
 
-from seqpipe.config.names import ROWLESS
+from seqpipe.config.members import ROWLESS
 from seqpipe.errors import ExportError, SeqpipeError
 from seqpipe.export.graph_cache import raw_bytes
 from seqpipe.export.passes.linear_layers import rewrite_linear_layers

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from seqpipe.config.names import SOURCE_STATE
+from seqpipe.config.members import SOURCE_STATE
 from seqpipe.errors import UsageError
 from seqpipe.features.kinds.base import FeatureKind
 from seqpipe.features.kinds.text import Column

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from seqpipe.config.option_models import options_model, validate, values
 from seqpipe.config.plugins import Plugins
+from seqpipe.config.signature import options_model, validate, values
 from seqpipe.errors import BundleError, UsageError
 
 

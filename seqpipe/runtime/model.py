@@ -14,7 +14,7 @@ import numpy as np
 from seqpipe.answers.base import LOOSE, HeadAnswer
 from seqpipe.answers.multi_head import part_of
 from seqpipe.answers.types import Answer, Masking
-from seqpipe.config.attention_maps import PREFIX
+from seqpipe.config.checks import PREFIX
 from seqpipe.errors import BundleError, DataError, SeqpipeError, UsageError
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.kinds.base import SENTENCES

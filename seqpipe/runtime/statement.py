@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.multi_head import tokenizer_file
 from seqpipe.answers.registry import answer_from
-from seqpipe.config.attention_maps import Attended, attended_from
+from seqpipe.config.checks import Attended, attended_from
 from seqpipe.errors import BundleError, UsageError
 from seqpipe.features.document import Arrays
 from seqpipe.features.encoding import is_library_error

@@ -16,10 +16,9 @@ from seqpipe.answers.base import HeadAnswer, check_settings
 from seqpipe.answers.registry import ANSWER_KINDS
 from seqpipe.answers.types import PASSAGE
 from seqpipe.config import loader
-from seqpipe.config.contract import expected_outputs, has_member, member, under_options
-from seqpipe.config.head_answers import answer_settings
+from seqpipe.config.contract import answer_settings, expected_outputs, has_member, member, under_options
+from seqpipe.config.members import ROWLESS
 from seqpipe.config.model import Config
-from seqpipe.config.names import ROWLESS
 from seqpipe.config.plugins import Offer, Plugins
 from seqpipe.config.signature import wired
 from seqpipe.config.yaml_text import dump, plain

@@ -8,7 +8,7 @@ from typing import Any
 
 from seqpipe.config import yaml
 from seqpipe.config.contract import misspelt_members
-from seqpipe.config.option_models import options_model, validate, values
+from seqpipe.config.signature import options_model, validate, values
 from seqpipe.config.yaml_text import dump, plain
 from seqpipe.errors import PluginError
 from seqpipe.testing.report import Check, FaultError

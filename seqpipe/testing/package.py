@@ -8,8 +8,8 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from seqpipe.config.option_models import option_fields, options_model
 from seqpipe.config.plugins import GROUP, Offer, Plugins
+from seqpipe.config.signature import option_fields, options_model
 from seqpipe.errors import PluginError, UsageError, nearest
 from seqpipe.testing.isolation import IMPORT, check_import
 from seqpipe.testing.options import Subject

@@ -16,7 +16,7 @@ import torch
 from seqpipe.answers.candidate_set import Candidates
 from seqpipe.answers.data_warnings import warnings_about
 from seqpipe.answers.generation import ENOUGH, evaluation_window, prompt_records
-from seqpipe.config.corpus import CorpusSettings, corpus_settings
+from seqpipe.config.contract import CorpusSettings, corpus_settings
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import TOKENS
 from seqpipe.errors import DataError

@@ -14,9 +14,7 @@ import torch
 from seqpipe.answers.generation import RECORD_CONTINUES, flowing
 from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.types import Targets, UnseenLabelError
-from seqpipe.config.component import build_component
-from seqpipe.config.contract import has_member
-from seqpipe.config.head_answers import answer_settings
+from seqpipe.config.contract import answer_settings, build_component, has_member
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Overlaps, Record, dropped_message, resolve_overlaps

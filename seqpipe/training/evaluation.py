@@ -14,9 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqpipe.config.component import describe
-from seqpipe.config.contract import declared_inactive_options, decode_options, dev_option, has_member, head_metrics
-from seqpipe.config.head_answers import metric_types
+from seqpipe.config.contract import (
+    declared_inactive_options,
+    decode_options,
+    describe,
+    dev_option,
+    has_member,
+    head_metrics,
+    metric_types,
+)
 from seqpipe.config.loader import Component, Config
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import SPECIALS, UNK

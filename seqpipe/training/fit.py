@@ -13,18 +13,23 @@ from seqpipe.answers.multi_head import tokenizer_file
 from seqpipe.answers.registry import ANSWER_KINDS
 from seqpipe.answers.text import target_text, text_of
 from seqpipe.answers.types import EACH_WORD, PASSAGE, HeadInfo
-from seqpipe.config.checks.attention import axis_of
-from seqpipe.config.component import Input, build_component, by_source, describe
+from seqpipe.config.checks import axis_of
 from seqpipe.config.contract import (
+    Input,
+    answer_kind,
+    answer_settings,
+    build_component,
+    by_source,
     can_copy,
     declared_features,
+    describe,
     has_member,
     is_language_model_head,
     is_self_supervised,
+    reads_every_token,
     replaces_mask,
     special_tokens,
 )
-from seqpipe.config.head_answers import answer_kind, answer_settings, reads_every_token
 from seqpipe.config.init_from import counterpart, relative_path
 from seqpipe.config.loader import Config
 from seqpipe.config.model import Component

@@ -16,10 +16,13 @@ from seqpipe.answers.base import HeadAnswer
 from seqpipe.answers.generation import PAST, PRESENT
 from seqpipe.answers.multi_head import part_of
 from seqpipe.answers.types import Choice
-from seqpipe.config.checks.attention import attended
-from seqpipe.config.component import Input, build_component, by_source, describe
+from seqpipe.config.checks import attended
 from seqpipe.config.contract import (
+    Input,
+    build_component,
+    by_source,
     declared_corrupted_inputs,
+    describe,
     expected_outputs,
     has_member,
     invalidated_names,
@@ -30,7 +33,7 @@ from seqpipe.config.contract import (
     state_source,
 )
 from seqpipe.config.loader import Component, Config
-from seqpipe.config.names import SOURCE_STATE
+from seqpipe.config.members import SOURCE_STATE
 from seqpipe.config.schema import MOST_TOKENS
 from seqpipe.config.signature import call
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError

@@ -10,7 +10,7 @@ from typing import Any
 
 from seqpipe.answers.metrics.table import shown
 from seqpipe.answers.types import Metric
-from seqpipe.config.head_answers import metric_types
+from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.schema import Train
 from seqpipe.errors import InterruptedRunError

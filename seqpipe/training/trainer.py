@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from seqpipe.answers.metrics.table import shown
-from seqpipe.config.head_answers import metric_types
+from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, LAST
 from seqpipe.console import Console

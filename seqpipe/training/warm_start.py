@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from seqpipe.config.component import by_source, describe
-from seqpipe.config.contract import declared_features, has_member, member
+from seqpipe.config.contract import by_source, declared_features, describe, has_member, member
 from seqpipe.config.init_from import Stage, counterpart, differing, relative_path
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.run_layout import CHECKPOINTS

@@ -18,7 +18,7 @@ from seqpipe import load as open_bundle
 from seqpipe.commands.runs.full_run import run_all
 from seqpipe.commands.scoring import score_target
 from seqpipe.commands.trial_export import check_export
-from seqpipe.config.checks.dataflow import explain
+from seqpipe.config.dataflow import explain
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import DataError, PluginError, TrainingError

@@ -13,9 +13,8 @@ import seqpipe
 from seqpipe import Metric
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
-from seqpipe.config.checks.dataflow import explain, problems
-from seqpipe.config.component import Component, Input
-from seqpipe.config.head_answers import answer_kind, answer_settings, metric_types
+from seqpipe.config.contract import Component, Input, answer_kind, answer_settings, metric_types
+from seqpipe.config.dataflow import explain, problems
 from seqpipe.config.plugins import Offer
 from seqpipe.errors import PluginError
 from seqpipe.types import Size

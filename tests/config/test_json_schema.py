@@ -20,12 +20,12 @@ from pydantic import BaseModel, Field, GetCoreSchemaHandler
 from pydantic_core import core_schema
 
 from seqpipe.commands.init.template import init_yaml
+from seqpipe.config import dataflow as wiring
 from seqpipe.config import yaml
-from seqpipe.config.checks import dataflow as wiring
 from seqpipe.config.json_schema import schema
 from seqpipe.config.loader import load, resolved
-from seqpipe.config.option_models import options_model
 from seqpipe.config.plugins import KINDS, Offer, Plugins
+from seqpipe.config.signature import options_model
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, Problem
 

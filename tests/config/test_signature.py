@@ -11,9 +11,7 @@ import pytest
 from pydantic import BaseModel, Field, ValidationError
 
 from seqpipe.config.contract import decode_options
-from seqpipe.config.option_models import Row, option_rows, options_model, validate, values
-from seqpipe.config.signature import call, method_names, wired
-from seqpipe.config.type_words import words
+from seqpipe.config.signature import Row, call, method_names, option_rows, options_model, validate, values, wired, words
 from seqpipe.config.yaml_text import plain
 from seqpipe.errors import PluginError
 from seqpipe.types import SIZE, Means, Size, Tokens, Uniform

@@ -12,7 +12,7 @@ import torch
 from factory import QUIET, seqpipe, write_jsonl
 
 import seqpipe as package
-from seqpipe.config.checks.dataflow import explain
+from seqpipe.config.dataflow import explain
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError, SeqpipeError, UsageError

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from seqpipe import Model, Sentences, load
 from seqpipe.answers.classification import Label
-from seqpipe.config.attention_maps import Attended
+from seqpipe.config.checks import Attended
 from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
 from seqpipe.errors import BundleError, ConfigError, DataError, EnvError, ParityError, PluginError, UsageError

@@ -10,7 +10,7 @@ import torch
 from factory import plugins, seqpipe, write_jsonl
 from torch import Tensor, nn
 
-from seqpipe.config.head_answers import metric_types
+from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, PluginError

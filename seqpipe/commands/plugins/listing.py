@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from seqpipe.config.option_models import option_rows
 from seqpipe.config.plugins import KINDS, Offer, Plugins
+from seqpipe.config.signature import option_rows
 from seqpipe.console import text_table
 from seqpipe.errors import PluginError, nearest
 

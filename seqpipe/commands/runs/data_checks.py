@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seqpipe.config.component import build_component
+from seqpipe.config.contract import build_component
 from seqpipe.config.loader import Config
 from seqpipe.console import Console
 from seqpipe.errors import DataError

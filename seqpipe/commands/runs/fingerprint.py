@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe import files
-from seqpipe.config.component import build_component
-from seqpipe.config.contract import has_member
+from seqpipe.config.contract import build_component, has_member
 from seqpipe.config.loader import Component, Config, resolved
 from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, STATE
 from seqpipe.training import checkpoint

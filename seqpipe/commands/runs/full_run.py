@@ -14,7 +14,7 @@ from seqpipe.commands.runs.examples import print_answers
 from seqpipe.commands.runs.held_out import held_out_records, score_test_sets
 from seqpipe.commands.runs.run_folder import RUNS, Run, start_run
 from seqpipe.commands.runs.training_run import train_run
-from seqpipe.config.head_answers import metric_types
+from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import SCORES
 from seqpipe.console import Console

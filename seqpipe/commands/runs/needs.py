@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seqpipe.commands.runs.full_run import run_all
-from seqpipe.config.checks.needs import Need
 from seqpipe.config.init_from import relative_path, run_problem
 from seqpipe.config.loader import Config, load
+from seqpipe.config.model import Need
 from seqpipe.config.run_layout import CHECKPOINTS, LAST
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError

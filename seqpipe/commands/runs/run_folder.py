@@ -14,7 +14,7 @@ from typing import Any
 from seqpipe import files
 from seqpipe.commands.runs.fingerprint import differences, fingerprint
 from seqpipe.commands.runs.run_lock import run_lock
-from seqpipe.config.head_answers import metric_types
+from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.run_layout import CHECKPOINTS, LAST, LOCK, OUTCOME, SCORES, STATE, TOKENS, YAML, refuse_other_form
 from seqpipe.config.yaml_text import dump

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqpipe.config.attention_maps import PREFIX
+from seqpipe.config.checks import PREFIX
 from seqpipe.errors import ParityError
 from seqpipe.export.graph import random_batches, shortest_row, with_other_padding
 from seqpipe.features.document import Arrays, Doc, Record

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpipe.config.attention_maps import Attended
+from seqpipe.config.checks import Attended
 from seqpipe.console import text_table
 from seqpipe.errors import BundleError
 from seqpipe.features.document import Doc

@@ -1,0 +1,290 @@
+"""Checks of a pipeline beyond its flow of data: attention, candidates, corruption, language models, streaming."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from seqpipe.config.contract import (
+    Component,
+    Input,
+    answer_kind,
+    corpus_settings,
+    declaration,
+    declared_corrupted_inputs,
+    declared_features,
+    describe,
+    has_member,
+    is_language_model_head,
+    member,
+    replaces_mask,
+)
+from seqpipe.config.schema import Export
+from seqpipe.config.signature import method_names
+from seqpipe.config.yaml import Tree
+from seqpipe.errors import PluginError, Problem
+from seqpipe.features.kinds.base import SENTENCES, TOKENS, WORDS
+
+# Attention weights as a bundle describes them: the name of the graph's output, over what, at which axis.
+
+OVER = ("words", "sentences", "pairs", "written", "steps")
+AXES = (TOKENS, WORDS, SENTENCES)
+PREFIX = "explain."  # of the graph's outputs
+
+
+@dataclass(frozen=True)
+class Attended:
+    """Attention weights that a stage returns.
+
+    Args:
+        key: The stage's key in the YAML and the stage's own name for them, such as `head.attention`.
+        over: `words` (B, N), `sentences` (B, N), `pairs` (B, heads, N, N) or `written` (B, M, N), M counting the tokens
+            of the first text of an answer; or `steps` (B, M), of each of these a probability: that it was generated.
+        axis: What N counts, as the axes of inputs are named: `sequence_length`, `word_count` or `sentence_count`.
+    """
+
+    key: str
+    over: str
+    axis: str
+
+    @property
+    def output(self) -> str:
+        return PREFIX + self.key
+
+    def manifest(self) -> dict[str, str]:
+        return {"over": self.over, "axis": self.axis}
+
+
+def attended_from(manifest: Mapping[str, Any]) -> list[Attended]:
+    """The attentions that a bundle's `explain` describes; ValueError names one that is none."""
+    attentions = [Attended(key, entry["over"], entry["axis"]) for key, entry in manifest.items()]
+    for attention in attentions:
+        if attention.over not in OVER or attention.axis not in AXES:
+            raise ValueError(f"explain.{attention.key}: over {attention.over!r} at {attention.axis!r}")
+    return attentions
+
+
+# The attention weights that stages return for a person to look at: their names, and where in a text they stand.
+#
+# Read from classes and options alone. A stage states the names in `explains`, which may depend on its options.
+
+
+def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, dict[str, Attended]]:
+    """Of each stage, by its key: the weights it returns, by name; of several inputs none."""
+    every = [*(stage for source in inputs for stage in source.stages), *head]
+    if len(inputs) > 1:
+        return {stage.key: {} for stage in every}
+    features = {name: feature for stage in every for name, feature in declared_features(stage).items()}
+    axis, attentions = TOKENS, {}
+    for stages in (inputs[0].embedding, inputs[0].encoder, head):
+        for stage in stages:
+            # Alone in a list is no other pipeline than alone, and its weights have no other name.
+            key = stage.key.removesuffix(".0") if len(stages) == 1 else stage.key
+            attentions[stage.key] = {
+                name: _placed(f"{key}.{name}", over, axis) for name, over in explains(stage).items()
+            }
+            axis = _axis_after(stage, axis, features)
+    return attentions
+
+
+def axis_of(source: Input) -> str:
+    """What the positions of a source's x count behind its encoders, as the axes of inputs are named; "" if unknown."""
+    features = {name: feature for stage in source.stages for name, feature in declared_features(stage).items()}
+    axis = TOKENS
+    for stage in source.stages:
+        axis = _axis_after(stage, axis, features)
+    return axis
+
+
+def explains(stage: Component) -> Mapping[str, str]:
+    """The names that a stage states, and what each is over; PluginError if that cannot be."""
+    weights = declaration(stage, "explains")
+    if not isinstance(weights, Mapping) or not all(over in OVER for over in weights.values()):
+        message = f"`explains` must be a dict from names to one of {', '.join(OVER)}, not {weights!r}"
+        raise PluginError(f"{describe(stage)}: {message}")
+    return weights
+
+
+def problems(inputs: Sequence[Input], head: Sequence[Component], wanted: Problem | None) -> list[Problem]:
+    """Report what is wrong with the stages' statements; `wanted` if weights are asked for and there are none."""
+    misstated = []
+    for stage in (*(stage for source in inputs for stage in source.stages), *head):
+        try:
+            explains(stage)
+        except PluginError as error:
+            misstated.append(stage.problem(str(error)))
+    if misstated or wanted is None:
+        return misstated
+    if len(inputs) > 1:
+        return [replace(wanted, message="of several inputs no attention weights are given; delete it")]
+    every = attended(inputs, head)
+    lost = [weights.key for names in every.values() for weights in names.values() if weights.axis not in AXES]
+    if lost:
+        message = f"an encoder before it replaces the tokens, so {lost[0]} has no place in the text"
+        return [replace(wanted, message=f"{message}; delete it")]
+    return [] if any(every.values()) else [wanted]
+
+
+def _placed(key: str, over: str, axis: str) -> Attended:
+    """Over words means over what the stage was given, which may be sentences."""
+    if over == "sentences" or (over == "words" and axis == SENTENCES):
+        return Attended(key, "sentences", SENTENCES)
+    return Attended(key, over, axis)
+
+
+def _axis_after(stage: Component, axis: str, features: Mapping[str, Any]) -> str:
+    """The axis of x after a stage: that of the feature by which it replaces the mask, "" if it does so by none."""
+    if stage.kind != "encoder" or not replaces_mask(stage):
+        return axis
+    names, _ = method_names(stage.cls.forward)  # type: ignore[attr-defined]
+    axes = [features[name].axes[1] for name in names if name in features]
+    return next((feature_axis for feature_axis in axes if feature_axis != TOKENS), "")
+
+
+# The checks of a head that answers with a candidate: one text, no other head, and a set to choose from.
+
+
+def has_candidates(head: Component) -> bool:
+    """Whether a head answers with one of a set of texts."""
+    try:
+        return answer_kind(head).has_candidates
+    except PluginError:  # the head's answer is wrong, and that is reported
+        return False
+
+
+def candidate_problems(inputs: Sequence[Input], heads: Sequence[Component]) -> Iterator[tuple[Component, str]]:
+    """What hinders a pipeline from encoding candidates as it encodes its input, each at its head."""
+    for head in filter(has_candidates, heads):
+        if len(heads) > 1 or len(inputs) > 1 or inputs[0].tokenizer is None or inputs[0].pairs:
+            yield head, "its candidates are encoded as its input is: it must be the only head, on one text"
+
+
+# The checks of a head that corrupts the inputs of a batch before the first stage reads them.
+
+
+def corruption_problems(head: Component, source: Input, alone: bool) -> Iterator[tuple[Component, str]]:
+    """What is wrong with the corruption that a head declares, each at its stage; no stage may show what it hides.
+
+    Raises:
+        PluginError: The declaration is no tuple of names.
+    """
+    names, has_method = declared_corrupted_inputs(head), has_member(head.cls, "corrupt_batch")
+    if not names and (not has_method or callable(member(head.cls, "corrupted_inputs"))):
+        return
+    if not names or not has_method:
+        yield head, "`corrupted_inputs` must name what `corrupt_batch` returns; add both, or neither"
+    elif not alone:
+        yield head, "it changes the text that every stage reads; let it be the only head of one source"
+    else:
+        for stage in source.stages:
+            if shown := _shows(stage, names):
+                yield stage, f"{shown}, which head {head.use!r} has to learn; leave one of the two out"
+
+
+def _shows(stage: Component, corrupted: Sequence[str]) -> str:
+    """By what a stage would show the text as it was before `corrupt_batch`, or its places; nothing if it does not."""
+    if "ids" in corrupted and replaces_mask(stage):
+        return "it makes other rows of the tokens"
+    try:
+        features = declared_features(stage)
+    except PluginError:  # reported where features are declared
+        return ""
+    kept = {name: feature for name, feature in features.items() if name not in corrupted}
+    shown = [name for name, feature in kept.items() if feature.shows_tokens or "mask" in corrupted]
+    return f"its feature {shown[0]!r} is of the text as it was" if shown else ""
+
+
+# The checks of a language model: one tokenized input, and stages that decode incrementally.
+
+_CUT_ANYWHERE = "a column is of one text, and packed texts are cut anywhere: set packed: false"
+
+
+def language_model_problems(inputs: Sequence[Input], heads: Sequence[Component]) -> Iterator[tuple[Component, str]]:
+    """What hinders a pipeline from being a language model, each at its stage."""
+    source, head = inputs[0], heads[-1]
+    corpus = corpus_settings(head)
+    is_packed, is_stateful = (True, False) if corpus is None else (corpus.packed, corpus.stateful)
+    asks = f"the head {head.use!r} writes token by token"
+    if len(heads) > 1 or len(inputs) > 1 or source.tokenizer is None:
+        yield head, "a language-model head must be the only head, on one tokenized input"
+    if source.pairs and is_packed:
+        yield head, "it continues the second of two texts, which are no single text: set packed: false"
+    if not source.encoder:
+        yield head, "a language model needs a causal encoder: add one, such as gru"
+    if is_stateful and not is_packed:
+        yield head, "separate documents start from the initial state: set packed: true, or stateful: false"
+    for stage in source.embedding:
+        if not member(stage.cls, "tokenwise"):
+            yield stage, f"{asks}, and this embedding knows whole texts only; choose lookup"
+        elif _has_tokens(stage):
+            yield stage, f"{asks}, and this embedding reads more of a token than its id; choose lookup"
+        elif is_packed and _has_column(stage):
+            yield stage, _CUT_ANYWHERE
+    for stage in source.encoder:
+        if is_packed and _has_column(stage):
+            yield stage, _CUT_ANYWHERE
+        if cure := causal_cure(stage):
+            yield stage, f"{asks}, and this encoder is not causal, or does not support incremental decoding; {cure}"
+        elif is_stateful and not has_member(stage.cls, "set_stateful"):
+            yield stage, "it has no state to carry; choose lstm, gru or rnn, or set head.stateful: false"
+
+
+def causal_cure(encoder: Component) -> str:
+    """What makes an encoder causal; "" if it is."""
+    causal_fix = member(encoder.cls, "causal_fix")
+    if causal_fix is None:
+        return "choose transformer, lstm, gru, rnn or pretrained-decoder"
+    if not encoder.options:  # they are wrong, and that is reported
+        return ""
+    setting = causal_fix(dict(encoder.options))
+    return f"set {setting}" if setting else ""
+
+
+def _has_tokens(stage: Component) -> bool:
+    return any(not feature.of_whole_text for feature in declared_features(stage).values())
+
+
+def _has_column(stage: Component) -> bool:
+    return any(feature.of_whole_text for feature in declared_features(stage).values())
+
+
+# The checks of `export.streaming`: one text, one head, and stages in which no token depends on a later one.
+
+_WHERE = ("export", "streaming")
+
+
+def streaming_problems(
+    inputs: Sequence[Input], heads: Sequence[Component], export: Export, tree: Tree
+) -> list[Problem]:
+    """What prevents a pipeline from answering in pieces, each at its stage or at the key."""
+    problems = [tree.problem(_WHERE, message) for message in _of_the_whole(inputs, heads, export)]
+    if problems:
+        return problems
+    return [stage.problem(f"{describe(stage)}: {message}") for stage, message in _of_stages(inputs[0], heads[0])]
+
+
+def _of_the_whole(inputs: Sequence[Input], heads: Sequence[Component], export: Export) -> Iterator[str]:
+    if any(map(is_language_model_head, heads)):
+        yield "a language model streams without it; delete it"
+    if len(heads) > 1:
+        yield "a pipeline that answers in pieces has one head; train one for each answer, or delete it"
+    if len(inputs) > 1 or inputs[0].tokenizer is None or inputs[0].pairs:
+        yield "only a single text can be read in pieces; delete it"
+    if export.explain:
+        yield "attention weights are of whole texts; delete explain, or this"
+
+
+def _of_stages(source: Input, head: Component) -> Iterator[tuple[Component, str]]:
+    for stage in source.embedding:
+        if not member(stage.cls, "tokenwise"):
+            yield stage, "it knows whole texts only, and export.streaming reads pieces; choose lookup"
+    for stage in source.encoder:
+        if not member(stage.cls, "tokenwise") and (cure := causal_cure(stage)):
+            message = "a token depends on later ones, which export.streaming cannot wait for"
+            yield stage, f"{message}; {cure}"
+    problem = member(head.cls, "streaming_problem")
+    if problem is None:
+        yield head, "it answers for whole texts only, and export.streaming reads pieces; use tags or label"
+    elif head.options and (message := problem(dict(head.options))):
+        yield head, f"export.streaming reads pieces: {message}"
