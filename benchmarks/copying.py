@@ -49,7 +49,7 @@ def quality(name: str, seeds: Sequence[int], overrides: Sequence[str], data: Pat
 def print_scores(run: Path) -> None:
     """The test scores of a bundle, greedy and under a beam."""
     import seqpipe
-    from seqpipe.answers.metrics.table import table
+    from seqpipe.answers.metrics.numbers import table
 
     model = seqpipe.load(run / "bundle", "cpu")
     records = [json.loads(line) for line in (FOLDER / "test.jsonl").read_text(encoding="utf-8").splitlines()]

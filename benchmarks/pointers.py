@@ -53,7 +53,7 @@ def _opened(run: Path) -> tuple[Any, Any, list[dict[str, Any]]]:
 
 
 def _scores(run: Path) -> Iterable[str]:
-    from seqpipe.answers.metrics.table import shown
+    from seqpipe.answers.metrics.numbers import shown
 
     opened, model, records = _opened(run)
     (head,), kind = opened.config.head, model.predictor.kind

@@ -16,21 +16,18 @@ from starlette.routing import Route
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import AnswerKind
-from seqpipe.answers.candidate_set import Candidates
 from seqpipe.answers.candidates import Candidate
 from seqpipe.answers.classification import Label, Labels
 from seqpipe.answers.embedding import Vector
 from seqpipe.answers.extractive_span import ExtractiveSpan
-from seqpipe.answers.fill_mask import FillMask
-from seqpipe.answers.generation import Generation
-from seqpipe.answers.multi_head import MultiHead
+from seqpipe.answers.fill_mask import FillMask, SpanInfilling
 from seqpipe.answers.pointers import Pointers
+from seqpipe.answers.registry import MultiHead
 from seqpipe.answers.regression import Score
-from seqpipe.answers.span_infilling import SpanInfilling
-from seqpipe.answers.structured import Structured
-from seqpipe.answers.structured_fields import Field
+from seqpipe.answers.structured import Field, Structured
 from seqpipe.answers.tagging import Spans, Tags
-from seqpipe.answers.text import Text
+from seqpipe.answers.text import Generation, Text
+from seqpipe.answers.types import Candidates
 from seqpipe.features.vocabulary import MARKS, MASK
 from seqpipe.runtime.decode_options import described
 from seqpipe.runtime.serve import page

@@ -12,8 +12,7 @@ import pytest
 
 import seqpipe
 import seqpipe_plugins
-from seqpipe.answers.multi_head import MultiHead
-from seqpipe.answers.registry import ANSWER_KINDS
+from seqpipe.answers.registry import ANSWER_KINDS, MultiHead
 from seqpipe.config.contract import has_member, member
 from seqpipe.features.kinds.registry import feature_kinds
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqpipe.answers.metrics.table import shown
+from seqpipe.answers.metrics.numbers import shown
 from seqpipe.answers.pointers import PointerGold
 from seqpipe_plugins.heads.pointer import Pointer
 

@@ -10,21 +10,26 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import HeadAnswer, with_score
-from seqpipe.answers.candidate_set import ANSWER, Candidates
 from seqpipe.answers.classification import label_of
-from seqpipe.answers.json_schema import TEXT, Schema, array, obj, or_null
-from seqpipe.answers.metrics.ranking import RankCounter
-from seqpipe.answers.span_rules import SpanRules
+from seqpipe.answers.metrics.numbers import RankCounter
 from seqpipe.answers.types import (
+    ANSWER,
+    TEXT,
     Answer,
     Array,
+    Candidates,
     Choice,
     Counts,
     HeadInfo,
     MakeTargets,
     Metric,
+    Schema,
+    SpanRules,
     Targets,
     UnseenLabelError,
+    array,
+    obj,
+    or_null,
 )
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record

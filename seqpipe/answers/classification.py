@@ -12,11 +12,25 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.base import HeadAnswer, probability, required_field, with_score
 from seqpipe.answers.decision_checks import CLOSE
-from seqpipe.answers.json_schema import PROBABILITY, Schema, array, obj, one_of, or_null
 from seqpipe.answers.metrics.f1 import LabelCounter, LabelsCounter
-from seqpipe.answers.span_rules import SpanRules
 from seqpipe.answers.tagging import label_ids
-from seqpipe.answers.types import Answer, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
+from seqpipe.answers.types import (
+    PROBABILITY,
+    Answer,
+    Array,
+    Choice,
+    Counts,
+    HeadInfo,
+    MakeTargets,
+    Metric,
+    Schema,
+    SpanRules,
+    Targets,
+    array,
+    obj,
+    one_of,
+    or_null,
+)
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary

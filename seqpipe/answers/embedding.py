@@ -9,10 +9,21 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.base import NOTHING, HeadAnswer, float32_number, no_targets
 from seqpipe.answers.classification import counted_labels, label_of, label_target
-from seqpipe.answers.json_schema import NUMBER, Schema, array, obj, or_null
-from seqpipe.answers.metrics.retrieval import LengthCounter, VectorCounter
-from seqpipe.answers.span_rules import SpanRules
-from seqpipe.answers.types import Answer, Array, Counts, HeadInfo, MakeTargets, Metric
+from seqpipe.answers.metrics.numbers import LengthCounter, VectorCounter
+from seqpipe.answers.types import (
+    NUMBER,
+    Answer,
+    Array,
+    Counts,
+    HeadInfo,
+    MakeTargets,
+    Metric,
+    Schema,
+    SpanRules,
+    array,
+    obj,
+    or_null,
+)
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
 

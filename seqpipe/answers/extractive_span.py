@@ -9,10 +9,24 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
-from seqpipe.answers.json_schema import POSITION, PROBABILITY, TEXT, Schema, obj
 from seqpipe.answers.metrics.squad import ReadingCounter, gold_answers, locate_answer, match
-from seqpipe.answers.span_rules import SpanRules
-from seqpipe.answers.types import LOG_ZERO, PASSAGE, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Targets
+from seqpipe.answers.types import (
+    LOG_ZERO,
+    PASSAGE,
+    POSITION,
+    PROBABILITY,
+    TEXT,
+    Array,
+    Choice,
+    Counts,
+    HeadInfo,
+    MakeTargets,
+    Metric,
+    Schema,
+    SpanRules,
+    Targets,
+    obj,
+)
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 

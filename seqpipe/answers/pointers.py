@@ -9,9 +9,24 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
-from seqpipe.answers.json_schema import POSITION, PROBABILITY, TEXT, Schema, array, obj
-from seqpipe.answers.span_rules import SpanRules
-from seqpipe.answers.types import LOG_ZERO, Array, Choice, Counts, HeadInfo, MakeTargets, Metric, Scores, Targets
+from seqpipe.answers.types import (
+    LOG_ZERO,
+    POSITION,
+    PROBABILITY,
+    TEXT,
+    Array,
+    Choice,
+    Counts,
+    HeadInfo,
+    MakeTargets,
+    Metric,
+    Schema,
+    Scores,
+    SpanRules,
+    Targets,
+    array,
+    obj,
+)
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.kinds.base import TOKENS, WORDS

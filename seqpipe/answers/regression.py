@@ -10,10 +10,19 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import NOTHING, HeadAnswer, float32_number, no_targets, required_field
-from seqpipe.answers.json_schema import NUMBER_OR_NULL, Schema, obj
 from seqpipe.answers.metrics.numbers import NumberCounter, ScoreCounter
-from seqpipe.answers.span_rules import SpanRules
-from seqpipe.answers.types import Answer, Array, Counts, HeadInfo, MakeTargets, Metric
+from seqpipe.answers.types import (
+    NUMBER_OR_NULL,
+    Answer,
+    Array,
+    Counts,
+    HeadInfo,
+    MakeTargets,
+    Metric,
+    Schema,
+    SpanRules,
+    obj,
+)
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 from seqpipe.errors import DataError
-from seqpipe.features.document import Doc, Record
+from seqpipe.features.document import Doc, Overlaps, Record, kept_spans
 
 Answer = Any  # as each kind's docstring has it; a list of alternatives when more than one is asked for
 Scores = dict[str, Any]
@@ -118,3 +118,162 @@ class Counts(Protocol):
 
 class UnseenLabelError(DataError):
     """A record has a label that no training record has."""
+
+
+# JSON Schemas (draft 2020-12) of answers, of which each answer kind composes its own.
+
+Schema = dict[str, Any]
+
+TEXT: Schema = {"type": "string"}
+NUMBER: Schema = {"type": "number"}
+NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
+PROBABILITY: Schema = {"type": "number", "minimum": 0, "maximum": 1}
+POSITION: Schema = {"type": "integer", "minimum": 0}
+
+
+def obj(properties: Mapping[str, Schema], optional: Iterable[str] = ()) -> Schema:
+    """An object with just these properties, all of them required but the optional ones."""
+    may_lack = {*optional}
+    required = [name for name in properties if name not in may_lack]
+    return {"type": "object", "properties": dict(properties), "required": required, "additionalProperties": False}
+
+
+def array(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def one_of(values: Iterable[str]) -> Schema:
+    """One of these texts."""
+    return {"type": "string", "enum": [*values]}
+
+
+def or_null(schema: Schema) -> Schema:
+    """What the schema of a single type allows, or null."""
+    if "enum" in schema:
+        schema = {**schema, "enum": [*schema["enum"], None]}
+    return {**schema, "type": [schema["type"], "null"]}
+
+
+# What becomes of spans of characters that cut a word or a token, and how many of them there were.
+
+CURE = "set data.misaligned to widen or skip, or use another tokenizer"
+UNCOVERED = "covers no word or token; correct or remove the span, or set data.misaligned: skip"
+
+
+@dataclass
+class SpanRules:
+    """`data.misaligned` and `data.overlaps`, and a record of each span to which it was applied.
+
+    Args:
+        misaligned: What to do with a span that begins or ends within a word or a token: `error`, `widen` or `skip`.
+        overlaps: What to do with spans that overlap once they are widened: `error`, `longest` or `first`.
+    """
+
+    misaligned: str = "error"
+    overlaps: Overlaps = "error"
+    count: int = field(default=0, init=False)  # spans so far, misaligned or not
+    widened: list[Record] = field(default_factory=list, init=False)  # the record of each
+    skipped: list[Record] = field(default_factory=list, init=False)
+    dropped: list[Record] = field(default_factory=list, init=False)
+
+    def align(
+        self, offsets: Sequence[tuple[int, int]], span: tuple[int, int], doc: Doc, record: Record, problem: str
+    ) -> tuple[int, int] | None:
+        """First and last piece of text that a span covers; None if it is skipped.
+
+        Args:
+            offsets: Start and end of each piece, a word or a token.
+            span: Start and end in the text, exclusive.
+            doc: The text.
+            record: That of the span.
+            problem: What the error says before the pieces: "span 'Ada' cuts a word".
+        """
+        self.count += 1
+        inside = [i for i, (start, end) in enumerate(offsets) if start < span[1] and end > span[0]]
+        if inside and (offsets[inside[0]][0], offsets[inside[-1]][1]) == span:
+            return inside[0], inside[-1]
+        if self.misaligned == "error" and not inside:
+            raise DataError.at(record, f"the span {span[0]}-{span[1]}, {doc.text[slice(*span)]!r}, {UNCOVERED}")
+        if self.misaligned == "error":
+            raise DataError.at(record, f"{problem} of {[doc.text[slice(*offsets[i])] for i in inside]}; {CURE}")
+        if inside and self.misaligned == "widen":
+            self.widened.append(record)
+            return inside[0], inside[-1]
+        self.skipped.append(record)
+        return None
+
+    def without_overlaps(self, spans: list[tuple[str, int, int]], record: Record) -> list[tuple[str, int, int]]:
+        """The spans of words (label, first, end) that remain; all of them if overlaps are an error."""
+        if self.overlaps == "error":
+            return spans
+        kept = kept_spans([(start, end) for _, start, end in spans], self.overlaps)
+        self.dropped += [record] * (len(spans) - len(kept))
+        return [spans[i] for i in kept]
+
+    def messages(self) -> Iterator[str]:
+        """A line each about the spans that were widened, skipped, or dropped for an overlap of widened spans."""
+        cut = "begin or end within a word or token"
+        if self.widened:
+            yield self._message(self.widened, f"{cut}, and are widened", f"misaligned: {self.misaligned}")
+        if self.skipped:
+            reason = cut if self.misaligned == "skip" else "cover no word or token"
+            yield self._message(self.skipped, f"{reason}, and are skipped", f"misaligned: {self.misaligned}")
+        if self.dropped:
+            yield self._message(
+                self.dropped, "overlap others once widened, and are dropped", f"overlaps: {self.overlaps}"
+            )
+
+    def _message(self, records: Sequence[Record], outcome: str, setting: str) -> str:
+        first = records[0].get("where", "without a place")
+        message = f"{len(records):,} of {self.count:,} spans {outcome} (data.{setting})"
+        return f"{message}; the first: {first}"
+
+
+# A set of texts that an answer is chosen from.
+
+ANSWER = "answer"  # the field of what is to be answered where a candidate is the nearest
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """A set of texts to choose from, in the order of their file.
+
+    Attributes:
+        texts: The texts.
+        labels: The label of each; None where the texts have no label: then each is its own.
+        answers: What each says in its field `answer`; None where none has that field.
+    """
+
+    texts: tuple[str, ...]
+    labels: tuple[str, ...] | None = None
+    answers: tuple[str | None, ...] | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What a reference is compared with: the label of each, or its text."""
+        return self.texts if self.labels is None else self.labels
+
+    def entry(self, number: int) -> dict[str, Any]:
+        """A candidate as an answer states it."""
+        entry: dict[str, Any] = {"text": self.texts[number]}
+        if self.labels is not None:
+            entry["label"] = self.labels[number]
+        if self.answers is not None:
+            entry[ANSWER] = self.answers[number]
+        return entry
+
+    def manifest(self) -> dict[str, Any]:
+        columns = {"texts": self.texts, "labels": self.labels, "answers": self.answers}
+        return {name: list(values) for name, values in columns.items() if values is not None}
+
+    @staticmethod
+    def from_manifest(manifest: Mapping[str, Any]) -> Candidates:
+        """ValueError for columns that are not equally long lists of texts."""
+        columns = {"texts": None, **manifest}
+        for name, column in columns.items():
+            allowed = (str, type(None)) if name == "answers" else str
+            if not isinstance(column, list) or not all(isinstance(value, allowed) for value in column):
+                raise ValueError(f"candidates: {name} is no list of texts")
+            if not column or len(column) != len(manifest["texts"]):
+                raise ValueError(f"candidates: there are {len(column)} {name}")
+        return Candidates(**{name: tuple(column) for name, column in manifest.items()})

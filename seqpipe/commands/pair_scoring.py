@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from seqpipe.answers.metrics.table import table
+from seqpipe.answers.metrics.numbers import table
 from seqpipe.answers.types import Masking
 from seqpipe.commands.scoring import open_target
 from seqpipe.console import Console

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from seqpipe.answers.metrics.table import metric_of, shown
+from seqpipe.answers.metrics.numbers import metric_of, shown
 from seqpipe.console import Console
 from seqpipe.errors import DataError
 from seqpipe.features.document import Record

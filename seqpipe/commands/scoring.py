@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.data_warnings import Census
-from seqpipe.answers.metrics.table import table
+from seqpipe.answers.metrics.numbers import table
 from seqpipe.answers.metrics.text import has
 from seqpipe.answers.types import Metric
 from seqpipe.commands.options import parse_decode_options

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seqpipe.answers.base import HeadAnswer, check_settings
-from seqpipe.answers.multi_head import MultiHead
-from seqpipe.answers.registry import ANSWER_KINDS
+from seqpipe.answers.registry import ANSWER_KINDS, MultiHead
 from seqpipe.answers.types import WHOLE_TEXT, Array, Metric
 from seqpipe.config.members import MEMBERS, REQUIRED
 from seqpipe.config.plugins import Offer

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 import onnx
 
-from seqpipe.answers.metrics.table import shown
-from seqpipe.answers.multi_head import tokenizer_file
+from seqpipe.answers.metrics.numbers import shown
+from seqpipe.answers.registry import tokenizer_file
 from seqpipe.answers.types import Metric
 from seqpipe.config.contract import has_member, member, metric_types
 from seqpipe.config.loader import Component, Config

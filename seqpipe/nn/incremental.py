@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.functional import pad
 
-from seqpipe.answers.generation import PAST, PRESENT
+from seqpipe.answers.text import PAST, PRESENT
 from seqpipe.config.contract import member
 from seqpipe.config.signature import call
 from seqpipe.nn.layers import BOS, LOG_ZERO, PAD

@@ -8,8 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from seqpipe.answers.base import AnswerKind, HeadAnswer
-from seqpipe.answers.pieces import PieceReader
+from seqpipe.answers.base import AnswerKind, HeadAnswer, PieceReader
 from seqpipe.answers.types import Answer
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features.document import Arrays, Doc

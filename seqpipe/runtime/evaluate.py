@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.base import AnswerKind, HeadAnswer
-from seqpipe.answers.generation import RECORD_CONTINUES, SCORE_PROMPT
-from seqpipe.answers.metrics.table import metric_of
+from seqpipe.answers.metrics.numbers import metric_of
+from seqpipe.answers.text import RECORD_CONTINUES, SCORE_PROMPT
 from seqpipe.answers.types import Answer, Counts, Metric, Scores
 from seqpipe.config.contract import Metrics
 from seqpipe.errors import DataError, PluginError, UsageError, nearest

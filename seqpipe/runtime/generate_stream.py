@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from seqpipe.answers.generation import Generation
+from seqpipe.answers.text import Generation
 from seqpipe.errors import UsageError
 from seqpipe.features.document import Record
 from seqpipe.features.vocabulary import EOS, special_id

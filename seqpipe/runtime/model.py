@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from seqpipe.answers.base import LOOSE, HeadAnswer
-from seqpipe.answers.multi_head import part_of
+from seqpipe.answers.registry import part_of
 from seqpipe.answers.types import Answer, Masking
 from seqpipe.config.checks import PREFIX
 from seqpipe.errors import BundleError, DataError, SeqpipeError, UsageError

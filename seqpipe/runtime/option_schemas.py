@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from seqpipe.answers.json_schema import Schema
+from seqpipe.answers.types import Schema
 from seqpipe.runtime.decode_options import MOST_SIZE, SEED, Known, beside
 
 _TYPES = {"size": "integer", "int": "integer", "float": "number", "bool": "boolean"}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from seqpipe.answers.pieces import PieceReader
+from seqpipe.answers.base import PieceReader
 from seqpipe.answers.types import Answer
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Doc

@@ -17,8 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from seqpipe.answers.base import AnswerKind
-from seqpipe.answers.pieces import PieceReader
+from seqpipe.answers.base import AnswerKind, PieceReader
 from seqpipe.answers.registry import metric_types
 from seqpipe.answers.types import Answer, Metric
 from seqpipe.errors import DataError, UsageError

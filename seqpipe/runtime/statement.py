@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import AnswerKind
-from seqpipe.answers.multi_head import tokenizer_file
-from seqpipe.answers.registry import answer_from
+from seqpipe.answers.registry import answer_from, tokenizer_file
 from seqpipe.config.checks import Attended, attended_from
 from seqpipe.errors import BundleError, UsageError
 from seqpipe.features.document import Arrays

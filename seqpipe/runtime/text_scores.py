@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqpipe.answers.base import NO_TEXT_SCORES, AnswerKind
-from seqpipe.answers.generation import ENOUGH
+from seqpipe.answers.text import ENOUGH
 from seqpipe.answers.types import Masking, Part, ScoringRow
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record, place_of

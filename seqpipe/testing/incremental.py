@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seqpipe.answers.generation import PRESENT
+from seqpipe.answers.text import PRESENT
 from seqpipe.config.contract import has_member, member
 from seqpipe.nn.incremental import IncrementalStages, cache_entries
 from seqpipe.runtime.cache_entries import next_inputs

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqpipe.answers.generation import PAST
+from seqpipe.answers.text import PAST
 from seqpipe.answers.types import Answer
 from seqpipe.config.contract import has_member, member
 from seqpipe.config.signature import call

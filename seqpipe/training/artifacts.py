@@ -11,8 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import AnswerKind, HeadAnswer
-from seqpipe.answers.multi_head import tokenizer_file
-from seqpipe.answers.registry import head_answer_from, joined
+from seqpipe.answers.registry import head_answer_from, joined, tokenizer_file
 from seqpipe.config.run_layout import FORM, LEARNED, refuse_other_form
 from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.sources import InputSource, source_from, tokenizer_file_of, tokenizers_of

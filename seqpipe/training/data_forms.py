@@ -13,9 +13,9 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from seqpipe.answers.candidate_set import Candidates
 from seqpipe.answers.data_warnings import warnings_about
-from seqpipe.answers.generation import ENOUGH, evaluation_window, prompt_records
+from seqpipe.answers.text import ENOUGH, evaluation_window, prompt_records
+from seqpipe.answers.types import Candidates
 from seqpipe.config.contract import CorpusSettings, corpus_settings
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import TOKENS

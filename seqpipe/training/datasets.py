@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqpipe.answers.generation import RECORD_CONTINUES, flowing
-from seqpipe.answers.span_rules import SpanRules
-from seqpipe.answers.types import Targets, UnseenLabelError
+from seqpipe.answers.text import RECORD_CONTINUES, flowing
+from seqpipe.answers.types import SpanRules, Targets, UnseenLabelError
 from seqpipe.config.contract import answer_settings, build_component, has_member
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError

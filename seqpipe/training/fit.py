@@ -9,8 +9,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from seqpipe.answers.multi_head import tokenizer_file
-from seqpipe.answers.registry import ANSWER_KINDS
+from seqpipe.answers.registry import ANSWER_KINDS, tokenizer_file
 from seqpipe.answers.text import target_text, text_of
 from seqpipe.answers.types import EACH_WORD, PASSAGE, HeadInfo
 from seqpipe.config.checks import axis_of

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from seqpipe.answers.base import HeadAnswer
-from seqpipe.answers.generation import PAST, PRESENT
-from seqpipe.answers.multi_head import part_of
+from seqpipe.answers.registry import part_of
+from seqpipe.answers.text import PAST, PRESENT
 from seqpipe.answers.types import Choice
 from seqpipe.config.checks import attended
 from seqpipe.config.contract import (

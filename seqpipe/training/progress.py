@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from seqpipe.answers.metrics.table import shown
+from seqpipe.answers.metrics.numbers import shown
 from seqpipe.answers.types import Metric
 from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config

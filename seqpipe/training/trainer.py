@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from seqpipe.answers.metrics.table import shown
+from seqpipe.answers.metrics.numbers import shown
 from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, LAST

@@ -8,17 +8,16 @@ import numpy as np
 import pytest
 
 from seqpipe.answers.base import AnswerKind
-from seqpipe.answers.candidate_set import Candidates
 from seqpipe.answers.candidates import Candidate
 from seqpipe.answers.classification import Label, Labels, label_of
 from seqpipe.answers.embedding import Vector
 from seqpipe.answers.extractive_span import ExtractiveSpan
-from seqpipe.answers.multi_head import MultiHead
 from seqpipe.answers.pointers import Pointers
-from seqpipe.answers.registry import head_answer_from
+from seqpipe.answers.registry import MultiHead, head_answer_from
 from seqpipe.answers.regression import Score
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
+from seqpipe.answers.types import Candidates
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features.document import Doc
 from seqpipe_plugins.tokenizers.chars import Chars

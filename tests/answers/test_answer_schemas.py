@@ -10,22 +10,18 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from seqpipe.answers.base import AnswerKind
-from seqpipe.answers.candidate_set import Candidates
 from seqpipe.answers.candidates import Candidate
 from seqpipe.answers.classification import Label, Labels
 from seqpipe.answers.embedding import Vector
 from seqpipe.answers.extractive_span import ExtractiveSpan
-from seqpipe.answers.fill_mask import FillMask
-from seqpipe.answers.generation import Generation
-from seqpipe.answers.multi_head import MultiHead
+from seqpipe.answers.fill_mask import FillMask, SpanInfilling
 from seqpipe.answers.pointers import Pointers
-from seqpipe.answers.registry import ANSWER_KINDS
+from seqpipe.answers.registry import ANSWER_KINDS, MultiHead
 from seqpipe.answers.regression import Score
-from seqpipe.answers.span_infilling import SpanInfilling
-from seqpipe.answers.structured import Structured
-from seqpipe.answers.structured_fields import Field
+from seqpipe.answers.structured import Field, Structured
 from seqpipe.answers.tagging import Spans, Tags
-from seqpipe.answers.text import Text
+from seqpipe.answers.text import Generation, Text
+from seqpipe.answers.types import Candidates
 from seqpipe.features.document import Doc
 from seqpipe_plugins.tokenizers.chars import Chars
 

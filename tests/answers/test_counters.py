@@ -16,10 +16,10 @@ from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers.base import HeadAnswer
 from seqpipe.answers.classification import Label, Labels
 from seqpipe.answers.embedding import Vector
-from seqpipe.answers.metrics import retrieval
+from seqpipe.answers.metrics import numbers
 from seqpipe.answers.metrics import text as text_metrics
 from seqpipe.answers.metrics.f1 import SPLIT, SpanCounter
-from seqpipe.answers.metrics.table import shown, table
+from seqpipe.answers.metrics.numbers import shown, table
 from seqpipe.answers.regression import Score
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
@@ -157,7 +157,7 @@ def test_a_text_without_a_number_is_counted_and_numbers_that_are_all_equal_expla
 def test_precision_at_one_is_that_of_the_nearest_neighbour_by_cosine(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrieval, "BLOCK", block)
+    monkeypatch.setattr(numbers, "BLOCK", block)
     dice = np.random.default_rng(5)
     labels, vectors = dice.choice(list("abc"), 60), dice.normal(0, 1, (60, 4)) * dice.uniform(0.1, 9, (60, 1))
     vectors[labels == "a", 0] += 2

@@ -11,7 +11,7 @@ from factory import seqpipe, write_jsonl, writing
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.classification import Label, Labels
 from seqpipe.answers.data_warnings import warnings_about
-from seqpipe.answers.multi_head import MultiHead
+from seqpipe.answers.registry import MultiHead
 from seqpipe.answers.regression import Score
 from seqpipe.answers.tagging import Spans, Tags
 

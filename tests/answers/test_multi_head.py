@@ -12,9 +12,9 @@ from factory import QUIET, Watched, parts, seqpipe, tagging, tiny, write_jsonl, 
 
 from seqpipe import load as open_bundle
 from seqpipe.answers.classification import Label
-from seqpipe.answers.metrics.table import table
-from seqpipe.answers.multi_head import MultiHead
+from seqpipe.answers.metrics.numbers import table
 from seqpipe.answers.pointers import Pointers
+from seqpipe.answers.registry import MultiHead
 from seqpipe.answers.types import Metric
 from seqpipe.commands.runs.run_folder import load_trained, open_run
 from seqpipe.config.loader import Config, load

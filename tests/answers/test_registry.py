@@ -11,9 +11,8 @@ from tokenizers import Tokenizer
 from seqpipe.answers.base import AnswerKind, HeadAnswer
 from seqpipe.answers.base import check_settings as completed
 from seqpipe.answers.classification import Label
-from seqpipe.answers.multi_head import MultiHead
 from seqpipe.answers.pointers import PointerGold
-from seqpipe.answers.registry import ANSWER_KINDS, answer_from, head_answer_from, joined, metric_types
+from seqpipe.answers.registry import ANSWER_KINDS, MultiHead, answer_from, head_answer_from, joined, metric_types
 from seqpipe.answers.regression import Score
 from seqpipe.answers.tagging import Tags
 from seqpipe.answers.text import Text

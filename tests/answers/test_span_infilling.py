@@ -10,8 +10,8 @@ import pytest
 from factory import seqpipe, write_jsonl
 from pretrained import t5
 
+from seqpipe.answers.fill_mask import SpanInfilling
 from seqpipe.answers.registry import head_answer_from
-from seqpipe.answers.span_infilling import SpanInfilling
 from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqpipe.answers.span_pieces import SpanPieces
+from seqpipe.answers.tagging import SpanPieces
 from seqpipe.features.document import Arrays, Doc
 
 LABELS = ("O", "B-PER", "I-PER", "E-PER", "S-PER")

@@ -18,10 +18,8 @@ from torch import Tensor, nn
 from seqpipe import load as open_bundle
 from seqpipe.answers.base import check_settings
 from seqpipe.answers.registry import head_answer_from
-from seqpipe.answers.span_rules import SpanRules
-from seqpipe.answers.structured import Structured
-from seqpipe.answers.structured_fields import fields_from
-from seqpipe.answers.types import EACH_WORD, WHOLE_TEXT, HeadInfo, UnseenLabelError
+from seqpipe.answers.structured import Structured, fields_from
+from seqpipe.answers.types import EACH_WORD, WHOLE_TEXT, HeadInfo, SpanRules, UnseenLabelError
 from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seqpipe.answers.generation import PAST, PRESENT
+from seqpipe.answers.text import PAST, PRESENT
 from seqpipe.nn.incremental import HEAD, LENGTH, Piece, read_piece, stage_entries
 from seqpipe.testing.toys import DIM, ToyCausal, ToyEmbedding
 

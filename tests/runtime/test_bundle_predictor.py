@@ -17,7 +17,7 @@ from seqpipe import Model, load
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.classification import Label
 from seqpipe.answers.embedding import Vector
-from seqpipe.answers.multi_head import MultiHead
+from seqpipe.answers.registry import MultiHead
 from seqpipe.answers.regression import Score
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.errors import BundleError, DataError

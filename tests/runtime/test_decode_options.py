@@ -10,7 +10,7 @@ import pytest
 from tokenizers.normalizers import NFC
 from tokenizers.pre_tokenizers import WhitespaceSplit
 
-from seqpipe.answers.multi_head import MultiHead
+from seqpipe.answers.registry import MultiHead
 from seqpipe.answers.text import Text
 from seqpipe.errors import UsageError
 from seqpipe.features.document import Doc

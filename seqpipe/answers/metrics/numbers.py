@@ -1,10 +1,17 @@
-"""Scores of numbers: correlation, explained variance and errors, counted record by record in constant memory."""
+"""Metrics of numbers, rankings, retrieval and structured answers, and their tables."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
-from seqpipe.answers.types import Scores
+import numpy as np
+
+from seqpipe.answers.types import Metric, Scores
+from seqpipe.console import text_table
+
+# Scores of numbers: correlation, explained variance and errors, counted record by record in constant memory.
 
 
 class ScoreCounter:
@@ -68,3 +75,201 @@ class NumberCounter:
 def ratio(part: float, whole: float) -> float:
     """A part of a whole, 0 of none."""
     return part / whole if whole else 0.0
+
+
+# Scores of ranked lists: accuracy of the first, mean reciprocal rank, and recall.
+
+
+class RankCounter:
+    """Where the first right entry stands in a list of k: first (accuracy), at all (recall), 1 / rank (MRR).
+
+    The mean reciprocal rank (Voorhees 1999) counts 0 where none of the k is right.
+    """
+
+    def __init__(self) -> None:
+        self.records = self.first = self.found = 0
+        self.reciprocal = 0.0
+
+    def add(self, gold: str, predicted: Sequence[str]) -> None:
+        """One record's label, and those of the list, best first; an empty list is wrong."""
+        self.records += 1
+        if gold in predicted:
+            rank = 1 + [*predicted].index(gold)
+            self.first += rank == 1
+            self.found += 1
+            self.reciprocal += 1 / rank
+
+    def result(self) -> Scores:
+        counts = {"accuracy": self.first, "mrr": self.reciprocal, "recall_at_k": self.found}
+        return {name: ratio(count, self.records) for name, count in counts.items()}
+
+
+# Scores of embeddings: retrieval of texts with the same label, and the length of vectors.
+
+BLOCK = 512  # vectors compared with all others at a time
+
+
+class LengthCounter:
+    """The mean length of vectors that nothing is known to compare with, and how many texts have none."""
+
+    def __init__(self) -> None:
+        self.lengths = NumberCounter()
+
+    def add(self, gold: None, predicted: Sequence[float] | None) -> None:
+        self.lengths.add(gold, None if predicted is None else float(np.linalg.norm(predicted)))
+
+    def result(self) -> Scores:
+        scores = self.lengths.result()
+        return {"mean_length": scores.pop("mean_score"), **scores}
+
+
+class VectorCounter:
+    """How often the nearest other text by cosine has the same label.
+
+    It keeps every vector, 4 bytes a number (100,000 texts of 256 numbers: 100 MB), and compares them block by block.
+    """
+
+    def __init__(self) -> None:
+        self.labels: list[str] = []
+        self.vectors: list[np.ndarray] = []
+        self.texts = 0
+
+    def add(self, gold: str, predicted: Sequence[float] | None) -> None:
+        """One record's label and vector; None for a text that has none, since it has no token: it finds none."""
+        self.texts += 1
+        if predicted is not None:
+            vector = np.asarray(predicted, np.float64)
+            self.vectors.append((vector / (np.linalg.norm(vector) or 1.0)).astype(np.float32))
+            self.labels.append(gold)
+
+    def result(self) -> Scores:
+        right = 0
+        if len(self.vectors) > 1:
+            vectors, labels = np.stack(self.vectors), np.unique(self.labels, return_inverse=True)[1]
+            for first in range(0, len(vectors), BLOCK):
+                near = vectors[first : first + BLOCK] @ vectors.T  # (R, N)
+                rows = np.arange(len(near))
+                near[rows, first + rows] = -np.inf
+                right += int((labels[near.argmax(1)] == labels[first : first + BLOCK]).sum())
+        return {"precision_at_1": ratio(right, self.texts)}
+
+
+# Scores of structured answers, field by field.
+
+_F1 = ("f1", "precision", "recall")
+_ERRORS = ("pearson", "mae", "rmse")
+
+
+class Described(Protocol):
+    """What a counter knows of a field."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def per(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+
+
+class FieldCounter:
+    """Of labels, positions and spans the accuracy, of labels of pairs F1, of numbers the correlation and errors."""
+
+    def __init__(self, field: Described):
+        self.field = field
+        self.is_number, self.is_pair = field.type == "number", field.per == "pair"
+        self.gold = self.predicted = self.correct = 0
+        self.numbers = ScoreCounter()
+
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        """Its scores by name, which the field's own name begins."""
+        if self.is_number:
+            named = {name: Metric(percent=False, more_is_better=name == "pearson") for name in _ERRORS}
+        else:
+            named = dict.fromkeys(_F1 if self.is_pair else ("accuracy",), Metric())
+        return {f"{self.field.name}_{name}": metric for name, metric in named.items()}
+
+    def add(self, gold: Any, predicted: Any) -> None:
+        """One record's values: one, or those of words or pairs by their places."""
+        if self.field.per == "text":
+            gold, predicted = {(): gold}, {(): predicted}
+        if self.is_number:
+            for key in gold if not self.is_pair else {**gold, **predicted}:
+                self.numbers.add(gold.get(key, 0.0), predicted.get(key, 0.0 if self.is_pair else None))
+            return
+        self.gold += len(gold)
+        self.predicted += len(predicted)
+        self.correct += sum(key in predicted and predicted[key] == value for key, value in gold.items())
+
+    def result(self) -> Scores:
+        name = self.field.name
+        if self.is_number:
+            scores = self.numbers.result()
+            return {f"{name}_{metric}": scores[metric] for metric in _ERRORS}
+        if not self.is_pair:
+            return {f"{name}_accuracy": ratio(self.correct, self.gold)}
+        return {
+            f"{name}_f1": ratio(2 * self.correct, self.gold + self.predicted),
+            f"{name}_precision": ratio(self.correct, self.predicted),
+            f"{name}_recall": ratio(self.correct, self.gold),
+        }
+
+
+class StructureCounter:
+    """The scores of every field, and the share of records in which every field is right."""
+
+    def __init__(self, fields: Sequence[Described]):
+        self.fields = [FieldCounter(field) for field in fields]
+        self.records = self.exact = 0
+
+    def add(self, gold: Mapping[str, Any], predicted: Mapping[str, Any]) -> None:
+        self.records += 1
+        self.exact += gold == predicted
+        for counter in self.fields:
+            counter.add(gold[counter.field.name], predicted[counter.field.name])
+
+    def result(self) -> Scores:
+        scores = {name: score for counter in self.fields for name, score in counter.result().items()}
+        return {**scores, "exact_match": ratio(self.exact, self.records)}
+
+
+# Scores as people read them: one number, and an aligned table.
+
+PLAIN = Metric(percent=False)  # of a score that nothing is known of
+
+
+def table(scores: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
+    """The scores as aligned plain text: a row a label, then one over all; fractions in per cent.
+
+    Of several heads each has a table of its own under its name; what is said of all of them stands last.
+
+    Args:
+        scores: As `seqpipe.runtime.evaluate` gives them.
+        metrics: What is known of each score, by name.
+    """
+    heads = {name: part for name, part in scores.items() if isinstance(part, Mapping) and name != "labels"}
+    if heads:
+        over_all = {name: value for name, value in scores.items() if name not in heads}
+        tables = [f"{name}\n{table(part, metrics)}" for name, part in heads.items()]
+        return "\n\n".join([*tables, table(over_all, metrics)])
+    rows = [*scores.get("labels", {}).items(), ("overall", {k: v for k, v in scores.items() if k != "labels"})]
+    columns = list(dict.fromkeys(column for _, row in reversed(rows) for column in row))
+    lines = [["", *(column.replace("_", " ") for column in columns)]]
+    lines += [[label, *(_cell(column, row.get(column), metrics) for column in columns)] for label, row in rows]
+    return "\n".join(text_table(lines, numbers=True))
+
+
+def metric_of(name: str, metrics: Mapping[str, Metric]) -> Metric:
+    """What is known of a score; its name may have a head's name in front."""
+    return metrics.get(name.rpartition(".")[2], PLAIN)
+
+
+def shown(name: str, value: float, metrics: Mapping[str, Metric]) -> str:
+    """A score as a person reads it."""
+    return f"{100 * value:.2f}" if metric_of(name, metrics).percent else f"{value:.4g}"
+
+
+def _cell(column: str, value: object, metrics: Mapping[str, Metric]) -> str:
+    if isinstance(value, float):
+        return shown(column, value, metrics)
+    return "" if value is None else str(value)

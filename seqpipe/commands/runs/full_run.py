@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe import files
-from seqpipe.answers.metrics.table import shown
+from seqpipe.answers.metrics.numbers import shown
 from seqpipe.commands.runs.examples import print_answers
 from seqpipe.commands.runs.held_out import held_out_records, score_test_sets
 from seqpipe.commands.runs.run_folder import RUNS, Run, start_run

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from seqpipe.answers.data_warnings import Census
-from seqpipe.answers.metrics.table import table
+from seqpipe.answers.metrics.numbers import table
 from seqpipe.commands.raw_text import score_raw_text
 from seqpipe.commands.runs.run_folder import Run
 from seqpipe.console import Console

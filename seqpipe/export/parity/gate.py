@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from seqpipe.answers.base import AnswerKind
-from seqpipe.answers.metrics.table import metric_of, shown
-from seqpipe.answers.multi_head import part_of
+from seqpipe.answers.metrics.numbers import metric_of, shown
+from seqpipe.answers.registry import part_of
 from seqpipe.answers.types import Answer, Scores
 from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, ParityError, PluginError

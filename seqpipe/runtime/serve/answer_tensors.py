@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqpipe.answers.base import AnswerKind, best_of
-from seqpipe.answers.json_schema import Schema
-from seqpipe.answers.types import Answer
+from seqpipe.answers.types import Answer, Schema
 from seqpipe.files import json_bytes
 from seqpipe.runtime.serve.tensors import BYTES, FP32, INT64, Tensor
 

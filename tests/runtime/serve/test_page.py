@@ -25,8 +25,7 @@ from playwright.sync_api import BrowserContext, Page, Route, expect, sync_playwr
 from serving import Server
 
 from seqpipe import load
-from seqpipe.answers.multi_head import MultiHead
-from seqpipe.answers.registry import ANSWER_KINDS
+from seqpipe.answers.registry import ANSWER_KINDS, MultiHead
 from seqpipe.runtime.serve import page as page_module
 
 FILES = Path(page_module.__file__).parent / "page"

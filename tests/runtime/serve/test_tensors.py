@@ -15,10 +15,9 @@ from tritonclient.utils import deserialize_bytes_tensor, serialize_byte_tensor
 from seqpipe.answers.classification import Label
 from seqpipe.answers.embedding import Vector
 from seqpipe.answers.extractive_span import ExtractiveSpan
-from seqpipe.answers.multi_head import MultiHead
+from seqpipe.answers.registry import MultiHead
 from seqpipe.answers.regression import Score
-from seqpipe.answers.structured import Structured
-from seqpipe.answers.structured_fields import Field
+from seqpipe.answers.structured import Field, Structured
 from seqpipe.answers.tagging import Spans
 from seqpipe.errors import UsageError
 from seqpipe.runtime.serve.answer_tensors import outputs_of
