@@ -28,8 +28,7 @@ def candidates(
         raise EnvError("this command needs the package onnx, which is not installed: pip install onnx") from None
     from seqpipe.commands.runs.run_lock import lock_around
     from seqpipe.config.plugins import Plugins
-    from seqpipe.runtime.bundle import read_manifest, refuse_other
-    from seqpipe.runtime.bundle_reader import reader_from
+    from seqpipe.runtime.bundle import read_manifest, reader_from, refuse_other
 
     path = output or bundle
     refuse_other(path)

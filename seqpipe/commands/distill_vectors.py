@@ -66,7 +66,7 @@ def distill_vectors(
 
 def _listed(path: Path) -> list[str]:
     """The words of a file with one a line, each once."""
-    from seqpipe.runtime.record_lines import open_source, read_lines
+    from seqpipe.runtime.file_io import open_source, read_lines
 
     words = []
     with ExitStack() as stack:

@@ -9,7 +9,7 @@ from importlib import metadata
 from typing import Any
 
 from seqpipe.config.plugins import Plugins
-from seqpipe.runtime import devices
+from seqpipe.runtime import session
 from seqpipe.runtime.predictor import cores
 from seqpipe.version import VERSION
 
@@ -84,13 +84,13 @@ def _telemetry() -> Finding:
 
 
 def _required_cuda(onnxruntime: Any) -> Finding:
-    if fault := devices.cuda_fault(onnxruntime):
+    if fault := session.cuda_fault(onnxruntime):
         return Finding("error", "CUDA", f"required, and does not work: {fault}")
     return Finding("ok", "CUDA", "a graph runs on it")
 
 
 def _cuda(onnxruntime: Any) -> Finding:
-    if missing := devices.missing_for_cuda(onnxruntime):
+    if missing := session.missing_for_cuda(onnxruntime):
         return Finding("note", "CUDA", f"bundles run on the CPU: {missing}")
     return Finding(
         "ok",

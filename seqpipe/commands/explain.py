@@ -40,7 +40,7 @@ def explain(
     from seqpipe import load
     from seqpipe.features.vocabulary import clean
     from seqpipe.runtime.explain.drawing import draw, ending
-    from seqpipe.runtime.record_lines import one_record
+    from seqpipe.runtime.file_io import one_record
 
     if output:
         ending(output)

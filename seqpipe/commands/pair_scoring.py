@@ -11,8 +11,7 @@ from seqpipe.answers.types import Masking
 from seqpipe.commands.scoring import open_target
 from seqpipe.console import Console
 from seqpipe.files import json_bytes, write
-from seqpipe.runtime.minimal_pairs import METRICS, Judged, Normalize, judge, pair_scores, wrong_preferences
-from seqpipe.runtime.pair_items import read_items
+from seqpipe.runtime.text_scores import METRICS, Judged, Normalize, judge, pair_scores, read_items, wrong_preferences
 
 _EXAMPLES = 5  # unknown words that a warning names
 

@@ -20,7 +20,7 @@ from seqpipe.console import Console
 from seqpipe.errors import PluginError, UsageError
 from seqpipe.features.document import Overlaps, Record, resolve_overlaps
 from seqpipe.runtime import bundle
-from seqpipe.runtime.bundle_reader import reader_from
+from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.model import load
 from seqpipe.runtime.predictor import Predictor

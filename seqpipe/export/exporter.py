@@ -36,8 +36,8 @@ from seqpipe.features.sources import TextSource, columns, tokenizer_file_of, tok
 from seqpipe.features.splitting import Cut
 from seqpipe.files import finite
 from seqpipe.runtime import bundle
+from seqpipe.runtime.decode_options import TRAINED
 from seqpipe.runtime.evaluate import headlines
-from seqpipe.runtime.limits import TRAINED
 from seqpipe.runtime.model import TOLERANCE, Model, same_answer
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.evaluation import option_table

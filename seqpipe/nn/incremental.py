@@ -17,7 +17,7 @@ from seqpipe.config.signature import call
 from seqpipe.nn.layers import BOS, LOG_ZERO, PAD
 from seqpipe.nn.loops import State
 from seqpipe.nn.search import stretched
-from seqpipe.runtime.cache_entries import CacheEntry
+from seqpipe.runtime.bundle import CacheEntry
 
 # The key-value cache of causal encoders: continue a text without reading its tokens twice.
 #

@@ -2,22 +2,38 @@
 
 Every byte is hashed before anything parses it: bundle.json seals itself (its last entry is the sha256 of what stands
 before it) and holds the hashes of all other files. That shows damage, not forgery; forged bundles meet the limits here
-and in `seqpipe.runtime.bundle_check`. `docs/bundle-format.md` specifies the format.
+and in `seqpipe.runtime.bundle`. `docs/bundle-format.md` specifies the format.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
+from tokenizers import Tokenizer
+
+from seqpipe.answers.base import AnswerKind
+from seqpipe.answers.registry import answer_from, tokenizer_file
+from seqpipe.config.checks import Attended, attended_from
+from seqpipe.config.plugins import Plugins
+from seqpipe.config.signature import options_model, validate, values
 from seqpipe.errors import BundleError, UsageError
+from seqpipe.features.document import Arrays
+from seqpipe.features.encoding import is_library_error
+from seqpipe.features.kinds.base import FeatureKind
+from seqpipe.features.kinds.registry import feature_from
+from seqpipe.features.sources import InputSource, source_from, tokenizer_file_of
 from seqpipe.features.splitting import CUTS
+from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.files import json_bytes, sha256, writing_folder
+from seqpipe.runtime.decode_options import MOST_SIZE, TRAINED, option_arrays
 
 FORMAT, VERSION = "seqpipe-bundle", 2
 MANIFEST = "bundle.json"
@@ -201,3 +217,234 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+# Bounds on what a bundle states: options, limits, features, tokenizers, labels. Its hashes tell damage, not malice.
+
+MOST_TOKENS = 1_000_000  # that `limits` may let into one text
+MOST_GROWTH = 100  # how many times longer a tokenizer may make a text by replacing
+
+
+def limits_of(stated: Mapping[str, Any]) -> dict[str, int]:
+    """The limits of a bundle; ValueError for one that is no limit."""
+    limits = {name: stated[name] for name in ("tokens", "first_tokens", TRAINED) if name == "tokens" or name in stated}
+    for name, value in limits.items():
+        if type(value) is not int or not 1 <= value <= MOST_TOKENS:
+            raise ValueError(f"limits.{name}: {value!r} is no whole number from 1 to {MOST_TOKENS:,}")
+    return limits
+
+
+def check_options(options: Mapping[str, Mapping[str, Any]]) -> None:
+    """ValueError for a decode option with bounds that are none; its default is checked as any value is."""
+    for name, option in options.items():
+        bounds = [option.get("minimum"), option.get("maximum")]
+        for bound in bounds:
+            if bound is not None and (type(bound) not in (int, float) or not math.isfinite(bound)):
+                raise ValueError(f"options.{name}: the bound {bound!r}")
+            if option["type"] == "size" and bound is not None and not 0 <= bound <= MOST_SIZE:
+                raise ValueError(f"options.{name}: {bound!r} is no bound of a size, which is at most {MOST_SIZE:,}")
+        low, high = bounds
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"options.{name}: the minimum {low} is over the maximum {high}")
+
+
+def check_features(features: Iterable[FeatureKind]) -> None:
+    """ValueError for a feature that would take any amount of memory, or divide by 0."""
+    for feature in features:
+        if message := feature.out_of_bounds():
+            raise ValueError(message)
+
+
+def check_labels(kind: AnswerKind, shapes: Mapping[str, Sequence[Any]], what: str) -> None:
+    """BundleError for a graph that scores another number of labels than there are."""
+    for head, part in kind.parts.items():
+        if not part.scored_labels:
+            continue
+        prefix = f"{head}." if head else ""
+        scored = (shapes[prefix + part.scored_labels] or [None])[-1]
+        if isinstance(scored, int) and scored != len(part.labels):
+            message = f"{prefix}labels: there are {len(part.labels)}, and model.onnx scores {scored}"
+            raise BundleError(f"{what}: {message}; model.onnx and bundle.json do not belong together: export it again")
+
+
+def check_tokenizer(tokenizer: Tokenizer, what: str) -> None:
+    """BundleError for a tokenizer without the special tokens, or one that makes a text longer without bound."""
+    missing = [token for token in SPECIALS if tokenizer.token_to_id(token) is None]
+    if missing:
+        raise BundleError(f"{what}: has no token {', '.join(missing)}; export it again")
+    if tokenizer.padding is not None or tokenizer.truncation is not None:
+        raise BundleError(f"{what}: pads or truncates texts, which no bundle's tokenizer does; export it again")
+    for part in (tokenizer.normalizer, tokenizer.decoder):
+        if part is not None and (growth := _growth(json.loads(part.__getstate__()))) > MOST_GROWTH:
+            message = (
+                f"makes a text up to {growth:.2g} times longer by replacing; at most {MOST_GROWTH} times is allowed"
+            )
+            raise BundleError(f"{what}: {message}")
+
+
+def _growth(part: Mapping[str, Any]) -> float:
+    """How many times longer than its input a normalizer or decoder can make a text by what it puts in."""
+    growth = 1.0
+    for step in _steps(part):
+        if step["type"] == "Replace":
+            text = step["pattern"].get("String", "")  # of a regular expression: it may match nothing
+            inserted = len(step["content"])
+            growth *= max(1.0, inserted / len(text) if text else 1.0 + inserted)
+        elif step["type"] == "Prepend":
+            growth *= 1.0 + len(step["prepend"])
+    return growth
+
+
+def _steps(part: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    inner = part.get("normalizers") or part.get("decoders")
+    if part["type"] != "Sequence" or not inner:
+        yield part
+        return
+    for part_inside in inner:
+        yield from _steps(part_inside)
+
+
+# The cache of incremental decoding: which outputs of one run of a graph are which inputs of the next.
+
+T = TypeVar("T")
+
+PAST_BATCH, PAST_LENGTH, PAST_STATE = "past_batch_size", "past_length", "past_state"  # axes of the inputs
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """One tensor of the cache: (B, C) token ids, or (B, C, …) numbers of an encoder.
+
+    Args:
+        input: The graph's input; without it nothing was read before, C = 0.
+        output: The graph's output that the next run takes as this input.
+        slot: The shape behind (B, C); () of token ids.
+        grows: Whether C counts the tokens that were read; else C is 1, for all of them.
+    """
+
+    input: str
+    output: str
+    slot: tuple[int, ...] = ()
+    grows: bool = True
+
+    @property
+    def dtype(self) -> str:
+        return "float32" if self.slot else "int64"
+
+    @property
+    def axes(self) -> tuple[str | int, ...]:
+        return (PAST_BATCH, PAST_LENGTH if self.grows else PAST_STATE, *self.slot)
+
+    def zeros(self, rows: int, slots: int) -> np.ndarray:
+        """The input with so many rows and slots."""
+        return np.zeros((rows, slots, *self.slot), self.dtype)
+
+    def manifest(self) -> dict[str, Any]:
+        return {
+            "input": self.input,
+            "output": self.output,
+            "axes": list(self.axes),
+            "dtype": self.dtype,
+            "grows": self.grows,
+        }
+
+
+def cache_from(manifest: Sequence[Mapping[str, Any]]) -> tuple[CacheEntry, ...]:
+    """The cache that a bundle states; KeyError, TypeError or ValueError for what is none."""
+    entries = []
+    for stated in manifest:
+        slot = tuple(stated["axes"][2:])
+        entry = CacheEntry(str(stated["input"]), str(stated["output"]), slot, stated["grows"] is True)
+        if entry.manifest() != {key: stated[key] for key in entry.manifest()}:
+            raise ValueError(f"cache: {stated!r}")
+        entries.append(entry)
+    return tuple(entries)
+
+
+def next_inputs(cache: Iterable[CacheEntry], outputs: Mapping[str, T]) -> dict[str, T]:
+    """The cache inputs of the next run, of the outputs of one."""
+    return {entry.input: outputs[entry.output] for entry in cache}
+
+
+# What bundle.json states of a pipeline, checked and built: inputs, answers, limits, options, caches.
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What a manifest states.
+
+    Attributes:
+        source: Turns records into arrays.
+        kind: Turns decisions into answers.
+        limits: The most tokens of a text.
+        options: The decode options at their defaults.
+        attended: The attention weights that the graph returns.
+        cache: The cache entries of a language model.
+    """
+
+    source: InputSource
+    kind: AnswerKind
+    limits: Mapping[str, int]
+    options: Arrays
+    attended: Sequence[Attended]
+    cache: Sequence[CacheEntry]
+
+
+def read_statement(content: Bundle) -> Statement:
+    """What the manifest of a bundle states; BundleError for what is missing, or means nothing."""
+    manifest = content.manifest
+    names = manifest["field"] if isinstance(manifest["field"], dict) else ("",)
+    files = {name: tokenizer_file_of(name) for name in names}
+    tokenizers = {name: _tokenizer(content, file) for name, file in files.items() if file in content.files}
+    try:
+        heads = manifest["answer"].get("parts", {""})
+        writers = {head: tokenizer_file(head) for head in heads if tokenizer_file(head) in content.files}
+        targets = {head: _tokenizer(content, file) for head, file in writers.items()}
+        by_file = {tokenizer_file(head): tokenizer for head, tokenizer in targets.items()}
+        stated = {name: feature for name, feature in manifest["inputs"].items() if "kind" in feature}
+        features = {name: feature_from(feature, by_file) for name, feature in stated.items()}
+        kind = answer_from(manifest["answer"], targets)
+        source = source_from(manifest["field"], features, tokenizers, kind.every_token)
+        limits = limits_of(manifest["limits"])
+        check_features(features.values())
+        check_options(manifest["options"])
+        options = option_arrays(manifest["options"], {})
+        attended = attended_from(manifest.get("explain", {}))
+        cache = cache_from(manifest.get("cache", []))
+        if kind.is_generated and not cache:
+            raise ValueError(f"cache, which the answer kind {kind.kind} needs")
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError, UsageError) as error:
+        raise BundleError(f"{content.path}: {MANIFEST} lacks or misstates {error}; export it again") from error
+    return Statement(source, kind, limits, options, attended, cache)
+
+
+def _tokenizer(content: Bundle, name: str) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer.from_buffer(content.files[name])
+    except BaseException as error:
+        if not is_library_error(error):
+            raise
+        raise BundleError(f"{content.path / name}: not a tokenizer this version reads: {error}") from error
+    check_tokenizer(tokenizer, str(content.path / name))
+    return tokenizer
+
+
+# What a bundle states of its reader in, that reader out, its options checked as those of a YAML are.
+
+
+def reader_from(stated: Mapping[str, Any], plugins: Plugins) -> Any:
+    """The installed reader that is called `use`, with these `options`.
+
+    Raises:
+        PluginError: if it is not installed.
+        BundleError: names every option that it does not have, or that has another type.
+    """
+    cls = plugins.find("reader", stated["use"]).load()
+    options, mistakes = validate(options_model(cls), stated["options"])
+    if options is None:
+        messages = "; ".join(f"{'.'.join(map(str, mistake.where))}: {mistake.message}" for mistake in mistakes)
+        raise BundleError(f"bundle.json: reader.options: {messages}; export the bundle again")
+    try:
+        return cls(**values(options))
+    except UsageError as error:
+        raise BundleError(f"bundle.json: reader.options: {error}") from error

@@ -1,18 +1,67 @@
-"""What a caller says about decoding in, inputs of the graph out: numbers, sizes, tokens, random numbers of a seed."""
+"""Limits of a bundle on the length of texts, and the warning for inputs longer than any in training."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from seqpipe.answers.base import AnswerKind
-from seqpipe.errors import UsageError, nearest
-from seqpipe.features.document import Arrays, Doc
+from seqpipe.answers.types import Schema
+from seqpipe.errors import DataError, UsageError, nearest
+from seqpipe.features.document import Arrays, Doc, Record
+
+TRAINED = "trained"  # the limit that is none: how many tokens the longest input in training has
+
+
+def refuse_long(
+    docs: Iterable[Doc],
+    records: Iterable[Record],
+    limits: Mapping[str, int],
+    before: int = 0,
+    divided: bool = False,
+) -> None:
+    """DataError for the first record that is over a limit, by its place, or its number from `before` + 1 on.
+
+    Args:
+        docs: The records, split.
+        records: They themselves.
+        limits: As a bundle states them.
+        before: How many records came before.
+        divided: Whether a text may be answered sentence by sentence, which is then the cure.
+    """
+    for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
+        if message := _too_long(doc, limits, divided):
+            raise DataError(f"{record.get('where', f'record {i}')}: {message}")
+
+
+def _too_long(doc: Doc, limits: Mapping[str, int], divided: bool) -> str:
+    """Which limit a text is over, and what to do; nothing if none."""
+    if len(doc) > limits["tokens"]:
+        cure = ", or ask for documents (predict --documents), which splits it into sentences" if divided else ""
+        return f"{len(doc):,} tokens are over the limit of {limits['tokens']:,}; split the text{cure}"
+    first = (doc.second or 1) - 1
+    if first > limits.get("first_tokens", first):
+        message = (
+            f"the first text has {first:,} tokens, and at most {limits['first_tokens']:,} leave room for the second"
+        )
+        return f"{message}; shorten it, or make it the second of the two, which may have any length"
+    return ""
+
+
+def length_warning(tokens: int, limits: Mapping[str, int]) -> str:
+    """What an answer to an input of so many tokens says if it is longer than any in training; else nothing."""
+    longest = limits.get(TRAINED, tokens)
+    if tokens <= longest:
+        return ""
+    return f"longer than any input in training ({tokens:,} tokens; at most {longest:,} in training)"
+
+
+# What a caller says about decoding in, inputs of the graph out: numbers, sizes, tokens, random numbers of a seed.
 
 SEED = "seed"  # what a caller gives in place of random numbers
 DRAWING = ("temperature", "top_k", "top_p")  # options that mean something only where texts are drawn
@@ -168,3 +217,44 @@ def _whole(name: str, value: Any) -> int:
 def beside(name: str, option: str) -> str:
     """Another option of the same head."""
     return f"{name[: -len(name.rpartition('.')[2])]}{option}"
+
+
+# The JSON Schema of each decode option of a bundle, as a caller gives it.
+
+_TYPES = {"size": "integer", "int": "integer", "float": "number", "bool": "boolean"}
+_TOKENS: Schema = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": ["string", "integer"]}}, {"type": "null"}],
+    "description": "A text, which is split, or a list of tokens or of their ids.",
+}
+_SEED: Schema = {
+    "type": ["integer", "null"],
+    "minimum": 0,
+    "default": None,
+    "description": "Texts are drawn at random, by this seed, where one is given.",
+}
+
+
+def option_schemas(known: Known) -> dict[str, Schema]:
+    """The JSON Schema of each option by its name: type, bounds and default."""
+    schemas = {}
+    for name, option in known.items():
+        match option["type"]:
+            case "uniform":
+                schemas[beside(name, SEED)] = _SEED
+            case "tokens":
+                schemas[name] = {**_TOKENS, "default": option["default"]}
+            case kind:
+                schemas[name] = {"type": _TYPES[kind], **_schema_bounds(option), "default": option["default"]}
+    return schemas
+
+
+def _schema_bounds(option: Mapping[str, Any]) -> Schema:
+    """The bounds; where the next number after a whole one is the least, that whole one is the exclusive minimum."""
+    low, high = option.get("minimum"), option.get("maximum")
+    bounds: Schema = {}
+    if low is not None:
+        before = math.nextafter(low, -math.inf)
+        bounds = {"exclusiveMinimum": round(before)} if before == round(before) else {"minimum": low}
+    if high is None and option["type"] == "size":
+        high = MOST_SIZE
+    return bounds if high is None else {**bounds, "maximum": high}

@@ -1,7 +1,13 @@
-"""A file or standard input in, answers out, line by line, in order, in constant memory."""
+"""Read records from a file or standard input: lines of text, JSON Lines, CoNLL."""
 
 from __future__ import annotations
 
+import codecs
+import io
+import json
+import os
+import select
+import stat
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,15 +17,287 @@ from typing import Any, BinaryIO
 
 from seqpipe.answers.base import WARNING, AnswerKind
 from seqpipe.answers.types import Answer
+from seqpipe.config.plugins import Plugins
 from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 from seqpipe.features.document import Record, locate
-from seqpipe.features.sources import all_texts
+from seqpipe.features.sources import all_texts, fields_of, one_text
 from seqpipe.files import json_bytes, writing
+from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.model import Model
-from seqpipe.runtime.piece_io import answer_pieces
 from seqpipe.runtime.predictor import CHUNK, Answers
-from seqpipe.runtime.record_lines import input_format, open_source, read_lines, read_records
+from seqpipe.runtime.streams import PieceStream
+
+BLOCK = 1 << 16  # bytes read at once
+FORMATS = ("text", "jsonl", "conll")
+_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".conll": "conll", ".bio": "conll", ".iob": "conll"}
+
+
+def input_format(form: str, source: Path | None, usual: str) -> str:
+    """The format of an input: as given, or for `auto` by the file's extension; UsageError for one that there is not."""
+    if form == "auto":
+        return _ENDINGS.get(source.suffix.lower(), usual) if source else usual
+    if form not in FORMATS:
+        raise UsageError(f"--format {form}: must be one of {', '.join(FORMATS)}")
+    return form
+
+
+def open_source(source: Path | None, stack: ExitStack) -> BinaryIO:
+    if source is None:
+        return sys.stdin.buffer
+    try:
+        return stack.enter_context(source.open("rb"))
+    except OSError as error:
+        raise DataError(f"{source}: cannot be read: {error.strerror}") from error
+
+
+def read_lines(stream: BinaryIO, name: str, dry: Callable[[], None]) -> Iterator[tuple[str | DataError, str]]:
+    """Each line without its end, or the reason why it cannot be read, and its place."""
+    for number, line in enumerate(_split(stream, dry), 1):
+        where = f"{name}:{number}"
+        try:
+            text: str | DataError = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            text = DataError(f"{where}: byte {error.start + 1} is not UTF-8; convert it: iconv -f latin1 -t utf-8")
+        yield text, where
+
+
+def _split(stream: BinaryIO, dry: Callable[[], None]) -> Iterator[bytes]:
+    """The lines of a stream as they come; `dry` is called before a wait for more."""
+    begun: list[bytes] = []  # of a line whose end is not here yet
+    while True:
+        if _may_wait(stream):
+            dry()
+        block = stream.read1(BLOCK)  # type: ignore[attr-defined]
+        if not block:
+            break
+        first, *lines = block.split(b"\n")
+        begun.append(first)
+        if lines:
+            yield b"".join(begun)
+            *lines, last = lines
+            yield from lines
+            begun = [last]
+    if any(begun):
+        yield b"".join(begun)
+
+
+def _may_wait(stream: BinaryIO) -> bool:
+    """Whether a read would wait for somebody to write; where the system cannot say, it may."""
+    try:
+        handle = stream.fileno()
+        return not stat.S_ISREG(os.fstat(handle).st_mode) and not select.select([handle], [], [], 0)[0]
+    except io.UnsupportedOperation:  # what is in memory
+        return False
+    except (OSError, ValueError):
+        return True
+
+
+def read_records(
+    model: Model, lines: Iterator[tuple[str | DataError, str]], form: str, name: str
+) -> Iterator[tuple[Record | DataError, str]]:
+    """Each record, or the reason why a line is none, and its place; after an error in CoNLL there are no more."""
+    featurizer = model.predictor.featurizer
+    numbers = not all_texts(featurizer)
+    if form == "text" and numbers:
+        raise UsageError("--format text: this bundle reads numbers; give lines of JSON, and --format jsonl")
+    if form == "conll":
+        yield from _sentences(model, lines, name)
+    else:
+        yield from parse_lines(lines, form, fields_of(featurizer), numbers)
+
+
+def parse_lines(
+    lines: Iterator[tuple[str | DataError, str]], form: str, fields: Sequence[str], numbers: bool
+) -> Iterator[tuple[Record | DataError, str]]:
+    """The records of lines of text or JSON for a bundle with these input fields; `numbers`: a field may hold some."""
+    for line, where in lines:
+        if form == "jsonl" and isinstance(line, str) and not line.strip():
+            continue
+        try:
+            text = _raised(line)
+            yield _plain(text, fields, where) if form == "text" else _parsed(text, fields, where, numbers), where
+        except DataError as error:
+            yield error, where
+
+
+def _sentences(
+    model: Model, lines: Iterator[tuple[str | DataError, str]], name: str
+) -> Iterator[tuple[Record | DataError, str]]:
+    stored = model.manifest["reader"]
+    options = stored["options"] if stored["use"] == "conll" else {}
+    if stored["use"] == "conllu":
+        options = {"separator": "tab"}  # its words may hold blanks, as in Vietnamese
+    reader = reader_from({"use": "conll", "options": {**options, "tags": None}}, Plugins())
+    try:
+        for record in reader.records((_raised(line) for line, _ in lines), name):
+            yield record, record["where"]
+    except DataError as error:
+        yield error, name
+
+
+def _raised(line: str | DataError) -> str:
+    if isinstance(line, DataError):
+        raise line
+    return line
+
+
+def one_record(model: Model, text: str) -> Record:
+    """The record of one argument or file: the text, or of several fields or numbers all, in the form of a line."""
+    featurizer = model.predictor.featurizer
+    fields, numbers = fields_of(featurizer), not all_texts(featurizer)
+    if one_text(featurizer):
+        return {fields[0]: text}
+    if text.startswith("{") or numbers:
+        return _parsed(text.rstrip("\n"), fields, "the text", numbers)
+    return _plain(text.rstrip("\n"), fields, "the text")
+
+
+def _plain(line: str, fields: Sequence[str], where: str) -> Record:
+    """A line as the text, or as those of a pair or of several sources, with tabs between them."""
+    texts = [line] if len(fields) == 1 else line.split("\t")
+    if len(texts) != len(fields):
+        keys = ", ".join(f'"{field}": …' for field in fields)
+        form = f"{'<TAB>'.join(fields)}, or lines of JSON such as {{{keys}}}"
+        count = "one text" if len(texts) == 1 else f"a line of {len(texts)}"
+        reads = "pairs" if len(fields) == 2 else f"{len(fields)} texts"
+        raise DataError(f"{where}: this bundle reads {reads}, and here is {count}; write {form}")
+    return dict(zip(fields, texts, strict=True))
+
+
+def _parsed(line: str, fields: Sequence[str], where: str, numbers: bool) -> Record:
+    """A line of JSON: an object, or what its only field holds, a text or, where it does, numbers."""
+    try:
+        record = json.loads(line, parse_constant=_no_constant)
+    except RecursionError as error:
+        raise DataError(f"{where}: nested too deeply; write flat objects") from error
+    except ValueError as error:
+        raise DataError(f"{where}: not JSON: {error}; use --format text for plain text") from error
+    return json_record(record, fields, where, numbers)
+
+
+def json_record(value: Any, fields: Sequence[str], where: str, numbers: bool) -> Record:
+    """A value of JSON as a record: an object, or what its only field holds; DataError for anything else."""
+    if isinstance(value, (str, list) if numbers else str) and len(fields) == 1:
+        return {fields[0]: value}
+    if not isinstance(value, dict):
+        keys = f"`{fields[0]}` or `words`" if len(fields) == 1 else " and ".join(f"`{field}`" for field in fields)
+        raise DataError(f"{where}: must be an object with {keys}, not {type(value).__name__}")
+    return value
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+# Answer standard input or a file while it is written: tags token by token, labels line by line.
+
+Write = Callable[[bytes], None]
+FORMS = ("text", "conll")
+
+
+def answer_pieces(model: Model, source: BinaryIO, name: str, form: str, write: Write) -> None:
+    """Answer what `source` holds as it comes, with an empty line at the end of each text.
+
+    Of a bundle of tags or spans, a text is a line, and each token or span is a line of JSON; of others each line is a
+    piece of a text that ends with an empty line, and the answer to the text so far is a line of JSON. In CoNLL a word
+    is a line, a text ends with an empty line, and tags are written behind the words.
+    """
+    if form not in FORMS:
+        raise UsageError(f"--stream --format {form}: must be one of {', '.join(FORMS)}")
+    stream, tags = model.open_stream(), model.predictor.kind.tags_words
+    if form == "conll":
+        _stream_conll(stream, source, name, _reader(model), tags, write)
+    elif tags:
+        _lines(stream, source, name, write)
+    else:
+        _texts_so_far(stream, source, name, write)
+
+
+def _lines(stream: PieceStream, source: BinaryIO, name: str, write: Write) -> None:
+    """Each line is a text, answered while it comes."""
+    begun, held = False, ""
+    for text in _decoded(source, name):
+        *lines, rest = (held + text).split("\n")
+        held = rest[len(rest.removesuffix("\r")) :]  # the end of a line, perhaps
+        rest = rest.removesuffix("\r")
+        for line in lines:
+            _put(stream.feed(line.removesuffix("\r")), write)
+            _put(stream.finish(), write)
+            write(b"\n")
+        _put(stream.feed(rest), write)
+        begun = bool(rest) or (begun and not lines)
+    if begun:
+        _put(stream.finish(), write)
+        write(b"\n")
+
+
+def _texts_so_far(stream: PieceStream, source: BinaryIO, name: str, write: Write) -> None:
+    """Each line is a piece of a text, and an empty line its end."""
+    for line in _whole_lines(source, name):
+        if line.strip():
+            write(json_bytes(stream.feed(f"{line}\n")) + b"\n")
+        else:
+            stream.finish()
+            write(b"\n")
+
+
+def _stream_conll(stream: PieceStream, source: BinaryIO, name: str, reader: Any, tags: bool, write: Write) -> None:
+    """Each line is a word, and an empty line the end of a text."""
+    begun = False
+    for line in _whole_lines(source, name):
+        words = [word for record in reader.records([line, ""], name) for word in record["words"]]
+        if words:
+            answer = stream.feed(words)
+            known = zip(words, stream.tags, strict=True) if tags else ()
+            write("".join(f"{word}\t{tag}\n" for word, tag in known).encode() if tags else json_bytes(answer) + b"\n")
+        elif begun and not line.strip():
+            stream.finish()
+            write(b"\n")
+        begun = bool(words) or (begun and bool(line.strip()))
+    if begun:
+        write(b"\n")
+
+
+def _put(parts: Answer, write: Write) -> None:
+    for part in parts:
+        write(json_bytes(part) + b"\n")
+
+
+def _reader(model: Model) -> Any:
+    """The reader of lines of words, with the options of the bundle's own where that is one of columns."""
+    stored = model.manifest["reader"]
+    options = stored["options"] if stored["use"] == "conll" else {}
+    return reader_from({"use": "conll", "options": {**options, "tags": None}}, Plugins())
+
+
+def _whole_lines(source: BinaryIO, name: str) -> Iterator[str]:
+    rest = ""
+    for text in _decoded(source, name):
+        *lines, rest = (rest + text).split("\n")
+        yield from (line.removesuffix("\r") for line in lines)
+    if rest:
+        yield rest
+
+
+def _decoded(source: BinaryIO, name: str) -> Iterator[str]:
+    """The text as it comes."""
+    decoder, line = codecs.getincrementaldecoder("utf-8-sig")(), 1
+    while block := source.read1(BLOCK):  # type: ignore[attr-defined]
+        line += block.count(b"\n")
+        yield _text(decoder, block, False, f"{name}: up to line {line}")
+    if rest := _text(decoder, b"", True, f"{name}: line {line}"):
+        yield rest
+
+
+def _text(decoder: codecs.IncrementalDecoder, block: bytes, final: bool, where: str) -> str:
+    try:
+        return decoder.decode(block, final)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: not UTF-8; convert it: iconv -f latin1 -t utf-8") from error
+
+
+# A file or standard input in, answers out, line by line, in order, in constant memory.
 
 ON_ERROR = ("stop", "skip")
 
@@ -167,7 +445,7 @@ class _Documents:
 def stream_file(model: Model, source: Path | None, target: Path | None, form: str, options: Mapping[str, Any]) -> None:
     """Each line of `source` as a prompt, on standard output, and what follows it as it comes.
 
-    A bundle that answers in pieces answers what `source` holds as it comes (`seqpipe.runtime.piece_io`).
+    A bundle that answers in pieces answers what `source` holds as it comes (`seqpipe.runtime.file_io`).
     """
     if target is not None:
         raise UsageError("--stream: answers go to standard output as they come; leave --output out")

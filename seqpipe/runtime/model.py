@@ -19,19 +19,15 @@ from seqpipe.errors import BundleError, DataError, SeqpipeError, UsageError
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.kinds.base import SENTENCES
 from seqpipe.features.sources import fields_of, masks, one_text, sources_of
-from seqpipe.runtime import bundle, devices
-from seqpipe.runtime.bundle_check import check_labels
-from seqpipe.runtime.bundle_predictor import BundlePredictor
+from seqpipe.runtime import bundle, session
+from seqpipe.runtime.bundle import Statement, check_labels, read_statement
 from seqpipe.runtime.decode_options import chosen
 from seqpipe.runtime.explain.figures import figure
 from seqpipe.runtime.explain.maps import Explanation, attention, origins
-from seqpipe.runtime.generate_stream import stream
-from seqpipe.runtime.piece_stream import PieceStream
-from seqpipe.runtime.predictor import CHUNK, TOKENS, cores
-from seqpipe.runtime.session import import_onnxruntime, open_session
-from seqpipe.runtime.statement import Statement, read_statement
+from seqpipe.runtime.predictor import CHUNK, TOKENS, BundlePredictor, cores
+from seqpipe.runtime.session import SECONDS, RunTimes, Watchdog, import_onnxruntime, open_session
+from seqpipe.runtime.streams import PieceStream, stream
 from seqpipe.runtime.text_scores import ScoredText, text_scores
-from seqpipe.runtime.watchdog import SECONDS, RunTimes, Watchdog
 
 TOLERANCE = 1e-4  # how far a score may stand from the golden one; in int8 LOOSE: a rounded number may be the next
 
@@ -108,7 +104,7 @@ class Model:
         kind, self._attended, self.cache = stated.kind, stated.attended, stated.cache
         onnxruntime = import_onnxruntime()
         self.session = open_session(onnxruntime, content.files["model.onnx"], device, content.path)
-        self.device = "cuda" if devices.CUDA in self.session.get_providers() else "cpu"
+        self.device = "cuda" if session.CUDA in self.session.get_providers() else "cpu"
         self._path, self._run_options, self._watchdog = content.path, onnxruntime.RunOptions, Watchdog(timeout)
         self.run_times = RunTimes()
         workers = 1 if self.device == "cuda" else threads or cores()
@@ -138,7 +134,7 @@ class Model:
         return self._run(self._outputs, feeds)
 
     def run_with_cache(self, feeds: Arrays) -> Arrays:
-        """The decision, and the cache for a later run (`seqpipe.runtime.cache_entries.next_inputs`)."""
+        """The decision, and the cache for a later run (`seqpipe.runtime.bundle.next_inputs`)."""
         return self._run(self._outputs + self._caches, feeds)
 
     def run_all(self, feeds: Arrays) -> Arrays:

@@ -1,14 +1,115 @@
-"""An onnxruntime session of a graph whose bytes are checked."""
+"""Sessions of onnxruntime: devices, threads, and a watchdog over each run."""
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import ctypes
+import io
+import math
 import os
+import platform
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from seqpipe.console import Console
-from seqpipe.errors import BundleError, EnvError, SeqpipeError
-from seqpipe.runtime import devices, graph_check
+from seqpipe.errors import BundleError, EnvError, SeqpipeError, UsageError
+from seqpipe.runtime import graph_check
+
+# A device's name in, a session of onnxruntime on it out; and why CUDA did not start, in words and one line.
+
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+_CUDA_LIBRARY = "libonnxruntime_providers_cuda.so"
+_DEVICES = ("/dev/nvidiactl", "/dev/dxg")  # of Linux, and of Linux within Windows
+_WARNING, _FATAL = 2, 4  # severities of onnxruntime's log, the first its default
+# A graph with one operator, y = -x, float32 (n,).
+_NEGATE = base64.b64decode("CAo6NAoLCgF4EgF5IgNOZWcSAWdaEAoBeBILCgkIARIFCgMSAW5iEAoBeRILCgkIARIFCgMSAW5CBAoAEBI=")
+
+
+def open_on_device(onnxruntime: Any, model: bytes, options: Any, device: str) -> tuple[Any, str]:
+    """A session, and why it does without the CUDA that this onnxruntime has and `auto` wants ("" if it doesn't).
+
+    Raises:
+        UsageError: if there is no device of this name.
+        EnvError: if CUDA was asked for and did not start.
+    """
+    name, _, index = device.partition(":")
+    if name not in ("auto", "cpu", "cuda") or (index and not (name == "cuda" and index.isdigit())):
+        raise UsageError(f"--device {device}: must be auto, cpu, cuda or cuda:N")
+    wanted = name == "cuda" or (name == "auto" and CUDA in onnxruntime.get_available_providers())
+    fault = missing_for_cuda(onnxruntime) if wanted else ""
+    if wanted and not fault:
+        session = _cuda_session(onnxruntime, model, options, int(index or 0))
+        if CUDA in session.get_providers():
+            return session, ""
+        fault = _fallback(onnxruntime)
+    if name == "cuda":
+        raise EnvError(f"--device {device}: {fault}; see `seqpipe doctor --require cuda`")
+    return onnxruntime.InferenceSession(model, options, providers=[CPU]), fault
+
+
+def cuda_fault(onnxruntime: Any) -> str:
+    """Why a graph of one operator does not run on CUDA; "" if it does."""
+    if fault := missing_for_cuda(onnxruntime):
+        return fault
+    try:
+        session = _cuda_session(onnxruntime, _NEGATE, onnxruntime.SessionOptions(), 0)
+        if CUDA not in session.get_providers():
+            return _fallback(onnxruntime)
+        session.run(None, {"x": [1.0]})
+    except Exception as error:  # onnxruntime's exceptions share no base but Exception
+        return f"a graph of one operator does not run on it: {error}"
+    return ""
+
+
+def missing_for_cuda(onnxruntime: Any) -> str:
+    """What CUDA needs and is not there, as far as can be seen without loading it."""
+    if CUDA not in onnxruntime.get_available_providers():
+        return "this onnxruntime has no CUDA; pip uninstall onnxruntime, then pip install 'seqpipe-nlp[gpu]'"
+    if platform.system() == "Linux" and not any(map(os.path.exists, _DEVICES)):
+        return "this machine shows no NVIDIA device; in a container, start it with --gpus all"
+    return ""
+
+
+def _cuda_session(onnxruntime: Any, model: bytes, options: Any, index: int) -> Any:
+    """A session on CUDA or, where it does not start, on the CPU; what onnxruntime prints about that is not shown."""
+    with _quiet(onnxruntime):
+        onnxruntime.preload_dlls()
+        return onnxruntime.InferenceSession(model, options, providers=[(CUDA, {"device_id": index}), CPU])
+
+
+@contextlib.contextmanager
+def _quiet(onnxruntime: Any) -> Iterator[None]:
+    """It prints to standard output, where answers go, and logs to standard error.
+
+    Its severity is then that of onnxruntime by default: there is no way to ask what it was.
+    """
+    onnxruntime.set_default_logger_severity(_FATAL)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        onnxruntime.set_default_logger_severity(_WARNING)
+
+
+def _fallback(onnxruntime: Any) -> str:
+    """Why onnxruntime fell back to the CPU.
+
+    Its library is loaded for that only after onnxruntime has tried itself: loaded before, it would not find its host.
+    """
+    library = Path(onnxruntime.__file__).parent / "capi" / _CUDA_LIBRARY
+    if library.exists():
+        try:
+            ctypes.CDLL(str(library))
+        except OSError as error:
+            return f"a library of CUDA does not load ({error}); pip install 'seqpipe-nlp[gpu]' brings all of them"
+    return "onnxruntime could not start CUDA and fell back to the CPU; update the driver of the GPU"
+
+
+# An onnxruntime session of a graph whose bytes are checked.
 
 _NOWHERE = os.path.join(os.devnull, "nowhere")  # no file is below this: all that a graph reads is its own bytes
 
@@ -33,7 +134,7 @@ def open_session(onnxruntime: Any, model: bytes, device: str, path: Path) -> Any
     options.log_severity_level = 3
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", _NOWHERE)
     try:
-        session, without_cuda = devices.open_session(onnxruntime, model, options, device)
+        session, without_cuda = open_on_device(onnxruntime, model, options, device)
     except SeqpipeError:
         raise
     except Exception as error:  # onnxruntime's exceptions share no base but Exception
@@ -43,3 +144,79 @@ def open_session(onnxruntime: Any, model: bytes, device: str, path: Path) -> Any
     if without_cuda:
         Console().say(f"note: CUDA is installed but did not start, so answers come from the CPU: {without_cuda}")
     return session
+
+
+# Ends runs of a graph that take longer than they may: a graph may hold a loop that never ends.
+
+SECONDS = 600.0  # that a run may take by default
+_OFTEN = 1.0  # seconds that the thread outlives the last run, at most
+
+
+class RunTimes(threading.local):
+    """What a thread says of its runs, and learns of them.
+
+    Attributes:
+        deadline: When they have to end at the latest, by `time.monotonic`.
+        count: How many there were.
+        began: When the first of them began.
+        seconds: What they took.
+    """
+
+    deadline = math.inf
+    count, began, seconds = 0, 0.0, 0.0
+
+    def restart(self, deadline: float = math.inf) -> None:
+        """Begins to count anew."""
+        self.deadline, self.count, self.began, self.seconds = deadline, 0, 0.0, 0.0
+
+    def add(self, began: float, ended: float) -> None:
+        """Counts a run."""
+        self.began = self.began if self.count else began
+        self.count, self.seconds = self.count + 1, self.seconds + ended - began
+
+
+class Watchdog:
+    """Sets `terminate` of the runs that are over their time, from a thread that lives only while there are runs.
+
+    A thread for each run would take longer than a run of a small graph does.
+
+    Args:
+        seconds: That a run may take, above 0; None: any number.
+    """
+
+    def __init__(self, seconds: float | None):
+        if seconds is not None and not 0 < seconds < math.inf:
+            raise UsageError(f"timeout must be a number of seconds above 0, or None for no limit; got {seconds}")
+        self.seconds = seconds
+        self._changed = threading.Condition(threading.Lock())
+        self._runs: dict[Any, float] = {}  # options of a run: when it has to end
+        self._next = math.inf  # when the thread looks at them again
+        self._thread: threading.Thread | None = None
+
+    def start(self, options: Any, deadline: float = math.inf) -> None:
+        """Watch the run with these RunOptions, which begins now, and has to end at `deadline` at the latest."""
+        end = min(deadline, math.inf if self.seconds is None else time.monotonic() + self.seconds)
+        if end == math.inf:
+            return
+        with self._changed:
+            self._runs[options] = end
+            if self._thread is None or not self._thread.is_alive():  # a fork has none
+                self._thread = threading.Thread(target=self._watch, name="seqpipe-runs", daemon=True)
+                self._thread.start()
+            elif end < self._next:
+                self._changed.notify()
+
+    def stop(self, options: Any) -> None:
+        """Forget a run that has ended."""
+        with self._changed:
+            self._runs.pop(options, None)
+
+    def _watch(self) -> None:
+        with self._changed:
+            while self._runs:
+                now = time.monotonic()
+                for options, end in self._runs.items():
+                    options.terminate = options.terminate or now >= end
+                self._next = min([now + _OFTEN, *(end for end in self._runs.values() if end > now)])
+                self._changed.wait(self._next - now)
+            self._thread = None

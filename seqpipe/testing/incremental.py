@@ -8,7 +8,7 @@ from torch import Tensor
 from seqpipe.answers.text import PRESENT
 from seqpipe.config.contract import has_member, member
 from seqpipe.nn.incremental import IncrementalStages, cache_entries
-from seqpipe.runtime.cache_entries import next_inputs
+from seqpipe.runtime.bundle import next_inputs
 from seqpipe.testing.bench import Bench
 from seqpipe.testing.report import Check, FaultError
 from seqpipe.testing.shapes import SHAPES

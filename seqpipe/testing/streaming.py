@@ -16,7 +16,7 @@ from seqpipe.export.parity.decisions import CLOSE
 from seqpipe.export.parity.gate import pieces_of
 from seqpipe.features.document import Doc
 from seqpipe.nn.incremental import HEAD, Piece, read_piece, stage_entries
-from seqpipe.runtime.cache_entries import next_inputs
+from seqpipe.runtime.bundle import next_inputs
 from seqpipe.runtime.model import same_answer
 from seqpipe.testing.bench import Bench, tensors
 from seqpipe.testing.report import Check, FaultError

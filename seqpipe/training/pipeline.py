@@ -40,7 +40,7 @@ from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.sources import mask_of, sources_of
 from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_piece, streaming_entries
 from seqpipe.nn.multi_source_attention import join_sources, summary
-from seqpipe.runtime.cache_entries import CacheEntry
+from seqpipe.runtime.bundle import CacheEntry
 from seqpipe.training.artifacts import Artifacts, Task
 
 Names = dict[str, Any]

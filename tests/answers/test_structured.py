@@ -25,8 +25,8 @@ from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.document import Doc
-from seqpipe.runtime.bundle_predictor import number_outputs, refuse_nan
 from seqpipe.runtime.evaluate import evaluate
+from seqpipe.runtime.predictor import number_outputs, refuse_nan
 from seqpipe.training.datasets import collate, examples, read
 from seqpipe.training.fit import fit_artifacts
 

@@ -27,7 +27,7 @@ from seqpipe.export.parity.gate import compare_pieces
 from seqpipe.features.document import Arrays
 from seqpipe.nn.recurrent import Recurrent
 from seqpipe.runtime import bundle
-from seqpipe.runtime.cache_entries import next_inputs
+from seqpipe.runtime.bundle import next_inputs
 from seqpipe.runtime.decode_options import random_numbers
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.model import Model

@@ -40,7 +40,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return called
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", forbid("onnxruntime"))
-    monkeypatch.setattr("seqpipe.runtime.statement.Tokenizer.from_buffer", forbid("tokenizers"))
+    monkeypatch.setattr("seqpipe.runtime.bundle.Tokenizer.from_buffer", forbid("tokenizers"))
     return calls
 
 

@@ -23,7 +23,7 @@ from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features.document import Doc
 from seqpipe.runtime import bundle
-from seqpipe.runtime.bundle_predictor import number_outputs, refuse_nan
+from seqpipe.runtime.predictor import number_outputs, refuse_nan
 
 TWO = [Doc("a b", ["a", "b"], [(0, 1), (2, 3)], [4, 5]), Doc("a", ["a"], [(0, 1)], [4])]
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqpipe.runtime.cache_entries import CacheEntry, cache_from, next_inputs
+from seqpipe.runtime.bundle import CacheEntry, cache_from, next_inputs
 
 ENTRIES = (
     CacheEntry("past.ids", "present.ids"),

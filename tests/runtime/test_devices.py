@@ -13,9 +13,9 @@ from factory import seqpipe
 
 from seqpipe import load
 from seqpipe.errors import EnvError, UsageError
-from seqpipe.runtime import devices
-from seqpipe.runtime.devices import CPU, CUDA, cuda_fault, open_session
+from seqpipe.runtime import session as devices
 from seqpipe.runtime.onnx_runtime import onnxruntime
+from seqpipe.runtime.session import CPU, CUDA, cuda_fault, open_on_device
 
 NO_DEVICE = "this machine shows no NVIDIA device; in a container, start it with --gpus all"
 
@@ -51,7 +51,7 @@ def gpu_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_where_cuda_starts_it_is_taken(gpu_build: Any, capfd: pytest.CaptureFixture[str]) -> None:
     for device, index in (("auto", 0), ("cuda", 0), ("cuda:1", 1)):
-        session, fault = open_session(gpu_build, b"", None, device)
+        session, fault = open_on_device(gpu_build, b"", None, device)
         assert (session.asked, fault) == ([(CUDA, {"device_id": index}), CPU], "")
     assert cuda_fault(gpu_build) == ""
     assert gpu_build.severities == [*[4, 2] * 4, "run"]
@@ -63,31 +63,31 @@ def test_a_machine_without_a_device_says_so_before_anything_is_loaded(
 ) -> None:
     monkeypatch.setattr(devices, "_DEVICES", ("/nowhere",))
     del gpu_build.preload_dlls
-    assert open_session(gpu_build, b"", None, "auto")[1] == cuda_fault(gpu_build) == NO_DEVICE
-    assert open_session(gpu_build, b"", None, "cpu")[1] == ""
+    assert open_on_device(gpu_build, b"", None, "auto")[1] == cuda_fault(gpu_build) == NO_DEVICE
+    assert open_on_device(gpu_build, b"", None, "cpu")[1] == ""
     with pytest.raises(EnvError, match=f"--device cuda:1: {NO_DEVICE}; see `seqpipe doctor --require cuda`"):
-        open_session(gpu_build, b"", None, "cuda:1")
+        open_on_device(gpu_build, b"", None, "cuda:1")
 
 
 def test_a_library_that_does_not_load_is_named(gpu_build: Any) -> None:
     gpu_build.works = False
     assert "could not start CUDA and fell back to the CPU; update the driver" in cuda_fault(gpu_build)
     (Path(gpu_build.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so").touch()
-    session, fault = open_session(gpu_build, b"", None, "auto")
+    session, fault = open_on_device(gpu_build, b"", None, "auto")
     assert session.asked == [CPU]
     assert re.search(r"a library of CUDA does not load \(.*libonnxruntime_providers_cuda.so: file too short\)", fault)
     with pytest.raises(EnvError, match="--device cuda: a library of CUDA does not load"):
-        open_session(gpu_build, b"", None, "cuda")
+        open_on_device(gpu_build, b"", None, "cuda")
 
 
 def test_an_onnxruntime_for_the_cpu_alone_has_nothing_to_say(gpu_build: Any) -> None:
     gpu_build.get_available_providers = lambda: [CPU]
-    session, fault = open_session(gpu_build, b"", None, "auto")
+    session, fault = open_on_device(gpu_build, b"", None, "auto")
     assert (session.asked, fault) == ([CPU], "")
     with pytest.raises(EnvError, match=r"this onnxruntime has no CUDA; .* pip install 'seqpipe-nlp\[gpu\]'"):
-        open_session(gpu_build, b"", None, "cuda")
+        open_on_device(gpu_build, b"", None, "cuda")
     with pytest.raises(UsageError, match="must be auto, cpu, cuda or cuda:N"):
-        open_session(gpu_build, b"", None, "gpu")
+        open_on_device(gpu_build, b"", None, "gpu")
 
 
 def test_auto_says_in_one_line_that_it_runs_on_the_cpu(

@@ -17,11 +17,19 @@ from seqpipe.errors import DataError, UsageError
 from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import to_onnx
 from seqpipe.runtime import bundle
-from seqpipe.runtime.minimal_pairs import TIE, judge, pair_scores, wrong_preferences
 from seqpipe.runtime.model import Model
-from seqpipe.runtime.pair_items import Item, item_of, read_items
 from seqpipe.runtime.predictor import Predictor
-from seqpipe.runtime.text_scores import ScoredText, text_scores
+from seqpipe.runtime.text_scores import (
+    TIE,
+    Item,
+    ScoredText,
+    item_of,
+    judge,
+    pair_scores,
+    read_items,
+    text_scores,
+    wrong_preferences,
+)
 from seqpipe.training.datasets import read
 from seqpipe.training.evaluation import option_table, predictor
 from seqpipe.training.fit import fit_artifacts

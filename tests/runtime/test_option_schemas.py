@@ -9,8 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from seqpipe.errors import UsageError
-from seqpipe.runtime.decode_options import chosen
-from seqpipe.runtime.option_schemas import option_schemas
+from seqpipe.runtime.decode_options import chosen, option_schemas
 
 KNOWN: dict[str, dict[str, Any]] = {
     "beams": {"type": "size", "default": 4, "minimum": 1, "maximum": 10},

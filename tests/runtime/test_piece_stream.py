@@ -19,8 +19,8 @@ from seqpipe import Model, load
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.export.passes.int8 import in_int8
 from seqpipe.runtime import bundle
+from seqpipe.runtime.file_io import answer_pieces
 from seqpipe.runtime.model import same_answer
-from seqpipe.runtime.piece_io import answer_pieces
 
 FORWARD = {"hidden": 6, "direction": "forward"}
 HARD = ["", "  ", "Ada", " Ada\t\u00a0in  Rome .\u3000", "Dee Dee Fox met Bob Ray.", "e\u0301 Ꮎ 👩‍💻 New York"]

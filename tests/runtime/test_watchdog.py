@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from seqpipe.errors import UsageError
-from seqpipe.runtime.watchdog import Watchdog
+from seqpipe.runtime.session import Watchdog
 
 
 class RunOptions:

@@ -11,8 +11,8 @@ from typing import Any
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Record
 from seqpipe.features.sources import all_texts
+from seqpipe.runtime.file_io import input_format, open_source, parse_lines, read_lines, read_records
 from seqpipe.runtime.model import Model
-from seqpipe.runtime.record_lines import input_format, open_source, parse_lines, read_lines, read_records
 
 MOST = 1000  # inputs that are kept, and repeated as often as there is time
 

@@ -34,7 +34,7 @@ from seqpipe.export.parity.decisions import (
 )
 from seqpipe.features.document import Arrays, Doc, Record, words_of
 from seqpipe.features.sources import masks
-from seqpipe.runtime.cache_entries import next_inputs
+from seqpipe.runtime.bundle import next_inputs
 from seqpipe.runtime.evaluate import evaluate, goodness, headline, judged
 from seqpipe.runtime.model import Model, same_answer
 from seqpipe.runtime.predictor import ROWS, Predictor, batches

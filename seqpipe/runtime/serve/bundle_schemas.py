@@ -7,8 +7,8 @@ from typing import Any
 
 from seqpipe.answers.types import TEXT, Schema, array, obj, one_of
 from seqpipe.features.sources import InputSource, fields_of, numeric_fields, one_text, sources_of
+from seqpipe.runtime.decode_options import option_schemas
 from seqpipe.runtime.model import Model
-from seqpipe.runtime.option_schemas import option_schemas
 from seqpipe.runtime.serve.v1 import ON_ERROR
 
 _ROWS: Schema = {

@@ -15,8 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from seqpipe.errors import DataError
 from seqpipe.features.vocabulary import clean
 from seqpipe.files import json_bytes
-from seqpipe.runtime.decode_options import Known
-from seqpipe.runtime.option_schemas import option_schemas
+from seqpipe.runtime.decode_options import Known, option_schemas
 from seqpipe.runtime.serve.openai_replies import (
     InvalidRequestError,
     checked_keys,

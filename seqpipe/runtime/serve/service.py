@@ -18,14 +18,14 @@ from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import all_texts
 from seqpipe.runtime.decode_options import Chosen, chosen
 from seqpipe.runtime.explain.maps import Explanation
-from seqpipe.runtime.generate_stream import prompt
+from seqpipe.runtime.file_io import json_record
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import cores
-from seqpipe.runtime.record_lines import json_record
 from seqpipe.runtime.serve.batch_queue import BatchQueue, Job
 from seqpipe.runtime.serve.http_errors import late
 from seqpipe.runtime.serve.request_record import current
 from seqpipe.runtime.serve.settings import Settings
+from seqpipe.runtime.streams import prompt
 
 _OFTEN = 0.02  # seconds between two looks at whether all is answered
 _DECODINGS, _LONG = 64, 1_000  # choices of decode options that are kept, and characters of one that is not

@@ -28,7 +28,7 @@ from seqpipe.export.parity.gate import judge_int8, verify_parity
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.kinds.text import Chars
-from seqpipe.runtime import bundle, statement
+from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.model import Model
 from seqpipe.training.datasets import read
@@ -139,7 +139,7 @@ def test_an_alphabet_that_loses_letters_is_found(tags: Trained, monkeypatch: pyt
         made = feature_from(manifest, tokenizers)
         return replace(made, alphabet=made.alphabet[:-3]) if isinstance(made, Chars) else made
 
-    monkeypatch.setattr(statement, "feature_from", short)
+    monkeypatch.setattr(bundle, "feature_from", short)
     assert "otherwise than training did: its input 'chars' differs; no bundle was written" in tags.refused()
     with pytest.raises(ParityError, match="its input 'chars' differs"):
         tags.export("refused")
@@ -150,7 +150,7 @@ def test_an_alphabet_that_loses_letters_is_found(tags: Trained, monkeypatch: pyt
 def test_a_tokenizer_that_is_another_is_found(
     tags: Trained, monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], None]
 ) -> None:
-    monkeypatch.setattr(statement, "_tokenizer", tokenizer_with(change))
+    monkeypatch.setattr(bundle, "_tokenizer", tokenizer_with(change))
     assert "otherwise than training did: its input 'ids' differs" in tags.refused()
 
 
@@ -159,7 +159,7 @@ def test_a_letter_that_no_record_holds_is_found_by_a_probe(tags: Trained, monkey
         rewritten = {"type": "Replace", "pattern": {"String": "straße"}, "content": "rome"}
         made["normalizer"] = {"type": "Sequence", "normalizers": [made["normalizer"], rewritten]}
 
-    monkeypatch.setattr(statement, "_tokenizer", tokenizer_with(changed))
+    monkeypatch.setattr(bundle, "_tokenizer", tokenizer_with(changed))
     assert "Straße" in tags.refused()
 
 
@@ -209,7 +209,7 @@ def test_answers_are_compared_not_decisions_alone(tags: Trained, monkeypatch: py
         ]
         return kind
 
-    monkeypatch.setattr(statement, "answer_from", renaming)
+    monkeypatch.setattr(bundle, "answer_from", renaming)
     assert "16 of 16 records are answered differently; first" in tags.refused()
 
 
