@@ -14,8 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers.convert_slow_tokenizer import import_protobuf
 
 from seqpipe.features.vocabulary import SPECIALS
-from seqpipe.testing.toy_records import records
-from seqpipe.testing.toys import ToyTokenizer
+from seqpipe.testing.toys import ToyTokenizer, records
 from seqpipe.training.tiny_bert import NAMES, word_pieces
 
 SMALL: dict[str, Any] = {

@@ -65,8 +65,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqpipe.testing.options import Subject
-from seqpipe.testing.report import Finding, Report, insist, inspected, table
+from seqpipe.testing.report import Finding, Report, Subject, insist, inspected, table
 
 __all__ = [
     "Finding",
@@ -209,9 +208,8 @@ def report(
         from seqpipe.testing.bench import Bench
         from seqpipe.testing.graphs import Graph
         from seqpipe.testing.heads import head_checks
-        from seqpipe.testing.incremental import incremental_checks
+        from seqpipe.testing.incremental import incremental_checks, streaming_checks
         from seqpipe.testing.stages import quiet, stage_checks
-        from seqpipe.testing.streaming import streaming_checks
 
         bench = Bench(subject, folder)
         more = head_checks(bench) if subject.kind == "head" else incremental_checks(bench)

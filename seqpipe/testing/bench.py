@@ -22,14 +22,13 @@ from seqpipe.config.model import Config
 from seqpipe.config.plugins import Offer, Plugins
 from seqpipe.config.signature import wired
 from seqpipe.config.yaml_text import dump, plain
-from seqpipe.errors import ConfigError
+from seqpipe.errors import ConfigError, PluginError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.kinds.base import WORDS, FeatureKind
 from seqpipe.features.kinds.registry import pair_features
-from seqpipe.testing.options import Subject
-from seqpipe.testing.report import FaultError
-from seqpipe.testing.toy_records import LABELS, number_rows, records, text_pair, word_list
+from seqpipe.testing.report import MEMBERS, ROUND_TRIP, Check, FaultError, Subject
 from seqpipe.testing.toys import (
+    LABELS,
     ToyCausal,
     ToyEmbedding,
     ToyEncoder,
@@ -37,7 +36,11 @@ from seqpipe.testing.toys import (
     ToyPieces,
     ToyReader,
     ToyTokenizer,
+    number_rows,
+    records,
+    text_pair,
     watching,
+    word_list,
 )
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batch, Batches, Example, collate, examples
@@ -268,3 +271,61 @@ def perturb(pipeline: Pipeline) -> Pipeline:
     for parameter in pipeline.parameters():
         parameter.add_(0.1 * torch.randn_like(parameter))
     return pipeline
+
+
+# The checks that a stage can be built, and returns tensors of the stated shapes.
+
+BUILT, SHAPES = "it is built", "shapes over a grid"
+SIZES, LENGTHS = (1, 2, 3), (1, 2, 5, 9)
+
+_BUILT = (
+    "By position, a constructor asks only for what the pipeline wires in (dim, vocabulary, sizes, labels …); what it "
+    "refuses it refuses with a UsageError that names the cure. Give the kit options that fit its toy pipeline"
+)
+_SHAPE = (
+    "forward returns x (B, T, dim) in float32, or a dict with it and all that `returns` names, for every B and T "
+    "from 1; `self.dim` is the width of that x, and T stays as it is, unless `returns` names a new mask, boolean (B, N)"
+)
+
+
+def shape_checks(bench: Bench) -> list[Check]:
+    return [
+        Check(BUILT, lambda: _build(bench), _BUILT, (ROUND_TRIP, MEMBERS)),
+        Check(SHAPES, lambda: _check_shapes(bench), _SHAPE, (BUILT,)),
+    ]
+
+
+def _build(bench: Bench) -> None:
+    bench.pipeline()
+
+
+def _check_shapes(bench: Bench) -> None:
+    pipeline = bench.pipeline().eval()
+    for rows in SIZES:
+        for longest in LENGTHS:
+            feeds = bench.feeds([longest, *[max(1, longest - 1)] * (rows - 1)])
+            try:
+                _check_batch(bench, pipeline, feeds)
+            except PluginError as error:
+                raise FaultError(f"at B={rows}, T={longest}: {error}", _SHAPE) from error
+    pipeline.train()
+    for some in ([0], [1, 3, 6], range(len(bench.examples))):
+        loss = pipeline.loss(bench.batches(list(some)))
+        if loss.shape != () or not loss.is_floating_point() or not bool(torch.isfinite(loss)):
+            message = f"the loss of {len(some)} records is {loss.detach()}, no finite number"
+            raise FaultError(message, "loss returns a scalar tensor")
+
+
+@torch.no_grad()
+def _check_batch(bench: Bench, pipeline: Pipeline, feeds: Arrays) -> None:
+    """Check what the stages return for one batch, and that the head decides."""
+    names = pipeline(tensors(feeds))
+    x, mask = names.get("x"), names["mask"]
+    expected_shape = bench.replaces_mask or mask.shape == feeds["mask"].shape
+    if not expected_shape or mask.dim() != 2 or len(mask) != len(feeds["mask"]) or mask.dtype != torch.bool:
+        raise FaultError("the mask it returns is no boolean (B, T) of the same T", _SHAPE)
+    if x is not None and (x.shape[:2] != mask.shape or x.dtype != torch.float32):
+        raise FaultError(f"x is {tuple(x.shape)} {x.dtype}; the mask is {tuple(mask.shape)}", _SHAPE)
+    if x is not None and not bool(torch.isfinite(x[mask]).all()):
+        raise FaultError(f"x holds {x[mask][~torch.isfinite(x[mask])][0]} where words are", _SHAPE)
+    bench.decide(pipeline, feeds)

@@ -14,9 +14,8 @@ from seqpipe.export.parity.decisions import DecisionParity, option_inputs, trial
 from seqpipe.export.parity.gate import compare_pieces
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.predictor import Run
-from seqpipe.testing.bench import Bench
+from seqpipe.testing.bench import SHAPES, Bench
 from seqpipe.testing.report import Check, FaultError, NotApplicableError
-from seqpipe.testing.shapes import SHAPES
 from seqpipe.training.evaluation import option_table, predictor
 
 EXPORT, STANDARD, PARITY = "export with free axes", "standard operators only", "onnxruntime parity on ragged shapes"

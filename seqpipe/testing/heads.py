@@ -1,7 +1,9 @@
-"""The checks of heads: targets reach the loss, and decisions and scores are as the answer kind states."""
+"""The check of a head that corrupts its inputs: reproducible, blind to the padding, and seen by the loss."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -9,14 +11,158 @@ import torch
 from torch import Tensor
 
 from seqpipe.answers.types import Array
-from seqpipe.config.contract import decode_options, has_member, is_self_supervised
+from seqpipe.config.contract import (
+    declared_corrupted_inputs,
+    decode_options,
+    dev_option,
+    has_member,
+    is_self_supervised,
+    member,
+)
+from seqpipe.config.signature import call
 from seqpipe.features.document import Arrays
-from seqpipe.testing.bench import RAGGED, Bench, perturb, tensors
-from seqpipe.testing.corruption import corruption_checks
-from seqpipe.testing.dev_scores import dev_checks
+from seqpipe.runtime.evaluate import evaluate
+from seqpipe.testing.bench import RAGGED, SHAPES, Bench, perturb, tensors
 from seqpipe.testing.report import Check, FaultError, NotApplicableError
-from seqpipe.testing.shapes import SHAPES
+from seqpipe.training.datasets import Batch
+from seqpipe.training.evaluation import calibrate, predictor
 from seqpipe.training.pipeline import Pipeline
+
+CORRUPTION = "corruption as stated"
+_CURE = (
+    "`corrupt_batch` returns a dict with every name of `corrupted_inputs`; with self.training it draws from torch's "
+    "own generator, else from one with a fixed seed (seqpipe.nn.corruption.Drawn), and it looks at real tokens alone"
+)
+
+
+def corruption_checks(bench: Bench) -> list[Check]:
+    """The check, for a head with a `corrupt_batch`."""
+    if not has_member(bench.subject.cls, "corrupt_batch"):
+        return []
+    return [Check(CORRUPTION, lambda: _check_corruption(bench), _CURE, (SHAPES,))]
+
+
+def _check_corruption(bench: Bench) -> None:
+    if not declared_corrupted_inputs(bench.config.head[0]):
+        raise NotApplicableError("with these options it changes nothing")
+    pipeline, batch = perturb(bench.pipeline()).eval(), bench.batch()
+    corrupted, again = (call(pipeline.head.corrupt_batch, batch) for _ in range(2))
+    for name, tensor in corrupted.items():
+        if not torch.equal(tensor, again[name]):
+            raise FaultError(f"in evaluation {name!r} is not the same twice", _CURE)
+    _check_loss(pipeline, batch, corrupted)
+    _check_padding(pipeline, batch, corrupted)
+    _check_seeds(pipeline, batch)
+
+
+@torch.no_grad()
+def _check_loss(pipeline: Pipeline, batch: Batch, corrupted: dict[str, Tensor]) -> None:
+    """The loss changes with each name that `corrupt_batch` adds."""
+    before = pipeline.loss(batch)
+    for name in corrupted.keys() - batch.keys():
+        changed = {**batch, **corrupted, name: corrupted[name].flip(0)}
+        if torch.equal(call(pipeline.head.loss, pipeline(changed)), before):
+            raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _CURE)
+
+
+def _check_padding(pipeline: Pipeline, batch: Batch, corrupted: dict[str, Tensor]) -> None:
+    changed = call(pipeline.head.corrupt_batch, {**batch, "ids": torch.where(batch["mask"], batch["ids"], 1)})
+    real = corrupted.get("mask", batch["mask"])
+    for name, tensor in corrupted.items():
+        same = tensor[real] == changed[name][real] if tensor.shape == real.shape else tensor == changed[name]
+        if not bool(same.all()):
+            raise FaultError(f"{name!r} of real tokens changes with other ids in the padding", _CURE)
+
+
+def _check_seeds(pipeline: Pipeline, batch: Batch) -> None:
+    """In training the same seed gives the same corruption, and another seed another one."""
+    pipeline.head.train()
+    samples = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        samples.append(call(pipeline.head.corrupt_batch, batch))
+    first, same_seed, other_seed = samples
+    for name, tensor in first.items():
+        if not torch.equal(tensor, same_seed[name]):
+            raise FaultError(f"in training {name!r} differs with the same seed", _CURE)
+    if all(torch.equal(tensor, other_seed[name]) for name, tensor in first.items()):
+        raise FaultError("in training it hides the same whatever the seed", _CURE)
+
+
+# The checks of what a head adds to the scores on dev: metrics of its own, and what it chooses on dev.
+
+METRICS, CHOSEN = "own metrics run", "what is chosen on dev stays"
+_METRICS = (
+    "`@staticmethod def metrics(options, gold, predicted) -> dict[str, float]`: gold and predicted are lists of what "
+    "the answer kind compares (label texts, or lists of them; lists of (tag, start, end); numbers; texts; of vectors a "
+    "label text and a list of numbers), and the names are new ones"
+)
+_CHOSEN = (
+    "`evidence` returns a dict of tensors with a row a record; `calibrate` takes it, joined over all of dev, and keeps "
+    "what it chooses in persistent buffers (self.register_buffer); `calibration` returns that as plain JSON data"
+)
+
+
+def dev_checks(bench: Bench, needs: tuple[str, ...]) -> list[Check]:
+    checks = [Check(METRICS, lambda: _check_metrics(bench), _METRICS, (SHAPES, *needs))]
+    if has_member(bench.subject.cls, "needs_dev"):
+        checks.append(Check(CHOSEN, lambda: _check_calibration(bench), _CHOSEN, (SHAPES, *needs)))
+    return checks
+
+
+def _check_metrics(bench: Bench) -> None:
+    if not has_member(bench.subject.cls, "metrics"):
+        raise NotApplicableError("it has no `metrics` of its own, and needs none")
+    model = predictor(bench.pipeline(3).eval(), bench.config)
+    kind, records = bench.artifacts.kind, bench.records
+    gold = [kind.gold(record) for record in records]
+    predicted = [kind.predicted(answer) for answer in model.stream(records)]
+    options = bench.config.head[0].options
+    for expected, answers in ((gold, predicted), (gold, gold), (gold[:1], predicted[:1])):
+        scores = member(bench.subject.cls, "metrics")(options, expected, answers)
+        if not isinstance(scores, dict) or not all(map(_is_score, scores, scores.values())):
+            raise FaultError(f"metrics returned {scores!r}, no dict from names to finite floats", _METRICS)
+    lost = scores.keys() - evaluate(model, records)[""].keys()  # PluginError if a name is taken
+    if lost:
+        raise FaultError(f"{', '.join(sorted(lost))} do not get into the scores of `evaluate`", _METRICS)
+
+
+def _is_score(name: object, value: object) -> bool:
+    return isinstance(name, str) and isinstance(value, float) and math.isfinite(value)
+
+
+def _check_calibration(bench: Bench) -> None:
+    """Chosen on the toy records as dev, saved, and loaded into other weights: the same choice and answers."""
+    if not dev_option(bench.config.head[0]):
+        raise NotApplicableError("with these options it chooses nothing on dev")
+    pipeline, features = perturb(bench.pipeline(3)).eval(), tensors(bench.feeds(RAGGED))
+    halves = [bench.batches(list(rows)) for rows in (range(5), range(5, len(bench.examples)))]
+    with torch.no_grad():
+        evidence = call(pipeline.head.evidence, pipeline(halves[0]))
+    if short := [name for name, rows in evidence.items() if len(rows) != len(halves[0]["mask"])]:
+        raise FaultError(f"evidence returns {short[0]!r} without a row for each record", _CHOSEN)
+    calibrate(pipeline, lambda: iter(halves))
+    choice = pipeline.head.calibration()
+    if not isinstance(choice, dict) or not _is_json(choice):
+        raise FaultError(f"calibration returns {choice!r}, no plain JSON object", _CHOSEN)
+    loaded = bench.pipeline(6).eval()
+    loaded.load_state_dict(pipeline.state_dict())
+    if (again := loaded.head.calibration()) != choice:
+        raise FaultError(f"saved and loaded, {choice} becomes {again}", _CHOSEN)
+    with torch.no_grad():
+        first, second = (each.decide(features, {}) for each in (pipeline, loaded))
+    if changed := [name for name, tensor in first.items() if not torch.equal(tensor, second[name])]:
+        raise FaultError(f"saved and loaded, {changed[0]} differs", _CHOSEN)
+
+
+def _is_json(value: object) -> bool:
+    try:
+        return bool(json.loads(json.dumps(value, allow_nan=False)) == value)
+    except (TypeError, ValueError):
+        return False
+
+
+# The checks of heads: targets reach the loss, and decisions and scores are as the answer kind states.
 
 TARGETS, DECISION = "targets reach the loss", "decision as its answer kind states"
 SCORE = "score agrees with decide"

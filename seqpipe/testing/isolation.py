@@ -13,8 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from seqpipe.testing.options import Subject
-from seqpipe.testing.report import Check, FaultError, NotApplicableError
+from seqpipe.testing.report import Check, FaultError, NotApplicableError, Subject
 
 IMPORT, ACCESS = "import", "no file or network access"
 MOST_SECONDS = 1.0

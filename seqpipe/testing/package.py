@@ -12,8 +12,7 @@ from seqpipe.config.plugins import GROUP, Offer, Plugins
 from seqpipe.config.signature import option_fields, options_model
 from seqpipe.errors import PluginError, UsageError, nearest
 from seqpipe.testing.isolation import IMPORT, check_import
-from seqpipe.testing.options import Subject
-from seqpipe.testing.report import Check, FaultError, Finding, Report, inspected
+from seqpipe.testing.report import Check, FaultError, Finding, Report, Subject, inspected
 
 LOADS, OPTIONS = "loads", "options to check it with"
 _LOADS = "Mend what the message names; the hooks return names with classes or 'package.module:Class'"

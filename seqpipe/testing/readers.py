@@ -10,8 +10,15 @@ from typing import Any
 
 from seqpipe.errors import DataError
 from seqpipe.testing.isolation import ACCESS, import_check, watched_call
-from seqpipe.testing.options import ROUND_TRIP, Subject, member_check, option_checks
-from seqpipe.testing.report import Check, FaultError, NotApplicableError
+from seqpipe.testing.report import (
+    ROUND_TRIP,
+    Check,
+    FaultError,
+    NotApplicableError,
+    Subject,
+    member_check,
+    option_checks,
+)
 
 RECORDS, WHERE, BAD, STREAMS = "expected records", "where is file:line", "a bad line is a DataError", "streams"
 LARGE = 4_000_000  # bytes of the file that no reader should hold

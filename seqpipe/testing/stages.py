@@ -1,19 +1,283 @@
-"""The checks that embeddings, encoders and heads share."""
+"""The checks that padding and the rest of the batch change nothing in a row's answer."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from seqpipe.testing.bench import RAGGED, Bench
-from seqpipe.testing.invariance import invariance_checks
+from seqpipe.console import Console, Tick
+from seqpipe.export.graph import TOKENS
+from seqpipe.export.parity.decisions import CLOSE, TIE
+from seqpipe.features.document import Arrays
+from seqpipe.testing.bench import RAGGED, SHAPES, Bench, set_padding, shape_checks, tensors
 from seqpipe.testing.isolation import access_check, import_check
-from seqpipe.testing.options import member_check, option_checks
-from seqpipe.testing.report import Check
-from seqpipe.testing.reproducibility import reproducibility_checks, train_steps
-from seqpipe.testing.shapes import SHAPES, shape_checks
+from seqpipe.testing.report import Check, FaultError, member_check, option_checks
+from seqpipe.training import checkpoint
+from seqpipe.training.datasets import Batch
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.trainer import make_optimizer, train
+
+PADDING, BATCHES = "padding invariance", "batch invariance"
+GARBAGE = {"NaN": float("nan"), "huge numbers": 1e4}
+
+_PADDING = (
+    "Silence the padding before anything mixes positions: x = torch.where(mask[..., None], x, 0.0) (a product would "
+    "not do: NaN * 0 is NaN), scores before a softmax with masked_fill(~mask, -1e4), means over mask.sum(1)"
+)
+_BATCH = (
+    "A row is computed from itself alone: no statistics over the batch (use LayerNorm in place of BatchNorm), no "
+    "position counted from the end of the padded row, no size taken from the longest row"
+)
+
+
+def invariance_checks(bench: Bench) -> list[Check]:
+    return [
+        Check(PADDING, lambda: _check_padding(bench), _PADDING, (SHAPES,)),
+        Check(BATCHES, lambda: _check_batches(bench), _BATCH, (SHAPES,)),
+    ]
+
+
+def _check_padding(bench: Bench) -> None:
+    """Whatever stands in the padding, features and targets alike, real positions come out the same."""
+    pipeline, feeds, batch = bench.pipeline().eval(), bench.feeds(RAGGED), bench.batch()
+    expected, loss = bench.decide(pipeline, feeds), _loss(pipeline, batch)
+
+    def check_loss(changed: Batch, when: str) -> None:
+        changed_loss = _loss(pipeline, changed)
+        if not abs(loss - changed_loss) <= CLOSE * max(1.0, abs(loss)):
+            raise FaultError(f"the loss is {changed_loss:.6g}, not {loss:.6g}, {when}", _PADDING)
+
+    def check_decision(changed: Arrays, when: str) -> None:
+        decision = bench.decide(pipeline, changed)
+        for row, length in enumerate(feeds["mask"].sum(1)):
+            for difference in _differences(bench, expected, decision, (row, row), int(length), feeds):
+                raise FaultError(f"{difference}, {when}", _PADDING)
+
+    if bench.subject.kind != "embedding":
+        for what, value in GARBAGE.items():
+            set_padding(pipeline, value)
+            check_decision(feeds, f"with {what} in the padding of x")
+            check_loss(batch, f"with {what} in the padding of x")
+    set_padding(pipeline, 0.0)
+    for seed in (1, 2):
+        check_decision(_with_garbage(bench, feeds, seed), "with other ids in the padding")
+    arrays = {name: tensor.numpy() for name, tensor in batch.items()}
+    check_loss(tensors(_with_garbage(bench, arrays, 3)), "with other ids and targets in the padding")
+
+
+def _with_garbage(bench: Bench, feeds: Arrays, seed: int) -> Arrays:
+    """The same arrays with other whole numbers where no word, and no target token, is."""
+    random, learned = np.random.default_rng(seed), bench.artifacts
+    targets, T = bench.answer.declared_targets(bench.settings), feeds["mask"].shape[1]
+    V = len(learned.tasks[0].target_vocabulary or ())
+    counts = {"label": len(learned.tasks[0].labels), "token": V, "position": T}
+    sizes = {"ids": len(learned.vocabulary)}
+    sizes |= {name: feature.size or V for name, feature in learned.featurizer.features.items()}
+    sizes |= {name: counts.get(array.values, 2) for name, array in targets.items()}
+    changed = {}
+    for name, array in feeds.items():
+        outside = ~feeds[targets[name].mask if name in targets else "mask"]
+        feature = learned.featurizer.features.get(name)
+        by_token = feature is None or feature.axes[1] == TOKENS
+        if feature is not None and by_token and array.dtype.kind == "f":
+            array = np.where(outside[..., None], np.float32("nan"), array)
+        if array.dtype.kind == "i" and array.shape[:2] == outside.shape and by_token:
+            array = np.array(array)
+            array[outside] = random.integers(1, sizes[name], array[outside].shape)
+        changed[name] = array
+    return changed
+
+
+def _check_batches(bench: Bench) -> None:
+    """A row alone, among others, and in another order has one answer."""
+    pipeline, docs = bench.pipeline().eval(), bench.docs(RAGGED)
+    collate = bench.artifacts.featurizer.collate
+    orders = (list(range(len(docs))), list(reversed(range(len(docs)))), [0, 0, 2, 1, 2])
+    alone = [(feeds := collate([doc]), bench.decide(pipeline, feeds)) for doc in docs]
+    for order in orders:
+        together = bench.decide(pipeline, collate([docs[i] for i in order]))
+        for row, i in enumerate(order):
+            feeds, expected = alone[i]
+            for difference in _differences(bench, expected, together, (0, row), len(docs[i]), feeds):
+                raise FaultError(f"{difference}, where the row stands among {len(order)} and not alone", _BATCH)
+
+
+def _differences(
+    bench: Bench, expected: Arrays, decision: Arrays, rows: tuple[int, int], length: int, feeds: Arrays
+) -> Iterator[str]:
+    """In what a row of a decision differs from a row of the expected one, padding apart; `rows` has the two numbers."""
+    unequal = []
+    for name, array in expected.items():
+        first, second = array[rows[0]], decision[name][rows[1]]
+        for axis in range(min(first.ndim, second.ndim)):
+            if first.shape[axis] != second.shape[axis]:  # one is padded further
+                shared = min(length, first.shape[axis], second.shape[axis])
+                first, second = (a.take(range(shared), axis) for a in (first, second))
+        if first.shape != second.shape:
+            yield f"{name} of a text of {length} words is {second.shape}, not {first.shape}"
+        elif first.dtype.kind == "f" and not np.allclose(first, second, rtol=CLOSE, atol=CLOSE):
+            gap = np.abs(first - second).max()
+            yield f"{name} of a text of {length} words changes by {gap:.2g}"
+        elif first.dtype.kind != "f" and not np.array_equal(first, second):
+            unequal.append(name)
+    if unequal and not _tied(bench, feeds, expected, decision, rows):
+        yield f"{', '.join(unequal)} of a text of {length} words is decided differently"
+
+
+def _tied(bench: Bench, feeds: Arrays, expected: Arrays, decision: Arrays, rows: tuple[int, int]) -> bool:
+    """Whether the head itself knows no difference between two decisions about a row of `feeds`."""
+    if len(feeds["mask"]) == 1:  # the decision has more rows, and longer ones
+        picked = {name: array[rows[1] : rows[1] + 1] for name, array in decision.items()}
+        decision = {name: array[tuple(map(slice, expected[name].shape))] for name, array in picked.items()}
+    pipeline = bench.pipeline().eval()
+    with torch.no_grad():
+        return bool(pipeline.gap(*map(tensors, (feeds, expected, decision)))[rows[0]] < TIE)
+
+
+def _loss(pipeline: Pipeline, batch: Batch) -> float:
+    with torch.no_grad():
+        return float(pipeline.loss(batch))
+
+
+# The checks of training: gradients, seeds, and weights that are saved, loaded and resumed to the bit.
+
+SEEDS, GRADIENT = "determinism", "gradient reaches every parameter"
+SAVED, RESUMED = "save and load bit-equal", "resume bit-equal"
+
+_SEEDS = (
+    "Take every random number from torch's own generator (torch.rand, nn.init, nn.Dropout), none from `random` or "
+    "NumPy; with self.training False use none, and change nothing in `self`"
+)
+_GRADIENT = (
+    "A parameter that the loss does not use learns nothing: use it, delete it, or requires_grad_(False) if it is "
+    "meant to stay. `.detach()`, `.data`, torch.no_grad() and argmax cut the gradient"
+)
+_SAVED = (
+    "What is learned or drawn at random is an nn.Parameter or a register_buffer (persistent); a plain attribute or a "
+    "buffer with persistent=False is only for what the constructor makes of its arguments again"
+)
+_RESUMED = (
+    "All that training changes must be in the weights: a counter or an average kept as a plain attribute is lost at "
+    "a stop; make it a buffer (self.register_buffer('steps', torch.zeros(())))"
+)
+
+
+def reproducibility_checks(bench: Bench) -> list[Check]:
+    return [
+        Check(SEEDS, lambda: _check_seeds(bench), _SEEDS, (SHAPES,)),
+        Check(GRADIENT, lambda: _check_gradient(bench), _GRADIENT, (SHAPES,)),
+        Check(SAVED, lambda: _check_saved(bench), _SAVED, (SHAPES, SEEDS)),
+        Check(RESUMED, lambda: _check_resumed(bench), _RESUMED, (SHAPES, SEEDS)),
+    ]
+
+
+def train_steps(bench: Bench, pipeline: Pipeline, steps: int) -> None:
+    """Train the pipeline for some steps, each on a few records."""
+    pipeline.train()
+    optimizer = make_optimizer(pipeline, bench.config)
+    for rows in ([1, 3, 6], [0, 2, 4, 5], [7, 8, 9])[:steps]:
+        optimizer.zero_grad()
+        pipeline.loss(bench.batches(rows)).backward()
+        optimizer.step()
+
+
+def _check_seeds(bench: Bench) -> None:
+    """A seed says everything; an answer is the same twice."""
+    first, second = bench.pipeline(3), bench.pipeline(3)
+    for name, tensor in first.state_dict().items():
+        if not torch.equal(tensor, second.state_dict()[name]):
+            raise FaultError(f"built twice with the same seed, {name} differs", _SEEDS)
+    losses = []
+    for pipeline in (first, second):
+        torch.manual_seed(4)
+        losses.append(pipeline.train().loss(bench.batch()).item())
+    if losses[0] != losses[1]:
+        raise FaultError(f"with the same seed the loss in training is {losses[0]!r}, then {losses[1]!r}", _SEEDS)
+    feeds = bench.feeds(RAGGED)
+    decision, *repeated = (bench.decide(first.eval(), feeds) for _ in range(3))
+    for again in repeated:
+        _check_bit_equal(decision, again, "asked again in evaluation", _SEEDS)
+
+
+def _check_gradient(bench: Bench) -> None:
+    pipeline = bench.pipeline().train()
+    for rows in (range(len(bench.examples)), [1, 3, 6], [4, 7, 9]):
+        pipeline.loss(bench.batches(list(rows))).backward()
+    for name, parameter in bench.module(pipeline).named_parameters():
+        if parameter.requires_grad and (parameter.grad is None or not bool(parameter.grad.any())):
+            raise FaultError(f"no gradient reaches {name} {tuple(parameter.shape)}", _GRADIENT)
+        if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all()):
+            raise FaultError(f"the gradient of {name} is not finite", _GRADIENT)
+
+
+def _check_saved(bench: Bench) -> None:
+    """Trained a little, saved as a run saves, loaded into a pipeline of another seed: the same answers."""
+    pipeline, feeds = bench.pipeline(5), bench.feeds(RAGGED)
+    train_steps(bench, pipeline, 3)
+    path = bench.folder / "weights.safetensors"
+    digest = checkpoint.save_weights(path, pipeline.state_dict())
+    loaded = bench.pipeline(6)
+    loaded.load_state_dict(checkpoint.load_weights(path, digest))
+    first, second = (bench.decide(each.eval(), feeds) for each in (pipeline, loaded))
+    _check_bit_equal(first, second, "after its weights were saved and loaded", _SAVED)
+
+
+def _check_resumed(bench: Bench) -> None:
+    """Stopped in the middle and resumed, training ends with the same weights to the bit."""
+    whole = _train(bench, "whole", None)
+    stop = len(bench.batches.order(0)) + 2
+    with contextlib.suppress(_StopError):
+        _train(bench, "stopped", stop)
+    resumed = _train(bench, "stopped", None)
+    for name, tensor in whole.items():
+        if not torch.equal(tensor, resumed[name]):
+            gap = (tensor.float() - resumed[name].float()).abs().max()
+            raise FaultError(f"stopped at batch {stop} and resumed, {name} ends {gap:.2g} off", _RESUMED)
+
+
+def _train(bench: Bench, name: str, stop: int | None) -> dict[str, Tensor]:
+    pipeline = bench.pipeline(bench.config.train.seed)
+    train(pipeline, bench.config, bench.batches, None, bench.folder / name, _StoppingConsole(stop))
+    return pipeline.state_dict()
+
+
+@dataclass
+class _StoppingConsole(Console):
+    """A quiet console that ends training at a batch, as a power cut would."""
+
+    stop: int | None
+    volume: int = -1
+
+    @contextlib.contextmanager
+    def progress(self, what: str, total: int | None) -> Iterator[Tick]:
+        count = 0
+
+        def tick(done: int, note: str = "") -> None:
+            nonlocal count
+            count += 1
+            if count == self.stop:
+                raise _StopError
+
+        yield tick
+
+
+class _StopError(Exception):
+    pass
+
+
+def _check_bit_equal(first: Arrays, second: Arrays, when: str, cure: str) -> None:
+    for name, array in first.items():
+        is_float = array.dtype.kind == "f"
+        if array.shape != second[name].shape or not np.array_equal(array, second[name], equal_nan=is_float):
+            raise FaultError(f"{name} differs, {when}", cure)
+
+
+# The checks that embeddings, encoders and heads share.
 
 
 def stage_checks(bench: Bench) -> list[Check]:

@@ -11,8 +11,7 @@ from seqpipe.features.sources import TextSource
 from seqpipe.features.splitting import splits_words
 from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.testing.isolation import access_check, import_check
-from seqpipe.testing.options import ROUND_TRIP, Subject, option_checks
-from seqpipe.testing.report import Check, FaultError
+from seqpipe.testing.report import ROUND_TRIP, Check, FaultError, Subject, option_checks
 
 TRAINS, DATA, SPECIAL = "learns a tokenizer", "everything is in tokenizer.json", "special tokens have ids 0 to 3"
 OFFSETS, WORDS, SEEDS = "offsets point at the text", "words and whole text agree", "determinism"

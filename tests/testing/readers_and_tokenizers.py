@@ -12,8 +12,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from seqpipe import word_level
 from seqpipe.errors import DataError
 from seqpipe.testing.isolation import ACCESS
-from seqpipe.testing.options import UNKNOWN
 from seqpipe.testing.readers import BAD, RECORDS, STREAMS, WHERE
+from seqpipe.testing.report import UNKNOWN
 from seqpipe.testing.tokenizers import DATA, OFFSETS, SEEDS, SPECIAL, TRAINS, WORDS
 
 CONTENT = "Anna calls\tgreet\nrain\tweather\n"

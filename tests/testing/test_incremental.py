@@ -12,8 +12,7 @@ from seqpipe.nn.incremental import PrefixCache
 from seqpipe.nn.loops import State
 from seqpipe.testing.bench import Bench
 from seqpipe.testing.incremental import PIECES, incremental_checks
-from seqpipe.testing.options import Subject
-from seqpipe.testing.report import inspected
+from seqpipe.testing.report import Subject, inspected
 from seqpipe.testing.stages import quiet
 from seqpipe_plugins.encoders.lstm import LSTM
 

@@ -10,8 +10,7 @@ from testing.readers_and_tokenizers import Lines
 
 from seqpipe.testing import check_reader, check_tokenizer
 from seqpipe.testing.isolation import check_import, watched_call
-from seqpipe.testing.options import Subject
-from seqpipe.testing.report import FaultError, NotApplicableError
+from seqpipe.testing.report import FaultError, NotApplicableError, Subject
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from testing.readers_and_tokenizers import CONTENT, EXPECTED, READER_FAULTS, Lines
 
 from seqpipe.testing import check_reader, report
-from seqpipe.testing.options import Subject
+from seqpipe.testing.report import Subject
 
 
 def test_a_sound_reader_passes_every_check_with_options_too() -> None:

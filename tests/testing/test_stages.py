@@ -9,14 +9,12 @@ import torch
 from testing.faults import FAULTS, SOUND, AsksForMore, Chooses, Sound, SoundColumn, SoundLabel, Swallows
 from torch import Tensor, nn
 
-from seqpipe.testing import Report, check_embedding, check_encoder, check_head, invariance, report
+from seqpipe.testing import Report, check_embedding, check_encoder, check_head, report, stages
 from seqpipe.testing.bench import Bench
 from seqpipe.testing.graphs import EXPORT, PARITY, STANDARD, Graph
 from seqpipe.testing.heads import head_checks
-from seqpipe.testing.options import ROUND_TRIP, UNKNOWN, Subject
-from seqpipe.testing.report import inspected
-from seqpipe.testing.reproducibility import RESUMED
-from seqpipe.testing.stages import quiet, stage_checks
+from seqpipe.testing.report import ROUND_TRIP, UNKNOWN, Subject, inspected
+from seqpipe.testing.stages import RESUMED, quiet, stage_checks
 from seqpipe_plugins.heads.copy_seq2seq import CopySeq2Seq
 
 CHECKS = {"encoder": check_encoder, "embedding": check_embedding, "head": check_head}
@@ -101,9 +99,9 @@ def test_a_tie_is_known_by_the_heads_own_margin(tmp_path: Path) -> None:
 
     decisions = {"label": np.array([0])}, {"label": np.array([2])}
     bench = Bench(Subject("head", Margin, {}), tmp_path)
-    assert invariance._tied(bench, bench.feeds([3]), *decisions, (0, 0))
+    assert stages._tied(bench, bench.feeds([3]), *decisions, (0, 0))
     bench = Bench(Subject("head", SoundLabel, {}), tmp_path)
-    assert not invariance._tied(bench, bench.feeds([3]), *decisions, (0, 0))
+    assert not stages._tied(bench, bench.feeds([3]), *decisions, (0, 0))
 
 
 def test_words_out_of_the_vocabulary_differ_by_their_place_for_a_head_that_copies(tmp_path: Path) -> None:

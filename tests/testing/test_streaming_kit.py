@@ -12,10 +12,9 @@ from torch import Tensor
 from seqpipe.nn.incremental import CacheSlots, PrefixCache
 from seqpipe.nn.loops import State
 from seqpipe.testing.bench import Bench
-from seqpipe.testing.options import Subject
-from seqpipe.testing.report import inspected
+from seqpipe.testing.incremental import STREAMS, streaming_checks
+from seqpipe.testing.report import Subject, inspected
 from seqpipe.testing.stages import quiet
-from seqpipe.testing.streaming import STREAMS, streaming_checks
 from seqpipe_plugins.encoders.lstm import LSTM
 from seqpipe_plugins.encoders.transformer import Transformer
 from seqpipe_plugins.encoders.words import Words

@@ -4,7 +4,7 @@ import pytest
 from testing.readers_and_tokenizers import TOKENIZER_FAULTS, Blanks
 
 from seqpipe.testing import check_tokenizer, report
-from seqpipe.testing.options import ROUND_TRIP, UNKNOWN, Subject
+from seqpipe.testing.report import ROUND_TRIP, UNKNOWN, Subject
 
 
 def test_a_sound_tokenizer_passes_every_check() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import EnvError, TrainingError
 from seqpipe.testing.bench import Bench
-from seqpipe.testing.options import Subject
+from seqpipe.testing.report import Subject
 from seqpipe.training import checkpoint
 from seqpipe.training.datasets import Batch
 from seqpipe.training.optim import check_precision
