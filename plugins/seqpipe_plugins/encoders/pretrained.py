@@ -10,9 +10,17 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import BOS, EOS, SPECIALS, Checkpoint, Probability
-from seqpipe.errors import UsageError
-from seqpipe.nn.pretrained import longest, pretrained_model, tells_texts_apart
+from seqpipe.plugin import (
+    BOS,
+    EOS,
+    SPECIALS,
+    Checkpoint,
+    Probability,
+    UsageError,
+    has_segment_embeddings,
+    longest_input,
+    pretrained_model,
+)
 
 _LONGEST = 512  # tokens of a window with both special ones; attention in one of 8,192 takes gigabytes a layer
 _LAYER = re.compile(r"\blayers?\.(\d+)\.")
@@ -72,7 +80,7 @@ class Pretrained(nn.Module):
         for layer in layers:
             if not -self.depth - 1 <= layer <= self.depth:
                 raise UsageError(f"pretrained.layers: there is no layer {layer} of {self.depth}")
-        most = longest(self.model)
+        most = longest_input(self.model)
         if window is None:
             window = (_LONGEST if most is None else min(most, _LONGEST)) - 2
         elif most is not None and window > most - 2:
@@ -80,7 +88,7 @@ class Pretrained(nn.Module):
         self.window, self.overlap, self.first_tokens = window, overlap, first or window // 2
         if overlap is not None and overlap >= window:
             raise UsageError(f"pretrained.overlap: it must be less than the window of {window} tokens")
-        self.tells_apart = tells_texts_apart(self.model)
+        self.tells_apart = has_segment_embeddings(self.model)
         self.layers, self.layer_decay = layers, layer_decay
         self.example_length = 2 * window  # two windows and more: an example for export has no axis of 1
         if recompute:

@@ -11,11 +11,19 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import LACKING, Checkpoint, Probability
-from seqpipe.errors import DataError
-from seqpipe.nn.incremental import KVCacheEncoder
-from seqpipe.nn.layers import MASKED_LOGIT, Gated, RMSNorm, linear_of
-from seqpipe.nn.pretrained import optional_attribute, pretrained_decoder
+from seqpipe.plugin import (
+    MASKED_LOGIT,
+    NO_CHECKPOINT_ID,
+    Checkpoint,
+    DataError,
+    GatedFeedForward,
+    KVCacheEncoder,
+    Probability,
+    RMSNorm,
+    linear_from,
+    optional_attribute,
+    pretrained_decoder,
+)
 
 _ACTIVATIONS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none", "silu": ""}
 
@@ -59,7 +67,7 @@ class PretrainedDecoder(KVCacheEncoder):
         self.layer_decay = layer_decay
         dropout_p = make.dropout if dropout is None else dropout
         at = torch.tensor([max(i, 0) for i in ids])
-        real = torch.tensor(ids) != LACKING
+        real = torch.tensor(ids) != NO_CHECKPOINT_ID
         self.register_buffer("lacking", torch.where(real, 0.0, MASKED_LOGIT))  # (V,)
         self.words = nn.Embedding.from_pretrained(state[make.words][at] * real[:, None], freeze=False)
         output = state.get("lm_head.weight", state[make.words])
@@ -178,7 +186,7 @@ class _GPT2:
 
         def linear(name: str) -> nn.Linear:
             weight, bias = self.state[f"{at}.{name}.weight"].T.contiguous(), self.state[f"{at}.{name}.bias"]
-            return linear_of(weight, bias)
+            return linear_from(weight, bias)
 
         feedforward = nn.Sequential(linear("mlp.c_fc"), self.activation, linear("mlp.c_proj"))
         norms = self.norm(f"{at}.ln_1"), self.norm(f"{at}.ln_2")
@@ -217,11 +225,13 @@ class _Llama:
         def linear(*names: str) -> nn.Linear:
             biases = [self.state.get(f"{at}.{name}.bias") for name in names]
             weights = torch.cat([self.state[f"{at}.{name}.weight"] for name in names])
-            return linear_of(
+            return linear_from(
                 weights, None if biases[0] is None else torch.cat([bias for bias in biases if bias is not None])
             )
 
-        feedforward = Gated(linear("mlp.gate_proj"), linear("mlp.up_proj"), linear("mlp.down_proj"), self.activation)
+        feedforward = GatedFeedForward(
+            linear("mlp.gate_proj"), linear("mlp.up_proj"), linear("mlp.down_proj"), self.activation
+        )
         norms = self.norm(f"{at}.input_layernorm"), self.norm(f"{at}.post_attention_layernorm")
         sizes = self.config.num_attention_heads, self.groups, self.dim_of_head
         joined = linear("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")

@@ -10,12 +10,18 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Probability
-from seqpipe import Sentences as SentencesOfWords
-from seqpipe.errors import UsageError
-from seqpipe.nn.attention import AttentionPool, Score
-from seqpipe.nn.layers import MASKED_LOGIT
-from seqpipe.nn.recurrent import Direction, ragged_rnn
+from seqpipe.plugin import (
+    MASKED_LOGIT,
+    AttentionPool,
+    AttentionScore,
+    Direction,
+    Probability,
+    UsageError,
+    ragged_rnn,
+)
+from seqpipe.plugin import (
+    Sentences as SentencesOfWords,
+)
 
 CELLS: Mapping[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
 GROUPS = 4  # of sentences of like lengths
@@ -55,7 +61,7 @@ class Sentences(nn.Module):
         hidden: PositiveInt = 50,
         direction: Direction = "both",
         pool: Literal["attention", "mean", "max", "last"] = "attention",
-        score: Score = "additive",
+        score: AttentionScore = "additive",
         units: PositiveInt = 100,
         heads: PositiveInt = 1,
         split: Literal["punctuation", "lines"] = "punctuation",

@@ -11,15 +11,30 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Copy, Probability
-from seqpipe.errors import UsageError
-from seqpipe.nn.attention import Attention, CoverageAttention, Projected, Score
-from seqpipe.nn.cells import recurrent_step
-from seqpipe.nn.layers import LOG_ZERO, UNK
-from seqpipe.nn.loops import State, scan
-from seqpipe.nn.multi_source_attention import Names, summary
-from seqpipe.nn.recurrent import CELLS, first_state
-from seqpipe.nn.seq2seq_head import BleuTokenizer, Seq2SeqHead, Source, Vocabulary, shifted, written
+from seqpipe.plugin import (
+    LOG_ZERO,
+    TORCH_CELLS,
+    UNK_ID,
+    Attention,
+    AttentionScore,
+    BleuTokenizer,
+    Copy,
+    CoverageAttention,
+    DecoderSource,
+    Probability,
+    ProjectedKeys,
+    Seq2SeqHead,
+    StageOutputs,
+    State,
+    TargetVocabulary,
+    UsageError,
+    decoder_start_state,
+    mask_before_end,
+    recurrent_step,
+    scan,
+    shift_right,
+    summarize_sources,
+)
 
 _LEAST = 1e-30  # a probability below is none
 
@@ -27,7 +42,7 @@ _LEAST = 1e-30  # a probability below is none
 class _Read(NamedTuple):
     """The projected source, its mask (B, S), and its words as ids of the extended vocabulary (B, S)."""
 
-    projected: Projected
+    projected: ProjectedKeys
     mask: Tensor
     words: Tensor
 
@@ -85,7 +100,7 @@ class CopySeq2Seq(Seq2SeqHead):
         hidden: PositiveInt = 128,
         embedding_dim: PositiveInt = 64,
         layers: PositiveInt = 1,
-        attention: Score = "additive",
+        attention: AttentionScore = "additive",
         units: PositiveInt = 128,
         coverage: bool = True,
         coverage_weight: NonNegativeFloat = 1.0,
@@ -98,10 +113,10 @@ class CopySeq2Seq(Seq2SeqHead):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing)
         self.coverage_weight, self.coverage_after = coverage_weight if coverage else 0.0, coverage_after
         self.register_buffer("trained", torch.zeros((), dtype=torch.int64))
-        unwritten = torch.zeros(len(target_vocabulary)).index_fill(0, torch.tensor(UNK), LOG_ZERO)
+        unwritten = torch.zeros(len(target_vocabulary)).index_fill(0, torch.tensor(UNK_ID), LOG_ZERO)
         self.register_buffer("unwritten", unwritten, persistent=False)  # (V,)
         width = embedding_dim if tie else hidden  # of the readout
-        self.vocabulary = Vocabulary(len(target_vocabulary), embedding_dim, width, tie=tie)
+        self.vocabulary = TargetVocabulary(len(target_vocabulary), embedding_dim, width, tie=tie)
         self.rows = {f"vocabulary.{name}": axes for name, axes in self.vocabulary.rows.items()}
         if coverage and attention != "additive":
             raise UsageError(
@@ -113,30 +128,30 @@ class CopySeq2Seq(Seq2SeqHead):
             else Attention(hidden, dim, score=attention, units=units)
         )
         seen = self.attention.dim
-        self.rnn = CELLS[cell](embedding_dim + seen, hidden, layers, batch_first=True)
+        self.rnn = TORCH_CELLS[cell](embedding_dim + seen, hidden, layers, batch_first=True)
         self.bridge = nn.Linear(dim, (2 if cell == "lstm" else 1) * layers * hidden)
         self.readout = nn.Linear(hidden + seen, width)
         self.switch = nn.Linear(2 * seen + hidden + embedding_dim, 1)
         self.dropout = nn.Dropout(dropout)
 
-    def read(self, sources: Sequence[Names]) -> Source:
+    def read(self, sources: Sequence[StageOutputs]) -> DecoderSource:
         names = sources[0]
         mask = names["mask"]
-        return Source(_Read(self.attention.project(names["x"], mask), mask, names["copy"]), mask)
+        return DecoderSource(_Read(self.attention.project(names["x"], mask), mask, names["copy"]), mask)
 
-    def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
-        state = summary(sources)
+    def start(self, source: DecoderSource, sources: Sequence[StageOutputs], max_length: int) -> State:
+        state = summarize_sources(sources)
         context = torch.zeros(state.shape[0], self.attention.dim, device=state.device)
         covered = torch.zeros_like(sources[0]["mask"], dtype=torch.float32)
-        return (*first_state(self.bridge, state, self.rnn), context, covered)
+        return (*decoder_start_state(self.bridge, state, self.rnn), context, covered)
 
-    def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
+    def step(self, source: DecoderSource, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
         state, step = self._advance(source, self.vocabulary(self._known(tokens)), state)
         rows = source.parts.words.shape[0]
         words = source.parts.words[:, None].expand(-1, tokens.unflatten(0, (rows, -1)).shape[1], -1).flatten(0, 1)
         return self._mixed(step, words), state, step.weights.unflatten(0, (rows, -1))
 
-    def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor]:
+    def teacher_forced(self, source: DecoderSource, ids: Tensor, state: State) -> tuple[Tensor, Tensor]:
         step = self._all(source, ids, state)  # (B, N, …)
         words = source.parts.words[:, None].expand(-1, ids.shape[1], -1)
         flat = _Step(*(part.flatten(0, 1) for part in step))
@@ -145,7 +160,7 @@ class CopySeq2Seq(Seq2SeqHead):
     def log_p(self, logits: Tensor) -> Tensor:
         return logits + F.pad(self.unwritten, (0, logits.shape[-1] - self.unwritten.shape[0]))
 
-    def loss(self, sources: Sequence[Names], target_ids: Tensor, target_mask: Tensor) -> Tensor:
+    def loss(self, sources: Sequence[StageOutputs], target_ids: Tensor, target_mask: Tensor) -> Tensor:
         """Mean over the target's tokens (B, N) of -log of their probability, given those before, and of coverage's."""
         source = self.read(sources)
         step = self._all(source, target_ids, self.start(source, sources, target_ids.shape[1]))
@@ -165,11 +180,11 @@ class CopySeq2Seq(Seq2SeqHead):
                 return missed + self.coverage_weight * step.repeated[target_mask].mean()
         return missed
 
-    def explain(self, sources: Sequence[Names], tokens: Tensor) -> dict[str, Tensor]:
+    def explain(self, sources: Sequence[StageOutputs], tokens: Tensor) -> dict[str, Tensor]:
         """Attention weights of each token of the first text, (B, N, S), and its probability to be generated, (B, N)."""
         source, ids = self.read(sources), tokens[:, 0]
         step = self._all(source, ids, self.start(source, sources, ids.shape[1]))
-        real = written(ids)
+        real = mask_before_end(ids)
         return {
             "attention": torch.where(real[..., None], step.weights, 0.0),
             "generating": torch.where(real, step.switch.sigmoid(), 0.0),
@@ -184,18 +199,18 @@ class CopySeq2Seq(Seq2SeqHead):
 
     def _known(self, tokens: Tensor) -> Tensor:
         """The tokens with [UNK] for words that the vocabulary lacks."""
-        return torch.where(tokens < self.unwritten.shape[0], tokens, UNK)
+        return torch.where(tokens < self.unwritten.shape[0], tokens, UNK_ID)
 
-    def _all(self, source: Source, ids: Tensor, state: State) -> _Step:
+    def _all(self, source: DecoderSource, ids: Tensor, state: State) -> _Step:
         """Every step of texts (B, N) by teacher forcing: (B, N, …)."""
-        vectors = self.dropout(self.vocabulary(self._known(shifted(ids)))).transpose(0, 1).contiguous()  # (N, B, E)
+        vectors = self.dropout(self.vocabulary(self._known(shift_right(ids)))).transpose(0, 1).contiguous()  # (N, B, E)
         _, step = scan(partial(self._fed, source), state, (vectors,))
         return _Step(*(part.transpose(0, 1) for part in step))
 
-    def _fed(self, source: Source, state: State, rows: State) -> tuple[State, State]:
+    def _fed(self, source: DecoderSource, state: State, rows: State) -> tuple[State, State]:
         return self._advance(source, rows[0], state)
 
-    def _advance(self, source: Source, vector: Tensor, state: State) -> tuple[State, _Step]:
+    def _advance(self, source: DecoderSource, vector: Tensor, state: State) -> tuple[State, _Step]:
         """One step: token vectors (R, E) and the state before to the state after and the step's outputs."""
         *hidden, context, covered = state
         x = torch.cat([vector, context], 1)
@@ -208,7 +223,7 @@ class CopySeq2Seq(Seq2SeqHead):
         repeated = torch.minimum(weights, covered).sum(1)
         return (*after, context, covered + weights), _Step(readout, weights, switch, repeated)
 
-    def _attended(self, source: Source, h: Tensor, covered: Tensor) -> tuple[Tensor, Tensor]:
+    def _attended(self, source: DecoderSource, h: Tensor, covered: Tensor) -> tuple[Tensor, Tensor]:
         """The context (B, K, D) and the weights (B, K, S) of states (B, K, H) whose steps before covered (B, K, S)."""
         if isinstance(self.attention, CoverageAttention):
             return self.attention.attend_covered(h, source.parts.projected, source.parts.mask, covered)

@@ -10,10 +10,17 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import MASK, SPECIALS, Metric
-from seqpipe.errors import UsageError
-from seqpipe.nn.corruption import Drawn, chosen, words
-from seqpipe.nn.layers import ACTIVATIONS, logit_mask
+from seqpipe.plugin import (
+    ACTIVATIONS,
+    MASK,
+    SPECIALS,
+    BatchRandom,
+    Metric,
+    UsageError,
+    choose_tokens,
+    guessable_tokens,
+    logit_mask,
+)
 from seqpipe_plugins.encoders.transformer import Transformer
 
 
@@ -78,8 +85,8 @@ class Electra(nn.Module):
 
         `guess_log_p` (B, T) is the generator's log-probability of what stood in the places that are `guessed`, else 0.
         """
-        drawn = Drawn(self.training, ids.device)
-        guessed = chosen(words(ids, mask, self.gap), mask, mask, self.share, drawn)
+        drawn = BatchRandom(self.training, ids.device)
+        guessed = choose_tokens(guessable_tokens(ids, mask, self.gap), mask, mask, self.share, drawn)
         hidden = torch.where(guessed, self.gap, torch.where(mask, ids, 0))
         z = self.guess(self.generator(self.table(hidden), mask)["x"][guessed])  # (M, G)
         log_p = F.linear(z, self.table.weight, self.bias + self.logit_mask).log_softmax(1)  # (M, V)

@@ -10,11 +10,16 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqpipe import Probability, counts_of
-from seqpipe.errors import DataError, UsageError, nearest
-from seqpipe.nn import calibration
-from seqpipe.nn.attention import Score
-from seqpipe.nn.layers import MASKED_LOGIT
+from seqpipe.plugin import (
+    MASKED_LOGIT,
+    AttentionScore,
+    DataError,
+    Probability,
+    UsageError,
+    calibration,
+    did_you_mean,
+    token_counts,
+)
 from seqpipe_plugins.heads import PooledHead, Pooling
 
 Weights = dict[str, PositiveFloat]
@@ -75,7 +80,7 @@ class Label(PooledHead):
         *,
         multi: bool = False,
         pool: Pooling = "max",
-        score: Score = "additive",
+        score: AttentionScore = "additive",
         hidden: PositiveInt | None = None,
         dropout: Probability = 0.0,
         label_smoothing: Probability = 0.0,
@@ -253,7 +258,7 @@ def _refuse(options: Mapping[str, Any], labels: Sequence[str]) -> None:
 def _weights(labels: Sequence[str], weights: Weights | Literal["balanced"] | None, outside: str | None) -> Tensor:
     """The weight of a text of each label, (L,)."""
     if weights == "balanced":
-        counts = counts_of(labels)
+        counts = token_counts(labels)
         if counts is None:
             raise UsageError("label.class_weights: how often each label occurs is not known here; give numbers")
         kept = [0 if label == outside else count for label, count in zip(labels, counts, strict=True)]
@@ -263,6 +268,6 @@ def _weights(labels: Sequence[str], weights: Weights | Literal["balanced"] | Non
         if label == outside:
             raise UsageError(f"label.class_weights: {label!r} is out of scope; what its texts count is `exposure`")
         if label not in labels:
-            cure = f"name labels of the training data{nearest(label, labels)}"
+            cure = f"name labels of the training data{did_you_mean(label, labels)}"
             raise UsageError(f"label.class_weights: no text that was read has the label {label!r}; {cure}")
     return torch.tensor([(weights or {}).get(label, 1.0) for label in labels])

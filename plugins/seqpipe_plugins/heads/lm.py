@@ -11,12 +11,27 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Probability, Tokens
-from seqpipe.errors import UsageError
-from seqpipe.nn.incremental import IncrementalStages, Prefix
-from seqpipe.nn.layers import BOS, EOS, PAD, UNK, logit_mask
-from seqpipe.nn.loops import State, while_loop
-from seqpipe.nn.search import GenerationOptions, SearchOptions, best, generate, is_any, search, with_token
+from seqpipe.plugin import (
+    BOS_ID,
+    EOS_ID,
+    PAD_ID,
+    UNK_ID,
+    GenerationOptions,
+    IncrementalStages,
+    Probability,
+    SearchOptions,
+    State,
+    TokenPrefix,
+    Tokens,
+    UsageError,
+    beam_search,
+    generate,
+    is_among,
+    logit_mask,
+    prepend_token,
+    top_n,
+    while_loop,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +103,7 @@ class LM(nn.Module):
         super().__init__()
         self.dim, self.adds_bos, self.label_smoothing = dim, not packed, label_smoothing
         self.output = None if tie else nn.Linear(dim, len(vocabulary))
-        self.register_buffer("logit_mask", logit_mask(len(vocabulary), [PAD, BOS]), persistent=False)  # (V,)
+        self.register_buffer("logit_mask", logit_mask(len(vocabulary), [PAD_ID, BOS_ID]), persistent=False)  # (V,)
 
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,14 +154,14 @@ class LM(nn.Module):
         prefix, B, K = incremental.prefill(ids, mask), ids.shape[0], options.beams
         start = _Continuation(self, incremental, prefix, options.repetition_penalty).start(options.max_length)
         decoder = _Continuation(self, incremental, incremental.repeated(prefix, K), options.repetition_penalty)
-        options = replace(options, forbidden=with_token(UNK, options.forbidden, B, ids.device))
+        options = replace(options, forbidden=prepend_token(UNK_ID, options.forbidden, B, ids.device))
         samples = 0 if options.uniform is None else options.uniform.shape[2]
         searches = (torch.full((), K, device=ids.device) > 1) & ~(torch.full((), samples, device=ids.device) > 0)
         limits, stop = self._limits(incremental, prefix, options.max_length), options.stop
         row_limits = torch.where(searches, 0, limits)
         generated = generate(decoder, start, prefix.last, options, row_limits=row_limits, stop=stop)
         row_limits = torch.where(searches, limits, 0)
-        beams, beam_scores = search(
+        beams, beam_scores = beam_search(
             decoder,
             start,
             options.of_search,
@@ -155,10 +170,10 @@ class LM(nn.Module):
             stop=stop,
             fast_loop=False,
         )
-        _, order = best(generated.scores, K)
+        _, order = top_n(generated.scores, K)
         texts = generated.tokens.gather(1, order[..., None].expand_as(generated.tokens))
         n, scores = torch.sym_min(options.n_best, K), generated.scores.gather(1, order)
-        ended = is_any(generated.tokens[:, 0], with_token(EOS, stop, B, ids.device)).any(1)
+        ended = is_among(generated.tokens[:, 0], prepend_token(EOS_ID, stop, B, ids.device)).any(1)
         state = tuple(part.unflatten(0, (B, -1))[:, 0] for part in generated.state[1:])
         return {
             "tokens": torch.where(searches, beams, texts)[:, :n],
@@ -170,7 +185,7 @@ class LM(nn.Module):
     def score(self, ids: Tensor, mask: Tensor, incremental: IncrementalStages, tokens: Tensor) -> Tensor:
         """Log-probability (B,) of the first of the given texts (B, n, N) behind the prompts (B, T)."""
         tokens = tokens[:, 0]  # (B, N)
-        count, more = mask.sum(1, keepdim=True), (tokens != PAD).sum(1, keepdim=True)
+        count, more = mask.sum(1, keepdim=True), (tokens != PAD_ID).sum(1, keepdim=True)
         p = torch.arange(ids.shape[1] + tokens.shape[1], device=ids.device)
         order = torch.where(p < count, p, p - count + ids.shape[1]).clamp(max=len(p) - 1)
         prefix = incremental.prefill(torch.cat([ids, tokens], 1).gather(1, order), p < count + more)
@@ -180,13 +195,13 @@ class LM(nn.Module):
         log_p = self.logits(prefix.x, **incremental.logit_weights).log_softmax(2)  # (B, M, V)
         return torch.where(behind, log_p.gather(2, following[..., None])[..., 0], 0.0).sum(1)
 
-    def _limits(self, incremental: IncrementalStages, prefix: Prefix, max_length: int) -> Tensor:
+    def _limits(self, incremental: IncrementalStages, prefix: TokenPrefix, max_length: int) -> Tensor:
         """How many tokens each row may write (B,): of a limited context, those that the prompt leaves."""
         limits = torch.full_like(prefix.last, max_length)
         context = incremental.max_length
         return limits if context is None else limits.minimum(context - prefix.length)
 
-    def _prompt_scores(self, incremental: IncrementalStages, prefix: Prefix, wanted: bool | Tensor) -> Tensor:
+    def _prompt_scores(self, incremental: IncrementalStages, prefix: TokenPrefix, wanted: bool | Tensor) -> Tensor:
         """Log-probabilities (B, n - 1) of the prompt's tokens, 0 where not wanted: a loop of one step or none."""
         ids, nothing = prefix.ids[:, 1:].contiguous(), prefix.x[..., 0] * 0.0
         x, real = prefix.x.clone(), prefix.inside.clone()
@@ -204,7 +219,7 @@ class _Continuation(NamedTuple):
 
     head: LM
     incremental: IncrementalStages
-    prefix: Prefix
+    prefix: TokenPrefix
     repetition_penalty: float | Tensor
 
     @property

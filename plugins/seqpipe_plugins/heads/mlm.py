@@ -10,12 +10,28 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import MASK, SPECIALS, Metric, Pieces, Size, Tokens
-from seqpipe.errors import UsageError
-from seqpipe.nn.corruption import Drawn, beginnings, chosen, repaired, words
-from seqpipe.nn.layers import ACTIVATIONS, LOG_ZERO, MASKED_LOGIT, PAD, logit_mask
-from seqpipe.nn.loops import while_loop
-from seqpipe.nn.search import best, stretched
+from seqpipe.plugin import (
+    ACTIVATIONS,
+    LOG_ZERO,
+    MASK,
+    MASKED_LOGIT,
+    PAD_ID,
+    SPECIALS,
+    BatchRandom,
+    Metric,
+    Pieces,
+    Size,
+    Tokens,
+    UsageError,
+    choose_tokens,
+    guessable_tokens,
+    logit_mask,
+    repeat_axis,
+    replace_second_texts,
+    top_n,
+    while_loop,
+    word_starts,
+)
 from seqpipe_plugins.heads import Pool
 
 
@@ -106,13 +122,13 @@ class MaskedLM(nn.Module):
 
         With `next_sentence` other pairs, T then being their longest, and which of them are as they were given, (B,).
         """
-        drawn, begins, pairs = Drawn(self.training, ids.device), beginnings(mask, pieces), {}
+        drawn, begins, pairs = BatchRandom(self.training, ids.device), word_starts(mask, pieces), {}
         if self.follows is not None:
             if segments is None:
                 raise UsageError("mlm.next_sentence: it needs two texts; set the tokenizer's field: [text, text_pair]")
-            ids, mask, segments, begins, follows = repaired(ids, mask, segments, begins, drawn)
+            ids, mask, segments, begins, follows = replace_second_texts(ids, mask, segments, begins, drawn)
             pairs = {"mask": mask, "segments": segments, "follows": follows}
-        guessed = chosen(words(ids, mask, self.gap), mask, begins, self.share, drawn)
+        guessed = choose_tokens(guessable_tokens(ids, mask, self.gap), mask, begins, self.share, drawn)
         how, substitute = drawn.uniform(*ids.shape), (drawn.uniform(*ids.shape) * len(self.others)).long()
         seen = torch.where(how < self.masked + self.random, self.others[substitute], ids)
         seen = torch.where(how < self.masked, self.gap, seen)
@@ -172,7 +188,7 @@ class MaskedLM(nn.Module):
         V, gaps = len(self.bias), (ids == self.gap) & mask
         number = gaps.long().cumsum(1)  # (B, T) the number of each gap, from 1
         forced_tokens = forced_filling(filling, number)
-        forced = (forced_tokens != PAD).any(1, keepdim=True)  # (B, 1)
+        forced = (forced_tokens != PAD_ID).any(1, keepdim=True)  # (B, 1)
         most = number[:, -1].max()
         rank = torch.arange(n_best, device=x.device)
         filled = torch.where(mask, ids, 0)[:, None] + 0 * rank[:, None]  # (B, K, T)
@@ -186,15 +202,15 @@ class MaskedLM(nn.Module):
             there = here.any(1, keepdim=True)  # (B, 1)
             at = torch.where(here[..., None], x, 0.0).sum(1)  # (B, D)
             log_p = self._logits(at, table).log_softmax(1)  # (B, V)
-            gains, tokens = best(log_p, torch.sym_min(filled.shape[1], V))
-            wanted = torch.where(here, forced_tokens, PAD).sum(1, keepdim=True)  # (B, 1)
-            gain = torch.where(wanted != PAD, log_p.gather(1, wanted), 0.0)
+            gains, tokens = top_n(log_p, torch.sym_min(filled.shape[1], V))
+            wanted = torch.where(here, forced_tokens, PAD_ID).sum(1, keepdim=True)  # (B, 1)
+            gain = torch.where(wanted != PAD_ID, log_p.gather(1, wanted), 0.0)
             first = torch.arange(gains.shape[1], device=x.device) == 0
             gains = torch.where(forced, torch.where(first, gain, LOG_ZERO), gains)
-            tokens = torch.where(forced, torch.where(wanted != PAD, wanted, self.gap), tokens)
+            tokens = torch.where(forced, torch.where(wanted != PAD_ID, wanted, self.gap), tokens)
             gains = torch.where(gains > MASKED_LOGIT / 2, gains, LOG_ZERO)
             together = (scores[:, :, None] + gains[:, None]).flatten(1)  # (B, K * K')
-            after, places = best(together, filled.shape[1])
+            after, places = top_n(together, filled.shape[1])
             beams = (rank[:, None] + 0 * tokens[:, None]).flatten(1)  # (B, K * K')
             filled_rows = filled.gather(1, beams.gather(1, places)[..., None].expand(-1, -1, filled.shape[2]))
             new = (tokens[:, None] + 0 * rank[:, None]).flatten(1).gather(1, places)  # (B, K)
@@ -246,5 +262,5 @@ def forced_filling(filling: Tensor | None, number: Tensor) -> Tensor:
     """The token that is to fill each gap (B, T), by the gaps' numbers (B, T); [PAD] where none is given."""
     if filling is None:
         return torch.zeros_like(number)
-    tokens = F.pad(stretched(filling, 0, number.shape[0]), (1, 1))  # (B, 1 + G + 1)
+    tokens = F.pad(repeat_axis(filling, 0, number.shape[0]), (1, 1))  # (B, 1 + G + 1)
     return tokens.gather(1, number.minimum(torch.full_like(number, tokens.shape[1] - 1)))

@@ -10,21 +10,33 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Metric, Probability
-from seqpipe.errors import UsageError
-from seqpipe.nn.attention import Attention, Glimpse, Projected
-from seqpipe.nn.cells import recurrent_step
-from seqpipe.nn.layers import EOS, LOG_ZERO
-from seqpipe.nn.loops import State, scan
-from seqpipe.nn.multi_source_attention import summary
-from seqpipe.nn.recurrent import CELLS, first_state, unrolled
-from seqpipe.nn.search import BeamOptions, SearchOptions, at, search
+from seqpipe.plugin import (
+    EOS_ID,
+    LOG_ZERO,
+    TORCH_CELLS,
+    Attention,
+    BeamOptions,
+    Glimpse,
+    Metric,
+    Probability,
+    ProjectedKeys,
+    SearchOptions,
+    State,
+    UsageError,
+    beam_search,
+    decoder_start_state,
+    recurrent_step,
+    rows_at,
+    scan,
+    summarize_sources,
+    unroll_decoder,
+)
 
 from ..pointer_metrics import hull_scores, tour_scores
 
 _LATER = 1e-3  # by how much the score of a position is less than that of one before it which is the same
 FEWEST = {"sequence": 0, "hull": 3, "tour": 1}  # positions of a sequence, its closing one not counted
-_FIRST = EOS + 1  # the token that stands for position 0
+_FIRST = EOS_ID + 1  # the token that stands for position 0
 
 
 class Source(NamedTuple):
@@ -36,7 +48,7 @@ class Source(NamedTuple):
     read: Tensor  # (B, 1 + T, D) what a step reads: the beginning, then the vector of each position
     keys: Tensor  # of all slots, as the score needs them
     real: Tensor  # (B, 1 + T) whether a slot is there
-    glimpsed: tuple[Projected, ...]  # of all positions, for each glimpse
+    glimpsed: tuple[ProjectedKeys, ...]  # of all positions, for each glimpse
 
 
 class Pointer(nn.Module):
@@ -93,7 +105,7 @@ class Pointer(nn.Module):
         _refuse_unfit(task, once, every, close)
         self.once, self.every, self.close = once, every, close
         self.fewest = max(FEWEST[task], int(close))
-        self.rnn = CELLS[cell](dim, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        self.rnn = TORCH_CELLS[cell](dim, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
         self.bridge = nn.Linear(dim, (2 if cell == "lstm" else 1) * layers * hidden)
         self.begin = nn.Parameter(torch.randn(dim) * dim**-0.5)
         self.end = None if every else nn.Parameter(torch.randn(dim) * dim**-0.5)  # else it is never one of several
@@ -153,10 +165,10 @@ class Pointer(nn.Module):
             length_penalty=options.length_penalty,
         )
         start = (*self._start(x, mask, state), chosen)
-        tokens, scores = search(_Reading(self, source, mask), start, search_options)
+        tokens, scores = beam_search(_Reading(self, source, mask), start, search_options)
         pointers = torch.where(tokens >= _FIRST, tokens - _FIRST, -1)
         if self.close:
-            pointers = torch.where(tokens == EOS, pointers[..., :1], pointers)
+            pointers = torch.where(tokens == EOS_ID, pointers[..., :1], pointers)
         return {"pointers": pointers, "scores": scores}
 
     def explain(self, x: Tensor, mask: Tensor, pointers: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
@@ -199,13 +211,13 @@ class Pointer(nn.Module):
         return [glimpse for glimpse in self.glimpses if isinstance(glimpse, Glimpse)]
 
     def _start(self, x: Tensor, mask: Tensor, state: Tensor | None) -> State:
-        return first_state(self.bridge, summary([{"x": x, "mask": mask, "state": state}]), self.rnn)
+        return decoder_start_state(self.bridge, summarize_sources([{"x": x, "mask": mask, "state": state}]), self.rnn)
 
     def _teacher_forced(self, x: Tensor, mask: Tensor, state: Tensor | None, slots: Tensor) -> Tensor:
         """Log-probabilities of all slots (B, N, 1 + T), given the slots (B, N) before each."""
         source = self._read(x, mask)
         before = F.pad(slots[:, :-1], (1, 0))  # (B, N) the beginning is read where the end stands
-        vectors = self.dropout(at(source.read, before))
+        vectors = self.dropout(rows_at(source.read, before))
         h = self._run(vectors, self._start(x, mask, state))
         places = torch.arange(source.real.shape[1], device=x.device)
         chosen = (before[..., None] == places).cumsum(1) > 0  # (B, N, 1 + T)
@@ -220,19 +232,19 @@ class Pointer(nn.Module):
 
             _, (states,) = scan(step, start, (vectors.transpose(0, 1),))
             return states.transpose(0, 1)
-        return unrolled(self.rnn, vectors, start)
+        return unroll_decoder(self.rnn, vectors, start)
 
     def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         """As `seqpipe.nn.search.Decoder` has it."""
         *before, chosen = state
-        slots = tokens - EOS  # (R,) of the beginning -1
+        slots = tokens - EOS_ID  # (R,) of the beginning -1
         rows = source.real.shape[0]
-        vectors = at(source.read, slots.clamp(min=0).reshape(rows, -1)).flatten(0, 1)  # (R, D)
+        vectors = rows_at(source.read, slots.clamp(min=0).reshape(rows, -1)).flatten(0, 1)  # (R, D)
         h, after = recurrent_step(self.rnn, vectors, tuple(before))
         places = torch.arange(chosen.shape[1], device=chosen.device)
         chosen = chosen + (slots[:, None] == places).float()
         log_p = self._log_p(source, h.unflatten(0, (rows, -1)), chosen.unflatten(0, (rows, -1))).flatten(0, 1)
-        return F.pad(log_p, (EOS, 0), value=LOG_ZERO), (*after, chosen)
+        return F.pad(log_p, (EOS_ID, 0), value=LOG_ZERO), (*after, chosen)
 
     def _log_p(self, source: Source, h: Tensor, chosen: Tensor) -> Tensor:
         """Log-probabilities of all slots (B, M, 1 + T), of states (B, M, H) and how often each was chosen."""

@@ -10,15 +10,25 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Checkpoint, Probability
-from seqpipe.errors import DataError, UsageError
-from seqpipe.nn.corruption import SpanCorruption
-from seqpipe.nn.encoder_decoder import Memory
-from seqpipe.nn.layers import BOS, EOS, MASKED_LOGIT, UNK
-from seqpipe.nn.loops import State
-from seqpipe.nn.multi_source_attention import Names
-from seqpipe.nn.pretrained_seq2seq import decoder_parts
-from seqpipe.nn.seq2seq_head import BleuTokenizer, Seq2SeqHead, Source, shifted
+from seqpipe.plugin import (
+    BOS_ID,
+    EOS_ID,
+    MASKED_LOGIT,
+    UNK_ID,
+    BleuTokenizer,
+    Checkpoint,
+    DataError,
+    DecoderMemory,
+    DecoderSource,
+    Probability,
+    Seq2SeqHead,
+    SpanCorruption,
+    StageOutputs,
+    State,
+    UsageError,
+    pretrained_decoder_parts,
+    shift_right,
+)
 
 
 class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
@@ -69,7 +79,7 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
     ):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing)
         self.learn_spans(target_vocabulary, spans, span_length)
-        parts = decoder_parts(checkpoint, target_vocabulary, dropout, language)
+        parts = pretrained_decoder_parts(checkpoint, target_vocabulary, dropout, language)
         self.dim: int = parts.stack.dim
         self.cure = f"put the encoder {{use: pretrained-seq2seq, checkpoint: {checkpoint}}} right before it"
         if dim != self.dim:
@@ -83,7 +93,7 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
         *self.start_tokens, self.first_token = parts.start
         self.positions = parts.positions
         self.logit_mask[self.known :] = MASKED_LOGIT
-        ending = torch.full_like(self.logit_mask, MASKED_LOGIT).index_fill(0, torch.tensor([EOS]), 0.0)
+        ending = torch.full_like(self.logit_mask, MASKED_LOGIT).index_fill(0, torch.tensor([EOS_ID]), 0.0)
         self.register_buffer("last_logits", ending, persistent=False)  # (V,)
         self.ends = parts.ends
 
@@ -97,7 +107,7 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
         """How many tokens a text can have, its end included."""
         return None if self.positions is None else self.positions - len(self.start_tokens)
 
-    def read(self, sources: Sequence[Names]) -> Source:
+    def read(self, sources: Sequence[StageOutputs]) -> DecoderSource:
         (source,) = sources
         x, mask, table = source["x"], source["mask"], source.get("table")
         size = (len(self.logit_mask), self.dim)
@@ -107,9 +117,9 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
         x = torch.cat([torch.where(mask[..., None], x, 0.0), around], 1)
         mask = F.pad(mask, (0, around.shape[1]), value=True)
         table = table if self.own_table is None else self.own_table
-        return Source(_SourceParts(self.stack.memories(x), table, mask), mask)
+        return DecoderSource(_SourceParts(self.stack.memories(x), table, mask), mask)
 
-    def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
+    def start(self, source: DecoderSource, sources: Sequence[StageOutputs], max_length: int) -> State:
         x = sources[0]["x"]
         state = self.stack.init_cache(x, max_length + len(self.start_tokens))
         memories, table, mask = source.parts
@@ -118,7 +128,7 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
             _, state, _ = self.stack.step(F.embedding(ids, table), state, memories, mask)
         return state
 
-    def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
+    def step(self, source: DecoderSource, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         memories, table, mask = source.parts
         x, after, weights = self.stack.step(F.embedding(self._inputs(tokens), table), state, memories, mask)
         logits = self._logits(x, source)
@@ -127,22 +137,22 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
             logits = torch.where(is_last[:, None], self.last_logits, logits)
         return logits, after, weights
 
-    def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
+    def teacher_forced(self, source: DecoderSource, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
         memories, table, mask = source.parts
-        inputs = self._inputs(shifted(ids))
+        inputs = self._inputs(shift_right(ids))
         for token in reversed(self.start_tokens):
             inputs = F.pad(inputs, (1, 0), value=token)
         x, weights = self.stack.teacher_forced(F.embedding(inputs, table), memories, mask)
         begin = len(self.start_tokens)
         return self._logits(x[:, begin:], source), weights[:, begin:]
 
-    def loss(self, sources: Sequence[Names], target_ids: Tensor, target_mask: Tensor) -> Tensor:
+    def loss(self, sources: Sequence[StageOutputs], target_ids: Tensor, target_mask: Tensor) -> Tensor:
         if self.longest is not None and target_ids.shape[1] > self.longest:
             problem = f"a target of {target_ids.shape[1]:,} tokens; the checkpoint can write {self.longest:,}"
             raise DataError(f"pretrained-seq2seq: {problem}, the end token included; shorten the targets")
-        return super().loss(sources, torch.where(target_ids < self.known, target_ids, UNK), target_mask)
+        return super().loss(sources, torch.where(target_ids < self.known, target_ids, UNK_ID), target_mask)
 
-    def row_limits(self, sources: Sequence[Names]) -> Tensor | None:
+    def row_limits(self, sources: Sequence[StageOutputs]) -> Tensor | None:
         if self.longest is None:
             return None
         return torch.full_like(sources[0]["mask"][:, 0], self.longest, dtype=torch.int64)
@@ -159,10 +169,10 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
 
     def _inputs(self, ids: Tensor) -> Tensor:
         """Tokens as the decoder reads them: [BOS] is the last of those that a text begins with."""
-        ids = ids if self.first_token == BOS else torch.where(ids == BOS, self.first_token, ids)
-        return ids if self.known == len(self.logit_mask) else torch.where(ids < self.known, ids, UNK)
+        ids = ids if self.first_token == BOS_ID else torch.where(ids == BOS_ID, self.first_token, ids)
+        return ids if self.known == len(self.logit_mask) else torch.where(ids < self.known, ids, UNK_ID)
 
-    def _logits(self, x: Tensor, source: Source) -> Tensor:  # (…, D) -> (…, V)
+    def _logits(self, x: Tensor, source: DecoderSource) -> Tensor:  # (…, D) -> (…, V)
         bias = self.logit_mask if self.bias is None else self.logit_mask + self.bias
         return F.linear(self.scale * x, source.parts.table if self.output is None else self.output, bias)
 
@@ -170,6 +180,6 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
 class _SourceParts(NamedTuple):
     """A source's projected keys and values for each layer, its mask, and the table of token vectors."""
 
-    memories: tuple[Memory, ...]
+    memories: tuple[DecoderMemory, ...]
     table: Tensor  # (V, D)
     mask: Tensor  # (B, S)
