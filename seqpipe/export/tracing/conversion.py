@@ -46,7 +46,22 @@ def onnx_model(
     try:
         model = _translated(trace(module, inputs, axes, onnx_registry(max(opset, _LEAST_OPSET))), opset)
     except UntraceableError:
-        return _by_torch_export(module, inputs, axes, outputs, opset)
+        # The same by PyTorch's own exporter, which takes several times as long but records writes into views.
+        shapes = tuple(map(dict, axes))
+        parameters = inspect.signature(module.forward).parameters.values()
+        variadic = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
+        program = torch.onnx.export(
+            module,
+            tuple(inputs.values()),
+            dynamo=True,
+            input_names=[*inputs],
+            output_names=[*outputs],
+            dynamic_shapes=(shapes,) if variadic else shapes,
+            opset_version=opset,
+            verbose=False,
+        )
+        assert program is not None
+        return program.model_proto
     _ir_passes.rename_outputs(model, [*outputs])
     weights = [model.graph.inputs.pop() for _ in range(len(model.graph.inputs) - len(inputs))]
     _ir_passes.rename_inputs(model, [*inputs])
@@ -57,27 +72,6 @@ def onnx_model(
             assert value.shape is not None
             proto.graph.initializer.add(name=value.name, data_type=value.dtype, dims=value.shape.numpy())
     return proto
-
-
-def _by_torch_export(
-    module: nn.Module, inputs: Mapping[str, Tensor], axes: Axes, outputs: Sequence[str], opset: int
-) -> onnx.ModelProto:
-    """The same by PyTorch's own exporter, which takes several times as long but records writes into views."""
-    shapes = tuple(map(dict, axes))
-    parameters = inspect.signature(module.forward).parameters.values()
-    variadic = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
-    program = torch.onnx.export(
-        module,
-        tuple(inputs.values()),
-        dynamo=True,
-        input_names=[*inputs],
-        output_names=[*outputs],
-        dynamic_shapes=(shapes,) if variadic else shapes,
-        opset_version=opset,
-        verbose=False,
-    )
-    assert program is not None
-    return program.model_proto
 
 
 def _translated(traced: Traced, opset: int) -> onnx_ir.Model:

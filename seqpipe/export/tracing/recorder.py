@@ -265,7 +265,13 @@ class Recorder(TorchDispatchMode):
         if func in _METADATA or func in _ASSERTIONS:
             return func(*args, **kwargs)
         if func is aten.lift_fresh.default:
-            return self._constant(args[0])
+            # The stand-in of a tensor that the program makes of Python numbers.
+            tensor = args[0]
+            if isinstance(tensor, FakeTensor):
+                return tensor
+            stand_in = self.fake.from_tensor(tensor.clone(), static_shapes=True)
+            self.frame.constant(tensor, stand_in)
+            return stand_in
         if func is aten.detach_.default:
             return args[0]
         if func in _SAME:
@@ -273,7 +279,16 @@ class Recorder(TorchDispatchMode):
             self.frame.bind(out, self.frame.node(args[0]))
             return out
         if func._schema.is_mutable:
-            return self._in_place(func, args, kwargs)
+            # `x += y` as `x + y`, which from then on is x; more than that is for `torch.export`.
+            name = func._schema.name.removeprefix("aten::")
+            functional_name = re.sub(r"^__i(\w+)__$", r"__\1__", name).removesuffix("_" if name[-2:] != "__" else "")
+            functional = getattr(getattr(aten, functional_name, None), func._overloadname, None)
+            if functional is not None and functional_name != name:
+                with self:
+                    result = converted(functional(*args, **kwargs), args[0].dtype)
+                if self.frame.overwrite(args[0], self.frame.node(result)):
+                    return args[0]
+            raise self._untraceable(f"{func} writes into a tensor that has other views or comes from outside")
         if not is_recorded(func, self.registry):
             with self:
                 decompose = next((table[func] for table in decompositions() if func in table), func.decompose)
@@ -303,26 +318,6 @@ class Recorder(TorchDispatchMode):
                 return None
             out = func.overloadpacket(*after[: len(args)], **dict(zip(kwargs, after[len(args) :], strict=True)))
             return converted(out, types.out_dtype)
-
-    def _constant(self, tensor: Tensor) -> Tensor:
-        """The stand-in of a tensor that the program makes of Python numbers."""
-        if isinstance(tensor, FakeTensor):
-            return tensor
-        stand_in = self.fake.from_tensor(tensor.clone(), static_shapes=True)
-        self.frame.constant(tensor, stand_in)
-        return stand_in
-
-    def _in_place(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
-        """`x += y` as `x + y`, which from then on is x; more than that is for `torch.export`."""
-        name = func._schema.name.removeprefix("aten::")
-        functional_name = re.sub(r"^__i(\w+)__$", r"__\1__", name).removesuffix("_" if name[-2:] != "__" else "")
-        functional = getattr(getattr(aten, functional_name, None), func._overloadname, None)
-        if functional is not None and functional_name != name:
-            with self:
-                result = converted(functional(*args, **kwargs), args[0].dtype)
-            if self.frame.overwrite(args[0], self.frame.node(result)):
-                return args[0]
-        raise self._untraceable(f"{func} writes into a tensor that has other views or comes from outside")
 
     def _untraceable(self, reason: str) -> UntraceableError:
         self.untraceable = reason  # what a component raises may be wrapped on its way out
