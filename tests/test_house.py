@@ -254,7 +254,7 @@ class Ratios:
     imports: float
 
 
-LIMITS = {PACKAGE: Ratios(private=12, short=10, imports=8), PLUGINS: Ratios(private=14, short=9.5, imports=8)}
+LIMITS = {PACKAGE: Ratios(private=12, short=10, imports=8.1), PLUGINS: Ratios(private=14, short=9.5, imports=8)}
 
 
 def ratios(sources: Collection[str]) -> Ratios:
@@ -307,3 +307,20 @@ def test_files_and_lines_stay_within_their_baseline() -> None:
     assert sum(path.read_text(encoding="utf-8").count("\n") for path in files) <= LINES
     folders = Counter(path.parent for path in files)
     assert {str(folder): count for folder, count in folders.items() if count > MOST_IN_A_FOLDER} == {}
+
+
+PRIVATE_TORCH = re.compile(
+    r"\b(torch(\.\w+)*|onnxscript(\.\w+)*)(\._[a-z]\w*| import _\w+)|torch\.fx\.experimental|torch\._C"
+)
+
+
+def test_one_file_owns_the_private_parts_of_torch() -> None:
+    users = {
+        path.relative_to(PACKAGE.parent).as_posix()
+        for folder in (PACKAGE, PLUGINS)
+        for path in folder.rglob("*.py")
+        if any(
+            PRIVATE_TORCH.search(re.sub(r"`[^`]*`", "", line)) for line in path.read_text(encoding="utf-8").splitlines()
+        )
+    }
+    assert users == {"seqpipe/nn/torch_internals.py"}
