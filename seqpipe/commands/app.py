@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from seqpipe.commands.bench.command import bench
+from seqpipe.commands.bench import bench
 from seqpipe.commands.candidates import candidates
 from seqpipe.commands.check import check
 from seqpipe.commands.deploy.command import app as deploy_app
