@@ -34,8 +34,8 @@ def explain(
 ) -> None:
     """Show the attention weights of a model for a text, as a heat map or a table. Needs no PyTorch."""
     from seqpipe import load
+    from seqpipe.explain.html import check_ending, draw
     from seqpipe.features.vocabulary import clean
-    from seqpipe.runtime.explain.drawing import check_ending, draw
     from seqpipe.runtime.record_lines import one_record
 
     if output:

@@ -23,8 +23,7 @@ from seqpipe.runtime import bundle, devices
 from seqpipe.runtime.bundle_check import check_labels
 from seqpipe.runtime.bundle_predictor import BundlePredictor
 from seqpipe.runtime.decode_options import chosen
-from seqpipe.runtime.explain.figures import figure
-from seqpipe.runtime.explain.maps import Explanation, attention, origins
+from seqpipe.runtime.explanation import Explanation, attention, figure, origins
 from seqpipe.runtime.generate_stream import stream
 from seqpipe.runtime.piece_stream import PieceStream
 from seqpipe.runtime.predictor import CHUNK, TOKENS, cores

@@ -27,13 +27,12 @@ from seqpipe.config.attention_maps import Attended
 from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
 from seqpipe.errors import BundleError, ConfigError, DataError, ParityError, PluginError, UsageError
+from seqpipe.explain.html import draw, page
+from seqpipe.explain.views import views
 from seqpipe.export.exporter import export
 from seqpipe.features.document import Doc
 from seqpipe.runtime import bundle
-from seqpipe.runtime.explain.drawing import draw
-from seqpipe.runtime.explain.html import page
-from seqpipe.runtime.explain.maps import Attention, Explanation, attention
-from seqpipe.runtime.explain.views import views
+from seqpipe.runtime.explanation import Attention, Explanation, attention
 from seqpipe.training.datasets import read
 
 TEXT = 'Good <b>food</b> & "wine".\n\nBad service\ud800!'
