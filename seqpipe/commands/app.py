@@ -31,7 +31,6 @@ from seqpipe.commands.error_report import (
 from seqpipe.commands.evaluate import evaluate
 from seqpipe.commands.explain import explain
 from seqpipe.commands.export import export
-from seqpipe.commands.gradients import gradients
 from seqpipe.commands.init.command import init
 from seqpipe.commands.plugins.command import app as plugins_app
 from seqpipe.commands.predict import predict
@@ -54,7 +53,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _RUNS = (run, check, train, evaluate, export, vectors, distill_vectors)
-for command in (*_RUNS, verify, predict, candidates, serve, explain, gradients, bench, init, schema, doctor):
+for command in (*_RUNS, verify, predict, candidates, serve, explain, bench, init, schema, doctor):
     app.command()(command)
 app.add_typer(deploy_app, name="deploy", no_args_is_help=True)
 app.add_typer(plugins_app, name="plugins", invoke_without_command=True)
