@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from seqpipe.answers import tagging_schemes
     from seqpipe.answers.metrics.squad import gold_answers, locate_answer
     from seqpipe.answers.types import Metric
-    from seqpipe.config.patterns import may_explode
     from seqpipe.features.checkpoint_tokenizer import LACKING, pretrained_tokenizer
     from seqpipe.features.kinds.registry import *  # noqa: F403
     from seqpipe.features.vocabulary import BOS, EOS, MARKS, MASK, SPECIALS, UNK, clean, counts_of, word_level
@@ -46,7 +45,6 @@ __all__ = [
     "hookimpl",
     "load",
     "locate_answer",
-    "may_explode",
     "pretrained_tokenizer",
     "tagging_schemes",
     "word_level",
@@ -70,7 +68,6 @@ _LATER = {  # imported when first asked for: numpy, tokenizers and onnxruntime t
     "gold_answers": "seqpipe.answers.metrics.squad",
     "load": "seqpipe.runtime.model",
     "locate_answer": "seqpipe.answers.metrics.squad",
-    "may_explode": "seqpipe.config.patterns",
     "pretrained_tokenizer": "seqpipe.features.checkpoint_tokenizer",
     "word_level": "seqpipe.features.vocabulary",
 }
