@@ -20,7 +20,6 @@ from seqpipe.commands.bench import bench
 from seqpipe.commands.candidates import candidates
 from seqpipe.commands.check import check
 from seqpipe.commands.deploy.command import app as deploy_app
-from seqpipe.commands.distill_vectors import distill_vectors
 from seqpipe.commands.doctor import doctor
 from seqpipe.commands.error_report import (
     drop_unwritable_output,
@@ -32,13 +31,13 @@ from seqpipe.commands.evaluate import evaluate
 from seqpipe.commands.explain import explain
 from seqpipe.commands.export import export
 from seqpipe.commands.init.command import init
-from seqpipe.commands.plugins.command import app as plugins_app
+from seqpipe.commands.plugins import app as plugins_app
 from seqpipe.commands.predict import predict
 from seqpipe.commands.run import run
 from seqpipe.commands.schema import schema
 from seqpipe.commands.serve import serve
 from seqpipe.commands.train import train
-from seqpipe.commands.vectors import vectors
+from seqpipe.commands.vectors import distill_vectors, vectors
 from seqpipe.commands.verify import verify
 from seqpipe.errors import EnvError, SeqpipeError
 from seqpipe.version import VERSION

@@ -16,7 +16,7 @@ import torch
 from factory import LEAN, Done, command, environ, process, seqpipe, tagging, write_jsonl
 
 from seqpipe.commands.app import app
-from seqpipe.commands.plugins.command import app as plugins_app
+from seqpipe.commands.plugins import app as plugins_app
 
 CRF = ("embedding={use: lookup, dim: 8}", "train.epochs=8")
 
