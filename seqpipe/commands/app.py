@@ -19,7 +19,7 @@ import typer
 from seqpipe.commands.bench import bench
 from seqpipe.commands.candidates import candidates
 from seqpipe.commands.check import check
-from seqpipe.commands.deploy.command import app as deploy_app
+from seqpipe.commands.deploy import app as deploy_app
 from seqpipe.commands.doctor import doctor
 from seqpipe.commands.error_report import (
     drop_unwritable_output,
