@@ -26,6 +26,7 @@ NOT_CODE = (
     "commands/deploy/templates/*.txt",
     "commands/plugins/templates/*.txt",
     "commands/plugins/templates/licenses/*.txt",
+    "init/templates/*.yaml",
     "runtime/serve/page/*",
     "py.typed",
 )

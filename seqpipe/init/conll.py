@@ -1,4 +1,4 @@
-"""Find out how a CoNLL file is written: which column holds the words, which the tags, and what is a comment."""
+"""CoNLL and CoNLL-U files: the columns of words and tags, the comments, and the tagging scheme."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from seqpipe.commands.init.files import Pieces
+from seqpipe.answers.tagging_schemes import SCHEMES, belongs, strict_problem
 from seqpipe.errors import DataError
+from seqpipe.init.summary import DataSummary, Pieces, count, reader_of, records
 
 LINES = 10_000_000  # bytes: lines of a larger file are counted in pieces of a quarter of this size together
 FEW = 50  # different tags; no more may be as many as half of the words
@@ -31,7 +32,6 @@ class Layout:
         width: Number of columns.
         columns: How often each value occurs in each column.
         comments: Lines before sentences that are no words, such as `# text = …`.
-        sentences: Number of empty lines.
         uneven: Whether lines have other columns.
         ranges: Whether there are lines for several words, such as 1-2, or for none.
         word, tag: Indices of the columns of words and tags.
@@ -39,10 +39,9 @@ class Layout:
     """
 
     separator: str | None
-    width: int
-    columns: list[Counter[str]]
+    width: int = 0
+    columns: list[Counter[str]] = field(default_factory=list)
     comments: list[str] = field(default_factory=list)
-    sentences: int = 0
     uneven: bool = False
     ranges: bool = False
     word: int = 0
@@ -61,6 +60,21 @@ class Layout:
     def tags(self) -> Counter[str]:
         """How often each tag occurs."""
         return self.columns[self.tag]
+
+    def tag_sentences(self, data: Path) -> Iterator[list[str]]:
+        """Yield the tags of each sentence as they stand in the file; of a large one, those of pieces of it."""
+        tags: list[str] = []
+        for line in _lines(Pieces(data)):
+            if not line.strip() or line.startswith(_DOCUMENT):
+                if tags:
+                    yield tags
+                tags = []
+            elif not self.is_comment(line):
+                cells = self.cells(line)
+                if len(cells) == self.width and not (self.ranges and _RANGE.fullmatch(cells[0])):
+                    tags.append(cells[self.tag])
+        if tags:
+            yield tags
 
     def options(self) -> dict[str, Any]:
         """Return the reader's options."""
@@ -102,86 +116,103 @@ def has_columns(lines: Sequence[str]) -> bool:
     return width > 1 and count > max(3, 0.95 * widths.total()) and any(not line.strip() for line in lines)
 
 
+def summarise_conll(data: Path) -> DataSummary:
+    """Summarise a file of a word and its tag a line.
+
+    Raises:
+        DataError: if the file has no columns, or none of words and tags, or a line has other columns.
+    """
+    layout = layout_of(data)
+    summary = DataSummary("conll", layout.options(), saw=layout.saw(), why=layout.why())
+    choose_scheme(summary, list(layout.tag_sentences(data)), {*layout.tags})
+    if summary.label_kind == "Tags" and not layout.comments and "#" in layout.columns[layout.word]:
+        summary.options["comment"] = None  # a sentence that begins with the word #
+    if layout.uneven:
+        for _ in reader_of("conll", summary.options).read(data):
+            pass  # until the DataError of the first such line
+    return count(summary, data)
+
+
+def summarise_conllu(data: Path) -> DataSummary:
+    """Summarise CoNLL-U by the first column of tags in which every word has one."""
+    columns = dict.fromkeys(("upos", "xpos", "deprel"), True)
+    for record in records(DataSummary("conllu", {"tags": None}), data):
+        columns = {name: full and "_" not in record[name] for name, full in columns.items()}
+    tags = next((name for name, full in columns.items() if full), None)
+    if tags is None:
+        raise DataError(f"{data}: words without tags: no column of {', '.join(columns)} is filled for every word")
+    summary = DataSummary("conllu", {} if tags == "upos" else {"tags": tags}, label_kind="Tags", saw="CoNLL-U")
+    summary.why = f"the column {tags} is filled for every word"
+    return count(summary, data)
+
+
+def choose_scheme(summary: DataSummary, tags: Sequence[Sequence[str]], distinct: set[str]) -> None:
+    """Set the tagging scheme that the tags keep, or break least; `distinct` are those of all of the file."""
+    schemes = [*SCHEMES[1:], SCHEMES[0]]  # IOB2 first: most files are
+    fitting = [s for s in schemes if all(belongs(tag, s) for tag in distinct)] if "O" in distinct else []
+    if not fitting:
+        summary.options["scheme"], summary.label_kind = "none", "Tags"
+        return
+    faults = {s: sum(strict_problem(sentence, s) is not None for sentence in tags) for s in fitting}
+    best = min(fitting, key=lambda s: faults[s])
+    if best != "IOB2":
+        summary.options["scheme"] = best
+    if faults[best]:
+        summary.options["ill_formed"] = "repair"
+        summary.notes.append(
+            f"{faults[best]} sentences break {best}'s rules; they are repaired as conlleval reads them"
+        )
+
+
 def layout_of(data: Path) -> Layout:
     """Return how a CoNLL file is written, by all of its lines, or by those of pieces all over a large one.
 
     Raises:
         DataError: if the file has no columns, or none of words and tags.
     """
-    lines, head = _count_lines(data)
-    layout = _columns_of(data, lines)
+    lines: Counter[str] = Counter()  # a large file has few different ones
+    head: list[str] = []
+    for line in _lines(Pieces(data, whole=LINES)):
+        lines[line] += 1
+        if len(head) < 1000:
+            head.append(line)
+    words = {line: number for line, number in lines.items() if line.strip() and not line.startswith(_DOCUMENT)}
+    rows = {line: number for line, number in words.items() if not (line.startswith("#") and " = " in line)}
+    plain = {line: number for line, number in rows.items() if not line.startswith("#")}
+    total = sum(plain.values())
+    tabbed = sum(number for line, number in plain.items() if "\t" in line)
+    layout = Layout("\t" if tabbed > 0.9 * total else None)
+    widths: Counter[int] = Counter()
+    for line, number in plain.items():
+        widths[len(layout.cells(line))] += number
+    layout.width, most = widths.most_common(1)[0] if widths else (0, 0)
+    if layout.width < 2 or most < 0.9 * total:
+        raise DataError(
+            f"{data}: neither JSONL nor CoNLL: most lines have {layout.width} column{'s' if layout.width > 1 else ''} "
+            f"({most} of {total}); CoNLL has a word and its tag on a line, and a blank line after each sentence"
+        )
+    layout.comments = [line for line in words if layout.is_comment(line)]
+    layout.columns = [Counter() for _ in range(layout.width)]
+    blank = layout.separator is not None
+    for line, number in rows.items():
+        cells = layout.cells(line)
+        if layout.width > 2 and _RANGE.fullmatch(cells[0]):
+            layout.ranges = True
+        elif len(cells) == layout.width:
+            for column, cell in zip(layout.columns, cells, strict=True):
+                column[cell] += number
+            blank = blank and len(_BLANKS.split(line.strip(" \t"))) == layout.width
+        else:
+            layout.uneven = layout.uneven or not layout.is_comment(line)
+    if blank:
+        layout.separator = None  # the reader's own way does it too
     first = next((line for line in head if line.strip() and not layout.is_comment(line)), "")
     _choose_columns(layout, data, layout.cells(first))
     return layout
 
 
-def tag_sentences(data: Path, layout: Layout) -> Iterator[list[str]]:
-    """Yield the tags of each sentence as they stand in the file; of a large one, those of pieces of it."""
-    pieces = Pieces(data, "sentence")
-    tags: list[str] = []
-    for line in pieces.lines():
-        line = line.removeprefix("\ufeff").rstrip("\r\n")
-        if not line.strip() or line.startswith(_DOCUMENT):
-            if tags:
-                yield tags
-            tags = []
-        elif not layout.is_comment(line):
-            cells = layout.cells(line)
-            if len(cells) == layout.width and not (layout.ranges and _RANGE.fullmatch(cells[0])):
-                tags.append(cells[layout.tag])
-    if tags:
-        yield tags
-
-
-def _count_lines(data: Path) -> tuple[Counter[str], list[str]]:
-    """Return how often each line occurs, in a large file in pieces of it, and the first lines."""
-    counts: Counter[str] = Counter()
-    head: list[str] = []
-    for line in Pieces(data, "sentence", LINES).lines():
-        line = line.removeprefix("\ufeff").rstrip("\r\n")
-        counts[line] += 1
-        if len(head) < 1000:
-            head.append(line)
-    return counts, head
-
-
-def _columns_of(data: Path, lines: Counter[str]) -> Layout:
-    """Return the layout with its columns, of which those of words and tags are not chosen yet."""
-    words = {line: count for line, count in lines.items() if line.strip() and not line.startswith(_DOCUMENT)}
-    rows = {line: count for line, count in words.items() if not (line.startswith("#") and " = " in line)}
-    plain = {line: count for line, count in rows.items() if not line.startswith("#")}
-    total = sum(plain.values())
-    tabbed = sum(count for line, count in plain.items() if "\t" in line)
-    layout = Layout("\t" if tabbed > 0.9 * total else None, 0, [])
-    widths: Counter[int] = Counter()
-    for line, count in plain.items():
-        widths[len(layout.cells(line))] += count
-    width, count = widths.most_common(1)[0] if widths else (0, 0)
-    if width < 2 or count < 0.9 * total:
-        raise DataError(
-            f"{data}: neither JSONL nor CoNLL: most lines have {width} column{'s' if width > 1 else ''} "
-            f"({count} of {total}); CoNLL has a word and its tag on a line, and a blank line after each sentence"
-        )
-    layout.width, layout.sentences = width, sum(count for line, count in lines.items() if not line.strip())
-    layout.comments = [line for line in words if layout.is_comment(line)]
-    layout.columns = [Counter() for _ in range(width)]
-    blank = layout.separator is not None
-    for line, count in rows.items():
-        cells = layout.cells(line)
-        if width > 2 and _RANGE.fullmatch(cells[0]):
-            layout.ranges = True
-        elif len(cells) == width:
-            for column, cell in zip(layout.columns, cells, strict=True):
-                column[cell] += count
-            blank = blank and len(_BLANKS.split(line.strip(" \t"))) == width
-        else:
-            layout.uneven = layout.uneven or not layout.is_comment(line)
-    if blank:
-        layout.separator = None  # the reader's own way does it too
-    return layout
-
-
 def _choose_columns(layout: Layout, data: Path, first: Sequence[str]) -> None:
+    """Choose the columns of words and tags; `first` are the cells of the first line, which may name them."""
     columns, width = layout.columns, layout.width
     numeric = [_all(_NUMBERS, column) for column in columns]
     most = max(len(column) for column, is_number in zip(columns, numeric, strict=True) if not is_number or width == 2)
@@ -190,29 +221,28 @@ def _choose_columns(layout: Layout, data: Path, first: Sequence[str]) -> None:
         layout.word = next(i for i, column in enumerate(columns) if not numeric[i] and len(column) >= most / 2)
     behind = range(layout.word + 1, width)
     shaped = [i for i in behind if _all(_SHAPE, columns[i])]
-    if not shaped:
-        _refuse_names(data, columns, behind, first)
+    for i in behind:
+        tags = [tag for tag in columns[i] if i >= len(first) or tag != first[i]]
+        if not shaped and "O" in tags and _all(_SHAPE, tags):
+            cure = "remove it, or write it as `# columns: word tag`"
+            raise DataError(f"{data}: the first line seems to name the columns: {' '.join(first)}; {cure}")
     plain = [i for i in behind if not numeric[i] and 1 < len(columns[i]) <= len(columns[layout.word]) / 2]
     candidates = shaped or plain or [i for i in behind if not numeric[i] and len(columns[i]) > 1] or [width - 1]
     layout.tag = candidates[-1] if shaped else candidates[0]
     layout.others = [i for i in candidates if i != layout.tag]
-    tags, words = len(layout.tags), len(columns[layout.word])
-    if not shaped and tags > max(FEW, words / 2):
+    values, words = len(layout.tags), len(columns[layout.word])
+    if not shaped and values > max(FEW, words / 2):
         cure = (
             "name the column of the tags with the reader's option `tags`, or give two texts a line for a text to write"
         )
         raise DataError(
-            f"{data}: no column of tags: column {layout.tag + 1} has {tags:,} values for {words:,} words; {cure}"
+            f"{data}: no column of tags: column {layout.tag + 1} has {values:,} values for {words:,} words; {cure}"
         )
 
 
-def _refuse_names(data: Path, columns: Sequence[Counter[str]], behind: range, first: Sequence[str]) -> None:
-    """DataError if a column would hold tags such as B-city but for the first line."""
-    for i in behind:
-        tags = [tag for tag in columns[i] if i >= len(first) or tag != first[i]]
-        if "O" in tags and _all(_SHAPE, tags):
-            cure = "remove it, or write it as `# columns: word tag`"
-            raise DataError(f"{data}: the first line seems to name the columns: {' '.join(first)}; {cure}")
+def _lines(pieces: Pieces) -> Iterator[str]:
+    """Yield the lines without their ends."""
+    return (line.removeprefix("\ufeff").rstrip("\r\n") for line in pieces.lines())
 
 
 def _all(pattern: re.Pattern[str], values: Counter[str] | Sequence[str]) -> bool:

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from seqpipe.commands.init.batches import batch_tokens
-from seqpipe.commands.init.summary import DataSummary
-from seqpipe.commands.init.template import init_yaml
 from seqpipe.config import loader as config
 from seqpipe.config import yaml
 from seqpipe.errors import DataError, UsageError
+from seqpipe.init import init_yaml
+from seqpipe.init.summary import DataSummary
+from seqpipe.init.yaml import model_yaml
 
 SENTENCES = [
     (["Anna", "Meier", "calls", "Bern"], [("person", 0, 2), ("city", 3, 4)]),
@@ -469,7 +469,7 @@ def test_a_name_that_says_nothing_is_never_used(place: str, tmp_path: Path, monk
         (b"Once upon a time\nthere was\na king\n", "neither JSONL nor CoNLL"),
         (
             b'{"text": "a"}\n',
-            "nothing to learn in it: .*give texts with a column of labels",
+            "nothing to learn in it: .*give texts with a key of labels",
         ),
         (b'{"text": "a", "label": "x"}\n{"text": "b"}\n', ":2: no 'label' in this object"),
         (b'{"text": "a"}\n{"text": "b", "label": 1}\n', ":1: no 'label' in this object"),
@@ -540,7 +540,7 @@ def test_a_parquet_table_is_looked_at_like_json(tmp_path: Path) -> None:
 )
 def test_rare_entities_get_smaller_batches(change: dict[str, Any], tokens: int) -> None:
     summary = DataSummary("conll", records=20, words=60, labels=Counter({"person": 3, "city": 1}))
-    assert batch_tokens(replace(summary, **change))[0] == tokens
+    assert f"  batch_tokens: {tokens}  # padded" in model_yaml(replace(summary, **change), has_dev=False)
 
 
 def test_the_yaml_says_why_batches_are_small(tmp_path: Path) -> None:
@@ -553,8 +553,8 @@ def test_the_yaml_says_why_batches_are_small(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", [None, "data.all"])
 def test_a_large_json_list_is_sampled(key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqpipe.commands.init.summary.WHOLE", 1_000)
-    monkeypatch.setattr("seqpipe.commands.init.json_sample.OBJECTS", 100)
+    monkeypatch.setattr("seqpipe.init.summary.WHOLE", 1_000)
+    monkeypatch.setattr("seqpipe.init.summary.OBJECTS", 100)
     items = [{"text": f"a day {number}", "label": "yn"[number % 3 > 0], "more": ["x"]} for number in range(1_000)]
     content = json.dumps({"data": {"all": items}} if key else items)
     made = initialised(tmp_path, content, "a.json")
