@@ -29,18 +29,17 @@ SECOND = {"text_pair", "sentence2", "hypothesis", "question2", "text2", "text_b"
 TEXTS = {"sentence", "review", "comment", "utterance", "tweet", "message", "content", "title", "premise", "sentence1"}
 KEYS = {"id", "uid", "guid", "index", "idx", "date", "time", "timestamp", "url", "user", "author", "split", "fold"}
 
-Kind = Literal["texts", "classes", "numbers", "key", "date", "notice", "constant", "empty", "word"]
-KINDS: dict[Kind, str] = {
-    "texts": "texts",
-    "classes": "few values",
-    "numbers": "numbers",
-    "key": "identifiers or row numbers",
-    "date": "dates",
-    "notice": "licences or addresses",
-    "constant": "the same value in every row",
-    "empty": "mostly empty",
-    "word": "other values",
-}
+Kind = Literal[
+    "texts",
+    "few values",
+    "numbers",
+    "identifiers or row numbers",
+    "dates",
+    "licences or addresses",
+    "the same value in every row",
+    "mostly empty",
+    "other values",
+]
 
 
 def kind_of_value(value: Any) -> str:
@@ -174,26 +173,26 @@ class Column:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether all values are texts, numbers or truth values, or missing."""
+        """True if all values are texts, numbers or truth values, or missing."""
         return self.value_kinds.keys() <= {"text", "number", "truth", "missing"}
 
     def is_list_of(self, kind: str) -> bool:
-        """Whether all values are lists of this kind, or empty."""
+        """True if all values are lists of this kind, or empty."""
         return self.value_kinds[kind] > 0 and self.value_kinds.keys() <= {kind, "empty", "missing"}
 
     @property
     def is_spaced(self) -> bool:
-        """Whether the cells are texts, by blanks or letters that are not ASCII."""
+        """True if the cells are texts, by blanks or letters that are not ASCII."""
         return self.blanks > 0 or not self.is_ascii
 
     @property
     def is_unspaced(self) -> bool:
-        """Whether most cells are written without spaces, as in Chinese, Japanese and Thai."""
+        """True if most cells are written without spaces, as in Chinese, Japanese and Thai."""
         return self.share(has_unspaced) > 0.5
 
     @property
     def is_key(self) -> bool:
-        """Whether the cells are names of rows: identifiers, file names or row numbers."""
+        """True if the cells are names of rows: identifiers, file names or row numbers."""
         if self.key in KEYS or self.key.endswith(("_id", "-id", " id", ".id")):
             return True
         if self.is_numeric and self.counts and self.cells > 1:
@@ -204,23 +203,23 @@ class Column:
 
     @property
     def has_fraction(self) -> bool:
-        """Whether a number of a numeric column is no whole number."""
+        """True if a number of a numeric column is no whole number."""
         return any(not float(cell).is_integer() for cell in self.sample)
 
     @property
     def is_measured(self) -> bool:
-        """Whether the cells are measured numbers, and no classes: many, or several with a fraction."""
+        """True if the cells are measured numbers, and no classes: many, or several with a fraction."""
         return self.is_numeric and (self.many or len(self.values) > (FEW if self.has_fraction else SEVERAL))
 
     @property
     def is_text(self) -> bool:
-        """Whether most cells are different texts."""
+        """True if most cells are different texts."""
         few = self.empty > self.cells / 2 or self.distinct <= 0.2
         return not (few or self.is_numeric or self.is_repeated)
 
     @property
     def is_repeated(self) -> bool:
-        """Whether few distinct values repeat, as labels do; names of labels are short."""
+        """True if few distinct values repeat, as labels do; names of labels are short."""
         values = [value for value in self.values if value.strip()]
         if self.many or self.empty > self.cells / 10 or not 1 < len(values) <= max(2, self.cells / 2):
             return False
@@ -232,26 +231,26 @@ class Column:
     def classify(self) -> None:
         """Set the kind of the cells, by their statistics and by the name."""
         if self.is_numeric and self.key in SCORES and len(self.values) > 1:
-            self.kind = "numbers" if self.is_measured else "classes"
+            self.kind = "numbers" if self.is_measured else "few values"
         elif not self.many and len(self.values) == 1:
-            self.kind = "constant"
+            self.kind = "the same value in every row"
         elif self.empty > self.cells / 2:
-            self.kind = "empty"
+            self.kind = "mostly empty"
         elif self.share(_NOTICE.search) > 0.5:
-            self.kind = "notice"
+            self.kind = "licences or addresses"
         elif self.share(_DATE.fullmatch) > 0.5:
-            self.kind = "key" if self.key in KEYS else "date"
+            self.kind = "identifiers or row numbers" if self.key in KEYS else "dates"
         elif self.is_key:
-            self.kind = "key"
+            self.kind = "identifiers or row numbers"
         elif self.is_measured:
             self.kind = "numbers"
         elif self.is_repeated:
-            self.kind = "classes"
+            self.kind = "few values"
         else:
-            self.kind = "texts" if self.is_text else "word"
+            self.kind = "texts" if self.is_text else "other values"
 
 
 def describe(columns: Sequence[Column]) -> str:
     """Return what each column is like, for people."""
     titles = [str(column.number) if column.name is None else repr(column.short) for column in columns]
-    return ", ".join(f"{title} {KINDS[column.kind]}" for title, column in zip(titles, columns, strict=True))
+    return ", ".join(f"{title} {column.kind}" for title, column in zip(titles, columns, strict=True))

@@ -25,7 +25,7 @@ _DOCUMENT = "-DOCSTART-"
 
 @dataclass
 class Layout:
-    """How a CoNLL file is written.
+    """Layout of a CoNLL file.
 
     Attributes:
         separator: What parts columns: a tab, or None for any sequence of blanks and tabs.
@@ -56,11 +56,6 @@ class Layout:
         """Return whether a line is a comment, and no word # with its tag."""
         return line.startswith("#") and (" = " in line or len(self.cells(line)) != self.width)
 
-    @property
-    def tags(self) -> Counter[str]:
-        """How often each tag occurs."""
-        return self.columns[self.tag]
-
     def tag_sentences(self, data: Path) -> Iterator[list[str]]:
         """Yield the tags of each sentence as they stand in the file; of a large one, those of pieces of it."""
         tags: list[str] = []
@@ -76,8 +71,9 @@ class Layout:
         if tags:
             yield tags
 
-    def options(self) -> dict[str, Any]:
-        """Return the reader's options."""
+    def summary(self) -> DataSummary:
+        """Return the reader's options, and for people the columns of words and tags, and others that might be."""
+        words, tags = self.columns[self.word], self.columns[self.tag]
         options: dict[str, Any] = {}
         if self.word:
             options["words"] = self.word
@@ -89,24 +85,16 @@ class Layout:
             options["comment"] = "#"
         if self.ranges and self.word:
             options["skip"] = "[0-9]+[-.]"
-        words = self.columns[self.word]
-        if sum(count for word, count in words.items() if _GLUED.fullmatch(word)) > 0.9 * words.total():
+        if sum(number for word, number in words.items() if _GLUED.fullmatch(word)) > 0.9 * words.total():
             options |= {"pattern": "^(.)", "joiner": ""}
-        return options
-
-    def saw(self) -> str:
-        """Return what the file looks like, for people."""
-        by = "tabs" if self.separator else "blanks or tabs"
-        comments = ", with comments" if self.comments else ""
-        return f"CoNLL, a word a line, {self.width} columns parted by {by}{comments}"
-
-    def why(self) -> str:
-        """Return which columns are words and tags, and which others might be."""
-        numbers = "; column 1 numbers the words" if self.word == 1 and _all(_NUMBERS, self.columns[0]) else ""
-        others = " or ".join(f"`tags: {i}` ({len(self.columns[i]):,} values)" for i in self.others)
-        instead = f"; {others} would take another column" if others else ""
-        tags = f"column {self.tag + 1} has the tags, {len(self.tags):,} different ones"
-        return f"column {self.word + 1} has the words, {tags}{numbers}{instead}"
+        by = f"{'tabs' if self.separator else 'blanks or tabs'}{', with comments' if self.comments else ''}"
+        why = f"column {self.word + 1} has the words, column {self.tag + 1} has the tags, {len(tags):,} different ones"
+        if self.word == 1 and _all(_NUMBERS, self.columns[0]):
+            why += "; column 1 numbers the words"
+        if self.others:
+            others = " or ".join(f"`tags: {i}` ({len(self.columns[i]):,} values)" for i in self.others)
+            why += f"; {others} would take another column"
+        return DataSummary("conll", options, saw=f"CoNLL, a word a line, {self.width} columns parted by {by}", why=why)
 
 
 def has_columns(lines: Sequence[str]) -> bool:
@@ -123,8 +111,8 @@ def summarise_conll(data: Path) -> DataSummary:
         DataError: if the file has no columns, or none of words and tags, or a line has other columns.
     """
     layout = layout_of(data)
-    summary = DataSummary("conll", layout.options(), saw=layout.saw(), why=layout.why())
-    choose_scheme(summary, list(layout.tag_sentences(data)), {*layout.tags})
+    summary = layout.summary()
+    choose_scheme(summary, list(layout.tag_sentences(data)), {*layout.columns[layout.tag]})
     if summary.label_kind == "Tags" and not layout.comments and "#" in layout.columns[layout.word]:
         summary.options["comment"] = None  # a sentence that begins with the word #
     if layout.uneven:
@@ -230,7 +218,7 @@ def _choose_columns(layout: Layout, data: Path, first: Sequence[str]) -> None:
     candidates = shaped or plain or [i for i in behind if not numeric[i] and len(columns[i]) > 1] or [width - 1]
     layout.tag = candidates[-1] if shaped else candidates[0]
     layout.others = [i for i in candidates if i != layout.tag]
-    values, words = len(layout.tags), len(columns[layout.word])
+    values, words = len(columns[layout.tag]), len(columns[layout.word])
     if not shaped and values > max(FEW, words / 2):
         cure = (
             "name the column of the tags with the reader's option `tags`, or give two texts a line for a text to write"

@@ -12,7 +12,6 @@ from seqpipe.errors import DataError
 from seqpipe.init.conll import has_columns, summarise_conll, summarise_conllu
 from seqpipe.init.objects import find_json, summarise_answers, summarise_objects
 from seqpipe.init.refuse import (
-    refuse_binary,
     refuse_glued_tags,
     refuse_other_formats,
     refuse_other_lines,
@@ -81,8 +80,6 @@ def _summarise(data: Path, task: Task | None) -> DataSummary:
     column = task.column if task else None
     if data.is_dir():
         return summarise_folder(data)
-    if data.is_file():
-        refuse_other_formats(data)
     try:
         with open_bytes(data) as file:
             start = file.read(BYTES)
@@ -91,7 +88,7 @@ def _summarise(data: Path, task: Task | None) -> DataSummary:
         raise DataError(f"{data}: cannot be read: {reason}") from error
     if start[:4] == b"PAR1":
         return summarise_objects(data, "parquet", {}, column)
-    refuse_binary(data, start)
+    refuse_other_formats(data, start)
     lines = start.decode("utf-8-sig", "replace").splitlines()[:LINES]
     lines = [*itertools.dropwhile(lambda line: not line.strip(), lines)]
     if not lines:

@@ -160,10 +160,11 @@ def profile_objects(summary: DataSummary, data: Path) -> dict[str, Column]:
             column.add_values(values, every)
         seen += len(block)
     summary.factor = raw.factor
-    last = [_last(key) for key in columns]
-    for column, short in zip(columns.values(), last, strict=True):
-        column.short = short if last.count(short) == 1 else str(column.name)
-    return {str(column.name): column for column in columns.values()}
+    named = {str(column.name): column for column in columns.values()}
+    last = [_last(name) for name in named]
+    for (name, column), short in zip(named.items(), last, strict=True):
+        column.short = short if last.count(short) == 1 else name
+    return named
 
 
 def summarise_answers(summary: DataSummary, data: Path) -> DataSummary:

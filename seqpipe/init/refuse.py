@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import re
 import zipfile
 from collections import Counter
@@ -16,7 +15,7 @@ _SPREADSHEET = "a spreadsheet", "save it as CSV (UTF-8) in the program that made
 _DOCUMENT = "a document", "write its texts to a CSV or JSONL file, a text and what is to be learned in each row"
 _ARCHIVE = "an archive", "unpack it and give a file of it"
 _PANDAS = "read it where it was made and write it with pandas: `frame.to_json(FILE, orient='records', lines=True)`"
-_STARTS: dict[bytes, tuple[str, str]] = {
+_STARTS: dict[bytes | tuple[bytes, ...], tuple[str, str]] = {
     b"%PDF": ("a PDF", "extract its text, for instance with `pdftotext`, and write it to a CSV or JSONL file"),
     b"\xd0\xcf\x11\xe0": ("a spreadsheet or document of an old Office", "save it as CSV (UTF-8)"),
     b"{\\rtf": _DOCUMENT,
@@ -24,10 +23,7 @@ _STARTS: dict[bytes, tuple[str, str]] = {
         "an SQLite database",
         "write a table of it as CSV: `sqlite3 -header -csv FILE 'SELECT text, label FROM TABLE' > data.csv`",
     ),
-    b"\x80\x02": ("a pickle", _PANDAS),
-    b"\x80\x03": ("a pickle", _PANDAS),
-    b"\x80\x04": ("a pickle", _PANDAS),
-    b"\x80\x05": ("a pickle", _PANDAS),
+    (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"): ("a pickle", _PANDAS),
     b"\x93NUMPY": ("an array of NumPy", _PANDAS),
     b"\x89HDF": ("an HDF5 file", _PANDAS),
     b"ARROW1": ("an Arrow file", _PANDAS),
@@ -35,20 +31,11 @@ _STARTS: dict[bytes, tuple[str, str]] = {
     b"BZh": ("compressed with bzip2", "unpack it with `bunzip2`"),
     b"\xfd7zXZ": ("compressed with xz", "unpack it with `unxz`"),
     b"\x28\xb5\x2f\xfd": ("compressed with Zstandard", "unpack it with `unzstd`"),
-    b"7z\xbc\xaf": _ARCHIVE,
-    b"Rar!": _ARCHIVE,
-    b"\xff\xfe": ("text in UTF-16", "convert it: `iconv -f UTF-16 -t UTF-8`"),
-    b"\xfe\xff": ("text in UTF-16", "convert it: `iconv -f UTF-16 -t UTF-8`"),
+    (b"PK\x03\x04", b"7z\xbc\xaf", b"Rar!"): _ARCHIVE,
+    (b"\xff\xfe", b"\xfe\xff"): ("text in UTF-16", "convert it: `iconv -f UTF-16 -t UTF-8`"),
     b"#FORMAT=WebAnno": ("WebAnno's TSV", "export the project as CoNLL 2003 or CoNLL-U"),
     b"<?xml": ("XML", _DOCUMENT[1]),
-    b"<!DOCTYPE": ("HTML", _DOCUMENT[1]),
-    b"<html": ("HTML", _DOCUMENT[1]),
-}
-_PICTURES = {
-    b"\x89PNG": "a picture",
-    b"\xff\xd8\xff": "a picture",
-    b"%PDF": "a PDF",
-    b"PK\x03\x04": "a ZIP archive",
+    (b"<!DOCTYPE", b"<html"): ("HTML", _DOCUMENT[1]),
 }
 _PAIR = re.compile(r"([A-Za-z]+): .* ([A-Za-z]+): ")
 _NUMBER = re.compile(r"-?\d*\.?\d+(e-?\d+)?")
@@ -63,39 +50,28 @@ _COUNTED = {
 }
 
 
-def refuse_other_formats(data: Path) -> None:
-    """DataError if the file is of a known format that no reader takes; it says how to convert it."""
-    with data.open("rb") as file:
-        packed = file.read(1000)
-    lines = packed.splitlines()[:-1]
-    kind = next((kind for start, kind in _STARTS.items() if packed.startswith(start)), None)
-    if packed.startswith(b"\x1f\x8b") and data.suffix != ".gz":
+def refuse_other_formats(data: Path, start: bytes) -> None:
+    """DataError with advice if a file that begins so, when unpacked, is of a format that no reader takes."""
+    lines = start[:1000].splitlines()[:-1]
+    kind = next((kind for signature, kind in _STARTS.items() if start.startswith(signature)), None)
+    if start.startswith(b"\x1f\x8b"):
         kind = "compressed with gzip", "give it a name that ends in .gz, or unpack it with `gunzip`"
-    elif packed.startswith(b"PK\x03\x04"):
-        names: list[str] = []
-        if zipfile.is_zipfile(data):
-            with zipfile.ZipFile(data) as archive:
-                names = archive.namelist()
-        if names and (any(name.startswith("xl/") for name in names) or data.suffix == ".ods"):
+    elif start.startswith(b"PK\x03\x04") and zipfile.is_zipfile(data):
+        with zipfile.ZipFile(data) as archive:
+            names = archive.namelist()
+        if any(name.startswith("xl/") for name in names) or data.suffix == ".ods":
             kind = _SPREADSHEET
-        elif any(name.startswith(("word/", "ppt/")) for name in names) or (names and data.suffix in (".odt", ".epub")):
+        elif any(name.startswith(("word/", "ppt/")) for name in names) or data.suffix in (".odt", ".epub"):
             kind = _DOCUMENT
-        else:
-            kind = _ARCHIVE
-    elif packed[257:262] == b"ustar":
+    elif start[257:262] == b"ustar":
         kind = _ARCHIVE
     elif lines and lines[0].startswith(b"T") and all(map(_BRAT.fullmatch, lines)):
         form = '`{"text": …, "spans": [[start, end, label], …]}` for each text'
         kind = "brat's annotation of a text", f"write the texts and their .ann files as one JSONL file, {form}"
     if kind:
         raise DataError(f"{data}: is {kind[0]}, which no reader takes; {kind[1]}")
-
-
-def refuse_binary(data: Path, start: bytes) -> None:
-    """DataError if a file that begins so, when unpacked, is no text."""
-    head = start[:8_000]
-    if b"\0" in head and head[:2] not in (b"\xff\xfe", b"\xfe\xff"):
-        picture = next((f" ({name})" for start, name in _PICTURES.items() if head.startswith(start)), "")
+    if b"\0" in start[:8_000]:
+        picture = " (a picture)" if start.startswith((b"\x89PNG", b"\xff\xd8\xff")) else ""
         cure = "give a text file (see docs/tasks/your-data.md for the formats), such as a table with a text in each row"
         raise DataError(f"{data}: is binary data, not text{picture}; {cure}")
 
@@ -134,27 +110,28 @@ def refuse_parallel(data: Path) -> None:
     """
     pairs = _SIDES | {target: source for source, target in _SIDES.items()}
     words, tags = data.with_name("seq.in"), data.with_name("seq.out")
+    is_tagged = data in (words, tags) and words.exists() and tags.exists()
     beside: list[Path] = []
-    if data.name in (words.name, tags.name) and words.exists() and tags.exists():
-        beside = [tags if data.name == words.name else words]
+    if is_tagged:
+        beside = [words, tags]
     elif data.suffix in pairs:
-        beside = [other for other in [data.with_suffix(pairs[data.suffix])] if other.is_file()]
+        beside = [partner for partner in [data.with_suffix(pairs[data.suffix])] if partner.is_file()]
     elif _LANGUAGE.fullmatch(data.suffix):
-        others = sorted(data.parent.glob(f"{glob.escape(data.stem)}.*"))
-        beside = [other for other in others if other.stem == data.stem and _LANGUAGE.fullmatch(other.suffix)]
-    for other in beside:
-        if other.name in (words.name, tags.name):
+        files = sorted(data.parent.glob("*"))
+        beside = [partner for partner in files if partner.stem == data.stem and _LANGUAGE.fullmatch(partner.suffix)]
+    for partner in beside:
+        if partner == data or not (is_tagged or _count_lines(partner) == _count_lines(data)):
+            continue
+        if is_tagged:
             label = ", label: label" if data.with_name("label").exists() else ""
             fields = f"words: {words.name}, tags: {tags.name}{label}"
-        elif other == data or _count_lines(other) != _count_lines(data):
-            continue
         else:
-            names = [f"*{data.suffix}", f"*{other.suffix}"]
+            names = [f"*{data.suffix}", f"*{partner.suffix}"]
             source, target = reversed(names) if data.suffix in _SIDES.values() else names
             fields = f'text: "{source}", target: "{target}"'
         reader = f"reader: {{use: parallel, fields: {{{fields}}}}}"
         cure = f"write a YAML with `{reader}` and `train: {data.name}` under `data:` (docs/tasks/your-data.md)"
-        raise DataError(f"{data}: its lines belong to those of {other.name}, as parallel files; {cure}")
+        raise DataError(f"{data}: its lines belong to those of {partner.name}, as parallel files; {cure}")
 
 
 def _count_lines(data: Path) -> int:

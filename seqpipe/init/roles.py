@@ -103,11 +103,11 @@ def find_roles(columns: list[Column], task: ColumnTask | None, where: str, must:
     """
     for column in columns:
         column.classify()
-        if column.kind in ("classes", "texts"):
+        if column.kind in ("few values", "texts"):
             separator = separator_of(column)
-            if separator and (column.kind == "classes" or column.key in LABELS or separator == "|"):
-                column.kind, column.separator = "classes", separator
-    classes = [column for column in columns if column.kind == "classes"]
+            if separator and (column.kind == "few values" or column.key in LABELS or separator == "|"):
+                column.kind, column.separator = "few values", separator
+    classes = [column for column in columns if column.kind == "few values"]
     candidates = [column for column in classes if column.is_spaced and column.key not in LABELS | SCORES]
     if candidates and len(classes) > 1 and all(column.kind != "texts" for column in columns):
         # Few texts that repeat look like labels: the column of most characters holds the texts.
@@ -150,16 +150,21 @@ def separator_of(column: Column) -> str | None:
 def _choose(columns: list[Column], task: ColumnTask | None, where: str) -> Roles | None:
     """Choose by the kinds of the columns; None if there are no texts, or nothing beside them."""
     texts = _sentences([column for column in columns if column.kind == "texts"])
-    kinds = {"classes", "numbers"} if task is None else {"Labels": {"classes"}, "Numbers": {"numbers"}}.get(task, set())
-    targets = [column for column in columns if column.kind in kinds]
+    kinds_of_tasks: dict[ColumnTask | None, set[str]] = {
+        None: {"few values", "numbers"},
+        "Labels": {"few values"},
+        "Numbers": {"numbers"},
+        "Texts": set(),
+    }
+    targets = [column for column in columns if column.kind in kinds_of_tasks[task]]
     if task == "Numbers":
-        targets += [column for column in columns if column.kind == "classes" and column.is_numeric]
+        targets += [column for column in columns if column.kind == "few values" and column.is_numeric]
     if task == "Labels":
         targets += [column for column in columns if column.kind == "numbers" and not column.many]
     if not texts or (task and task != "Texts" and not targets):
         return None
     if task == "Texts" or not targets:
-        return _choose_pair(columns, [c for c in columns if c.kind in ("texts", "date") or c in texts], where)
+        return _choose_pair(columns, [c for c in columns if c.kind in ("texts", "dates") or c in texts], where)
     usual = LABELS | SCORES
     targets.sort(key=lambda column: (column.key not in usual, column.kind == "numbers", len(column.values)))
     target, *rest = targets

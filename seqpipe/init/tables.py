@@ -41,7 +41,9 @@ def summarise_table(data: Path, lines: Sequence[str], task: ColumnTask | None) -
         if not table.is_table():
             continue
         columns = table.columns()
-        if any(_are_tags(column) for column in columns[1:]):
+        # Tags such as O and B-city: a file of words without empty lines.
+        tags = [{*column.values} for column in columns[1:] if "O" in column.values and len(column.values) > 1]
+        if any(all(belongs(tag, scheme) for tag in distinct) for distinct in tags for scheme in SCHEMES):
             if sign == "\t":
                 return None
             cure = "write each word, a tab and its tag on a line, and an empty line after each sentence"
@@ -179,12 +181,6 @@ def has_names(columns: Sequence[Column]) -> bool:
     # Names stand out where the cells of a column are none.
     are_like_names = all(_NAME.fullmatch(name) and " " not in name for name in head)
     return are_like_names and any(column.share(_NAME_ALONE.fullmatch) < 0.1 for column in columns)
-
-
-def _are_tags(column: Column) -> bool:
-    """Return whether a column holds tags such as O and B-city: a file of words without empty lines."""
-    tags = column.values
-    return "O" in tags and len(tags) > 1 and any(all(belongs(tag, scheme) for tag in tags) for scheme in SCHEMES)
 
 
 def _has_words(columns: Sequence[Column], is_surely_a_table: bool) -> bool:

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from seqpipe.errors import DataError
-from seqpipe.init.scripts import are_unspaced
+from seqpipe.init.scripts import has_unspaced
 from seqpipe.init.summary import DataSummary, count, records
 
 CHARACTERS = 10_000  # of a plain text; a language model learns nothing from fewer
@@ -101,7 +101,12 @@ def summarise_text(data: Path, lines: Sequence[str]) -> DataSummary | None:
         DataError: if the text is too short, or its lines may begin with labels.
     """
     filled = [line.strip() for line in lines if line.strip()]
-    if {".txt", ".text"}.isdisjoint(data.suffixes) or not _is_prose(filled):
+    # Running text has several words or Chinese characters a line, no columns and no markup.
+    characters, words = sum(map(len, filled)), sum(len(line.split()) for line in filled)
+    unspaced = sum(map(has_unspaced, filled)) > len(filled) / 2
+    markup = sum(line[0] in "<{[" or "\t" in line for line in filled)
+    is_long = characters >= 5 * len(filled) if unspaced else words >= 4 * len(filled)
+    if {".txt", ".text"}.isdisjoint(data.suffixes) or not is_long or markup > len(filled) / 4:
         return None
     firsts = Counter(line.split()[0] for line in filled)
     is_sentence = len(firsts) > 3 and any(word.istitle() for word in firsts)
@@ -125,12 +130,3 @@ def summarise_text(data: Path, lines: Sequence[str]) -> DataSummary | None:
         raise DataError(f"{data}: is plain text of {summary.characters:,} characters, without labels; {cure}")
     summary.notes.append(f"plain text of {summary.characters:,} characters, without labels: for a language model")
     return summary
-
-
-def _is_prose(lines: Sequence[str]) -> bool:
-    """Return whether lines are running text: of several words or Chinese characters, in no columns and no markup."""
-    words = [word for line in lines for word in line.split()]
-    unspaced = are_unspaced(lines)
-    is_long = sum(map(len, lines)) >= 5 * len(lines) if unspaced else len(words) >= 4 * len(lines)
-    markup = sum(line[0] in "<{[" or "\t" in line for line in lines) > len(lines) / 4
-    return is_long and not markup

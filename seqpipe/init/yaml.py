@@ -11,7 +11,6 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -39,35 +38,15 @@ _TEMPLATES = {
     "Continuations": "language-model",
 }
 _VOCABULARIES = {200_000: 600, 5_000_000: 4_000}  # characters of a text, and the size of a BPE for up to so many
-_HOLE = re.compile(r"(, \w+: |; |  # )?\$(\w+)")
+_HOLE = re.compile(r"(, \w+: |; |  # |)\$(\w+)")
 _CONDITIONS = re.compile(r"  #\? ([\w, ]+)$")
 
 
-@dataclass(frozen=True)
-class Rates:
-    """Width of the vectors, learning rate of the head and of the n-grams, dropout of these."""
-
-    dim: int
-    head: float
-    ngrams: float
-    dropout: float
-
-
-# Properties of the labels → how their linear model over n-grams learns. A head that learns slowly beside the n-grams
-# makes a linear model, which is best between two or three labels; of many labels, those that resemble each other gain
-# by shared directions. Of two labels, an n-gram whose frequency differs between them weighs more (`naive_bayes`); not
-# in long texts, which have hundreds, and of which n-grams of words are binary: how often one occurs says how long a
-# text is.
-TWO_LABELS = Rates(16, 0.1, 5.0, 0.3)
-FEW_LABELS = Rates(16, 0.1, 10.0, 0.3)
-SOME_LABELS = Rates(32, 1.0, 20.0, 0.3)
-MANY_LABELS = Rates(64, 1.0, 20.0, 0.3)
-SEVERAL_LABELS = Rates(64, 1.0, 20.0, 0.5)  # a text has any number of them
-FEW, MANY = 3, 20
+# The training of a linear model over n-grams, for labels of whole texts.
+EXAMPLES = 48_000  # that are seen in all, within the bounds of epochs
+FEWEST_EPOCHS, MOST_EPOCHS, EPOCHS_OF_LONG_TEXTS = 5, 60, 15
 LONG_TEXT = 150  # words on average
-BUNDLE = 15_000_000  # bytes that the vectors take at most
-BATCH = 32
-STEPS, FEWEST_EPOCHS, MOST_EPOCHS, EPOCHS_OF_LONG_TEXTS = 1_500, 5, 60, 15
+FEW, MANY = 3, 20  # labels
 
 
 def init_yaml(
@@ -133,7 +112,7 @@ def model_yaml(summary: DataSummary, has_dev: bool) -> str:
     is_plain = summary.label_kind == "Continuations"
     normalization = summary.scripts.normalization(generates=is_plain)
     is_long = summary.words > LONG_TEXT * summary.records and not summary.unspaced
-    name = _TEMPLATES[summary.label_kind]
+    name = "label-pairs" if summary.label_kind == "Labels" and is_pair else _TEMPLATES[summary.label_kind]
     values = {
         "dev": has_dev,
         "small": summary.characters <= min(_VOCABULARIES) if is_plain else summary.records < SMALL,
@@ -153,28 +132,15 @@ def model_yaml(summary: DataSummary, has_dev: bool) -> str:
         "vocabulary": next((size for most, size in _VOCABULARIES.items() if summary.characters <= most), 8_000),
     }
     values |= {key: flow(value) if value is not None else None for key, value in summary.pointer.items()}
-    if name == "label" and is_pair:
-        name = "label-pairs"
-    elif name == "label":
-        number = len(summary.labels)
-        rates = FEW_LABELS if number <= FEW else SOME_LABELS if number <= MANY else MANY_LABELS
-        is_naive_bayes = number == 2 and not is_long and not summary.multi
-        if is_naive_bayes:
-            rates = TWO_LABELS
-        if summary.multi:
-            rates = SEVERAL_LABELS
-        epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(STEPS * BATCH / max(1, summary.records))))
-        values |= {
-            "long": is_long,
-            "naive_bayes": is_naive_bayes,
-            "dim": rates.dim,
-            "lr": rates.head,
-            "ngrams_lr": rates.ngrams,
-            "dropout": rates.dropout,
-            "max_size": BUNDLE // (4 * rates.dim) // 1000 * 1000,
-            "epochs": EPOCHS_OF_LONG_TEXTS if is_long else epochs,
-            "batch_size": BATCH,
-        }
+    number = len(summary.labels)
+    epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(EXAMPLES / max(1, summary.records))))
+    values |= {
+        "long": is_long,
+        "two": number == 2 and not is_long and not summary.multi,
+        "few": number <= FEW and not summary.multi,
+        "many": number > MANY or summary.multi,
+        "epochs": EPOCHS_OF_LONG_TEXTS if is_long else epochs,
+    }
     return fill(name, values)
 
 
@@ -191,13 +157,8 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
             bool(values[word.removeprefix("not ")]) == word.startswith("not ") for word in words
         ):
             continue
-        lines.append(_HOLE.sub(lambda hole: _filled(hole, values), line) + "\n")
-    return "".join(lines)
-
-
-def _filled(hole: re.Match[str], values: Mapping[str, Any]) -> str:
-    value = values[hole[2]]
-    return "" if value is None else f"{hole[1] or ''}{value}"
+        lines.append(_HOLE.sub(lambda hole: "" if values[hole[2]] is None else f"{hole[1]}{values[hole[2]]}", line))
+    return "\n".join([*lines, ""])
 
 
 def flow(value: Any) -> str:

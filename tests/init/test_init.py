@@ -255,6 +255,13 @@ def test_a_table_is_found_with_its_text_and_its_label(
     assert "# Labels: pos 6, neg 6\n" in made.file.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("name", ["classes", "genres"])
+def test_a_plural_name_is_that_of_several_labels_even_if_they_are_in_one_list(name: str, tmp_path: Path) -> None:
+    rows = "".join(f"a text of some words {n}\tx{n % 3},y{n % 3}\n" for n in range(9)) + "another text\tx1\n" * 9
+    made = initialised(tmp_path, f"text\t{name}\n{rows}", "a.tsv")
+    assert changed(made) == {"labels": name, "separator": ","}
+
+
 DATES = [(f"the {day}th of May, {1990 + day}", f"{1990 + day}-05-{day:02}") for day in range(4, 20)]
 
 
@@ -476,6 +483,11 @@ def test_a_name_that_says_nothing_is_never_used(place: str, tmp_path: Path, monk
         (b'{"text": "a b", "label": 0.5}\n{"text": "b c", "label": 1.0}\n', "holds few numbers with a fraction"),
         (b'{"text": "a", "label": ["x", "y"]}\n', "one JSON object without a list of objects"),
         (b'{"text": "a"}\n{"text": "b", "spans": [[0, 9, "x"]]}\n', ":2: span 1: 0 to 9"),
+        (b'{"text": "a b", "labels": ["x"]}\n{"text": "b c"}\n', ":2: no 'labels' in this object"),
+        (b'{"words": ["a"], "label": "x"}\n{"words": ["b"]}\n', ":2: no 'label' in this object"),
+        (b'{"question": "a", "context": "b", "answers": []}\n{"question": "a", "answers": []}\n', ":2: 'context' must"),
+        (b'{"question": "a", "context": "b", "answers": "b"}\n' * 2, ":1: field 'answers' is str; write"),
+        (b"text\tlabel\tmore\n" + b"a b\tx\nb b\ty\nc b\tx\n" * 9, ":1: 3 cells in this row, but 2 in the others"),
         (b'{"text": \n', ":1"),
         (b"a O\n\xff\xfe O\n", ":2: this line is not UTF-8"),
         (b"\x89PNG\r\n\x1a\n\x00\x00", r"is binary data, not text \(a picture\)"),
