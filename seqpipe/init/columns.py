@@ -61,8 +61,8 @@ class Column:
         first: The cell of the first row of a table; it is not among the others.
         name: The name; None for a column without one.
         short: The last part of a dotted key, if no other key has it: what messages show.
-        number: The place in the table, from 1.
-        noun: What messages call it.
+        number: The place in the table, from 1; 0 for a key.
+        noun, row: What messages call it, and what holds a cell of it: a column and a row, or a key and a record.
         cells: Number of cells (below the first).
         values: How often each value occurs, exact while there are at most MANY.
         many: Whether there are more than MANY values.
@@ -85,7 +85,8 @@ class Column:
     name: str | None = None
     short: str = ""
     number: int = 0
-    noun: Literal["column", "key"] = "column"
+    noun: str = "column"
+    row: str = "row"
     cells: int = 0
     values: Counter[str] = field(default_factory=Counter)
     many: bool = False

@@ -29,12 +29,6 @@ _TAGS = ("tags", "ner_tags", "labels", "ner", "slots", "pos", "upos", "pos_tags"
 _SPANS = ("spans", "entities", "ents", "label", "labels", "annotations", "slots")
 _LABELS = ("labels", "label", "topics", "categories", "genres", "intents", "emotions", "classes", "tags", "keywords")
 _SPAN_LABELS = {"label", "entity_group", "entity", "type"}
-_NOTES = {
-    "tags": "records with words already split",
-    "spans": "texts with character spans",
-    "labels": "texts with several labels",
-    "label": "texts with one label each",
-}
 
 
 def find_json(data: Path, lines: Sequence[str]) -> tuple[str, dict[str, Any]] | None:
@@ -120,10 +114,9 @@ def summarise_objects(data: Path, use: str, options: dict[str, Any], task: Colum
                 raise DataError(f"{column.missing_at or data}: {column.name!r} must hold a text in every object")
         summary.options = options | {"text": None}
         return summarise_answers(summary, data)
-    names = _find_lists(columns, task, data)
-    if names is None:
-        roles = _find_keys(columns, task, data)
-        return roles.summarise(summary, data)
+    names, note = _find_lists(columns, task, data)
+    if not names:
+        return _find_keys(columns, task, data).summarise(summary, data)
     *_, target = names  # the reader's option for what is learned
     if target in ("labels", "label"):
         summary.label_kind, summary.multi = "Labels", target == "labels"
@@ -134,7 +127,7 @@ def summarise_objects(data: Path, use: str, options: dict[str, Any], task: Colum
         tagged = DataSummary(use, {**summary.options, "scheme": "none"})
         tags = [list(record["tags"]) for record in records(tagged, data) if "tags" in record]
         choose_scheme(summary, tags, {tag for sentence in tags for tag in sentence})
-    summary.notes.append(_NOTES[target])
+    summary.notes.append(note)
     return count(summary, data)
 
 
@@ -149,7 +142,7 @@ def profile_objects(summary: DataSummary, data: Path) -> dict[str, Column]:
         first = first or block[0]["where"]
         for key in dict.fromkeys(key for row in block for key in row):
             if key not in columns and key != "where":
-                columns[key] = Column(name="where" if key == "source_where" else key, noun="key")
+                columns[key] = Column(name="where" if key == "source_where" else key, noun="key", row="record")
                 if seen:
                     columns[key].add_values([None] * seen, every)
                     columns[key].missing_at = first
@@ -181,8 +174,8 @@ def summarise_answers(summary: DataSummary, data: Path) -> DataSummary:
     return summary
 
 
-def _find_lists(columns: Mapping[str, Column], task: ColumnTask | None, data: Path) -> dict[str, str] | None:
-    """Return keys by the reader's options, what is learned last; None if no list or list of labels is learned from.
+def _find_lists(columns: Mapping[str, Column], task: ColumnTask | None, data: Path) -> tuple[dict[str, str], str]:
+    """Return keys by the reader's options, what is learned last, and a note; no keys if no list is learned from.
 
     Raises:
         DataError: if tags are numbers, spans have another form than the reader's, or no key is that of the texts.
@@ -195,7 +188,7 @@ def _find_lists(columns: Mapping[str, Column], task: ColumnTask | None, data: Pa
         alike = [key for key, column in columns.items() if key != words and column.is_list_of("texts")]
         numbers = [key for key, column in columns.items() if column.is_list_of("numbers")]
         if tags := _first_of(_TAGS, [key for key in alike if len(columns[key].example) == size]):
-            return {"words": words, "tags": tags}
+            return {"words": words, "tags": tags}, "records with words already split"
         if (tags := _first_of(_TAGS, numbers)) and len(columns[tags].example) == size:
             cure = "replace them by their names, such as O and B-city, which the data set's page lists"
             raise DataError(f"{data}: the tags {tags!r} of the words {words!r} are numbers; {cure}")
@@ -214,17 +207,19 @@ def _find_lists(columns: Mapping[str, Column], task: ColumnTask | None, data: Pa
         spaced = [key for key, column in scalar.items() if column.value_kinds["text"] and column.is_spaced]
         if spaced or "text" in columns:
             longest = max(spaced, key=lambda key: columns[key].characters, default="text")
-            return {"text": "text" if "text" in columns else longest, "spans": spans}
+            return {"text": "text" if "text" in columns else longest, "spans": spans}, "texts with character spans"
     if task not in (None, "Labels"):
-        return None
+        return {}, ""
     if several := _first_of(_LABELS, texts):
         keys = [key for key, column in scalar.items() if column.is_text and column.is_spaced and not column.is_key]
         if "text" not in scalar and len(keys) != 1:
             problem = f"{len(keys)} keys hold texts ({', '.join(keys)})" if keys else "no key holds texts"
             raise DataError(f"{data}: {problem}; name the key of the text 'text'")
-        return {"text": "text" if "text" in scalar else keys[0], "labels": several}
+        return {"text": "text" if "text" in scalar else keys[0], "labels": several}, "texts with several labels"
     labels = [key for key in scalar if _last(key).lower() in LABELS]
-    return {"words": words, "label": labels[0]} if words and len(labels) == 1 else None
+    if words and len(labels) == 1:
+        return {"words": words, "label": labels[0]}, "texts with one label each"
+    return {}, ""
 
 
 def _find_keys(columns: Mapping[str, Column], task: ColumnTask | None, data: Path) -> Roles:

@@ -63,7 +63,7 @@ class Roles:
             summary.options["columns"] = [names.get(column.number, "_") for column in self.columns]
         elif texts[0].name != "text":
             summary.options["text"] = texts[0].name
-        if self.learns == "Numbers" and target.noun == "column":
+        if self.learns == "Numbers" and target.number:
             summary.options["numbers"] = [field]
         elif separator:
             summary.options |= {"labels": field} | ({} if separator == "|" else {"separator": separator})
@@ -192,8 +192,7 @@ def _choose(columns: list[Column], task: ColumnTask | None, where: str) -> Roles
             texts = [first, texts[0]]
     learns: ColumnTask = task or ("Numbers" if target.kind == "numbers" else "Labels")
     _refuse_empty(target, where)
-    rows = "rows" if target.noun == "column" else "records"
-    size = f"{len(target.values):,} values in {target.cells:,} {rows}"
+    size = f"{len(target.values):,} values in {target.cells:,} {target.row}s"
     if learns == "Numbers":
         size = f"numbers from {target.low:g} to {target.high:g}"
     others = f"; it could also be {' or '.join(column.title for column in rest)}" if rest else ""
@@ -217,7 +216,7 @@ def _choose_pair(columns: list[Column], texts: list[Column], where: str) -> Role
     if len(texts) > 2:
         noun = texts[0].noun
         cure = "keep two, the text and the one to write"
-        if noun == "column":
+        if texts[0].number:
             cure += ", for instance with `cut -f1,2`"
         raise DataError(f"{where}: {describe(columns)}: {len(texts)} {noun}s of texts; {cure}")
     if len(texts) < 2:
@@ -233,8 +232,7 @@ def _choose_pair(columns: list[Column], texts: list[Column], where: str) -> Role
 def _refuse_empty(target: Column, where: str) -> None:
     """DataError if what is to be learned is empty somewhere."""
     if target.empty:
-        rows = "row" if target.noun == "column" else "record"
-        count = f"1 {rows}" if target.empty == 1 else f"{target.empty:,} {rows}s"
+        count = f"1 {target.row}" if target.empty == 1 else f"{target.empty:,} {target.row}s"
         raise DataError(
-            f"{where}: {target.title} is to be learned and empty in {count}; fill it in, or remove the {rows}"
+            f"{where}: {target.title} is to be learned and empty in {count}; fill it in, or remove the {target.row}"
         )
