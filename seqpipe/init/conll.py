@@ -158,7 +158,8 @@ def layout_of(data: Path) -> Layout:
     Raises:
         DataError: if the file has no columns, or none of words and tags.
     """
-    lines: Counter[str] = Counter()  # a large file has few different ones
+    # Equal lines are counted first and cut into cells once: a large file has few different ones.
+    lines: Counter[str] = Counter()
     head: list[str] = []
     for line in _lines(Pieces(data, whole=LINES)):
         lines[line] += 1
@@ -204,6 +205,7 @@ def _choose_columns(layout: Layout, data: Path, first: Sequence[str]) -> None:
     columns, width = layout.columns, layout.width
     numeric = [_all(_NUMBERS, column) for column in columns]
     most = max(len(column) for column, is_number in zip(columns, numeric, strict=True) if not is_number or width == 2)
+    # In front of the words may stand their numbers, one name of all documents, or few names of documents.
     layout.word = 0
     if width > 2 and (numeric[0] or len(columns[0]) == 1 < most or len(columns[0]) < most / 20):
         layout.word = next(i for i, column in enumerate(columns) if not numeric[i] and len(column) >= most / 2)
@@ -214,6 +216,8 @@ def _choose_columns(layout: Layout, data: Path, first: Sequence[str]) -> None:
         if not shaped and "O" in tags and _all(_SHAPE, tags):
             cure = "remove it, or write it as `# columns: word tag`"
             raise DataError(f"{data}: the first line seems to name the columns: {' '.join(first)}; {cure}")
+    # Of several columns of tags such as B-city the last is taken, as in CoNLL 2003; of plain tags the first, as the
+    # part of speech in front of the syntax.
     plain = [i for i in behind if not numeric[i] and 1 < len(columns[i]) <= len(columns[layout.word]) / 2]
     candidates = shaped or plain or [i for i in behind if not numeric[i] and len(columns[i]) > 1] or [width - 1]
     layout.tag = candidates[-1] if shaped else candidates[0]

@@ -108,6 +108,7 @@ def _summarise(data: Path, task: Task | None) -> DataSummary:
         return summarise_conllu(data)
     if task and task.has_words:
         return summarise_conll(data)
+    # Plain lines with the same number of lines beside them are no table; commas within their texts may look like one.
     if not (has_columns(lines) or "\t" in lines[0] or (task and task.is_plain)):
         refuse_parallel(data)
     if task and not (task.column or task.is_plain):

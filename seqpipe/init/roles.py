@@ -105,6 +105,7 @@ def find_roles(columns: list[Column], task: ColumnTask | None, where: str, must:
         column.classify()
         if column.kind in ("few values", "texts"):
             separator = separator_of(column)
+            # A bar is rare within texts; commas and semicolons are not, and separate labels in columns of labels alone.
             if separator and (column.kind == "few values" or column.key in LABELS or separator == "|"):
                 column.kind, column.separator = "few values", separator
     classes = [column for column in columns if column.kind == "few values"]

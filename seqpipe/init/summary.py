@@ -123,8 +123,9 @@ def records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:
     try:
         yield from sample
     except DataError:
+        # A sample has no line numbers of the file: all of it is read up to the same fault, which then has its line.
         for _ in reader.read(data):
-            pass  # until the same fault, which then has its line in the file
+            pass
         raise
     if pieces:
         summary.factor = pieces.factor
@@ -221,6 +222,7 @@ class Pieces:
         with open_bytes(self.data) as file:
             for number in range(1 if self.is_whole else PIECES):
                 part = file.read() if self.is_whole else file.read(self.size // PIECES)[: self.whole // 4 // PIECES]
+                # A piece is cut within a record at both ends, but for the beginning of the file.
                 ends = [0, len(part)]
                 if not self.is_whole:
                     ends = [match.end() for match in self.end.finditer(part)] or [part.rfind(b"\n") + 1]

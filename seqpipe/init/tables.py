@@ -35,6 +35,7 @@ def summarise_table(data: Path, lines: Sequence[str], task: ColumnTask | None) -
     Raises:
         DataError: if it is a table from which nothing can be learned without a question, or a row has other columns.
     """
+    # The separator that the name promises is tried first, then that which the first line has most of.
     ending = "tsv" if ".tsv" in data.suffixes else "csv"
     for sign in sorted(SIGNS, key=lambda sign: (SIGNS[sign] != ending, -lines[0].count(sign))):
         table = _Table(data, lines, sign)

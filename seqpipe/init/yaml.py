@@ -147,6 +147,7 @@ def model_yaml(summary: DataSummary, has_dev: bool) -> str:
 def fill(template: str, values: Mapping[str, Any]) -> str:
     """Return the text of a template with its marks replaced; KeyError for a mark without an entry in `values`."""
     text = resources.files("seqpipe.init").joinpath("templates", f"{template}.yaml").read_text(encoding="utf-8")
+    # Conditions and marks are read from the template alone: values such as labels may hold `$` and `#?` themselves.
     lines = []
     for line in text.splitlines():
         conditions = _CONDITIONS.search(line)
