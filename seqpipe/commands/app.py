@@ -30,7 +30,7 @@ from seqpipe.commands.error_report import (
 from seqpipe.commands.evaluate import evaluate
 from seqpipe.commands.explain import explain
 from seqpipe.commands.export import export
-from seqpipe.commands.init.command import init
+from seqpipe.commands.init import init
 from seqpipe.commands.plugins import app as plugins_app
 from seqpipe.commands.predict import predict
 from seqpipe.commands.run import run

@@ -1,10 +1,9 @@
-"""Which scripts texts are written in: without spaces between words, or with letters that have several forms."""
+"""The scripts that texts are written in: without spaces between words, or with letters that have several forms."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 SOME = 1 / 100  # of the texts; fewer in need of a normalization form do not count
@@ -22,12 +21,6 @@ _FULL_WIDTH = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uff66-\uff9f]
 def has_unspaced(text: str) -> bool:
     """Return whether a text is written without spaces between words, by its first characters."""
     return bool(_UNSPACED.search(text[:HEAD]))
-
-
-def are_unspaced(texts: Iterable[str]) -> bool:
-    """Return whether most texts are written without spaces between words."""
-    verdicts = [has_unspaced(text) for text in texts]
-    return sum(verdicts) > len(verdicts) / 2
 
 
 @dataclass
@@ -61,7 +54,7 @@ class Scripts:
 
     @property
     def are_unspaced(self) -> bool:
-        """Whether most texts are written without spaces between words."""
+        """True if most texts are written without spaces between words."""
         return self.unspaced > self.texts / 2
 
     def normalization(self, *, generates: bool = False) -> tuple[str, str] | None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from seqpipe.commands.init.template import init_yaml
 from seqpipe.errors import DataError, UsageError
+from seqpipe.init import init_yaml
 
 
 def _csv(rows: int) -> str:

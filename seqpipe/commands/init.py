@@ -34,7 +34,7 @@ def init(
     ] = None,
 ) -> None:
     """Detect the format of a data file and write a commented YAML for it."""
-    from seqpipe.commands.init.template import init_yaml
+    from seqpipe.init import init_yaml
 
     console = Console()
     path = init_yaml(data, output, say=console.say, task=task)

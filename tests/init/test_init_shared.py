@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from seqpipe.commands.init.template import init_yaml
 from seqpipe.config import loader as config
 from seqpipe.errors import DataError
+from seqpipe.init import init_yaml
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "data"
 HEADS = {

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from seqpipe.commands.init.batches import batch_tokens
-from seqpipe.commands.init.summary import DataSummary
-from seqpipe.commands.init.template import init_yaml
 from seqpipe.config import loader as config
 from seqpipe.config import yaml
 from seqpipe.errors import DataError, UsageError
+from seqpipe.init import init_yaml
+from seqpipe.init.summary import DataSummary
+from seqpipe.init.yaml import model_yaml
 
 SENTENCES = [
     (["Anna", "Meier", "calls", "Bern"], [("person", 0, 2), ("city", 3, 4)]),
@@ -255,6 +255,13 @@ def test_a_table_is_found_with_its_text_and_its_label(
     assert "# Labels: pos 6, neg 6\n" in made.file.read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("name", ["classes", "genres"])
+def test_a_plural_name_is_that_of_several_labels_even_if_they_are_in_one_list(name: str, tmp_path: Path) -> None:
+    rows = "".join(f"a text of some words {n}\tx{n % 3},y{n % 3}\n" for n in range(9)) + "another text\tx1\n" * 9
+    made = initialised(tmp_path, f"text\t{name}\n{rows}", "a.tsv")
+    assert changed(made) == {"labels": name, "separator": ","}
+
+
 DATES = [(f"the {day}th of May, {1990 + day}", f"{1990 + day}-05-{day:02}") for day in range(4, 20)]
 
 
@@ -469,13 +476,18 @@ def test_a_name_that_says_nothing_is_never_used(place: str, tmp_path: Path, monk
         (b"Once upon a time\nthere was\na king\n", "neither JSONL nor CoNLL"),
         (
             b'{"text": "a"}\n',
-            "nothing to learn in it: .*give texts with a column of labels",
+            "nothing to learn in it: .*give texts with a key of labels",
         ),
         (b'{"text": "a", "label": "x"}\n{"text": "b"}\n', ":2: no 'label' in this object"),
         (b'{"text": "a"}\n{"text": "b", "label": 1}\n', ":1: no 'label' in this object"),
         (b'{"text": "a b", "label": 0.5}\n{"text": "b c", "label": 1.0}\n', "holds few numbers with a fraction"),
         (b'{"text": "a", "label": ["x", "y"]}\n', "one JSON object without a list of objects"),
         (b'{"text": "a"}\n{"text": "b", "spans": [[0, 9, "x"]]}\n', ":2: span 1: 0 to 9"),
+        (b'{"text": "a b", "labels": ["x"]}\n{"text": "b c"}\n', ":2: no 'labels' in this object"),
+        (b'{"words": ["a"], "label": "x"}\n{"words": ["b"]}\n', ":2: no 'label' in this object"),
+        (b'{"question": "a", "context": "b", "answers": []}\n{"question": "a", "answers": []}\n', ":2: 'context' must"),
+        (b'{"question": "a", "context": "b", "answers": "b"}\n' * 2, ":1: field 'answers' is str; write"),
+        (b"text\tlabel\tmore\n" + b"a b\tx\nb b\ty\nc b\tx\n" * 9, ":1: 3 cells in this row, but 2 in the others"),
         (b'{"text": \n', ":1"),
         (b"a O\n\xff\xfe O\n", ":2: this line is not UTF-8"),
         (b"\x89PNG\r\n\x1a\n\x00\x00", r"is binary data, not text \(a picture\)"),
@@ -540,7 +552,7 @@ def test_a_parquet_table_is_looked_at_like_json(tmp_path: Path) -> None:
 )
 def test_rare_entities_get_smaller_batches(change: dict[str, Any], tokens: int) -> None:
     summary = DataSummary("conll", records=20, words=60, labels=Counter({"person": 3, "city": 1}))
-    assert batch_tokens(replace(summary, **change))[0] == tokens
+    assert f"  batch_tokens: {tokens}  # padded" in model_yaml(replace(summary, **change), has_dev=False)
 
 
 def test_the_yaml_says_why_batches_are_small(tmp_path: Path) -> None:
@@ -553,8 +565,8 @@ def test_the_yaml_says_why_batches_are_small(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", [None, "data.all"])
 def test_a_large_json_list_is_sampled(key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqpipe.commands.init.summary.WHOLE", 1_000)
-    monkeypatch.setattr("seqpipe.commands.init.json_sample.OBJECTS", 100)
+    monkeypatch.setattr("seqpipe.init.summary.WHOLE", 1_000)
+    monkeypatch.setattr("seqpipe.init.summary.OBJECTS", 100)
     items = [{"text": f"a day {number}", "label": "yn"[number % 3 > 0], "more": ["x"]} for number in range(1_000)]
     content = json.dumps({"data": {"all": items}} if key else items)
     made = initialised(tmp_path, content, "a.json")
