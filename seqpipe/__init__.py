@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from seqpipe.config.hookspecs import hookimpl
-from seqpipe.errors import SeqpipeError
+from seqpipe.errors import (
+    BundleError,
+    ConfigError,
+    DataError,
+    EnvError,
+    ExportError,
+    SeqpipeError,
+    TrainingError,
+    UsageError,
+)
 from seqpipe.features.kinds import registry as _feature_kinds
 from seqpipe.types import SIZE, Checkpoint, Folder, Probability, Size, Tokens, Uniform
 from seqpipe.version import PLUGIN_API, VERSION
@@ -18,7 +27,9 @@ if TYPE_CHECKING:
     from seqpipe.features.checkpoint_tokenizer import LACKING, pretrained_tokenizer
     from seqpipe.features.kinds.registry import *  # noqa: F403
     from seqpipe.features.vocabulary import BOS, EOS, MARKS, MASK, SPECIALS, UNK, clean, counts_of, word_level
-    from seqpipe.runtime.model import Model, load
+    from seqpipe.pipeline.pipeline import Pipeline
+    from seqpipe.pipeline.run import Run
+    from seqpipe.runtime.model import Bundle, Model, load
 
 __all__ = [
     "BOS",
@@ -30,15 +41,25 @@ __all__ = [
     "SIZE",
     "SPECIALS",
     "UNK",
+    "Bundle",
+    "BundleError",
     "Checkpoint",
+    "ConfigError",
+    "DataError",
+    "EnvError",
+    "ExportError",
     "Folder",
     "Metric",
     "Model",
+    "Pipeline",
     "Probability",
+    "Run",
     "SeqpipeError",
     "Size",
     "Tokens",
+    "TrainingError",
     "Uniform",
+    "UsageError",
     "__version__",
     "clean",
     "counts_of",
@@ -62,7 +83,10 @@ _LATER = {  # imported when first asked for: numpy, tokenizers and onnxruntime t
     "MARKS": "seqpipe.features.vocabulary",
     "MASK": "seqpipe.features.vocabulary",
     "Metric": "seqpipe.answers.types",
+    "Bundle": "seqpipe.runtime.model",
     "Model": "seqpipe.runtime.model",
+    "Pipeline": "seqpipe.pipeline.pipeline",
+    "Run": "seqpipe.pipeline.run",
     "SPECIALS": "seqpipe.features.vocabulary",
     "UNK": "seqpipe.features.vocabulary",
     "clean": "seqpipe.features.vocabulary",

@@ -36,10 +36,10 @@ def distill_vectors(
     quiet: Quiet = False,
 ) -> None:
     """Distill a sentence encoder to a vector for each token of its vocabulary, in a file in the format of word2vec."""
-    from seqpipe.commands.runs.run_lock import lock_around
-    from seqpipe.commands.runs.training_run import resolve_device
     from seqpipe.commands.word_vectors import is_word, word2vec
     from seqpipe.nn.pretrained import Distiller, check_dim, principal_components, zipf_weights
+    from seqpipe.pipeline.lock import lock_around
+    from seqpipe.pipeline.training import resolve_device
 
     if vocabulary and pipeline:
         raise UsageError("--vocabulary and --pipeline each say which words; leave one of them out")

@@ -22,9 +22,9 @@ def vectors(
     quiet: Quiet = False,
 ) -> None:
     """Write the word vectors of a run to a file, in the format of word2vec."""
-    from seqpipe.commands.runs.run_folder import load_trained, open_run
-    from seqpipe.commands.runs.run_lock import lock_around
     from seqpipe.commands.word_vectors import write_vectors
+    from seqpipe.pipeline.lock import lock_around
+    from seqpipe.pipeline.run_folder import load_trained, open_run
 
     console = make_console(quiet)
     path = output or folder / ("vectors.bin" if binary else "vectors.vec")

@@ -48,7 +48,7 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
     replaced = Candidate(candidates, kind.target)
     manifest: dict[str, Any] = {**content.manifest, "answer": replaced.manifest(), "metrics": {}, "training": {}}
     files = {**content.files, "model.onnx": _with_vectors(content.files["model.onnx"], vectors, str(path))}
-    model = Model(bundle.Bundle(output, manifest, files), "cpu")
+    model = Model(bundle.BundleContent(output, manifest, files), "cpu")
     _compare_with_numpy(model, docs[:ASKED], vectors)
     manifest["golden"] = [
         {**example, "answer": model(example["record"], **example.get("options", {}))}

@@ -14,7 +14,7 @@ from seqpipe.commands.deploy.output import (
     template,
     write_files,
 )
-from seqpipe.runtime.bundle import Bundle
+from seqpipe.runtime.bundle import BundleContent
 
 NAMES = NameRule(
     r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*", 100, "small letters and digits, with single '.', '_' or '-' between them"
@@ -36,7 +36,7 @@ def write_docker(path: Path, output: Path, name: str | None, cuda: bool, port: i
     )
 
 
-def image_files(content: Bundle, name: str, cuda: bool, port: int) -> dict[str, bytes | str]:
+def image_files(content: BundleContent, name: str, cuda: bool, port: int) -> dict[str, bytes | str]:
     """The files that `docker build` needs."""
     values = {
         "image": IMAGE,

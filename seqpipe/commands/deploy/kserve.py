@@ -11,7 +11,7 @@ import yaml
 from seqpipe.commands.deploy.docker import image_files
 from seqpipe.commands.deploy.output import NameRule, checked_bundle, next_steps, quoted, write_files
 from seqpipe.errors import UsageError
-from seqpipe.runtime.bundle import Bundle
+from seqpipe.runtime.bundle import BundleContent
 
 NAMES = NameRule(  # KServe appends -predictor and the number of a revision to it
     r"[a-z]([a-z0-9-]*[a-z0-9])?", 40, "small letters, digits and '-', a letter first and no '-' last"
@@ -46,7 +46,7 @@ def write_kserve(path: Path, output: Path, image: str, name: str | None, cuda: b
     )
 
 
-def _container(content: Bundle, image: str, name: str, cuda: bool, port: int) -> dict[str, Any]:
+def _container(content: BundleContent, image: str, name: str, cuda: bool, port: int) -> dict[str, Any]:
     """What runs: the server of the image, ready when its bundle has answered the golden examples."""
     weights = sum(map(len, content.files.values())) / _MIB
     memory = f"{256 * -(-int(_RUNTIME + _COPIES * weights) // 256)}Mi"

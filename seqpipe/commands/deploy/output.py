@@ -33,7 +33,7 @@ class NameRule:
     longest: int
     words: str
 
-    def choose(self, given: str | None, content: bundle.Bundle, target: str) -> str:
+    def choose(self, given: str | None, content: bundle.BundleContent, target: str) -> str:
         """The name that was given, else the bundle's own; UsageError if the target does not take it."""
         from seqpipe.runtime.serve.catalog import check_name
 
@@ -45,7 +45,7 @@ class NameRule:
         return name
 
 
-def checked_bundle(path: Path, output: Path, cuda: bool = False) -> bundle.Bundle:
+def checked_bundle(path: Path, output: Path, cuda: bool = False) -> bundle.BundleContent:
     """A bundle that answers its golden examples here, which is to be written to `output`.
 
     Those are answered on the CPU unless this machine has the GPU too: it need not be the one that serves.
@@ -63,7 +63,7 @@ def checked_bundle(path: Path, output: Path, cuda: bool = False) -> bundle.Bundl
     return bundle.read(path, report["sha256"])
 
 
-def bundle_files(content: bundle.Bundle, folder: str) -> dict[str, bytes]:
+def bundle_files(content: bundle.BundleContent, folder: str) -> dict[str, bytes]:
     """The files of a bundle by their paths below the folder of the target."""
     files = {f"{folder}/{name}": data for name, data in content.files.items()}
     return {**files, f"{folder}/{bundle.MANIFEST}": (content.path / bundle.MANIFEST).read_bytes()}

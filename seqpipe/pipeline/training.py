@@ -1,22 +1,24 @@
-"""Train the pipeline of a run, or resume its training."""
+"""Train the pipeline of a run, or resume its training; checks of its data before."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 
 import torch
 
 from seqpipe import files
-from seqpipe.commands.runs.data_checks import refuse_long_texts, report_unseen_labels
-from seqpipe.commands.runs.run_folder import Run
+from seqpipe.config.contract import build_component
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import LAST, OUTCOME
 from seqpipe.console import Console
-from seqpipe.errors import EnvError, UsageError
+from seqpipe.errors import DataError, EnvError, UsageError
+from seqpipe.features.document import resolve_overlaps
+from seqpipe.pipeline.run import Run
+from seqpipe.runtime.decode_options import refuse_long
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.training.artifacts import FILE, Artifacts
 from seqpipe.training.data_forms import TrainingData, data_form, refuse_long_candidates
+from seqpipe.training.datasets import unseen_labels
 from seqpipe.training.evaluation import DevScores, calibrate, unknown_share, unwritable_notes
 from seqpipe.training.fit import dev_messages, fit_artifacts
 from seqpipe.training.optim import check_precision
@@ -24,6 +26,40 @@ from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import outcome_of
 from seqpipe.training.trainer import train
 from seqpipe.training.warm_start import warm_start
+
+
+def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console) -> None:
+    """Raise DataError for labels of dev or test that training never saw; with `unseen_labels: miss`, print them."""
+    if not any(task.labels for task in artifacts.tasks):
+        return
+    reader, problems = build_component(config.data.reader), []
+    for name, path in {"dev": config.data.dev, **config.data.tests}.items():
+        if path is None:
+            continue
+        for label, record in unseen_labels(artifacts, resolve_overlaps(reader.read(path), config.data.overlaps)):
+            place = record.get("where", path)
+            message = f"{place}: the {name} set holds the label {label!r}, which training never saw"
+            problems.append(message)
+            if config.data.unseen_labels == "miss":
+                console.say(f"  note: {message}; it counts as missed")
+    if problems and config.data.unseen_labels == "error":
+        cure = "correct the data, add training records with it, or set data.unseen_labels: miss to count it as missed"
+        raise DataError("\n".join([*problems, cure]))
+
+
+def refuse_long_texts(config: Config, pipeline: Pipeline) -> None:
+    """Raise DataError, before training, for a text, or the first of a pair, that a stage cannot read as a whole."""
+    if not pipeline.refuses_long_texts:
+        return
+    reader, featurizer = build_component(config.data.reader), pipeline.artifacts.featurizer
+    for path in (config.data.train, config.data.dev, *config.data.tests.values()):
+        if path is None:
+            continue
+        for record in reader.read(path):
+            refuse_long(featurizer.docs([record]), [record], pipeline.limits)
+
+
+# Train the pipeline of a run, or resume its training.
 
 
 def resolve_device(name: str) -> str:
@@ -49,9 +85,20 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     pipeline = Pipeline(config, data.artifacts)
     is_new = not (run.checkpoints / LAST).exists()
     init_report = warm_start(pipeline, config) if is_new else []
-    console.say(f"training {config.name}: {_sizes(data, pipeline)}, on {device} -> {run.folder}")
-    _report(data, pipeline, config, init_report, console)
-    report_unseen_labels(config, data.artifacts, console)
+    artifacts = data.artifacts
+    tokens = sum(map(len, artifacts.vocabularies.values()))
+    weights = sum(p.numel() for p in pipeline.parameters())
+    sizes = f"{data.size}, {tokens:,} tokens, {weights:,} weights"
+    console.say(f"training {config.name}: {sizes}, on {device} -> {run.folder}")
+    notes = (*dev_messages(config, artifacts, data.dev), *unwritable_notes(config, artifacts, data.targets))
+    for message in (*init_report, *pipeline.messages(), *notes):
+        console.say(f"  {message}")
+    for warning in data.warnings:
+        console.warn(warning, "  ")
+    if data.dev:
+        unknown = unknown_share(artifacts, artifacts.featurizer.docs(data.dev))
+        console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
+    report_unseen_labels(config, artifacts, console)
     refuse_long_texts(config, pipeline)
     refuse_long_candidates(pipeline)
     scores = _dev_scores(config, pipeline, data, device)
@@ -71,26 +118,6 @@ def _load_data(run: Run) -> TrainingData:
         artifacts = fit_artifacts(run.config, records)
         artifacts.save(run.folder)
     return form.load(artifacts, records, run.folder)
-
-
-def _sizes(data: TrainingData, pipeline: Pipeline) -> str:
-    tokens = sum(map(len, data.artifacts.vocabularies.values()))
-    weights = sum(p.numel() for p in pipeline.parameters())
-    return f"{data.size}, {tokens:,} tokens, {weights:,} weights"
-
-
-def _report(
-    data: TrainingData, pipeline: Pipeline, config: Config, init_report: Iterable[str], console: Console
-) -> None:
-    """Print what a person should know before training: notes, warnings, the share of unknown tokens in dev."""
-    notes = (*dev_messages(config, data.artifacts, data.dev), *unwritable_notes(config, data.artifacts, data.targets))
-    for message in (*init_report, *pipeline.messages(), *notes):
-        console.say(f"  {message}")
-    for warning in data.warnings:
-        console.say(f"  warning: {warning}")
-    if data.dev:
-        unknown = unknown_share(data.artifacts, data.artifacts.featurizer.docs(data.dev))
-        console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
 
 
 def _dev_scores(config: Config, pipeline: Pipeline, data: TrainingData, device: str) -> DevScores | None:
