@@ -201,13 +201,19 @@ def bundle_manifest(
         longest: Tokens of the longest held-out text.
     """
     artifacts = pipeline.artifacts
+    # The answer kind, and what its heads chose on dev under `calibration`.
+    manifest = pipeline.artifacts.kind.manifest()
+    for task, head in zip(pipeline.artifacts.tasks, pipeline.heads, strict=True):
+        calibration = member(head, "calibration")
+        if calibration and (chosen := calibration()):
+            (manifest["parts"][task.name] if task.name else manifest)["calibration"] = chosen
     return {
         "name": config.name,
         "field": artifacts.featurizer.field,
         "inputs": artifacts.featurizer.manifest(),
         "outputs": list(artifacts.kind.outputs),
         "options": {name: _bounded(name, option, config.export.max_beams) for name, option in options.items()},
-        "answer": answer_manifest(pipeline),
+        "answer": manifest,
         **({"cache": [entry.manifest() for entry in pipeline.cache]} if pipeline.cache else {}),
         "limits": _limits(pipeline, config, longest),
         "reader": {"use": config.data.reader.use, "options": config.data.reader.options},
@@ -242,16 +248,6 @@ def _bounded(name: str, option: Mapping[str, Any], beams: int) -> dict[str, Any]
     if name.rpartition(".")[2] not in ("beams", "n_best"):
         return dict(option)
     return {**option, "maximum": max(option["default"], min(option["maximum"], beams))}
-
-
-def answer_manifest(pipeline: Pipeline) -> dict[str, Any]:
-    """The answer kind, and what its heads chose on dev under `calibration`."""
-    manifest = pipeline.artifacts.kind.manifest()
-    for task, head in zip(pipeline.artifacts.tasks, pipeline.heads, strict=True):
-        calibration = member(head, "calibration")
-        if calibration and (chosen := calibration()):
-            (manifest["parts"][task.name] if task.name else manifest)["calibration"] = chosen
-    return manifest
 
 
 def _explain(pipeline: Pipeline) -> dict[str, Any]:

@@ -230,21 +230,18 @@ class GraphCache:
     def write(self, key: str, data: bytes) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         write(self._path(key), sha256(data).digest() + data)
-        self._shrink()
-
-    def delete(self, key: str) -> None:
-        self._path(key).unlink(missing_ok=True)
-
-    def _path(self, key: str) -> Path:
-        return self.folder / f"{key}.graph"
-
-    def _shrink(self) -> None:
         entries = sorted(self._entries(), reverse=True)
         size = 0
         for _, bytes_, path in entries:
             size += bytes_
             if size > self.most:
                 path.unlink(missing_ok=True)
+
+    def delete(self, key: str) -> None:
+        self._path(key).unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}.graph"
 
     def _entries(self) -> Iterator[tuple[float, int, Path]]:
         for path in self.folder.glob("*.graph"):

@@ -325,7 +325,10 @@ class HardAttention(Attention):
             chosen = first(p) + (p - p.detach())
             return self._context(query, projected, chosen), chosen
         expected = torch.rand(p.shape[:3], device=p.device)[..., None] < EXPECTED  # (B, 1, N, 1)
-        drawn = _drawn(p) & ~expected
+        # True at one position of each row, drawn by its weight; nowhere in a row of 0.
+        noise = torch.empty_like(p).exponential_()
+        places = torch.where(p > 0, p / noise, -1.0).argmax(-1, keepdim=True)
+        drawn = ((torch.arange(p.shape[-1], device=p.device) == places) & (p > 0)) & ~expected
         return self._context(query, projected, torch.where(expected, p, drawn.to(p))), torch.where(drawn, -p, p)
 
     def auxiliary_loss(self, weights: Tensor, log_p: Tensor, mask: Tensor) -> Tensor:
@@ -355,13 +358,6 @@ def first(weights: Tensor) -> Tensor:  # (…, T) -> (…, T)
     """1 at the greatest of each row, at the first of those that are as great, and 0 elsewhere; of a row of 0 all 0."""
     near = (weights >= (1 - TIED) * weights.amax(-1, keepdim=True)) & (weights > 0)
     return (near & (near.long().cumsum(-1) == 1)).to(weights.dtype)
-
-
-def _drawn(weights: Tensor) -> Tensor:  # (…, T) -> (…, T)
-    """True at one position of each row, drawn by its weight; nowhere in a row of 0."""
-    noise = torch.empty_like(weights).exponential_()
-    places = torch.where(weights > 0, weights / noise, -1.0).argmax(-1, keepdim=True)
-    return (torch.arange(weights.shape[-1], device=weights.device) == places) & (weights > 0)
 
 
 # Intra-attention: a decoder attends to its own earlier states.

@@ -440,7 +440,7 @@ def _encoded(encoder: Any, x: Tensor, mask: Tensor, names: Mapping[str, Tensor],
     if not member(encoder, "cache_per_token"):  # a row of which nothing was read starts as one without a slot does
         fresh = call(encoder.import_cache, {**names, "cache": cache[:, :0]})
         pairs = zip(memory, fresh, strict=True)
-        memory = tuple(torch.where(_aligned(read > 0, old), old, new) for old, new in pairs)
+        memory = tuple(torch.where((read > 0).reshape(-1, *[1] * (old.dim() - 1)), old, new) for old, new in pairs)
     old = torch.arange(C, device=x.device) < read[:, None]  # (B, C)
     x, memory = encoder.prefill(x, mask, PrefixCache(memory, old, read))
     count = read + mask.sum(1)
@@ -455,7 +455,3 @@ def _last(cache: Tensor, rows: int) -> Tensor:
     """The last slot (B, …) of a cache (B, C, …), 0 where it has none."""
     zeros = (0, 0) * (cache.dim() - 2)
     return stretched(pad(cache, (*zeros, 1, 0))[:, -1], 0, rows)
-
-
-def _aligned(rows: Tensor, like: Tensor) -> Tensor:  # (B,) -> (B, 1, …)
-    return rows.reshape(-1, *[1] * (like.dim() - 1))

@@ -58,7 +58,9 @@ def ragged_rnn(
             return ragged_rnn(rnn, x.to(dtype), lengths, backward=backward, start=start)
     real = (torch.arange(x.shape[1], device=x.device)[None] < lengths[:, None])[..., None]  # (B, T, 1)
     x = torch.where(real, x, 0.0)
-    turn = _reversed(lengths, x)
+    # (B, T) positions that turn each row around within its length.
+    t = torch.arange(x.shape[1], device=x.device)[None]
+    turn = torch.where(t < lengths[:, None], lengths[:, None] - 1 - t, t)
     ways = [backward or bool(suffix) for suffix in suffixes(rnn)]
     rows = [pick(x, turn) if turned else x for turned in ways]
     each_way = _stepped(rnn, rows, start) if isinstance(rnn, Cell) else _by_kernel(rnn, rows, start)
@@ -164,12 +166,6 @@ def _stepped(cell: Cell, rows: list[Tensor], start: State) -> list[Tensor]:
     x = torch.stack([row.transpose(0, 1) for row in rows])  # (directions, T, B, D)
     states: Tensor = cell.along(x, start)[0] if start else cell(x)  # (directions, T, B, H)
     return list(states.transpose(1, 2).unbind())
-
-
-def _reversed(lengths: Tensor, x: Tensor) -> Tensor:
-    """(B, T) positions that turn each row around within its length."""
-    t = torch.arange(x.shape[1], device=x.device)[None]
-    return torch.where(t < lengths[:, None], lengths[:, None] - 1 - t, t)
 
 
 def pick(x: Tensor, positions: Tensor) -> Tensor:  # (B, T, D), (B, N) -> (B, N, D)

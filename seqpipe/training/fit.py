@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
@@ -52,21 +51,10 @@ from seqpipe.training.artifacts import Artifacts, Task
 from seqpipe.training.datasets import read
 
 
-def check_head_inputs(source: Input, heads: Sequence[Component], tokenizer: Tokenizer) -> None:
-    """ConfigError for each head whose answer kind needs words, or a second text, that the source does not have."""
-    _refuse(heads, (EACH_WORD,), _lacking_words(source, tokenizer))
-    _refuse(heads, (PASSAGE,), _lacking_passage(source))
-
-
 def check_first_source(source: Input, heads: Sequence[Component], tokenizer: Tokenizer) -> None:
     """ConfigError for each head that tags the first of several sources, if that has no words."""
     joining = [head for head in heads if answer_kind(head).joins_sources]
     _refuse(joining, (EACH_WORD,), _lacking_words(source, tokenizer))
-
-
-def refuse_tagging_numbers(heads: Sequence[Component]) -> None:
-    """ConfigError for heads that tag words or choose spans, on a source of numbers."""
-    _refuse(heads, (EACH_WORD, PASSAGE), "rows of numbers have no words; take a source with a tokenizer")
 
 
 def replacing_encoder(source: Input) -> Component | None:
@@ -123,7 +111,13 @@ def fit_tokenizer(component: Component, texts: Callable[[], Texts]) -> Tokenizer
         DataError: The tokenizers library panics at a text.
     """
     if folder := component.common_keys.get("init"):
-        return _tokenizer_of_run(component, folder)
+        # The tokenizer, or a head's target tokenizer, of the run that a component starts from.
+        there = counterpart(component, folder)
+        if component.key.endswith(".target_tokenizer"):
+            file = tokenizer_file(Artifacts.load(folder).tasks[there.number].name)
+        else:
+            file = tokenizer_file_of(there.source)
+        return Tokenizer.from_file(str(folder / file))
     trainer = build_component(component)
     try:
         tokenizer = trainer.train(text for _, text in texts())
@@ -217,16 +211,6 @@ def dev_messages(config: Config, artifacts: Artifacts, dev: Sequence[Record]) ->
         fields = [fields] if isinstance(fields, str) else fields
         texts = [split_or_whole(record, fields, field) for record in dev for field in fields]
         yield from build_component(component).dev_messages(fitted[name], texts)
-
-
-def _tokenizer_of_run(component: Component, folder: Path) -> Tokenizer:
-    """The tokenizer, or a head's target tokenizer, of the run that a component starts from."""
-    there = counterpart(component, folder)
-    if component.key.endswith(".target_tokenizer"):
-        file = tokenizer_file(Artifacts.load(folder).tasks[there.number].name)
-    else:
-        file = tokenizer_file_of(there.source)
-    return Tokenizer.from_file(str(folder / file))
 
 
 # The task of a head: its answer kind, labels and target tokenizer.
@@ -365,7 +349,8 @@ def _fit_copying(config: Config, source: InputSource, tasks: Sequence[Task]) -> 
 def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Record]) -> _Source:
     features = _declared(source, heads)
     if source.tokenizer is None:
-        refuse_tagging_numbers(heads)
+        # ConfigError for heads that tag words or choose spans, on a source of numbers.
+        _refuse(heads, (EACH_WORD, PASSAGE), "rows of numbers have no words; take a source with a tokenizer")
         return _fit_numbers(str(source.field), features, records)
     field = source.tokenizer.common_keys.get("field") or "text"
     fields = [field] if isinstance(field, str) else field
@@ -375,7 +360,9 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
         yield from ((record, target_text(record, name)) for name in shared_targets(heads) for record in records)
 
     tokenizer = add_special_tokens(fit_tokenizer(source.tokenizer, texts), heads)
-    check_head_inputs(source, heads, tokenizer)
+    # ConfigError for each head whose answer kind needs words, or a second text, that the source does not have.
+    _refuse(heads, (EACH_WORD,), _lacking_words(source, tokenizer))
+    _refuse(heads, (PASSAGE,), _lacking_passage(source))
     lossless = all(map(reads_every_token, heads))
     docs = _split_records(tokenizer, features, field, lossless, records)
     counts, longest = token_counts(docs, tokenizer.get_vocab_size())

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from nn.exported import elsewhere, export, ragged
+from exported import elsewhere, export, ragged
 from nn.test_attention import one_query
 from torch import Tensor
 

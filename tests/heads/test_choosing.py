@@ -7,7 +7,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from nn.exported import ragged
+from exported import ragged
 from torch import Tensor
 
 from seqpipe.errors import UsageError

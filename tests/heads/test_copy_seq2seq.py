@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from exported import Graph, elsewhere, export, ragged
 from factory import seqpipe
-from nn.exported import Graph, elsewhere, export, ragged
 from torch import Tensor
 
 from seqpipe import load

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from nn.exported import Graph, elsewhere, export, ragged
+from exported import Graph, elsewhere, export, ragged
 from torch import Tensor, nn
 from torch.nn import functional as F
 

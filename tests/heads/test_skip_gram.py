@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from exported import ragged
 from factory import seqpipe, write_jsonl
-from nn.exported import ragged
 
 from seqpipe import load as open_bundle
 from seqpipe.config.yaml_text import dump

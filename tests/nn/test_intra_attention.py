@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from nn.exported import elsewhere
+from exported import elsewhere
 from torch import Tensor
 
 from seqpipe.nn.attention import Written

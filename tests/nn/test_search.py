@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from nn.exported import Graph, export
+from exported import Graph, export
 from torch import Tensor, nn
 
 from seqpipe.nn.layers import BOS, EOS, LOG_ZERO, PAD

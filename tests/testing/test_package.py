@@ -14,7 +14,7 @@ CODE = """
 from typing import Annotated
 from pydantic import Field
 from seqpipe import hookimpl
-from testing.readers_and_tokenizers import Blanks, Lines, Unfolds
+from readers_and_tokenizers import Blanks, Lines, Unfolds
 
 class Counted(Blanks):
     def __init__(self, *, least: Annotated[int, Field(ge=1, examples=[2])]):
