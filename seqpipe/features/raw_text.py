@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations
 
 from tokenizers import Regex, Tokenizer
 from tokenizers.pre_tokenizers import Split
@@ -171,7 +171,13 @@ def fault_of(tokenizer: Tokenizer) -> Fault | None:
     """What the first hostile text does to a tokenizer: one that it fails at goes before one that it is slow at."""
     end = time.thread_time() + BUDGET
     slow = None
-    for text in hostile_texts(tokenizer):
+    # Runs of one character, and of two in turn, of those that patterns name and some others; short ones first.
+    patterns = "".join(regular_expressions(json.loads(tokenizer.to_str())))
+    units = list(dict.fromkeys([*UNITS, *sorted(patterns, key=SYNTAX.__contains__)]))[:MOST_TRIED]
+    pairs = ["".join(pair) for pair in combinations(units[:PAIRED], 2)]
+    short = (unit * SHORT + tail for unit in [*units, *pairs] for tail in TAILS)
+    runs = (unit * RUN + tail for unit in units for tail in TAILS)
+    for text in chain(short, runs, (pair * (RUN // 2) for pair in pairs)):
         try:
             seconds = _seconds(tokenizer, text)
         except DataError as error:
@@ -182,16 +188,6 @@ def fault_of(tokenizer: Tokenizer) -> Fault | None:
         if time.thread_time() > end:
             break
     return slow
-
-
-def hostile_texts(tokenizer: Tokenizer) -> Iterator[str]:
-    """Runs of one character, and of two in turn, of those that patterns name and some others; short ones first."""
-    patterns = "".join(regular_expressions(json.loads(tokenizer.to_str())))
-    units = list(dict.fromkeys([*UNITS, *sorted(patterns, key=SYNTAX.__contains__)]))[:MOST_TRIED]
-    pairs = ["".join(pair) for pair in combinations(units[:PAIRED], 2)]
-    yield from (unit * SHORT + tail for unit in [*units, *pairs] for tail in TAILS)
-    yield from (unit * RUN + tail for unit in units for tail in TAILS)
-    yield from (pair * (RUN // 2) for pair in pairs)
 
 
 def _seconds(tokenizer: Tokenizer, text: str, tries: int = 1) -> float:

@@ -34,15 +34,14 @@ class NumericSource:
 
     def docs(self, records: Sequence[Record]) -> list[Doc]:
         """The rows of each record; DataError for what is no matrix of finite numbers of the fitted width."""
-        return [self._doc(record) for record in records]
-
-    def _doc(self, record: Record) -> Doc:
-        rows = self._rows(record)
-        numbers = [str(position) for position in range(len(rows))]
-        ends = np.cumsum([len(number) + 1 for number in numbers]).tolist()
-        offsets = [(end - 1 - len(number), end - 1) for end, number in zip(ends, numbers, strict=True)]
-        words = [row.astype("<f4").tobytes().hex() for row in rows]  # what a seed is keyed by
-        return Doc(" ".join(numbers), words, offsets, [1] * len(rows), rows=rows)
+        docs = []
+        for rows in map(self._rows, records):
+            numbers = [str(position) for position in range(len(rows))]
+            ends = np.cumsum([len(number) + 1 for number in numbers]).tolist()
+            offsets = [(end - 1 - len(number), end - 1) for end, number in zip(ends, numbers, strict=True)]
+            words = [row.astype("<f4").tobytes().hex() for row in rows]  # what a seed is keyed by
+            docs.append(Doc(" ".join(numbers), words, offsets, [1] * len(rows), rows=rows))
+        return docs
 
     def _rows(self, record: Record) -> np.ndarray:
         value, field = record.get(self.field), f"{place_of(record)}field {self.field!r}"
