@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from seqpipe.answers.metrics.squad import gold_answers, locate_answer
     from seqpipe.answers.types import Metric
     from seqpipe.config.patterns import may_explode
+    from seqpipe.console import Progress
     from seqpipe.features.checkpoint_tokenizer import LACKING, pretrained_tokenizer
     from seqpipe.features.kinds.registry import *  # noqa: F403
     from seqpipe.features.vocabulary import BOS, EOS, MARKS, MASK, SPECIALS, UNK, clean, counts_of, word_level
@@ -53,6 +54,7 @@ __all__ = [
     "Model",
     "Pipeline",
     "Probability",
+    "Progress",
     "Run",
     "SeqpipeError",
     "Size",
@@ -86,6 +88,7 @@ _LATER = {  # imported when first asked for: numpy, tokenizers and onnxruntime t
     "Bundle": "seqpipe.runtime.model",
     "Model": "seqpipe.runtime.model",
     "Pipeline": "seqpipe.pipeline.pipeline",
+    "Progress": "seqpipe.console",
     "Run": "seqpipe.pipeline.run",
     "SPECIALS": "seqpipe.features.vocabulary",
     "UNK": "seqpipe.features.vocabulary",

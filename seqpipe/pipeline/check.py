@@ -22,9 +22,8 @@ from seqpipe.export.parity.decisions import DecisionParity, Tally
 from seqpipe.export.parity.gate import compare_streams, one_thread
 from seqpipe.features.document import Record
 from seqpipe.features.encoding import shown
-from seqpipe.features.raw_text import CURE, fault_of
+from seqpipe.features.raw_text import CURE, compare, fault_of
 from seqpipe.features.sources import tokenizers_of
-from seqpipe.pipeline.scoring import report_splitting
 from seqpipe.pipeline.training import refuse_long_texts, report_unseen_labels
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import refuse_long
@@ -134,7 +133,11 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
     _try_hostile_texts(config, artifacts, console)
     for warning in data.warnings:
         console.warn(warning)
-    report_splitting(artifacts.featurizer, "train", trial.records, console)
+    raw = compare(artifacts.featurizer, trial.records)
+    if raw.is_large:
+        console.warn(f"train: {raw.summary()}: {raw.cure()}")
+    elif raw.words:
+        console.say(f"train: {raw.summary()}")
     report_unseen_labels(config, artifacts, console)
     if data.dev_batches:
         next(iter(data.dev_batches()))  # the examples of all dev records are made for it

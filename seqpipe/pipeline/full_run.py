@@ -50,17 +50,14 @@ def print_answers(model: Model, console: Console) -> None:
     console.say("\nanswers of the bundle:")
     examples = [example for example in model.manifest["golden"] if "options" not in example]
     for example in examples[:EXAMPLES]:
-        console.say(f"  {_shown_inputs(example['record'], example['answer'])}")
+        record = example["record"]
+        texts = [value if isinstance(value, str) else str(value) for name, value in record.items() if name != "words"]
+        *before, last = texts or [" ".join(record.get("words", []))]
+        # Of several texts the spans of an answer lie in the last, so that one is cut around them.
+        start = min(_starts(example["answer"]), default=0)
+        console.say(f"  {' | '.join([*(excerpt(text, INPUT) for text in before), excerpt(last, INPUT, start)])}")
         for line in shown_lines(model.predictor.kind.lines(example["answer"])):
             console.say(f"    {line}")
-
-
-def _shown_inputs(record: Mapping[str, Any], answer: Any) -> str:
-    """The texts of a record; of several the spans of an answer lie in the last, so that one is cut around them."""
-    texts = [value if isinstance(value, str) else str(value) for name, value in record.items() if name != "words"]
-    *before, last = texts or [" ".join(record.get("words", []))]
-    start = min(_starts(answer), default=0)
-    return " | ".join([*(excerpt(text, INPUT) for text in before), excerpt(last, INPUT, start)])
 
 
 def _starts(answer: Any) -> Iterator[int]:

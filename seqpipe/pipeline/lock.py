@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from seqpipe.config.run_layout import LOCK, RUN_FILES, STATE
@@ -52,9 +52,13 @@ def run_lock(folder: Path) -> Iterator[None]:
         EnvError: if the folder cannot be written, or its file system has no locks.
     """
     make_folder(folder)
-    with nullcontext() if os.environ.get(VARIABLE) == "off" else _hold(folder):
+    handle = None if os.environ.get(VARIABLE) == "off" else _open_locked(folder)
+    try:
         remove_torn(folder, RUN_FILES)
         yield
+    finally:
+        if handle is not None:
+            os.close(handle)
 
 
 @contextmanager
@@ -68,15 +72,6 @@ def lock_around(path: Path) -> Iterator[None]:
         with run_lock(folder):
             remove_torn(place, [glob.escape(path.name)])
             yield
-
-
-@contextmanager
-def _hold(folder: Path) -> Iterator[None]:
-    handle = _open_locked(folder)
-    try:
-        yield
-    finally:
-        os.close(handle)
 
 
 def _open_locked(folder: Path) -> int:
@@ -94,7 +89,10 @@ def _open_locked(folder: Path) -> int:
             is_locked = _try_lock(handle, path)
             if is_locked and _is_at(handle, path):  # and not of a run that was moved aside just now
                 with disk_errors_named(path):
-                    _write_holder(handle)
+                    os.ftruncate(handle, 0)
+                    os.lseek(handle, 0, os.SEEK_SET)
+                    os.write(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+                    os.fsync(handle)  # on a network file system others read it only then
                 unless_locked.pop_all()
                 return handle
             late = time.monotonic() > deadline
@@ -126,13 +124,6 @@ def _is_at(handle: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _write_holder(handle: int) -> None:
-    os.ftruncate(handle, 0)
-    os.lseek(handle, 0, os.SEEK_SET)
-    os.write(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
-    os.fsync(handle)  # on a network file system others read it only then
 
 
 def _holder(path: Path, late: bool) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from seqpipe import files
 from seqpipe.config.contract import build_component, has_member
-from seqpipe.config.loader import Component, Config, load, resolved
+from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.run_layout import (
     BUNDLE,
     CHECKPOINTS,
@@ -38,7 +38,7 @@ from seqpipe.training.pipeline import Pipeline
 
 def fingerprint(config: Config) -> dict[str, Any]:
     """Return what a run is made from: the resolved YAML but for its folders, sha256 of every file and run, versions."""
-    keyed = list(zip(config.versions, config.components, strict=True))
+    data, keyed = config.data, list(zip(config.versions, config.components, strict=True))
     options = {f"{key}.{where}": path for key, component in keyed for where, path in _option_paths(component.options)}
     sources = {
         f"{key}.init": component.common_keys["init"] for key, component in keyed if component.common_keys.get("init")
@@ -48,37 +48,27 @@ def fingerprint(config: Config) -> dict[str, Any]:
     for role in ("train", "dev", "test", "candidates"):
         content["data"].pop(role, None)
     content.pop("plugins")  # the components' versions stand below
-    return {
+    tests = {name if name == "test" else f"test.{name}": path for name, path in data.tests.items()}
+    hashes: dict[str, Any] = {}
+    for role, path in {"train": data.train, "dev": data.dev, **tests, "candidates": data.candidates}.items():
+        if path and has_member(data.reader.cls, "files"):  # the reader says which files belong to one
+            hashes[role] = [files.sha256_file(file) for file in build_component(data.reader).files(path)]
+        elif path:
+            hashes[role] = files.sha256_file(path)
+    made_from: dict[str, Any] = {
         "yaml": content,
-        "data": {role: _data_sha256(config.data.reader, path) for role, path in _data_paths(config).items()},
+        "data": hashes,
         "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in config.components},
-        **({"files": {key: _sha256(path) for key, path in options.items()}} if options else {}),
-        **({"sources": _sources_sha256(sources)} if sources else {}),
     }
-
-
-def _data_paths(config: Config) -> dict[str, Path]:
-    """Return the data files by their roles: train, dev, test or test.NAME, candidates."""
-    tests = {name if name == "test" else f"test.{name}": path for name, path in config.data.tests.items()}
-    paths = {"train": config.data.train, "dev": config.data.dev, **tests, "candidates": config.data.candidates}
-    return {role: path for role, path in paths.items() if path}
-
-
-def _sources_sha256(sources: Mapping[str, Path]) -> dict[str, dict[str, str]]:
-    """Hash what the runs that `init` names hold: best weights, tokenizers, and the other fitted artifacts."""
-    hashes: dict[Path, dict[str, str]] = {}
-    for folder in dict.fromkeys(sources.values()):
-        _, weights = checkpoint.best(folder / CHECKPOINTS)
-        artifacts = [folder / FILE, *sorted(folder.glob("*tokenizer*.json"))]
-        hashes[folder] = {"weights": weights, **{path.name: files.sha256_file(path) for path in artifacts}}
-    return {key: hashes[folder] for key, folder in sources.items()}
-
-
-def _data_sha256(reader: Component, path: Path) -> str | list[str]:
-    """Hash a data file, or each file that the reader says belongs to it."""
-    if not has_member(reader.cls, "files"):
-        return files.sha256_file(path)
-    return [files.sha256_file(file) for file in build_component(reader).files(path)]
+    if options:
+        made_from["files"] = {key: _sha256(path) for key, path in options.items()}
+    if sources:
+        made_from["sources"] = {}
+        for key, folder in sources.items():
+            artifacts = [folder / FILE, *sorted(folder.glob("*tokenizer*.json"))]
+            fitted = {path.name: files.sha256_file(path) for path in artifacts}
+            made_from["sources"][key] = {"weights": checkpoint.best(folder / CHECKPOINTS)[1], **fitted}
+    return made_from
 
 
 def _sha256(path: Path) -> str | dict[str, str]:
@@ -123,17 +113,14 @@ def differences(old: Any, new: Any, key: str = "") -> list[str]:
         ]
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         return [line for i, (a, b) in enumerate(zip(old, new, strict=True)) for line in differences(a, b, f"{key}.{i}")]
-    return [] if old == new else [_describe_change(key, old, new)]
-
-
-def _describe_change(key: str, old: Any, new: Any) -> str:
+    if old == new:
+        return []
     if key.startswith("sources."):
         name, _, what = key.removeprefix("sources.").partition(".init.")
-        return f"{name}.init: the {what} of the run changed" if what else f"{name}: was {old}, is {new}"
+        return [f"{name}.init: the {what} of the run changed" if what else f"{name}: was {old}, is {new}"]
     name = key.removeprefix("yaml.").removeprefix("files.")
-    if key.startswith(("data.", "files.")):
-        return f"{name}: the file's content changed"
-    return f"{name}: {old} -> {new}"
+    is_content = key.startswith(("data.", "files."))
+    return [f"{name}: the file's content changed" if is_content else f"{name}: {old} -> {new}"]
 
 
 # The folder of a training run: start one, open one, load its trained pipeline.
@@ -162,7 +149,12 @@ def start_run(config: Config, console: Console, fresh: bool = False, runs: Path 
         if source and source.resolve() == folder.resolve():
             message = f"`init` names this run's own folder, {folder}; give the YAML another name:"
             raise ConfigError([replace(component.problem(message), key=f"{component.key}.init")])
-    _refuse_other_folder(folder)
+    try:
+        names = set(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        names = {STATE}  # nothing to protect, or the lock says what is wrong
+    if STATE not in names and any(name not in (YAML, LOCK) and not name.endswith(".part") for name in names):
+        raise UsageError(f"{folder} is there and is not a run; give the YAML another name: or move the folder")
     with ExitStack() as locks:
         locks.enter_context(run_lock(folder))
         current = fingerprint(config)
@@ -173,16 +165,6 @@ def start_run(config: Config, console: Console, fresh: bool = False, runs: Path 
             locks.enter_context(run_lock(folder))
         _prepare_folder(config, folder, current)
         yield Run(folder, config)
-
-
-def _refuse_other_folder(folder: Path) -> None:
-    """Raise UsageError for a folder with something in it that is not a run."""
-    try:
-        names = set(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return  # nothing to protect, or the lock says what is wrong
-    if STATE not in names and any(name not in (YAML, LOCK) and not name.endswith(".part") for name in names):
-        raise UsageError(f"{folder} is there and is not a run; give the YAML another name: or move the folder")
 
 
 def _prepare_folder(config: Config, folder: Path, current: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from seqpipe.console import Console
 from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.features.document import Record, resolve_overlaps
 from seqpipe.features.raw_text import compare
-from seqpipe.features.sources import InputSource
 from seqpipe.files import json_bytes, write
 from seqpipe.runtime import bundle
 from seqpipe.runtime.bundle import reader_from
@@ -35,15 +34,6 @@ from seqpipe.runtime.text_scores import METRICS, Normalize, judge, pair_scores, 
 RAW = "(raw)"  # behind the name of a set, in scores
 SPLIT = "split_otherwise"  # among the scores on raw text: the share of words
 LOSS = 0.02  # of a score between 0 and 1, above which a warning is due
-
-
-def report_splitting(source: InputSource, name: str, records: Iterable[Record], console: Console) -> None:
-    """Print the share of words that raw text is split into otherwise, with a warning and the cure if it is large."""
-    raw = compare(source, records)
-    if raw.is_large:
-        console.warn(f"{name}: {raw.summary()}: {raw.cure()}")
-    elif raw.words:
-        console.say(f"{name}: {raw.summary()}")
 
 
 def score_raw_text(

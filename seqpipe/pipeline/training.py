@@ -80,12 +80,18 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     check_precision(config.train.precision, device)
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
-    data = _load_data(run)
+    form = data_form(config)
+    records = form.read(config.data.train)
+    if (run.folder / FILE).exists():  # an interrupted run has fitted them
+        artifacts = Artifacts.load(run.folder)
+    else:
+        artifacts = fit_artifacts(config, records)
+        artifacts.save(run.folder)
+    data = form.load(artifacts, records, run.folder)
     torch.manual_seed(config.train.seed)
-    pipeline = Pipeline(config, data.artifacts)
+    pipeline = Pipeline(config, artifacts)
     is_new = not (run.checkpoints / LAST).exists()
     init_report = warm_start(pipeline, config) if is_new else []
-    artifacts = data.artifacts
     tokens = sum(map(len, artifacts.vocabularies.values()))
     weights = sum(p.numel() for p in pipeline.parameters())
     sizes = f"{data.size}, {tokens:,} tokens, {weights:,} weights"
@@ -106,18 +112,6 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     outcome = outcome_of(progress, config)
     files.write(run.folder / OUTCOME, json.dumps(files.finite(outcome), indent=1))
     return pipeline
-
-
-def _load_data(run: Run) -> TrainingData:
-    """Read the records and fit the artifacts, or load those that an interrupted run has fitted."""
-    form = data_form(run.config)
-    records = form.read(run.config.data.train)
-    if (run.folder / FILE).exists():
-        artifacts = Artifacts.load(run.folder)
-    else:
-        artifacts = fit_artifacts(run.config, records)
-        artifacts.save(run.folder)
-    return form.load(artifacts, records, run.folder)
 
 
 def _dev_scores(config: Config, pipeline: Pipeline, data: TrainingData, device: str) -> DevScores | None:
