@@ -50,26 +50,26 @@ def test_a_member_that_the_contract_does_not_list_cannot_be_looked_for() -> None
             look(object, "no_such_member")
 
 
-PUBLIC = ("seqpipe", "seqpipe.errors", "seqpipe.testing")  # for plugin authors, with what is below seqpipe.nn
-
-
-def private_imports(source: str) -> list[str]:
-    """Modules of seqpipe that a source text imports, and that are not for plugin authors."""
+def imported_modules(source: str) -> list[str]:
+    """The modules of seqpipe and of its built-in components that a source text imports."""
     modules: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
             modules.append(node.module or "")
         elif isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
-    ours = [module for module in modules if module.partition(".")[0] in ("seqpipe", "seqpipe_plugins")]
-    return [module for module in ours if module not in PUBLIC and not module.startswith("seqpipe.nn.")]
+    return [module for module in modules if module.partition(".")[0] in ("seqpipe", "seqpipe_plugins")]
 
 
-def test_third_party_packages_import_public_modules_alone() -> None:
-    files = sorted((PACKAGE.parent / "tests/strangers").rglob("*.py"))
-    assert len(files) > 15
-    assert [(path, module) for path in files for module in private_imports(path.read_text(encoding="utf-8"))] == []
-    assert private_imports("import seqpipe.runtime.bundle\nfrom seqpipe_plugins.heads.crf import Crf") == [
+def test_components_import_one_module_of_seqpipe() -> None:
+    built_in, strangers = sorted(PLUGINS.rglob("*.py")), sorted((PACKAGE.parent / "tests/strangers").rglob("*.py"))
+    assert len(built_in) > 50
+    assert len(strangers) > 15
+    modules = {module for path in strangers for module in imported_modules(path.read_text(encoding="utf-8"))}
+    assert modules == {"seqpipe.plugin"}
+    modules = {module for path in built_in for module in imported_modules(path.read_text(encoding="utf-8"))}
+    assert {module for module in modules if module.partition(".")[0] == "seqpipe"} == {"seqpipe.plugin"}
+    assert imported_modules("import seqpipe.runtime.bundle\nfrom seqpipe_plugins.heads.crf import Crf") == [
         "seqpipe.runtime.bundle",
         "seqpipe_plugins.heads.crf",
     ]
@@ -105,9 +105,10 @@ class ClosedSet:
                     constants = [value]
                 case ast.Call(func=ast.Attribute(attr="get"), args=[key, *_]):
                     constants = [key]
-                case ast.ImportFrom(module=module, names=aliases) if module == "seqpipe" or (module or "").startswith(
-                    self.room
-                ):
+                case ast.ImportFrom(module="seqpipe.plugin", names=aliases):
+                    yield from ((node.lineno, alias.name) for alias in aliases if alias.name in self.classes)
+                    continue
+                case ast.ImportFrom(module=str(module), names=aliases) if module.startswith(self.room):
                     yield from ((node.lineno, alias.name) for alias in aliases if alias.name in self.classes)
                     continue
                 case _:
@@ -151,7 +152,7 @@ def test_nothing_outside_features_tells_feature_kinds_apart() -> None:
     "line",
     [
         "from seqpipe.features.kinds.text import Chars",
-        "from seqpipe import Chars",
+        "from seqpipe.plugin import Chars",
         "if feature.kind == 'chars': pass",
         "if 'chars' != kind: pass",
         "found = kind in ('ids', 'chars')",

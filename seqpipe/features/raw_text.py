@@ -16,7 +16,7 @@ from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.encoding import encode, regular_expressions, shown
 from seqpipe.features.sources import InputSource, TextSource, sources_of
-from seqpipe.features.vocabulary import clean
+from seqpipe.features.vocabulary import replace_surrogates
 
 MOST = 0.01  # share of words split otherwise, above which a warning is due
 _CHUNK = 256  # records split at a time
@@ -118,7 +118,7 @@ class RawText:
         splitter = Split(Regex(pattern), "removed", invert=True)
         words = otherwise = 0
         for doc in self._given:
-            places = {place for _, place in splitter.pre_tokenize_str(clean(doc.text))}
+            places = {place for _, place in splitter.pre_tokenize_str(replace_surrogates(doc.text))}
             words += len(doc.word_offsets)
             otherwise += sum(place not in places for place in doc.word_offsets)
         return otherwise / max(1, words)

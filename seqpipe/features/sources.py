@@ -16,7 +16,7 @@ from seqpipe.features import splitting
 from seqpipe.features.document import MASK, Arrays, Doc, Record, field_names, join_pair, join_sources, locate, place_of
 from seqpipe.features.encoding import Alignment, encode_batch, sharing
 from seqpipe.features.kinds.base import BATCH, TOKEN_AXES, FeatureKind
-from seqpipe.features.vocabulary import SPECIALS, UNK, clean, special_id, token_id
+from seqpipe.features.vocabulary import SPECIALS, UNK, replace_surrogates, special_id, token_id
 
 
 class NumericSource:
@@ -159,7 +159,7 @@ class TextSource:
 
     def _whole(self, raw_texts: Sequence[str], records: Sequence[Record]) -> list[Doc]:
         """A Doc of each text of these records."""
-        texts = [clean(text) for text in raw_texts]
+        texts = [replace_surrogates(text) for text in raw_texts]
         encodings = encode_batch(self.tokenizer, texts, lambda position: place_of(records[position]))
         docs = []
         for raw, text, encoding in zip(raw_texts, texts, encodings, strict=True):
@@ -217,13 +217,13 @@ class TextSource:
 
     def _from_words(self, record: Record) -> Doc:
         raw_words = list(record["words"])
-        words = [clean(word) for word in raw_words]
+        words = [replace_surrogates(word) for word in raw_words]
         text = record.get("text")
         text = text if isinstance(text, str) else " ".join(raw_words)
         places = locate(raw_words, text, place_of(record))
         if self._splits_words:
-            pieces = splitting.of_words(self._alignment, places, clean(text), place_of(record))
-            return self._of_pieces(text, clean(text), pieces, places)
+            pieces = splitting.of_words(self._alignment, places, replace_surrogates(text), place_of(record))
+            return self._of_pieces(text, replace_surrogates(text), pieces, places)
         known = self._known
         ids = [self._id(word) if (i := known.get(word)) is None else i for word in words]
         return Doc(text, words, places, ids)
