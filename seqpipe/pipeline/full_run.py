@@ -85,7 +85,9 @@ def excerpt(text: str, columns: int, start: int = 0) -> str:
     """A text on one line; of a long one as much as fits, from shortly before `start`, cut at blanks."""
     if text_width(text) <= columns:
         return " ".join(text.split())
-    room = int(columns * len(text) / text_width(text))  # characters
+    # Chinese and Japanese characters take two columns, so that the room in characters depends on the text. A quarter of
+    # it stands before `start`, and a blank near either end moves the cut, so that no word is torn.
+    room = int(columns * len(text) / text_width(text))
     begin = 0 if start < room // 2 else min(start - room // 4, len(text) - room)
     end = begin + room
     if begin and (blank := text.find(" ", begin, min(begin + SLACK, start))) >= 0:

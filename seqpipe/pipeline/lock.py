@@ -87,7 +87,9 @@ def _open_locked(folder: Path) -> int:
         with ExitStack() as unless_locked:
             unless_locked.callback(os.close, handle)
             is_locked = _try_lock(handle, path)
-            if is_locked and _is_at(handle, path):  # and not of a run that was moved aside just now
+            # Between the opening and the locking the folder may have been moved aside, and a new one made in its place.
+            # Then the lock is on a file that nobody else looks at, and the next round opens the new one.
+            if is_locked and _is_at(handle, path):
                 with disk_errors_named(path):
                     os.ftruncate(handle, 0)
                     os.lseek(handle, 0, os.SEEK_SET)

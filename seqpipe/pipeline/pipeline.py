@@ -25,7 +25,7 @@ class Check:
     """The findings of a check that met no error.
 
     Attributes:
-        warnings: What is probably a mistake, such as texts that are split in another way than the data are.
+        warnings: Probable mistakes, such as texts that are split in another way than the data are.
         needs: Folders that `run` makes first, since they are not there yet; until then the export is not checked.
         export: The comparison of the exported graph with PyTorch; None where the export was not checked.
     """

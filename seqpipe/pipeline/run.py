@@ -80,7 +80,7 @@ class Run:
 
     @property
     def outcome(self) -> dict[str, Any]:
-        """How training ended (`seqpipe.training.progress.outcome_of`); empty before."""
+        """The outcome of training (`seqpipe.training.progress.outcome_of`); empty before its end."""
         path = self.folder / OUTCOME
         return files.read_json(path) if path.exists() else {}
 
@@ -116,7 +116,7 @@ class Run:
         return self.folder / CHECKPOINTS
 
     def outcome_lines(self) -> list[str]:
-        """How training ended, as a person reads it, with the command that trains longer."""
+        """The outcome of training as a person reads it, with the command that trains longer."""
         from seqpipe.config.contract import metric_types
         from seqpipe.training.progress import outcome_lines
 

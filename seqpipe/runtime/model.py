@@ -87,7 +87,7 @@ class Bundle:
 
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
-        """What bundle.json says; BundleError if it is damaged, hostile, of another version, or another one."""
+        """The content of bundle.json; BundleError if it is damaged, hostile, of another version, or another one."""
         return bundle.read_manifest(self.path, self.sha256)[0]
 
     def load(self, device: str = "auto", threads: int | None = None, *, timeout: float | None = SECONDS) -> Model:
