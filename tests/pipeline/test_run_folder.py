@@ -15,14 +15,12 @@ import torch
 from conftest import Install
 from factory import LEAN, Watched, begin_run, seqpipe, tagging, tiny, train_run, write_conll
 
-from seqpipe.commands.runs.fingerprint import differences, fingerprint
-from seqpipe.commands.runs.full_run import run_all, run_seeds
-from seqpipe.commands.runs.held_out import held_out_records
-from seqpipe.commands.runs.run_folder import Run, load_trained, open_run
-from seqpipe.commands.runs.training_run import resolve_device
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError
+from seqpipe.pipeline.full_run import held_out_records, run_all, run_seeds
+from seqpipe.pipeline.run_folder import Run, differences, fingerprint, load_trained, open_run
+from seqpipe.pipeline.training import resolve_device
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import read
 from seqpipe.training.fit import fit_artifacts
@@ -89,7 +87,7 @@ def test_an_unchanged_finished_run_does_nothing_and_says_so(finished: Path, caps
     before = written()
     result = run_all(again(finished), Console(), "cpu")
     assert written() == before
-    assert result["scores"] == json.loads((finished / "runs/tiny/metrics.json").read_text())
+    assert result.scores == json.loads((finished / "runs/tiny/metrics.json").read_text())
     assert "nothing changed: nothing to do (--fresh trains again)" in capsys.readouterr().err
 
 
@@ -275,9 +273,9 @@ def test_seeds_are_runs_of_their_own_with_mean_and_deviation(here: Path, capsys:
     file = tagging(here)
     more = [*LEAN, "train.epochs=4"]
     summary = run_seeds(lambda chosen: load(file, [*more, *chosen]), "tiny", 2, Console(), "cpu", False)
-    one, two = summary["test"]["values"]
-    assert (summary["test"]["metric"], summary["test"]["mean"]) == ("f1", pytest.approx((one + two) / 2))
-    assert summary["test"]["deviation"] == pytest.approx(abs(one - two) / 2**0.5)
+    one, two = summary["test"].values
+    assert (summary["test"].metric, summary["test"].mean) == ("f1", pytest.approx((one + two) / 2))
+    assert summary["test"].deviation == pytest.approx(abs(one - two) / 2**0.5)
     assert sorted(path.name for path in (here / "runs").iterdir()) == ["tiny-seed1", "tiny-seed2"]
     said = capsys.readouterr().err
     assert "== seed 2 of 2" in said

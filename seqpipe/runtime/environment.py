@@ -6,7 +6,6 @@ import os
 import platform
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any
 
 from seqpipe.config.plugins import Plugins
 from seqpipe.runtime import session
@@ -27,14 +26,18 @@ class Finding:
 
 def examine(require_cuda: bool = False) -> list[Finding]:
     """Return what is worth knowing before a bundle runs here; where CUDA is required, try whether it works."""
+    system = f"{VERSION}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    # Looked at before plugins are imported, which may import onnxruntime themselves.
+    onnxruntime = _onnxruntime(require_cuda)
+    version, plugins = _installed_version("torch"), Plugins()
+    torch = Finding("note", "torch", "not installed: bundles run, training needs pip install 'seqpipe-nlp[train]'")
     return [
-        Finding(
-            "ok", "seqpipe", f"{VERSION}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-        ),
-        *_onnxruntime(require_cuda),
-        _torch(),
+        Finding("ok", "seqpipe", system),
+        *onnxruntime,
+        Finding("ok", "torch", f"{version} (for training)") if version else torch,
         _threads(),
-        *_plugins(),
+        Finding("ok", "plugins", f"{len(plugins.offers)} components"),
+        *(Finding("note", "plugin", f"{b.distribution} {b.version} is broken: {b.reason}") for b in plugins.broken),
     ]
 
 
@@ -59,7 +62,16 @@ def _onnxruntime(require_cuda: bool) -> list[Finding]:
         return [Finding("error", "onnxruntime", f"{stated} does not import: {error}")]
     providers = onnxruntime.get_available_providers()
     findings = [Finding("ok", "onnxruntime", stated), Finding("ok", "providers", ", ".join(providers))]
-    return [*findings, _telemetry(), _required_cuda(onnxruntime) if require_cuda else _cuda(onnxruntime)]
+    if require_cuda:
+        fault = session.cuda_fault(onnxruntime)
+        detail = f"required, and does not work: {fault}" if fault else "a graph runs on it"
+        cuda = Finding("error" if fault else "ok", "CUDA", detail)
+    elif missing := session.missing_for_cuda(onnxruntime):
+        cuda = Finding("note", "CUDA", f"bundles run on the CPU: {missing}")
+    else:
+        proof = "`seqpipe verify BUNDLE --device cuda` proves it"
+        cuda = Finding("ok", "CUDA", f"onnxruntime has it and the machine shows a device; {proof}")
+    return [*findings, _telemetry(), cuda]
 
 
 def _telemetry() -> Finding:
@@ -83,29 +95,6 @@ def _telemetry() -> Finding:
     )
 
 
-def _required_cuda(onnxruntime: Any) -> Finding:
-    if fault := session.cuda_fault(onnxruntime):
-        return Finding("error", "CUDA", f"required, and does not work: {fault}")
-    return Finding("ok", "CUDA", "a graph runs on it")
-
-
-def _cuda(onnxruntime: Any) -> Finding:
-    if missing := session.missing_for_cuda(onnxruntime):
-        return Finding("note", "CUDA", f"bundles run on the CPU: {missing}")
-    return Finding(
-        "ok",
-        "CUDA",
-        "onnxruntime has it and the machine shows a device; `seqpipe verify BUNDLE --device cuda` proves it",
-    )
-
-
-def _torch() -> Finding:
-    version = _installed_version("torch")
-    if version:
-        return Finding("ok", "torch", f"{version} (for training)")
-    return Finding("note", "torch", "not installed: bundles run, training needs pip install 'seqpipe-nlp[train]'")
-
-
 def _threads() -> Finding:
     allowed, present = cores(), os.cpu_count() or 1
     detail = f"{allowed} of {present} cores may be used; a Model runs {allowed} batches at once, one thread each"
@@ -113,9 +102,3 @@ def _threads() -> Finding:
     if allowed < present and not set_by:
         return Finding("note", "threads", f"{detail}; PyTorch does not see the limit: set train.threads: {allowed}")
     return Finding("ok", "threads", detail + "".join(f", {name}={value}" for name, value in set_by.items()))
-
-
-def _plugins() -> list[Finding]:
-    plugins = Plugins()
-    broken = [Finding("note", "plugin", f"{b.distribution} {b.version} is broken: {b.reason}") for b in plugins.broken]
-    return [Finding("ok", "plugins", f"{len(plugins.offers)} components"), *broken]

@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from seqpipe.config.run_layout import LOCK, RUN_FILES, STATE
@@ -52,9 +52,13 @@ def run_lock(folder: Path) -> Iterator[None]:
         EnvError: if the folder cannot be written, or its file system has no locks.
     """
     make_folder(folder)
-    with nullcontext() if os.environ.get(VARIABLE) == "off" else _hold(folder):
+    handle = None if os.environ.get(VARIABLE) == "off" else _open_locked(folder)
+    try:
         remove_torn(folder, RUN_FILES)
         yield
+    finally:
+        if handle is not None:
+            os.close(handle)
 
 
 @contextmanager
@@ -70,15 +74,6 @@ def lock_around(path: Path) -> Iterator[None]:
             yield
 
 
-@contextmanager
-def _hold(folder: Path) -> Iterator[None]:
-    handle = _open_locked(folder)
-    try:
-        yield
-    finally:
-        os.close(handle)
-
-
 def _open_locked(folder: Path) -> int:
     """Open the lock file of a folder, lock it and write this process into it; return the handle."""
     path, deadline = folder / LOCK, time.monotonic() + _PATIENCE
@@ -92,9 +87,14 @@ def _open_locked(folder: Path) -> int:
         with ExitStack() as unless_locked:
             unless_locked.callback(os.close, handle)
             is_locked = _try_lock(handle, path)
-            if is_locked and _is_at(handle, path):  # and not of a run that was moved aside just now
+            # Between the opening and the locking the folder may have been moved aside, and a new one made in its place.
+            # Then the lock is on a file that nobody else looks at, and the next round opens the new one.
+            if is_locked and _is_at(handle, path):
                 with disk_errors_named(path):
-                    _write_holder(handle)
+                    os.ftruncate(handle, 0)
+                    os.lseek(handle, 0, os.SEEK_SET)
+                    os.write(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+                    os.fsync(handle)  # on a network file system others read it only then
                 unless_locked.pop_all()
                 return handle
             late = time.monotonic() > deadline
@@ -126,13 +126,6 @@ def _is_at(handle: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _write_holder(handle: int) -> None:
-    os.ftruncate(handle, 0)
-    os.lseek(handle, 0, os.SEEK_SET)
-    os.write(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
-    os.fsync(handle)  # on a network file system others read it only then
 
 
 def _holder(path: Path, late: bool) -> str:

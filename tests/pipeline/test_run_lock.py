@@ -24,11 +24,11 @@ import pytest
 from factory import LEAN, QUIET, Child, begin_run, seqpipe, tagging, tiers, tiny, train_run
 
 from seqpipe import files
-from seqpipe.commands.runs import run_lock as lock
-from seqpipe.commands.runs.full_run import run_seeds
-from seqpipe.commands.runs.run_lock import lock_around, run_lock
 from seqpipe.config.loader import load
 from seqpipe.errors import EnvError, UsageError
+from seqpipe.pipeline import lock
+from seqpipe.pipeline.full_run import run_seeds
+from seqpipe.pipeline.lock import lock_around, run_lock
 
 FORKS = multiprocessing.get_context("forkserver")
 NAMED = f"process {{pid}} on {socket.gethostname()} is writing into this run"
@@ -126,7 +126,7 @@ def test_the_lock_is_given_up_with_the_block_also_after_an_error(here: Path) -> 
 
 
 def test_a_fresh_run_has_the_lock_of_its_new_folder(here: Path) -> None:
-    from seqpipe.commands.runs.run_folder import start_run
+    from seqpipe.pipeline.run_folder import start_run
 
     config = tiny(here, *LEAN)
     begin_run(config)
@@ -213,7 +213,7 @@ import seqpipe.files
 sys.modules["msvcrt"] = types.SimpleNamespace(locking=locking, LK_NBLCK=2)
 sys.modules["fcntl"] = None
 sys.platform = "win32"
-from seqpipe.commands.runs.run_lock import run_lock
+from seqpipe.pipeline.lock import run_lock
 from seqpipe.errors import UsageError
 with run_lock(Path("run")):
     try:
@@ -266,7 +266,7 @@ def compete(folder: Path, delay: float, held: float, how: str) -> None:
 
 @pytest.mark.parametrize("rounds", tiers(12, long=200, seconds=900))
 def test_of_processes_that_lock_at_random_times_none_loses_anything(rounds: int, tmp_path: Path) -> None:
-    FORKS.set_forkserver_preload(["seqpipe.commands.runs.full_run", "seqpipe.commands.app", "test_run_lock"])
+    FORKS.set_forkserver_preload(["seqpipe.pipeline.full_run", "seqpipe.commands.app", "test_run_lock"])
     dice, refusals = random.Random(5), 0
     for number in range(rounds):
         folder = tmp_path / str(number) / "run"

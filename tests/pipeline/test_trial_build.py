@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 from factory import QUIET, labelling, moods, write_jsonl, writing
 
-from seqpipe.commands.trial_build import build_trial
-from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import Config, load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import DataError
+from seqpipe.pipeline.check import build_trial, check_export
 
 EARLY, LATE = 600, 30  # records
 

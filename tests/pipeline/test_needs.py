@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from factory import QUIET, seqpipe, tagging
 
-from seqpipe.commands.runs import needs as needs_module
-from seqpipe.commands.runs.needs import make_needs, missing_needs
 from seqpipe.config.loader import load
 from seqpipe.errors import ConfigError
+from seqpipe.pipeline import full_run as needs_module
+from seqpipe.pipeline.full_run import make_needs, missing_needs
 
 LSTM: dict[str, Any] = {"use": "lstm", "hidden": 4, "init": "../runs/first"}
 SMALL = {"embedding": {"use": "lookup", "dim": 4}, "train": {"epochs": 1, "threads": 1}}

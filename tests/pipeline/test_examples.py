@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from seqpipe.commands.runs.examples import ANSWER, INPUT, excerpt, print_answers, shown_lines
 from seqpipe.console import Console, text_width
+from seqpipe.pipeline.full_run import ANSWER, INPUT, excerpt, print_answers, shown_lines
 
 WORDS = " ".join(f"word{number}" for number in range(100))
 
