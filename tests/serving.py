@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import http.client
 import json
 import os
@@ -18,6 +20,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import granian.server.embed
+from granian.constants import Interfaces
+from starlette.types import ASGIApp
 
 READY_S = 60  # a busy machine needs that long to start a process
 
@@ -103,6 +109,34 @@ class Server:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+
+
+@contextmanager
+def running_app(app: ASGIApp) -> Iterator[str]:
+    """Run an application in a thread of this process; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    loop = asyncio.new_event_loop()
+
+    async def make() -> granian.server.embed.Server:
+        return granian.server.embed.Server(app, port=port, interface=Interfaces.ASGINL, log_enabled=False)
+
+    def run() -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_until_complete(server.serve())
+
+    server = loop.run_until_complete(make())
+    thread = threading.Thread(target=run)
+    thread.start()
+    end = time.monotonic() + READY_S
+    while time.monotonic() < end:
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            break
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{port}"
+    loop.call_soon_threadsafe(server.stop)
+    thread.join()
+    loop.close()
 
 
 def events(body: bytes) -> list[tuple[str, Any]]:

@@ -55,7 +55,7 @@ from seqpipe.features.kinds.ngrams import Ngrams
 from seqpipe.features.kinds.registry import feature_kinds
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
-from seqpipe.runtime.serve.bundle_schemas import input_schema
+from seqpipe.serve.openapi import input_schema
 
 PAGE = documents.ROOT / "docs/bundle-format.md"
 NODE = documents.ROOT / "docs/deploy/node.md"

@@ -26,7 +26,7 @@ NOT_CODE = (
     "commands/deploy/templates/*.txt",
     "commands/plugins/templates/*.txt",
     "commands/plugins/templates/licenses/*.txt",
-    "runtime/serve/page/*",
+    "serve/page/*",
     "py.typed",
 )
 ANSWER = [

@@ -14,6 +14,7 @@ from seqpipe.errors import UsageError
 from seqpipe.files import writing_folder
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import verify_bundle
+from seqpipe.serve.settings import check_name
 from seqpipe.version import VERSION
 
 DISTRIBUTION = "seqpipe-nlp"
@@ -35,8 +36,6 @@ class NameRule:
 
     def choose(self, given: str | None, content: bundle.Bundle, target: str) -> str:
         """The name that was given, else the bundle's own; UsageError if the target does not take it."""
-        from seqpipe.runtime.serve.catalog import check_name
-
         name: str = content.manifest["name"] if given is None else given
         if not re.fullmatch(self.pattern, name) or len(name) > self.longest:
             rule = f"{self.words}, at most {self.longest} characters"
