@@ -120,10 +120,10 @@ def _failed(ended: Ended) -> bool:
 def line(ended: Ended, route: str | None, time: str) -> str:
     """One request as a line of JSON; an id has no character that JSON would escape."""
     scope, record, seconds = ended
-    peer = scope.get("client")  # None on a Unix socket
+    peer, *_ = scope.get("client") or (None,)  # empty on a Unix socket
     return (
         f'{{"time":"{time}","id":"{record.id}"'
         f',"method":{_encode(scope["method"])},"route":{_encode(route)},"bundle":{_encode(record.bundle or None)}'
         f',"status":{record.status},"items":{record.items},"tokens":{record.tokens}'
-        f',"queued":{record.queued:.6f},"seconds":{seconds:.6f},"peer":{_encode(peer[0] if peer else None)}}}\n'
+        f',"queued":{record.queued:.6f},"seconds":{seconds:.6f},"peer":{_encode(peer or None)}}}\n'
     )

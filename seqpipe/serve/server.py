@@ -185,8 +185,10 @@ class Processes:
             self._console.say(f"{self._listener}: ready: {', '.join(self._settings.bundles)}")
         elif self._is_ready and is_new:
             self._console.result(f"a process of the server has ended; process {pid} takes its place")
-        if self._period is not None and now >= self._beat and min(self._heard.values()) > now - self._period:
-            notify(ALIVE, self._environment)
+        # One process that is stuck is enough for systemd to hear nothing more, and to restart the server.
+        if self._is_ready and self._period is not None and now >= self._beat:
+            if min(self._heard.values()) > now - self._period:
+                notify(ALIVE, self._environment)
             self._beat = now + self._period / 2
 
 

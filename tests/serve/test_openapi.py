@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -107,40 +106,6 @@ def test_what_the_server_refuses_the_document_refuses_too(
 def test_the_example_of_a_bundle_can_be_sent(server: Server, document: dict[str, Any], tiny: Model) -> None:
     body = document["paths"]["/v1/toy"]["post"]["requestBody"]["content"]["application/json"]["example"]
     assert server.post("/v1/toy", body).json == {"answer": tiny.manifest["golden"][0]["answer"]}
-
-
-class Page(HTMLParser):
-    """The headings, addresses and tags of a page."""
-
-    def __init__(self, text: str):
-        super().__init__()
-        self.open: list[str] = []
-        self.addresses: list[str] = []
-        self.tags: list[str] = []
-        self.headings: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.open.append(tag)
-        self.addresses += [str(value) for key, value in attributes if key in ("href", "src")]
-
-    def handle_endtag(self, tag: str) -> None:
-        self.open.pop()
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] == "h2":
-            self.headings.append(data)
-
-
-def test_the_page_shows_every_path_and_loads_nothing_from_elsewhere(server: Server, document: dict[str, Any]) -> None:
-    reply = server.get("/docs")
-    assert reply.headers["content-type"] == "text/html; charset=utf-8"
-    page = Page(reply.body.decode())
-    paths = [f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods]
-    assert page.headings == paths
-    assert page.addresses == ["openapi.json", "."]
-    assert not {"script", "link", "img", "iframe"} & {*page.tags}
 
 
 def test_the_document_says_whether_a_token_is_needed_and_bundles_may_be_loaded(tmp_path: Path) -> None:
