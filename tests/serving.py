@@ -15,9 +15,10 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,17 +117,14 @@ def running_app(app: ASGIApp) -> Iterator[str]:
     """Run an application in a thread of this process; its address."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    loop = asyncio.new_event_loop()
+    stop: list[Callable[[], object]] = []
 
-    async def make() -> granian.server.embed.Server:
-        return granian.server.embed.Server(app, port=port, interface=Interfaces.ASGINL, log_enabled=False)
+    async def run() -> None:
+        server = granian.server.embed.Server(app, port=port, interface=Interfaces.ASGINL, log_enabled=False)
+        stop.append(partial(asyncio.get_running_loop().call_soon_threadsafe, server.stop))
+        await server.serve()
 
-    def run() -> None:
-        asyncio.set_event_loop(loop)
-        loop.run_until_complete(server.serve())
-
-    server = loop.run_until_complete(make())
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
     thread.start()
     end = time.monotonic() + READY_S
     while time.monotonic() < end:
@@ -134,9 +132,8 @@ def running_app(app: ASGIApp) -> Iterator[str]:
             break
         time.sleep(0.02)
     yield f"http://127.0.0.1:{port}"
-    loop.call_soon_threadsafe(server.stop)
+    stop[0]()
     thread.join()
-    loop.close()
 
 
 def events(body: bytes) -> list[tuple[str, Any]]:

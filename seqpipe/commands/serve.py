@@ -31,9 +31,7 @@ _WaitingTokens = Annotated[
 _Body = Annotated[int, typer.Option("--max-body", min=1, help="Largest request body, in bytes.")]
 _Items = Annotated[int, typer.Option("--max-items", min=1, help="Most inputs in one request.")]
 _Connections = Annotated[int, typer.Option("--max-connections", min=1, help="Most connections at a time; more wait.")]
-_Read = Annotated[
-    float, typer.Option("--read-timeout", min=0.1, help="Maximum time to send a body, in seconds.")
-]
+_Read = Annotated[float, typer.Option("--read-timeout", min=0.1, help="Maximum time to send a body, in seconds.")]
 _Idle = Annotated[
     float, typer.Option("--idle-timeout", min=0.1, max=60, help="Maximum time until the next request's headers, in s.")
 ]

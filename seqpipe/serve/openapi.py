@@ -26,7 +26,7 @@ _REFUSALS = {
     "413": "too large",
     "422": "no valid input",
     "429": "too many requests wait; Retry-After says for how long",
-    "503": "the server starts or stops",
+    "503": "the server is stopping",
     "504": "no answer in time",
 }
 _OPENAI_REFUSALS = {"400": "no valid input", "404": "no such model"}
@@ -83,15 +83,13 @@ def _server_paths() -> dict[str, Any]:
     described = obj({"bundles": array(ref("Description"))})
     text = {"text/plain": {"schema": TEXT}}
     metrics = {"summary": "Metrics for Prometheus", "responses": {"200": {"description": "text", "content": text}}}
-    ready = _get("Whether the server takes requests", obj({"ready": {"type": "boolean"}}))
-    ready["responses"]["503"] = _content("it does not yet, or no more", obj({"ready": {"type": "boolean"}}))
     return {
         "/v1": {"get": _get("All bundles", described)},
         "/v1/models": {"get": _get("All bundles, as OpenAI's models", ref("Models"))},
         "/v2": {"get": _get("The server, in the Open Inference Protocol", ref("Server"))},
         "/metrics": {"get": metrics},
         "/v2/health/live": {"get": _get("Whether the server lives", obj({"live": {"type": "boolean"}}))},
-        "/v2/health/ready": {"get": ready},
+        "/v2/health/ready": {"get": _get("Whether the server takes requests", obj({"ready": {"type": "boolean"}}))},
     }
 
 

@@ -98,6 +98,7 @@ def serve(settings: Settings, console: Console) -> None:
 
 def _load(settings: Settings, sender: Connection) -> ASGIApp:
     """Return the application of one process, with its bundles loaded; granian calls it before it listens."""
+    os.setpgrp()  # Ctrl+C is for the process that started this one, which then ends all of them
     for number in SIGNALS:  # granian sets handlers of its own later; until then a signal ends the process at once
         signal.signal(number, signal.SIG_DFL)
     # Imported here: the process that starts the others needs neither onnxruntime nor the memory that it takes.

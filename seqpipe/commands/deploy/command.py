@@ -65,9 +65,6 @@ def systemd(
     ] = None,
     cuda: OnCuda = False,
     port: Port = 8000,
-    socket: Annotated[
-        bool, typer.Option("--socket", help="Let systemd listen; the server starts with the first request.")
-    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a unit for systemd, and the bundle beside it."""
@@ -75,4 +72,4 @@ def systemd(
 
     say = make_console(quiet).say
     folder = PurePosixPath(place) if place else None
-    say(write_systemd(bundle, output, name, PurePosixPath(command), folder, cuda, port, socket))
+    say(write_systemd(bundle, output, name, PurePosixPath(command), folder, cuda, port))

@@ -56,7 +56,7 @@ def _container(content: Bundle, image: str, name: str, cuda: bool, port: int) ->
         "image": image,
         "ports": [{"name": "http1", "containerPort": port, "protocol": "TCP"}],
         "readinessProbe": _probe("ready", port, periodSeconds=2, failureThreshold=3),
-        "livenessProbe": _probe("live", port, initialDelaySeconds=30, periodSeconds=10, failureThreshold=3),
+        "livenessProbe": _probe("live", port, initialDelaySeconds=120, periodSeconds=10, failureThreshold=3),
         "resources": {
             "requests": {"cpu": "1", "memory": memory, **gpu},
             "limits": {"cpu": "2", "memory": memory, **gpu},

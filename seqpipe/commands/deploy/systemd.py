@@ -29,7 +29,6 @@ def write_systemd(
     place: PurePosixPath | None,
     cuda: bool,
     port: int,
-    socket: bool,
 ) -> str:
     """Writes the folder; the commands to type next."""
     content = checked_bundle(path, output, cuda)
@@ -37,26 +36,22 @@ def write_systemd(
     place = place or PurePosixPath("/srv/seqpipe", name)
     for flag, value in (("--command", command), ("--place", place)):
         _check_path(flag, value)
-    service, listener = f"seqpipe-{name}.service", f"seqpipe-{name}.socket"
-    values = {
-        "name": name,
-        "command": command,
-        "place": place,
-        "port": port,
-        "device": "cuda" if cuda else "cpu",
-        "devices": "" if cuda else "PrivateDevices=yes\n",
-        "after": f"{listener}\nRequires={listener}" if socket else "network.target",
-    }
-    units = {service: template("unit.service", **values)}
-    if socket:
-        units[listener] = template("unit.socket", **values)
-    write_files(output, {**units, **bundle_files(content, "bundle")})
-    files = " ".join(quoted(output / unit) for unit in units)
+    service = f"seqpipe-{name}.service"
+    unit = template(
+        "unit.service",
+        name=name,
+        command=command,
+        place=place,
+        port=port,
+        device="cuda" if cuda else "cpu",
+        devices="" if cuda else "PrivateDevices=yes\n",
+    )
+    write_files(output, {service: unit, **bundle_files(content, "bundle")})
     return next_steps(
         output,
         f"sudo mkdir -p {place.parent} && sudo cp -rT {quoted(output / 'bundle')} {place}",
-        f"sudo cp {files} /etc/systemd/system/",
-        f"sudo systemctl daemon-reload && sudo systemctl enable --now {listener if socket else service}",
+        f"sudo cp {quoted(output / service)} /etc/systemd/system/",
+        f"sudo systemctl daemon-reload && sudo systemctl enable --now {service}",
     )
 
 
