@@ -1,4 +1,4 @@
-"""Bundles loaded and unloaded while the server runs: only those below one folder, by name, never by a client's path."""
+"""The addresses for those who run the server: `/metrics`, and `/v2/repository` to load and unload bundles."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from seqpipe.serve.repository import Location, locate, names
 from seqpipe.serve.service import Catalog
 from seqpipe.serve.settings import Settings
 
+log = logging.getLogger("seqpipe.serve")
 _PARAMETERS = {"load": ("version",), "unload": ("unload_dependents",)}  # the latter: no bundle has any
 
 
@@ -64,7 +65,7 @@ def routes(catalog: Catalog, settings: Settings, metrics: Metrics) -> list[BaseR
 
 
 def waiting(catalog: Catalog) -> dict[str, Waiting]:
-    """What waits for each bundle."""
+    """The inputs that wait for each bundle."""
     queues = {name: service.queue for name, service in catalog.services.items()}
     return {name: Waiting(len(queue), queue.tokens, queue.age()) for name, queue in queues.items()}
 
@@ -99,12 +100,9 @@ def _refuse_unknown(values: dict[str, object], known: tuple[str, ...]) -> None:
             raise UsageError(f"no key {key!r}{nearest(key, known)} (there is: {', '.join(known)})")
 
 
-log = logging.getLogger("seqpipe.serve")
-
-
 @dataclass
 class Status:
-    """What the index says of a name besides whether it answers: the version last loaded, the last failure."""
+    """The version of a bundle that was last loaded, and its last failure."""
 
     version: str = ""
     failure: str = ""
@@ -135,7 +133,7 @@ class Repository:
         return [self.entry(name) for name in sorted({*names(self._folder), *self._catalog.services})]
 
     def entry(self, name: str) -> dict[str, str]:
-        """What the index says of one bundle."""
+        """The entry of one bundle in the index."""
         status, is_served = self._status.get(name, Status()), name in self._catalog.services
         state = "READY" if is_served else "LOADING" if status.is_loading else "UNAVAILABLE"
         reason = status.failure or ("" if is_served or status.is_loading else "not loaded")
@@ -152,7 +150,15 @@ class Repository:
 
     async def unload(self, name: str) -> dict[str, str]:
         """Serve a bundle no longer, once what it has accepted is answered; the index's entry."""
-        return await self._finish(self._unload(name))
+
+        async def change() -> dict[str, str]:
+            async with self._lock:
+                await self._catalog.unload(name)
+                self._status.pop(name, None)
+                self._metrics.load(name, "unloaded")
+                return self.entry(name)
+
+        return await self._finish(change())
 
     async def _load(self, name: str, location: Location) -> dict[str, str]:
         async with self._lock:
@@ -164,44 +170,27 @@ class Repository:
                 status.failure = str(error).replace(f"{self._folder}/", "")
                 self._metrics.load(name, "refused")
                 log.warning("%s: refused: %s", name, status.failure)
-                raise HttpError(422, f"{status.failure}{self._kept(name)}") from error
+                is_served = name in self._catalog.services
+                kept = "; the version that was loaded before still answers" if is_served else ""
+                raise HttpError(422, f"{status.failure}{kept}") from error
             finally:
                 status.is_loading = False
             status.version, status.failure = location.version, ""
             self._metrics.load(name, "loaded")
             return self.entry(name)
 
-    async def _unload(self, name: str) -> dict[str, str]:
-        async with self._lock:
-            await self._catalog.unload(name)
-            self._status.pop(name, None)
-            self._metrics.load(name, "unloaded")
-            return self.entry(name)
-
     async def _finish(self, change: Awaitable[dict[str, str]]) -> dict[str, str]:
-        """A change is completed even when the client that asked for it leaves."""
-        task: asyncio.Task[dict[str, str]] = asyncio.create_task(_then_collect(change))
-        self._tasks.add(task)  # the loop itself keeps none alive
-        task.add_done_callback(self._done)
+        """Complete a change even when the client that asked for it leaves."""
+
+        async def run() -> dict[str, str]:
+            try:
+                return await change
+            finally:
+                # A model refers to itself: without a collection its memory would stay for long.
+                await asyncio.to_thread(gc.collect)
+                await asyncio.to_thread(trim_heap)
+
+        task = asyncio.create_task(run())
+        self._tasks.add(task)  # the loop itself keeps no task alive
+        task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            task.exception()  # whoever asked has it, if still there; the log and the index have it too
-
-    def _kept(self, name: str) -> str:
-        return "; the version that was loaded before still answers" if name in self._catalog.services else ""
-
-
-async def _then_collect(change: Awaitable[dict[str, str]]) -> dict[str, str]:
-    """A change, and the memory of what it has replaced given back: a model refers to itself."""
-    try:
-        return await change
-    finally:
-        await asyncio.to_thread(_give_back)
-
-
-def _give_back() -> None:
-    gc.collect()
-    trim_heap()

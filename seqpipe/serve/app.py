@@ -77,20 +77,21 @@ def make_app(
         await catalog.stop()
 
     routes = [route for protocol in PROTOCOLS for route in protocol.routes(catalog, settings)]
-    routes += [*_health_routes(), *page_routes(), *admin.routes(catalog, settings, metrics)]
-    handlers: dict[Any, Any] = {HTTPException: _other_error}
-    handlers |= dict.fromkeys((HttpError, SeqpipeError, Exception), _error)
+    routes += [*page_routes(), *admin.routes(catalog, settings, metrics)]
+    handlers: dict[Any, Any] = dict.fromkeys((HTTPException, HttpError, SeqpipeError, Exception), _error)
     starlette = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         # Most requests take this path. Routing through Starlette would cost them a third of their time.
-        if scope["type"] == "http" and scope["method"] == "POST" and _is_v1(scope["path"]):
-            try:
-                await v1.answer(scope, receive, send, catalog, settings)
-            except Exception as error:
-                await send_error(send, http_error(error))
-        else:
-            await starlette(scope, receive, send)
+        if scope["type"] == "http" and scope["method"] == "POST" and scope["path"].startswith(v1.PREFIX):
+            name = scope["path"].removeprefix(v1.PREFIX)
+            if "/" not in name and name not in RESERVED:
+                try:
+                    await v1.answer(name, scope, receive, send, catalog, settings)
+                except Exception as error:
+                    await send_error(send, http_error(error))
+                return
+        await starlette(scope, receive, send)
 
     guarded: ASGIApp = TokenCheck(app, settings.token) if settings.token else app
     if settings.cors:  # outside of the token: a browser asks whether it may send one without sending one
@@ -126,6 +127,7 @@ class Observed:
             if not message.get("more_body"):
                 await send(message)
                 return
+            client.watch()
             try:
                 async with asyncio.timeout(self._read_s):
                     await send(message)
@@ -180,8 +182,13 @@ class Client:
             await asyncio.Future()  # ends when the task is cancelled
         message = await self._receive()
         if not message.get("more_body"):
-            self._timer = asyncio.get_running_loop().call_later(_WATCH_AFTER, self._start)
+            self._timer = asyncio.get_running_loop().call_later(_WATCH_AFTER, self.watch)
         return message
+
+    def watch(self) -> None:
+        """Cancel the task as soon as the client leaves."""
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._wait())
 
     def close(self) -> None:
         """Watch no longer."""
@@ -190,27 +197,12 @@ class Client:
         if self._watch is not None:
             self._watch.cancel()
 
-    def _start(self) -> None:
-        self._watch = asyncio.create_task(self._wait())
-
     async def _wait(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self.is_gone = True
         if self._task is not None:
             self._task.cancel()
-
-
-def _health_routes() -> list[BaseRoute]:
-    """`/v2/health/live` and `/v2/health/ready`: a server that listens has loaded every bundle."""
-
-    async def live(request: Request) -> JSONResponse:
-        return JSONResponse({"live": True})
-
-    async def ready(request: Request) -> JSONResponse:
-        return JSONResponse({"ready": True})
-
-    return [Route("/v2/health/live", live), Route("/v2/health/ready", ready)]
 
 
 def page_routes() -> list[BaseRoute]:
@@ -230,18 +222,8 @@ def page_routes() -> list[BaseRoute]:
     return [Route("/", index), Mount("/page", files)]
 
 
-def _is_v1(path: str) -> bool:
-    """Whether `POST` to this path asks a bundle by seqpipe's own protocol."""
-    name = path.removeprefix("/v1/")
-    return len(name) < len(path) and "/" not in name and name not in RESERVED
-
-
 async def _error(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, HTTPException):  # Starlette's own: no such path, no such method
+        return JSONResponse(error_content(error.detail), error.status_code, error.headers)
     answer = http_error(error)
     return JSONResponse(error_content(answer.message), answer.status, answer.headers)
-
-
-async def _other_error(request: Request, error: Exception) -> JSONResponse:
-    """What Starlette itself refuses: no such path, no such method."""
-    assert isinstance(error, HTTPException)
-    return JSONResponse(error_content(error.detail), error.status_code, error.headers)

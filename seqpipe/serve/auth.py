@@ -6,7 +6,7 @@ import hmac
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from starlette.middleware.cors import CORSMiddleware
@@ -61,19 +61,13 @@ class TokenCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_open = scope["type"] != "http" or scope["path"] in OPEN or scope["path"].startswith(PAGE)
-        if is_open or has_token(scope["headers"], self._token):
+        values = [] if is_open else [value for name, value in scope["headers"] if name == b"authorization"]
+        has_scheme = len(values) == 1 and values[0][: len(_SCHEME)].lower() == _SCHEME
+        if is_open or (has_scheme and hmac.compare_digest(values[0][len(_SCHEME) :].strip(), self._token)):
             await self._app(scope, receive, send)
             return
         content = error_content("this server asks for a token: send the header `Authorization: Bearer TOKEN`")
         await JSONResponse(content, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
-
-
-def has_token(headers: Iterable[tuple[bytes, bytes]], token: bytes) -> bool:
-    """Whether a request with these headers may be answered."""
-    values = [value for name, value in headers if name == b"authorization"]
-    if len(values) != 1 or values[0][: len(_SCHEME)].lower() != _SCHEME:
-        return False
-    return hmac.compare_digest(values[0][len(_SCHEME) :].strip(), token)
 
 
 def allow_origins(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:

@@ -31,6 +31,11 @@ BYTES, FP32, INT64 = "BYTES", "FP32", "INT64"
 _DTYPES = {FP32: "<f4", INT64: "<i8"}
 _LENGTH = struct.Struct("<I")  # stands before each element of BYTES in binary data
 _SIZE = "binary_data_size"
+JSON = "answer_json"  # the output that holds whole answers
+_DATATYPES = {"string": BYTES, "number": FP32, "integer": INT64}
+MODEL_VERSION = "1"  # the only one of a bundle at a time
+HEADER_LENGTH = "Inference-Header-Content-Length"
+_ALL_BINARY, _BINARY, _DOCUMENTS, _TIMEOUT = "binary_data_output", "binary_data", "documents", "timeout"
 
 
 @dataclass(frozen=True)
@@ -105,7 +110,12 @@ def write_response(
     for tensor in tensors:
         entry: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": [*tensor.shape]}
         if is_binary(tensor.name):
-            parts.append(_to_bytes(tensor))
+            if tensor.datatype == BYTES:
+                elements = [text.encode("utf-8", "replace") for text in tensor.data]
+                parts.append(b"".join(part for element in elements for part in (_LENGTH.pack(len(element)), element)))
+            else:
+                numbers = [math.nan if number is None else number for number in tensor.data]
+                parts.append(np.array(numbers, _DTYPES[tensor.datatype]).tobytes())
             entry["parameters"] = {_SIZE: len(parts[-1])}
         else:
             entry["data"] = [*tensor.data]
@@ -151,33 +161,18 @@ def _binary_texts(body: bytes, at: int, size: Any, name: str) -> list[str]:
     if type(size) is not int or not 0 <= size <= len(body) - at:
         left = f"{len(body) - at:,} bytes are left of the body"
         raise UsageError(f"input {name!r}: {_SIZE} is {size!r}, and {left}")
+    texts, end = [], at + size
     try:
-        return [element.decode() for element in _elements(body[at : at + size])]
+        while at < end:
+            (length,) = _LENGTH.unpack_from(body[at:end])
+            at += _LENGTH.size + length
+            if at > end:
+                raise struct.error(f"an element has {length:,} bytes")
+            texts.append(body[at - length : at].decode())
+        return texts
     except (UnicodeDecodeError, struct.error) as error:
         fault = "no UTF-8" if isinstance(error, UnicodeDecodeError) else "cut off"
         raise UsageError(f"input {name!r}: the binary data are {fault}: {error}") from error
-
-
-def _elements(data: bytes) -> Iterator[bytes]:
-    at = 0
-    while at < len(data):
-        (length,) = _LENGTH.unpack_from(data, at)
-        at += _LENGTH.size + length
-        if at > len(data):
-            raise struct.error(f"an element has {length:,} bytes")
-        yield data[at - length : at]
-
-
-def _to_bytes(tensor: Tensor) -> bytes:
-    if tensor.datatype == BYTES:
-        elements = [text.encode("utf-8", "replace") for text in tensor.data]
-        return b"".join(part for element in elements for part in (_LENGTH.pack(len(element)), element))
-    numbers = [math.nan if number is None else number for number in tensor.data]
-    return np.array(numbers, _DTYPES[tensor.datatype]).tobytes()
-
-
-JSON = "answer_json"  # the output that holds whole answers
-_DATATYPES = {"string": BYTES, "number": FP32, "integer": INT64}
 
 
 @dataclass(frozen=True)
@@ -210,7 +205,12 @@ class Output:
         """
         if not self.path:
             return Tensor(self.name, BYTES, shape, [json_bytes(answer).decode() for answer in answers])
-        values = [self._value(answer) for answer in answers]
+        values: list[Any] = []
+        for answer in answers:
+            value: Any = answer
+            for key in self.path:
+                value = best_of(value)[key]
+            values.append(value)
         if self.is_vector:
             width = max((len(vector) for vector in values if vector is not None), default=0)
             rows = [[None] * width if vector is None else vector for vector in values]
@@ -218,11 +218,6 @@ class Output:
         if self.datatype == BYTES:
             values = ["" if value is None else value for value in values]
         return Tensor(self.name, self.datatype, shape, values)
-
-    def _value(self, answer: Answer) -> Any:
-        for key in self.path:
-            answer = best_of(answer)[key]
-        return answer
 
 
 def outputs_of(kind: AnswerKind) -> Mapping[str, Output]:
@@ -232,7 +227,7 @@ def outputs_of(kind: AnswerKind) -> Mapping[str, Output]:
 
 
 def _typed(schema: Schema, path: tuple[str, ...]) -> Iterator[Output]:
-    """What every answer of this schema has, and a tensor holds: texts, numbers, vectors."""
+    """The texts, numbers and vectors that every answer of this schema has."""
     types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     (kind, *_), may_be_null = types, "null" in types
     if kind == "object" and not may_be_null:
@@ -244,18 +239,20 @@ def _typed(schema: Schema, path: tuple[str, ...]) -> Iterator[Output]:
         yield Output(".".join(path), _DATATYPES[kind], path)
 
 
-MODEL_VERSION = "1"  # the only one of a bundle at a time
-HEADER_LENGTH = "Inference-Header-Content-Length"
-_ALL_BINARY, _BINARY, _DOCUMENTS, _TIMEOUT = "binary_data_output", "binary_data", "documents", "timeout"
-
-
 def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
-    """`GET /v2`, and below `/v2/models/NAME` metadata, readiness and inference, with or without a version."""
+    """`GET /v2`, health, and below `/v2/models/NAME` metadata, readiness and inference, with or without a version."""
 
     async def server(request: Request) -> Response:
         repository = [] if settings.repository is None else ["model_repository"]
         extensions = ["binary_tensor_data", *repository]
         return JSONResponse({"name": "seqpipe", "version": VERSION, "extensions": extensions})
+
+    # The server listens when every bundle has answered its golden examples, and not while it stops.
+    async def live(request: Request) -> JSONResponse:
+        return JSONResponse({"live": True})
+
+    async def all_ready(request: Request) -> JSONResponse:
+        return JSONResponse({"ready": True})
 
     async def model(request: Request) -> Response:
         return JSONResponse(metadata(_service(catalog, request)))
@@ -264,9 +261,42 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
         return JSONResponse({"name": _service(catalog, request).name, "ready": True})
 
     async def infer(request: Request) -> Response:
-        return await _infer(request, catalog, settings)
+        end = deadline(request.scope, settings)
+        if encoding := request.headers.get("content-encoding"):
+            raise HttpError(415, f"Content-Encoding: {encoding} is not supported; send the body as it is")
+        body = await read_body(request.scope, request.receive, settings)
+        header_length = header(request.scope, HEADER_LENGTH.lower().encode())
+        if header_length is not None and not header_length.isdigit():
+            raise UsageError(f"{HEADER_LENGTH} must be a number of bytes, not {header_length.decode('latin-1')!r}")
+        request_data, inputs = read_request(body, None if header_length is None else int(header_length))
+        service = _service(catalog, request)
+        records, shape = _records(service, inputs)
+        if len(records) > settings.max_items:
+            raise HttpError(413, f"{len(records):,} inputs are over the limit of {settings.max_items:,}; send fewer")
+        parameters = dict(_parameters(request_data, "the request"))
+        all_binary = bool(parameters.pop(_ALL_BINARY, False))
+        outputs = _requested(request_data.get("outputs"), outputs_of(service.model.predictor.kind), all_binary)
+        documents = bool(parameters.pop(_DOCUMENTS, False))
+        number = request_data.get("id")
+        if not isinstance(number, str | None):
+            raise UsageError(f"id: must be a text, not {type(number).__name__}")
+        microseconds = parameters.pop(_TIMEOUT, None)
+        if microseconds is not None:
+            if type(microseconds) is not int or microseconds <= 0:
+                message = f"must be a whole number of microseconds above 0, not {microseconds!r}"
+                raise UsageError(f"{_TIMEOUT}: {message}")
+            end = min(end, time.monotonic() + microseconds / 1e6)
+        answers = await service.answer(records, parameters, deadline=end, documents=documents)
+        for answer in answers:
+            if isinstance(answer, DataError):
+                raise answer
+        return _response(service, number, [(output.tensor(answers, shape), binary) for output, binary in outputs])
 
-    paths: list[BaseRoute] = [Route("/v2", server)]
+    paths: list[BaseRoute] = [
+        Route("/v2", server),
+        Route("/v2/health/live", live),
+        Route("/v2/health/ready", all_ready),
+    ]
     for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
         paths += [Route(path, model), Route(f"{path}/ready", ready)]
         paths.append(Route(f"{path}/infer", infer, methods=["POST"]))
@@ -282,7 +312,7 @@ def _service(catalog: Catalog, request: Request) -> Service:
 
 
 def metadata(service: Service) -> dict[str, Any]:
-    """What goes into a bundle and what comes out, as tensors."""
+    """The inputs and outputs of a bundle as tensors."""
     predictor = service.model.predictor
     return {
         "name": service.name,
@@ -291,50 +321,6 @@ def metadata(service: Service) -> dict[str, Any]:
         "inputs": [{"name": name, "datatype": BYTES, "shape": [-1]} for name in fields_of(predictor.featurizer)],
         "outputs": [output.metadata() for output in outputs_of(predictor.kind).values()],
     }
-
-
-async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Response:
-    end = deadline(request.scope, settings)
-    if encoding := request.headers.get("content-encoding"):
-        raise HttpError(415, f"Content-Encoding: {encoding} is not supported; send the body as it is")
-    body = await read_body(request.scope, request.receive, settings)
-    request_data, inputs = read_request(body, _header_length(request))
-    service = _service(catalog, request)
-    records, shape = _records(service, inputs)
-    if len(records) > settings.max_items:
-        raise HttpError(413, f"{len(records):,} inputs are over the limit of {settings.max_items:,}; send fewer")
-    parameters = dict(_parameters(request_data, "the request"))
-    all_binary = bool(parameters.pop(_ALL_BINARY, False))
-    outputs = _requested(request_data.get("outputs"), outputs_of(service.model.predictor.kind), all_binary)
-    documents = bool(parameters.pop(_DOCUMENTS, False))
-    number = request_data.get("id")
-    if not isinstance(number, str | None):
-        raise UsageError(f"id: must be a text, not {type(number).__name__}")
-    end = min(end, _until(parameters.pop(_TIMEOUT, None)))
-    answers = await service.answer(records, parameters, deadline=end, documents=documents)
-    for answer in answers:
-        if isinstance(answer, DataError):
-            raise answer
-    return _response(service, number, [(output.tensor(answers, shape), binary) for output, binary in outputs])
-
-
-def _header_length(request: Request) -> int | None:
-    """How many bytes of the body are JSON, where the others are binary data."""
-    text = header(request.scope, HEADER_LENGTH.lower().encode())
-    if text is None:
-        return None
-    if not text.isdigit():
-        raise UsageError(f"{HEADER_LENGTH} must be a number of bytes, not {text.decode('latin-1')!r}")
-    return int(text)
-
-
-def _until(microseconds: Any) -> float:
-    """When a request with Triton's parameter `timeout` is late."""
-    if microseconds is None:
-        return float("inf")
-    if type(microseconds) is not int or microseconds <= 0:
-        raise UsageError(f"{_TIMEOUT}: must be a whole number of microseconds above 0, not {microseconds!r}")
-    return time.monotonic() + microseconds / 1e6
 
 
 def _records(service: Service, inputs: Mapping[str, Tensor]) -> tuple[list[Record], tuple[int, ...]]:

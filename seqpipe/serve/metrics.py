@@ -24,7 +24,7 @@ _ITEMS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Waiting(NamedTuple):
-    """What waits in a queue: items, their tokens, and for how many seconds the oldest has waited."""
+    """A queue: items, their tokens, and for how many seconds the oldest has waited."""
 
     items: int = 0
     tokens: int = 0
@@ -123,7 +123,7 @@ class Metrics:
                 self._queue[name].labels(bundle).set(value)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """What Prometheus reads, of all processes, and its content type."""
+        """Return the page that Prometheus reads, of all processes, and its content type."""
         encode, content_type = choose_encoder(accept)
         registry = self.registry
         if SHARED in os.environ:

@@ -1,4 +1,4 @@
-"""What the server notes of one request for its log and its metrics, and the id under which both are found."""
+"""The record of one request for the access log and the metrics, and the id under which the log has it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, TextIO
 
 CLIENT_GONE = 499  # nginx's status for a client that left before its answer was whole
 _VALID_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+_QUIET = ("/metrics", "/v2/health/live", "/v2/health/ready")  # asked every few seconds; logged when they fail
+_encode = lru_cache(1000)(json.dumps)  # of what the lines of many requests share
 
 
 @dataclass(slots=True)
@@ -80,10 +82,6 @@ def _new_id() -> str:
     return f"{random.getrandbits(128):032x}"
 
 
-_QUIET = ("/metrics", "/v2/health/live", "/v2/health/ready")  # asked every few seconds; logged when they fail
-_encode = lru_cache(1000)(json.dumps)  # of what the lines of many requests share
-
-
 class AccessLog:
     """Writes the lines of several requests at once.
 
@@ -97,24 +95,17 @@ class AccessLog:
     def write(self, ended: Sequence[Ended]) -> None:
         """Write a line for each request that has ended just now."""
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
-        lines = [
-            line(request, route, time)
-            for request in ended
-            if (route := _route(request)) not in _QUIET or _failed(request)
-        ]
+        lines = []
+        for request in ended:
+            # The pattern of the path, since the path itself may hold what a client typed; None: there is no such path.
+            route = getattr(request.scope.get("route"), "path", None)
+            if route is None and request.record.bundle:
+                route = "/v1/{name}"  # the one that is answered without Starlette's routing
+            if route not in _QUIET or request.record.status >= 400:
+                lines.append(line(request, route, time))
         if lines:
             self._stream.write("".join(lines))
             self._stream.flush()
-
-
-def _route(ended: Ended) -> str | None:
-    """The pattern of its path, which itself may hold what a client typed; None: there is no such path."""
-    route = getattr(ended.scope.get("route"), "path", None)
-    return "/v1/{name}" if route is None and ended.record.bundle else route  # the one that is answered without routing
-
-
-def _failed(ended: Ended) -> bool:
-    return ended.record.status >= 400
 
 
 def line(ended: Ended, route: str | None, time: str) -> str:

@@ -1,4 +1,4 @@
-"""OpenAI's `/v1/completions`: continuations of language models, whole or as they are written."""
+"""OpenAI's protocol: `/v1/models`, `/v1/embeddings` of bundles with vectors, `/v1/completions` of language models."""
 
 from __future__ import annotations
 
@@ -27,6 +27,15 @@ from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
 
 _CODES = {404: "model_not_found", 429: "rate_limit_exceeded"}
+Answer = Callable[[Request], Awaitable[Response]]
+_EMBEDDING_KEYS = ("model", "input", "encoding_format", "user")
+_FORMATS = ("float", "base64")
+MAX_TOKENS = 16  # OpenAI's default
+_KEYS = ("model", "prompt", "max_tokens", "n", "temperature", "top_p", "seed", "stop", "stream", "echo")
+_MORE_KEYS = ("stream_options", "user")
+_NEUTRAL: Mapping[str, Any] = {"best_of": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}}
+_STANDS_FOR = ("max_length", "beams", "n_best", "stop")  # decode options that the keys above set
+_MOST_STOPS, _MOST_SEED = 4, 1 << 31
 
 
 class InvalidRequestError(UsageError):
@@ -38,7 +47,7 @@ class InvalidRequestError(UsageError):
 
 
 def error_object(error: Exception) -> tuple[HttpError, dict[str, Any]]:
-    """What an error is to HTTP, and OpenAI's error object; what is no valid input has the status 400 there."""
+    """Return an error as HTTP has it, and OpenAI's error object; invalid input has the status 400 there."""
     refused = http_error(error)
     status = 400 if refused.status == 422 else refused.status
     fault = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
@@ -50,11 +59,6 @@ def error_object(error: Exception) -> tuple[HttpError, dict[str, Any]]:
 def json_response(content: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A response in JSON; a lone surrogate of a client's text does not end it, as it would Starlette's."""
     return Response(json_bytes(content), status, headers, "application/json")
-
-
-def error_response(error: Exception) -> Response:
-    refused, content = error_object(error)
-    return json_response(content, refused.status, refused.headers)
 
 
 def checked_keys(body: Mapping[str, Any], known: Sequence[str]) -> None:
@@ -95,20 +99,15 @@ def whole_number(body: Mapping[str, Any], name: str, default: int) -> int:
 
 
 def token_counts(model: Model, texts: Sequence[str]) -> list[int]:
-    """How many tokens are read of each text; of texts that the model has answered."""
+    """Count the tokens that are read of each text, of texts that the model has answered."""
     predictor = model.predictor
     return [
         predictor.kind.text_length(doc) for doc in predictor.featurizer.docs([model.record(text) for text in texts])
     ]
 
 
-Answer = Callable[[Request], Awaitable[Response]]
-_EMBEDDING_KEYS = ("model", "input", "encoding_format", "user")
-_FORMATS = ("float", "base64")
-
-
 def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
-    """What is below `/v1` besides bundles."""
+    """The addresses below `/v1` besides those of bundles."""
 
     async def models(request: Request) -> Response:
         return json_response({"object": "list", "data": [_model(service) for service in catalog.services.values()]})
@@ -119,7 +118,28 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
     async def embeddings(request: Request) -> Response:
         end = deadline(request.scope, settings)
         body = await read_json(request.scope, request.receive, settings)
-        return await _embeddings(_service(catalog, body.get("model")), body, settings, end)
+        service = _service(catalog, body.get("model"))
+        if not service.model.predictor.kind.is_embedding:
+            cure = f"POST /v1/{service.name} asks for its answers"
+            raise InvalidRequestError("model", f"{service.name!r} gives no vectors; {cure}")
+        checked_keys(body, _EMBEDDING_KEYS)
+        texts = texts_of("input", body.get("input"), settings)
+        encoding = body.get("encoding_format") or "float"
+        if encoding not in _FORMATS:
+            raise InvalidRequestError("encoding_format", f"must be one of {', '.join(_FORMATS)}, not {encoding!r}")
+        data = []
+        for i, answer in enumerate(await service.answer(texts, {}, deadline=end)):
+            if isinstance(answer, DataError):
+                raise answer
+            vector = answer["vector"]
+            if vector is None:
+                raise DataError(f"record {i + 1}: a text without a token has no vector; leave it out")
+            if encoding == "base64":
+                vector = base64.b64encode(np.array(vector, "<f4").tobytes()).decode()
+            data.append({"object": "embedding", "index": i, "embedding": vector})
+        tokens = sum(await asyncio.to_thread(token_counts, service.model, texts))
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return json_response({"object": "list", "data": data, "model": service.name, "usage": usage})
 
     async def completions(request: Request) -> Response:
         end = deadline(request.scope, settings)
@@ -141,7 +161,8 @@ def _guarded(answer: Answer) -> Answer:
         try:
             return await answer(request)
         except Exception as error:
-            return error_response(error)
+            refused, content = error_object(error)
+            return json_response(content, refused.status, refused.headers)
 
     return guarded
 
@@ -155,48 +176,6 @@ def _service(catalog: Catalog, name: Any) -> Service:
         known = ", ".join(catalog.services)
         raise InvalidRequestError("model", f"must be the name of a bundle (there is: {known})")
     return catalog.get(name)
-
-
-async def _embeddings(service: Service, body: Mapping[str, Any], settings: Settings, end: float) -> Response:
-    if not service.model.predictor.kind.is_embedding:
-        cure = f"POST /v1/{service.name} asks for its answers"
-        raise InvalidRequestError("model", f"{service.name!r} gives no vectors; {cure}")
-    checked_keys(body, _EMBEDDING_KEYS)
-    texts = texts_of("input", body.get("input"), settings)
-    encoding = body.get("encoding_format") or "float"
-    if encoding not in _FORMATS:
-        raise InvalidRequestError("encoding_format", f"must be one of {', '.join(_FORMATS)}, not {encoding!r}")
-    answers = await service.answer(texts, {}, deadline=end)
-    vectors = [_vector(answer, i) for i, answer in enumerate(answers, 1)]
-    tokens = sum(await asyncio.to_thread(token_counts, service.model, texts))
-    data = [
-        {"object": "embedding", "index": i, "embedding": vector if encoding == "float" else _base64(vector)}
-        for i, vector in enumerate(vectors)
-    ]
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return json_response({"object": "list", "data": data, "model": service.name, "usage": usage})
-
-
-def _vector(answer: Any, number: int) -> list[float]:
-    """The vector of an answer; DataError if there is none."""
-    if isinstance(answer, DataError):
-        raise answer
-    if answer["vector"] is None:
-        raise DataError(f"record {number}: a text without a token has no vector; leave it out")
-    vector: list[float] = answer["vector"]
-    return vector
-
-
-def _base64(vector: Sequence[float]) -> str:
-    return base64.b64encode(np.array(vector, "<f4").tobytes()).decode()
-
-
-MAX_TOKENS = 16  # OpenAI's default
-_KEYS = ("model", "prompt", "max_tokens", "n", "temperature", "top_p", "seed", "stop", "stream", "echo")
-_MORE_KEYS = ("stream_options", "user")
-_NEUTRAL: Mapping[str, Any] = {"best_of": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}}
-_STANDS_FOR = ("max_length", "beams", "n_best", "stop")  # decode options that the keys above set
-_MOST_STOPS, _MOST_SEED = 4, 1 << 31
 
 
 @dataclass(frozen=True)
@@ -259,9 +238,11 @@ def _parse(service: Service, body: Mapping[str, Any], settings: Settings) -> Com
     options["max_length"] = most
     if count > 1:
         options |= {"beams": count, "n_best": count}
-    return CompletionRequest(
-        prompts, count, most, options | _drawing(body), _stops(body.get("stop")), flag(body, "echo")
-    )
+    stop = body.get("stop")
+    stops = [] if stop is None else stop if isinstance(stop, list) else [stop]
+    if len(stops) > _MOST_STOPS or not all(isinstance(text, str) and text for text in stops):
+        raise InvalidRequestError("stop", f"must be a text or a list of at most {_MOST_STOPS} texts, none empty")
+    return CompletionRequest(prompts, count, most, options | _drawing(body), tuple(stops), flag(body, "echo"))
 
 
 def own_options(known: Known) -> list[str]:
@@ -278,13 +259,6 @@ def _drawing(body: Mapping[str, Any]) -> dict[str, Any]:
     if temperature is not None:
         options["temperature"] = temperature
     return options if top_p is None else {**options, "top_p": top_p}
-
-
-def _stops(value: Any) -> tuple[str, ...]:
-    stops = [] if value is None else value if isinstance(value, list) else [value]
-    if len(stops) > _MOST_STOPS or not all(isinstance(stop, str) and stop for stop in stops):
-        raise InvalidRequestError("stop", f"must be a text or a list of at most {_MOST_STOPS} texts, none empty")
-    return tuple(stops)
 
 
 def _wants_usage(body: Mapping[str, Any]) -> bool:
@@ -350,7 +324,7 @@ def cut(text: str, stops: Sequence[str]) -> tuple[str, bool]:
 
 
 def held_back(text: str, stops: Sequence[str]) -> int:
-    """How many characters at the end may be the beginning of a stop text."""
+    """Count the characters at the end that may be the beginning of a stop text."""
     lengths = (n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
     return max(lengths, default=0)
 

@@ -94,7 +94,7 @@ def _server_paths() -> dict[str, Any]:
 
 
 def _repository_paths() -> dict[str, Any]:
-    """What loads and unloads bundles while the server runs; every body may be empty."""
+    """The addresses that load and unload bundles while the server runs; every body may be empty."""
     name = {"name": "name", "in": "path", "required": True, "schema": TEXT}
     index = _get("Bundles of the repository", array({"type": "object", "required": ["name", "state"]}))
     paths: dict[str, Any] = {"/v2/repository/index": {"post": index}}
@@ -106,7 +106,7 @@ def _repository_paths() -> dict[str, Any]:
 
 
 def _bundle_paths(service: Service) -> dict[str, Any]:
-    """What is asked of one bundle, in seqpipe's own protocol and in the Open Inference Protocol."""
+    """The addresses of one bundle, in seqpipe's own protocol and in the Open Inference Protocol."""
     name, kind = service.name, service.model.predictor.kind
     answered = _post(f"Answers of {name}", f"{name}.Request", f"{name}.Response")
     if (body := example(service.model)) is not None:
@@ -169,9 +169,10 @@ def ref(name: str) -> Schema:
 def bundle_schemas(name: str, model: Model) -> Mapping[str, Schema]:
     """The schemas of a bundle by their names in a document, each of which begins with the bundle's."""
     options = model.manifest["options"]
+    schemas = option_schemas(options)
     return {
         f"{name}.Input": input_schema(model.predictor.featurizer),
-        f"{name}.Options": _optional(option_schemas(options)),
+        f"{name}.Options": obj(schemas, optional=schemas),
         f"{name}.Answer": model.predictor.kind.schema(options),
         f"{name}.Request": _request(name, model),
         f"{name}.Response": _response(name, model),
@@ -200,10 +201,6 @@ def _columns(source: InputSource) -> dict[str, Schema]:
         for field in feature.fields:
             schemas[field] = one_of(feature.names) if feature.names else TEXT
     return schemas
-
-
-def _optional(properties: Mapping[str, Schema]) -> Schema:
-    return obj(properties, optional=properties)
 
 
 def _request(name: str, model: Model) -> Schema:

@@ -1,4 +1,4 @@
-"""Jobs in from the event loop, batches out to worker threads: oldest first, like ones together, the dead left out."""
+"""Jobs from the event loop, batches for worker threads: oldest first, grouped by options, expired jobs skipped."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from seqpipe.serve.http import HttpError, full, unavailable
 _UNKNOWN = 64.0  # what a run is taken to cost before there were any of different sizes
 _MEMORY = 0.99  # weight of a run against the one after it
 _SPREAD = 0.05  # least relative variance of sizes that shows what size costs
+POOL = 2 * ROWS  # how many of the oldest a batch is chosen from
+_SMALL = 0.02  # of all that may wait
+_RECENT = 0.1  # weight of the last one in a mean
 
 
 class Sized(Protocol):
-    """What has a length in tokens."""
+    """A thing with a length in tokens."""
 
     length: int
 
@@ -45,7 +48,7 @@ class BatchCost:
 
     @property
     def run(self) -> float:
-        """What a run costs beside its tokens, in tokens: a / b."""
+        """The cost of a run beside its tokens, in tokens: a / b."""
         if not self._weight:
             return _UNKNOWN
         x, y = self._x / self._weight, self._y / self._weight
@@ -82,11 +85,6 @@ class BatchCost:
         return items[slice(*chosen)]
 
 
-POOL = 2 * ROWS  # how many of the oldest a batch is chosen from
-_SMALL = 0.02  # of all that may wait
-_RECENT = 0.1  # weight of the last one in a mean
-
-
 class Job:
     """One input that waits for its answer, or one call.
 
@@ -112,7 +110,7 @@ class Job:
 
 
 class BatchQueue:
-    """What waits for one bundle. Safe to use from several threads.
+    """The jobs that wait for one bundle. Safe to use from several threads.
 
     Args:
         most: How many tokens may wait.
@@ -136,7 +134,7 @@ class BatchQueue:
         return self._count
 
     def age(self) -> float:
-        """How many seconds the oldest has waited."""
+        """Return for how many seconds the oldest has waited."""
         with self._changed:
             oldest = (next(iter(jobs)).arrived for jobs in (self._fresh, self._pool) if jobs)
             return max(0.0, time.monotonic() - min(oldest, default=math.inf))

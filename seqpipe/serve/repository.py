@@ -53,7 +53,7 @@ def versions(folder: Path) -> list[str]:
 
 
 def locate(root: Path, name: str, version: str | None = None) -> Location:
-    """Where the bundle of this name is: the newest version, or the one that is named.
+    """Find the bundle of this name: the newest version, or the one that is named.
 
     Raises:
         UsageError: for a name that none can be served under.
@@ -76,7 +76,7 @@ def locate(root: Path, name: str, version: str | None = None) -> Location:
 
 
 def _is_folder(path: Path) -> bool:
-    """Whether this is a folder itself; HttpError for a link, which might lead out of the repository."""
+    """Return whether this is a folder itself; HttpError for a link, which might lead out of the repository."""
     try:
         mode = path.lstat().st_mode
     except OSError:

@@ -40,7 +40,7 @@ Observer = Callable[["Batch"], None]
 
 @dataclass(frozen=True)
 class Batch:
-    """What a batch took, in seconds, for whoever counts.
+    """The seconds that a batch took, for the metrics.
 
     Attributes:
         service: The name of the service.
@@ -147,7 +147,7 @@ class Service:
         return await self._call(partial(self.model.explain, record, **options), tokens(record), deadline)
 
     async def stream(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> AsyncGenerator[str]:
-        """What follows a prompt, piece by piece; between two pieces others are answered."""
+        """Continue a prompt piece by piece; between two pieces others are answered."""
         record = self._record(item, 0)
         end = object()
         self._active += 1
@@ -160,7 +160,7 @@ class Service:
             self._active -= 1
 
     def prompt(self, item: Any) -> str:
-        """What the whole text begins with, before the pieces of `stream`."""
+        """Return the beginning of the whole text, before the pieces of `stream`."""
         return prompt(self.model, self._record(item, 0))
 
     async def close(self) -> None:
@@ -186,7 +186,8 @@ class Service:
         request.missing, began, deadline = len(jobs), time.monotonic(), jobs[0].deadline
         self.queue.put(jobs)
         self._active += 1
-        timer = self._loop.call_later(max(0.0, deadline - began), self._expire, request, deadline - began)
+        seconds = deadline - began
+        timer = self._loop.call_later(max(0.0, seconds), request.set, 0, late(seconds), seconds)
         try:
             return await request.future
         finally:
@@ -197,10 +198,6 @@ class Service:
             if (record := current()) is not None:
                 waited = time.monotonic() - began if request.missing else request.waited
                 record.add([job.tokens for job in jobs], waited)
-
-    def _expire(self, request: Request, seconds: float) -> None:
-        if not request.future.done():
-            request.future.set_exception(late(seconds))
 
     def _record(self, item: Any, place: int) -> Record:
         where = f"record {place + 1}"
@@ -272,7 +269,7 @@ class Service:
 
 
 def _error(raised: BaseException) -> Exception:
-    """What was raised, as what a request can be answered with."""
+    """Return an exception that a request can be answered with."""
     return raised if isinstance(raised, Exception) else RuntimeError(f"{type(raised).__name__}: {raised}")
 
 

@@ -17,11 +17,11 @@ from seqpipe.features.numeric_source import NumericSource
 from seqpipe.features.sources import columns, fields_of, sources_of
 from seqpipe.files import finite, json_bytes
 from seqpipe.runtime.decode_options import described
-from seqpipe.runtime.model import Model
 from seqpipe.serve.http import HttpError, deadline, http_error, read_json, send_json
 from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
 
+PREFIX = "/v1/"  # of the addresses
 ON_ERROR = ("stop", "skip")
 _EXAMPLES = 3  # inputs that a description shows
 
@@ -63,10 +63,14 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
 
 
 def describe(service: Service) -> dict[str, Any]:
-    """What a client may want to know of a bundle."""
+    """The description of a bundle, for clients and for the page."""
     model, stated = service.model, service.model.manifest["answer"]
     parts = {name: part["labels"] for name, part in stated.get("parts", {}).items() if "labels" in part}
     labels = {"labels": labels} if (labels := stated.get("labels", parts)) else {}
+    # The page draws a field by what it holds: a text, a category or rows of numbers.
+    source = model.predictor.featurizer
+    kinds = dict.fromkeys(columns(source), "category")
+    kinds |= {part.field: "rows" for part in sources_of(source).values() if isinstance(part, NumericSource)}
     return {
         "name": service.name,
         "pipeline": model.manifest["name"],
@@ -80,22 +84,14 @@ def describe(service: Service) -> dict[str, Any]:
         "limits": model.manifest["limits"],
         "examples": [example["record"] for example in model.manifest["golden"][:_EXAMPLES]],
         "sha256": model.sha256,
-        **page_description(model),
+        "inputs": [{"name": field, "type": kinds.get(field, "text")} for field in fields_of(source)],
+        "drawing": model.predictor.kind.drawing,
     }
 
 
-def page_description(model: Model) -> dict[str, Any]:
-    """Return the input fields, each with what it holds (text, category, rows of numbers), and how answers are drawn."""
-    source = model.predictor.featurizer
-    kinds = dict.fromkeys(columns(source), "category")
-    kinds |= {part.field: "rows" for part in sources_of(source).values() if isinstance(part, NumericSource)}
-    inputs = [{"name": field, "type": kinds.get(field, "text")} for field in fields_of(source)]
-    return {"inputs": inputs, "drawing": model.predictor.kind.drawing}
-
-
-async def answer(scope: Scope, receive: Receive, send: Send, catalog: Catalog, settings: Settings) -> None:
+async def answer(name: str, scope: Scope, receive: Receive, send: Send, catalog: Catalog, settings: Settings) -> None:
     """`POST /v1/NAME`; raises HttpError, DataError and UsageError for requests without an answer."""
-    name, end = scope["path"].removeprefix("/v1/"), deadline(scope, settings)
+    end = deadline(scope, settings)
     catalog.get(name).queue.refuse_early()  # what gets no answer need not be read
     parsed = _parse(await read_json(scope, receive, settings), settings)
     service, several = catalog.get(name), isinstance(parsed.inputs, list)
@@ -108,7 +104,13 @@ async def answer(scope: Scope, receive: Receive, send: Send, catalog: Catalog, s
     else:
         inputs = parsed.inputs if several else [parsed.inputs]
         answers = await service.answer(inputs, parsed.options, deadline=end, documents=parsed.documents)
-        shown = [_shown(answer_or_error, parsed.on_error) for answer_or_error in answers]
+        shown: list[Any] = []
+        for answer_or_error in answers:
+            if isinstance(answer_or_error, DataError):
+                if parsed.on_error == "stop":
+                    raise answer_or_error
+                answer_or_error = {"error": str(answer_or_error)}
+            shown.append(answer_or_error)
         await send_json(send, 200, {"answers": shown} if several else {"answer": shown[0]})
 
 
@@ -135,14 +137,6 @@ def _parse(body: Mapping[str, Any], settings: Settings) -> PredictRequest:
     if len(parsed.inputs) > settings.max_items:
         raise HttpError(413, f"{len(parsed.inputs):,} inputs are over the limit of {settings.max_items:,}; send fewer")
     return parsed
-
-
-def _shown(answer_or_error: Any, on_error: str) -> Any:
-    if not isinstance(answer_or_error, DataError):
-        return answer_or_error
-    if on_error == "stop":
-        raise answer_or_error
-    return {"error": str(answer_or_error)}
 
 
 async def _stream(send: Send, service: Service, parsed: PredictRequest, end: float) -> None:
