@@ -198,10 +198,8 @@ class Client:
             self._watch.cancel()
 
     async def _wait(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self.is_gone = True
-        if self._task is not None:
+        if (await self._receive())["type"] == "http.disconnect" and self._task is not None:
+            self.is_gone = True
             self._task.cancel()
 
 

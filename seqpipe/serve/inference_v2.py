@@ -261,36 +261,7 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
         return JSONResponse({"name": _service(catalog, request).name, "ready": True})
 
     async def infer(request: Request) -> Response:
-        end = deadline(request.scope, settings)
-        if encoding := request.headers.get("content-encoding"):
-            raise HttpError(415, f"Content-Encoding: {encoding} is not supported; send the body as it is")
-        body = await read_body(request.scope, request.receive, settings)
-        header_length = header(request.scope, HEADER_LENGTH.lower().encode())
-        if header_length is not None and not header_length.isdigit():
-            raise UsageError(f"{HEADER_LENGTH} must be a number of bytes, not {header_length.decode('latin-1')!r}")
-        request_data, inputs = read_request(body, None if header_length is None else int(header_length))
-        service = _service(catalog, request)
-        records, shape = _records(service, inputs)
-        if len(records) > settings.max_items:
-            raise HttpError(413, f"{len(records):,} inputs are over the limit of {settings.max_items:,}; send fewer")
-        parameters = dict(_parameters(request_data, "the request"))
-        all_binary = bool(parameters.pop(_ALL_BINARY, False))
-        outputs = _requested(request_data.get("outputs"), outputs_of(service.model.predictor.kind), all_binary)
-        documents = bool(parameters.pop(_DOCUMENTS, False))
-        number = request_data.get("id")
-        if not isinstance(number, str | None):
-            raise UsageError(f"id: must be a text, not {type(number).__name__}")
-        microseconds = parameters.pop(_TIMEOUT, None)
-        if microseconds is not None:
-            if type(microseconds) is not int or microseconds <= 0:
-                message = f"must be a whole number of microseconds above 0, not {microseconds!r}"
-                raise UsageError(f"{_TIMEOUT}: {message}")
-            end = min(end, time.monotonic() + microseconds / 1e6)
-        answers = await service.answer(records, parameters, deadline=end, documents=documents)
-        for answer in answers:
-            if isinstance(answer, DataError):
-                raise answer
-        return _response(service, number, [(output.tensor(answers, shape), binary) for output, binary in outputs])
+        return await _infer(request, catalog, settings)
 
     paths: list[BaseRoute] = [
         Route("/v2", server),
@@ -321,6 +292,39 @@ def metadata(service: Service) -> dict[str, Any]:
         "inputs": [{"name": name, "datatype": BYTES, "shape": [-1]} for name in fields_of(predictor.featurizer)],
         "outputs": [output.metadata() for output in outputs_of(predictor.kind).values()],
     }
+
+
+async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Response:
+    end = deadline(request.scope, settings)
+    if encoding := request.headers.get("content-encoding"):
+        raise HttpError(415, f"Content-Encoding: {encoding} is not supported; send the body as it is")
+    body = await read_body(request.scope, request.receive, settings)
+    header_length = header(request.scope, HEADER_LENGTH.lower().encode())
+    if header_length is not None and not header_length.isdigit():
+        raise UsageError(f"{HEADER_LENGTH} must be a number of bytes, not {header_length.decode('latin-1')!r}")
+    request_data, inputs = read_request(body, None if header_length is None else int(header_length))
+    service = _service(catalog, request)
+    records, shape = _records(service, inputs)
+    if len(records) > settings.max_items:
+        raise HttpError(413, f"{len(records):,} inputs are over the limit of {settings.max_items:,}; send fewer")
+    parameters = dict(_parameters(request_data, "the request"))
+    all_binary = bool(parameters.pop(_ALL_BINARY, False))
+    outputs = _requested(request_data.get("outputs"), outputs_of(service.model.predictor.kind), all_binary)
+    documents = bool(parameters.pop(_DOCUMENTS, False))
+    number = request_data.get("id")
+    if not isinstance(number, str | None):
+        raise UsageError(f"id: must be a text, not {type(number).__name__}")
+    microseconds = parameters.pop(_TIMEOUT, None)
+    if microseconds is not None:
+        if type(microseconds) is not int or microseconds <= 0:
+            message = f"must be a whole number of microseconds above 0, not {microseconds!r}"
+            raise UsageError(f"{_TIMEOUT}: {message}")
+        end = min(end, time.monotonic() + microseconds / 1e6)
+    answers = await service.answer(records, parameters, deadline=end, documents=documents)
+    for answer in answers:
+        if isinstance(answer, DataError):
+            raise answer
+    return _response(service, number, [(output.tensor(answers, shape), binary) for output, binary in outputs])
 
 
 def _records(service: Service, inputs: Mapping[str, Tensor]) -> tuple[list[Record], tuple[int, ...]]:
