@@ -21,7 +21,7 @@ from pydantic_core import ErrorDetails
 from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml_text import Plain, plain, shown
 from seqpipe.errors import PluginError
-from seqpipe.types import SIZE, TOKENS, UNIFORM, Means
+from seqpipe.types import SIZE, TOKENS, UNIFORM, Means, TryWith
 
 # Types in words, as messages and pages show them: `a whole number above 0`, `'BIOES' or 'none'`, `text or null`.
 
@@ -75,17 +75,6 @@ def unpacked(annotation: Any) -> tuple[Any, list[Any]]:
         for item in extra:
             metadata += item.metadata if isinstance(item, FieldInfo) else [item]
     return annotation, metadata
-
-
-def bounds(kind: type, metadata: Iterable[Any]) -> tuple[int | float | None, int | float | None]:
-    """The least and greatest value allowed; an exclusive bound becomes the nearest value inside it."""
-    limits = _constraints(metadata)
-    low, high = limits.get("ge"), limits.get("le")
-    if "gt" in limits:
-        low = limits["gt"] + 1 if kind is int else math.nextafter(limits["gt"], math.inf)
-    if "lt" in limits:
-        high = limits["lt"] - 1 if kind is int else math.nextafter(limits["lt"], -math.inf)
-    return low, high
 
 
 _SIMPLE: Mapping[Any, str] = {
@@ -146,13 +135,41 @@ WIRED = ("dim", "vocabulary", "sizes", "labels", "target_vocabulary", "sources")
 
 @dataclass(frozen=True)
 class DecodeOption:
-    """One keyword-only parameter of a head's `decide`; the bounds are inclusive, None where there is none."""
+    """One keyword-only parameter of a head's `decide`.
+
+    Args:
+        annotation: Its type with all metadata.
+        type: size, int, float, bool, tokens or uniform.
+        default: The value if a caller gives none.
+        bounds: Its least and greatest value by pydantic's names, `ge`, `gt`, `le` and `lt`.
+        trials: Values of this and of other options beside which it has an effect, alternatives.
+    """
 
     annotation: Any
-    type: str  # size, int, float, bool, tokens or uniform
+    type: str
     default: int | float | bool | None
-    minimum: int | float | None
-    maximum: int | float | None
+    bounds: Mapping[str, int | float]
+    trials: tuple[Mapping[str, int | float | bool], ...] = ()
+
+    def manifest(self) -> dict[str, Any]:
+        """The option as a bundle lists it.
+
+        `minimum` and `maximum` are inclusive. An exclusive bound also stands there as it is; the inclusive one is then
+        the nearest number within it, for a runtime that knows inclusive bounds alone.
+        """
+        low, high = self.bounds.get("ge"), self.bounds.get("le")
+        above, below = self.bounds.get("gt"), self.bounds.get("lt")
+        is_float = self.type == "float"
+        if above is not None:
+            low = math.nextafter(above, math.inf) if is_float else above + 1
+        if below is not None:
+            high = math.nextafter(below, -math.inf) if is_float else below - 1
+        entry = {"type": self.type, "default": self.default, "minimum": low, "maximum": high}
+        if is_float and above is not None:
+            entry["exclusive_minimum"] = above
+        if is_float and below is not None:
+            entry["exclusive_maximum"] = below
+        return entry
 
 
 def wired(cls: type) -> tuple[str, ...]:
@@ -203,9 +220,10 @@ def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOp
         if option.default is inspect.Parameter.empty:
             raise bad_signature(cls, f"decode option {option.name!r} needs a default")
         check_default(cls, option, hint)
-        low, high = bounds(kind, metadata)
+        limits = {key: limit for key, limit in _constraints(metadata).items() if key in ("ge", "gt", "le", "lt")}
+        trials = tuple(item.values for item in metadata if isinstance(item, TryWith))
         default = None if option.default is None else kind(option.default)
-        decode_options[option.name] = DecodeOption(hint, type_name, default, low, high)
+        decode_options[option.name] = DecodeOption(hint, type_name, default, limits, trials)
     return decode_options
 
 

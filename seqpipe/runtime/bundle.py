@@ -238,7 +238,7 @@ def check_options(options: Mapping[str, Mapping[str, Any]]) -> None:
     """ValueError for a decode option with bounds that are none; its default is checked as any value is."""
     for name, option in options.items():
         bounds = [option.get("minimum"), option.get("maximum")]
-        for bound in bounds:
+        for bound in (*bounds, option.get("exclusive_minimum"), option.get("exclusive_maximum")):
             if bound is not None and (type(bound) not in (int, float) or not math.isfinite(bound)):
                 raise ValueError(f"options.{name}: the bound {bound!r}")
             if option["type"] == "size" and bound is not None and not 0 <= bound <= MOST_SIZE:

@@ -319,13 +319,13 @@ def test_a_method_that_asks_for_nothing_by_name_is_told() -> None:
 def test_decode_options_are_the_keyword_only_parameters_of_decide() -> None:
     options = decode_options(LSTM)  # its Tensor is imported for type checkers alone
     beams, penalty, raw = options["beams"], options["penalty"], options["raw"]
-    assert (beams.type, beams.default, beams.minimum, beams.maximum) == (SIZE, 4, 1, 100_000)
-    assert (penalty.type, penalty.default, penalty.minimum, penalty.maximum) == ("float", 0.0, 0, None)
+    assert (beams.type, beams.default, beams.bounds) == (SIZE, 4, {"ge": 1, "le": 100_000})
+    assert (penalty.type, penalty.default, penalty.bounds) == ("float", 0.0, {"ge": 0})
     assert isinstance(penalty.default, float)
-    assert (raw.type, raw.default, raw.minimum) == ("bool", False, None)
+    assert (raw.type, raw.default, raw.bounds) == ("bool", False, {})
 
 
-def test_bounds_of_decode_options_are_inclusive() -> None:
+def test_a_bundle_lists_inclusive_bounds_and_an_exclusive_one_beside_them() -> None:
     class Sampler:
         def decide(
             self,
@@ -335,13 +335,12 @@ def test_bounds_of_decode_options_are_inclusive() -> None:
             t: Annotated[float, Field(ge=-1, lt=0)] = -0.5,
         ): ...
 
-    options = decode_options(Sampler)
-    assert (options["k"].minimum, options["k"].maximum) == (1, 9)
-    assert options["p"].minimum is not None
-    assert 0 < options["p"].minimum < 1e-300
-    assert (options["p"].maximum, options["t"].minimum) == (1, -1)
-    assert options["t"].maximum is not None
-    assert -1e-300 < options["t"].maximum < 0
+    options = {name: option.manifest() for name, option in decode_options(Sampler).items()}
+    assert options["k"] == {"type": "int", "default": 1, "minimum": 1, "maximum": 9}
+    assert (options["p"]["exclusive_minimum"], options["p"]["maximum"]) == (0, 1)
+    assert 0 < options["p"]["minimum"] < 1e-300
+    assert (options["t"]["minimum"], options["t"]["exclusive_maximum"]) == (-1, 0)
+    assert -1e-300 < options["t"]["maximum"] < 0
 
 
 def test_tokens_and_random_numbers_have_types_of_their_own() -> None:
