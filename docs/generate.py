@@ -24,7 +24,7 @@ from seqpipe.config.members import ABSENT, MEMBERS, REQUIRED, Member
 from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
 from seqpipe.config.schema import OF_A_SOURCE, TOP, AdamW, Constant, DataKeys, Export, NeedKeys, PluginKeys, Train
 from seqpipe.config.signature import COMMON_KEYS, CommonKeys, option_rows, words
-from seqpipe.config.yaml_text import plain, shown
+from seqpipe.config.yaml import plain, shown
 from seqpipe.features.kinds.registry import feature_kinds
 
 ROOT = Path(__file__).parents[1]

@@ -27,7 +27,7 @@ from seqpipe import Metric
 from seqpipe.commands.app import main
 from seqpipe.config.loader import Config, load
 from seqpipe.config.plugins import Offer, Plugins
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.console import Console, Tick
 
 PEOPLE = ("Ada", "Bob Ray", "Cho", "Dee Dee Fox", "Eli", "Fay Low")

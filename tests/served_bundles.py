@@ -75,7 +75,7 @@ def train_language_model(folder: Path) -> Path:
 
     from seqpipe.commands.runs.full_run import run_all
     from seqpipe.config.loader import load
-    from seqpipe.config.yaml_text import dump
+    from seqpipe.config.yaml import dump
 
     torch.set_num_threads(1)
     for name, count in (("train", 60), ("dev", 10), ("test", 10)):

@@ -31,8 +31,7 @@ from seqpipe.config.signature import (
     words,
 )
 from seqpipe.config.yaml import Path as Where
-from seqpipe.config.yaml import Spot, Tree
-from seqpipe.config.yaml_text import Plain, shown
+from seqpipe.config.yaml import Plain, Spot, Tree, shown
 from seqpipe.errors import ConfigError, PluginError, Problem, UsageError, nearest
 from seqpipe.types import CHECKPOINT, FOLDER
 

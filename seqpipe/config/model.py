@@ -13,8 +13,7 @@ from seqpipe.config.contract import Component, Input
 from seqpipe.config.schema import Export, NeedKeys, PluginKeys, Train
 from seqpipe.config.signature import Mistake, Model, unlike, validate
 from seqpipe.config.yaml import Path as Where
-from seqpipe.config.yaml import Tree
-from seqpipe.config.yaml_text import Plain, plain
+from seqpipe.config.yaml import Plain, Tree, plain
 from seqpipe.errors import Problem, nearest
 from seqpipe.features.document import Overlaps
 

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from seqpipe.config.yaml import Path as Where
-from seqpipe.config.yaml_text import Plain, plain, shown
+from seqpipe.config.yaml import Plain, plain, shown
 from seqpipe.errors import PluginError
 from seqpipe.types import SIZE, TOKENS, UNIFORM, Means, TryWith
 

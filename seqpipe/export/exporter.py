@@ -20,7 +20,7 @@ from seqpipe.answers.types import Metric
 from seqpipe.config.contract import has_member, member, metric_types
 from seqpipe.config.loader import Component, Config
 from seqpipe.config.plugins import BUILTIN
-from seqpipe.config.yaml_text import plain
+from seqpipe.config.yaml import plain
 from seqpipe.console import Console
 from seqpipe.errors import SeqpipeError
 from seqpipe.export.diagnose import naming_stage_at_fault

@@ -13,7 +13,7 @@ from pretrained import t5
 from seqpipe.answers.fill_mask import SpanInfilling
 from seqpipe.answers.registry import head_answer_from
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError
 from seqpipe.features.vocabulary import MARKS
 from seqpipe_plugins.tokenizers.bpe import BPE

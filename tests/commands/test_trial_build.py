@@ -11,7 +11,7 @@ from factory import QUIET, labelling, moods, write_jsonl, writing
 from seqpipe.commands.trial_build import build_trial
 from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import Config, load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError
 
 EARLY, LATE = 600, 30  # records

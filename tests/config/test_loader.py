@@ -12,7 +12,7 @@ from bad_yamls import BAD, GOOD, Bad, Mean, data, stage, top, toys
 
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.schema import AdamW, Cosine, Plateau
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, Problem
 
 

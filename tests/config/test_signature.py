@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from seqpipe.config.contract import decode_options
 from seqpipe.config.signature import Row, call, method_names, option_rows, options_model, validate, values, wired, words
-from seqpipe.config.yaml_text import plain
+from seqpipe.config.yaml import plain
 from seqpipe.errors import PluginError
 from seqpipe.types import SIZE, Means, Size, Tokens, Uniform
 

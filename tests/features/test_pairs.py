@@ -15,7 +15,7 @@ from pretrained import checkpoint
 from seqpipe import load as open_bundle
 from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import load, resolved
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.kinds.text import Segments

@@ -14,7 +14,7 @@ from pretrained import checkpoint
 from seqpipe import load as open_bundle
 from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 
 HEADS: list[dict[str, Any]] = [
     {"use": "label", "pool": "state"},

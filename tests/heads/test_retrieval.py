@@ -16,7 +16,7 @@ from nn.exported import export, ragged
 from seqpipe import load as open_bundle
 from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.export.candidates import replace_candidates
 from seqpipe.training.data_forms import with_matches

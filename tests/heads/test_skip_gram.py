@@ -10,7 +10,7 @@ from factory import seqpipe, write_jsonl
 from nn.exported import ragged
 
 from seqpipe import load as open_bundle
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.features.vocabulary import SPECIALS, Vocabulary
 from seqpipe.nn.corruption import Drawn
 from seqpipe_plugins.embeddings.vector_files import entries

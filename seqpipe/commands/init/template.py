@@ -17,7 +17,7 @@ from seqpipe.commands.init.refuse import refuse_useless
 from seqpipe.commands.init.summary import DataSummary
 from seqpipe.commands.init.tasks import task_of
 from seqpipe.commands.init.tokenizer import tokenizer_line
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import UsageError
 from seqpipe.files import write
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from string import Template
 
 from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
-from seqpipe.config.yaml_text import resolve
+from seqpipe.config.yaml import resolve
 from seqpipe.errors import UsageError, nearest
 from seqpipe.files import write, writing_folder
 from seqpipe.version import VERSION

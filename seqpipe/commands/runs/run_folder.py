@@ -17,7 +17,7 @@ from seqpipe.commands.runs.run_lock import run_lock
 from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.run_layout import CHECKPOINTS, LAST, LOCK, OUTCOME, SCORES, STATE, TOKENS, YAML, refuse_other_form
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.training import checkpoint
