@@ -45,14 +45,14 @@ def make_console(quiet: bool, verbose: bool = False) -> Console:
 def load_config(
     console: Console, file: Path, overrides: Sequence[str] | None, sets: Sequence[str] | None, seed: int | None
 ) -> Config:
-    """Load a YAML with the overrides of the command line; report which versions have changed since."""
+    """Load a YAML with the overrides of the command line; print its notes."""
     from seqpipe.config.loader import load
 
     items = [*(overrides or []), *(sets or [])]
     if seed is not None:
         items.append(f"train.seed={seed}")
     config = load(file, items)
-    for note in config.drift:
+    for note in config.notes:
         console.say(note)
     return config
 

@@ -172,6 +172,7 @@ class DecodeOption:
         return entry
 
 
+@cache
 def wired(cls: type) -> tuple[str, ...]:
     """The constructor's positional parameters, all from the closed list; PluginError otherwise."""
     names = []
@@ -189,6 +190,7 @@ def wired(cls: type) -> tuple[str, ...]:
     return tuple(names)
 
 
+@cache
 def method_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What a method asks for: its positional names without `self`, and its keyword-only names."""
     parameters = list(inspect.signature(function).parameters.values())
@@ -201,10 +203,11 @@ def method_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[s
     return tuple(p.name for p in parameters if p.kind is not only), tuple(p.name for p in parameters if p.kind is only)
 
 
-def optional_names(function: Callable[..., Any]) -> set[str]:
+@cache
+def optional_names(function: Callable[..., Any]) -> frozenset[str]:
     """What a method takes if there is such a thing: its positional names that have a default."""
     parameters = inspect.signature(function).parameters.values()
-    return {p.name for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is not p.empty}
+    return frozenset(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is not p.empty)
 
 
 def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOption]:

@@ -143,7 +143,7 @@ def _remove_fitted_artifacts(folder: Path) -> None:
 
 
 def open_run(folder: Path, console: Console, need_data: bool = True, sets: Sequence[str] = ()) -> Run:
-    """Return the run in a folder, its YAML with these overrides; report which versions have changed since.
+    """Return the run in a folder, its YAML with these overrides; print its notes.
 
     The runs that it was initialised from need not be there any more.
     """
@@ -151,7 +151,7 @@ def open_run(folder: Path, console: Console, need_data: bool = True, sets: Seque
         raise UsageError(f"{folder}: not a run (no {STATE}); a run is what `seqpipe train` or `seqpipe run` writes")
     _refuse_older_run(folder)
     config = load(folder / YAML, sets, files=need_data, runs=False)
-    for note in config.drift:
+    for note in config.notes:
         console.say(note)
     return Run(folder, config)
 

@@ -41,7 +41,7 @@ class Trials:
         every = {name: 3 for name, option in self.options.items() if option["type"] == "size"}
         needed = {name: self._declared(name)[:1] for name in every if name not in self._lengths}
         sizes = {name: 3 for name in every if not needed.get(name)}
-        others = dict.fromkeys(self._seeds, 7)
+        others: dict[str, Any] = dict.fromkeys(self._seeds, 7)
         others |= {name: [len(SPECIALS)] for name, option in self.options.items() if option["type"] == "tokens"}
         others |= {name: value for some in needed.values() for values in some for name, value in values.items()}
         return [{}, *([sizes] if sizes else []), *([every | others] if others else [])]
