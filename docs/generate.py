@@ -275,8 +275,8 @@ def contract_page() -> str:
         "Every member that seqpipe reads of a component's class or of its instances. A class needs no base class; a",
         "member that it leaves out has the default. *By options*: the attribute may instead be a static method of the",
         "options. `seqpipe plugins check` refuses a member whose name is nearly one of these, and names the right one;",
-        "`seqpipe check` refuses it if the right one is required, and warns otherwise. How the members work together is",
-        "described in [Reader](../plugins/reader.md), [Tokenizer](../plugins/tokenizer.md),",
+        "`seqpipe check` refuses it if the right one is required, and warns otherwise. How the members work together",
+        "is described in [Reader](../plugins/reader.md), [Tokenizer](../plugins/tokenizer.md),",
         "[Embedding](../plugins/embedding.md), [Encoder](../plugins/encoder.md) and [Head](../plugins/head.md).",
     ]
     for kind in KINDS:

@@ -45,7 +45,7 @@ from seqpipe.config.signature import (
 )
 from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml import Plain, Spot, Tree, shown
-from seqpipe.errors import ConfigError, PluginError, Problem, UsageError, nearest
+from seqpipe.errors import ConfigError, PluginError, Problem, UsageError, did_you_mean
 from seqpipe.types import CHECKPOINT, FOLDER
 
 __all__ = ["Component", "Config", "Data", "load", "resolved"]
@@ -305,7 +305,7 @@ class _Loader:
         mapping = self.with_use(value, path) if isinstance(value, str) else self.mapping(value, path)
         use, models = mapping.get("use", Train.model_fields[key].default.use), CHOICES[key]
         if not isinstance(use, str) or use not in models:
-            self.complain((*path, "use"), unlike(words(Literal[tuple(models)]), use) + nearest(str(use), models))
+            self.complain((*path, "use"), unlike(words(Literal[tuple(models)]), use) + did_you_mean(str(use), models))
             return None
         return self.keys(models[use], {**mapping, "use": use}, path, f"{key} {use!r}")
 
@@ -497,7 +497,7 @@ class _Loader:
             self.complain(path, f"{text!r} is {kinds[not folder]} (looked at {at})")
         elif self.files and not os.path.exists(at):
             try:
-                hint = nearest(at.name, sorted(os.listdir(at.parent))[:1000])
+                hint = did_you_mean(at.name, sorted(os.listdir(at.parent))[:1000])
             except OSError:
                 hint = f"; there is no folder {at.parent}"
             hint = "; no URL is fetched: download the file first" if "://" in text else hint
@@ -569,7 +569,7 @@ class _Loader:
         """Complain of each key that is none of the known ones."""
         known = list(known)
         for key in [key for key in mapping if key not in known]:
-            hint = nearest(key, known) or there_is(known)
+            hint = did_you_mean(key, known) or there_is(known)
             self.complain((*path, key), f"{owner}no such key{hint}", key=True)
 
     def keys(self, model: type[Model], mapping: Mapping[str, Plain], path: Where, owner: str) -> Model | None:
@@ -588,7 +588,7 @@ class _Loader:
             elif mistake.kind == "unknown":
                 key = str(mistake.where[0])
                 renamed = RENAMED.get(key)
-                hint = f"; it is called {renamed!r} now" if renamed in known else nearest(key, known)
+                hint = f"; it is called {renamed!r} now" if renamed in known else did_you_mean(key, known)
                 hint = hint or there_is(known)
                 self.complain(where, f"{owner} has no such {noun}{hint}", key=True)
             else:

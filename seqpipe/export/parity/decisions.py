@@ -87,7 +87,7 @@ class Trials:
             name: values[name]
             for name, option in self.options.items()
             for values in self.declared.get(name, ())
-            if option["type"] == "size" and name in values
+            if option["type"] == "size" and values.keys() == {name}
         }
 
     def _declared(self, name: str) -> list[Mapping[str, Any]]:
