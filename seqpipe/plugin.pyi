@@ -104,6 +104,7 @@ from seqpipe.nn.recurrent import InitialStateEncoder as InitialStateEncoder
 from seqpipe.nn.recurrent import InitialStateOption as InitialStateOption
 from seqpipe.nn.recurrent import Merge as Merge
 from seqpipe.nn.recurrent import Recurrent as Recurrent
+from seqpipe.nn.recurrent import RecurrentOptions as RecurrentOptions
 from seqpipe.nn.recurrent import decoder_start_state as decoder_start_state
 from seqpipe.nn.recurrent import ragged_rnn as ragged_rnn
 from seqpipe.nn.recurrent import unroll_decoder as unroll_decoder

@@ -12,7 +12,7 @@ from seqpipe.answers.registry import ANSWER_KINDS, MultiHead
 from seqpipe.answers.types import WHOLE_TEXT, Array, Metric
 from seqpipe.config.members import MEMBERS, REQUIRED
 from seqpipe.config.plugins import Offer
-from seqpipe.config.signature import DecodeOption, keyword_options, optional_names
+from seqpipe.config.signature import DecodeOption, construct, keyword_options, optional_names
 from seqpipe.errors import ConfigError, PluginError, Problem, SeqpipeError, UsageError, did_you_mean
 from seqpipe.features.kinds.base import FeatureKind
 
@@ -93,7 +93,7 @@ def build_component(component: Component, *wired: Any) -> Any:
         PluginError: if it raises anything else that is not seqpipe's own.
     """
     try:
-        return component.cls(*wired, **component.options)
+        return construct(component.cls, *wired, **component.options)
     except UsageError as error:
         raise ConfigError([component.problem(f"{describe(component)}: {error}")]) from error
     except (SeqpipeError, MemoryError):

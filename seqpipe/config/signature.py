@@ -8,7 +8,8 @@ import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import MISSING, dataclass, is_dataclass
+from dataclasses import fields as dataclass_fields
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeGuard, TypeVar, Union
@@ -130,6 +131,7 @@ def _either(choices: list[str]) -> str:
 
 # The signatures of components: what a constructor and a method ask for by name, and their keyword-only options.
 
+Instance = TypeVar("Instance")
 WIRED = ("dim", "vocabulary", "sizes", "labels", "target_vocabulary", "sources")
 
 
@@ -240,11 +242,14 @@ def _keyword_types(cls: type, function: Callable[..., Any]) -> list[tuple[inspec
 def _opened(typed: Iterable[tuple[inspect.Parameter, Any]]) -> Iterator[tuple[inspect.Parameter, Any]]:
     """The same with the fields of a dataclass in place of a parameter that has it as its type."""
     for parameter, hint in typed:
-        if _is_group(hint):
-            types = typing.get_type_hints(hint, include_extras=True)
-            yield from ((field, types[field.name]) for field in inspect.signature(hint).parameters.values())
-        else:
+        if not _is_group(hint):
             yield parameter, hint
+            continue
+        types = typing.get_type_hints(hint, include_extras=True)
+        for field in dataclass_fields(hint):
+            default = field.default if field.default_factory is MISSING else field.default_factory()
+            default = inspect.Parameter.empty if default is MISSING else default
+            yield inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default), types[field.name]
 
 
 def constructor(cls: type) -> list[inspect.Parameter]:
@@ -334,10 +339,29 @@ def call(method: Callable[..., Any], names: Mapping[str, Any], **options: Any) -
     Decode options are given by name, those that are fields of a dataclass as that dataclass.
     """
     wanted = (p for p in inspect.signature(method).parameters.values() if p.kind is not p.KEYWORD_ONLY)
-    for name, group in _option_groups(method.__func__ if inspect.ismethod(method) else method).items():
-        fields = {field: options.pop(field) for field in inspect.signature(group).parameters if field in options}
-        options[name] = group(**fields)
+    options = _grouped(method.__func__ if inspect.ismethod(method) else method, options)
     return method(*(names[p.name] if p.default is p.empty else names.get(p.name, p.default) for p in wanted), **options)
+
+
+def construct(cls: type[Instance], *wired: Any, **options: Any) -> Instance:
+    """Construct a component from what is wired in and its options by name, as a YAML has them.
+
+    Options that are fields of a dataclass are given as that dataclass.
+    """
+    return cls(*wired, **_grouped(inspect.getattr_static(cls, "__init__"), options))
+
+
+def _grouped(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options as the function takes them: the fields of a dataclass as that dataclass."""
+    groups = _option_groups(function)
+    if not groups:
+        return dict(options)
+    grouped, taken = {}, set()
+    for name, group in groups.items():
+        names = options.keys() & inspect.signature(group).parameters.keys()
+        grouped[name] = group(**{option: options[option] for option in names})
+        taken |= names
+    return grouped | {option: value for option, value in options.items() if option not in taken}
 
 
 def _is_group(hint: Any) -> TypeGuard[type]:
@@ -348,6 +372,8 @@ def _is_group(hint: Any) -> TypeGuard[type]:
 @cache
 def _option_groups(function: Callable[..., Any]) -> Mapping[str, type]:
     """The keyword-only parameters that have a dataclass as their type, with it."""
+    if not inspect.isroutine(function) or not hasattr(function, "__globals__"):
+        return {}
     typed = _keyword_types(type(function), function)
     return {parameter.name: hint for parameter, hint in typed if _is_group(hint)}
 
@@ -417,12 +443,15 @@ class Row(NamedTuple):
 def options_model(cls: type) -> type[BaseModel]:
     """The pydantic model of a component's options, made from the keyword-only parameters of its constructor."""
     wired(cls)
-    options = [parameter for parameter in constructor(cls) if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
-    hints = parameter_types(cls, inspect.getattr_static(cls, "__init__"), options)
-    helps = argument_help(cls)
-    fields: dict[str, Any] = {}
-    for option in options:
-        name, hint = option.name, hints[option.name]
+    keyword_only = [parameter for parameter in constructor(cls) if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    hints = parameter_types(cls, inspect.getattr_static(cls, "__init__"), keyword_only)
+    helps: dict[str, str] = {}
+    for group in filter(_is_group, hints.values()):
+        helps |= argument_help(group)
+    helps |= argument_help(cls)
+    entries: dict[str, Any] = {}
+    for option, hint in _opened((parameter, hints[parameter.name]) for parameter in keyword_only):
+        name = option.name
         if name in ALL_COMMON_KEYS or name.startswith("_"):
             is_common = name in ALL_COMMON_KEYS
             rule = f"the common keys are {', '.join(ALL_COMMON_KEYS)}" if is_common else "no leading underscore"
@@ -431,7 +460,9 @@ def options_model(cls: type) -> type[BaseModel]:
         default = ... if option.default is inspect.Parameter.empty else option.default
         # A name that BaseModel uses itself (copy, json, …) is kept as an alias.
         field, alias = (f"option_{name}", name) if hasattr(BaseModel, name) else (name, None)
-        fields[field] = (Annotated[hint, Field(alias=alias, description=helps.get(name))], default)
+        if field in entries:
+            raise bad_signature(cls, f"the option {name!r} stands there twice; delete one of the two")
+        entries[field] = (Annotated[hint, Field(alias=alias, description=helps.get(name))], default)
     config = ConfigDict(
         extra="forbid", strict=True, frozen=True, protected_namespaces=(), arbitrary_types_allowed=False
     )
@@ -441,7 +472,7 @@ def options_model(cls: type) -> type[BaseModel]:
             __config__=config,
             __module__=cls.__module__,
             __doc__=inspect.cleandoc(cls.__doc__ or ""),
-            **fields,
+            **entries,
         )
     except (PydanticUserError, TypeError) as error:
         raise bad_signature(cls, f"its options cannot be read: {str(error).splitlines()[0]}") from error

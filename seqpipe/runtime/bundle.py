@@ -23,7 +23,7 @@ from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.registry import answer_from, tokenizer_file
 from seqpipe.config.checks import Attended, attended_from
 from seqpipe.config.plugins import Plugins
-from seqpipe.config.signature import options_model, validate, values
+from seqpipe.config.signature import construct, options_model, validate, values
 from seqpipe.errors import BundleError, UsageError
 from seqpipe.features.document import Arrays
 from seqpipe.features.encoding import is_library_error
@@ -445,6 +445,6 @@ def reader_from(stated: Mapping[str, Any], plugins: Plugins) -> Any:
         messages = "; ".join(f"{'.'.join(map(str, mistake.where))}: {mistake.message}" for mistake in mistakes)
         raise BundleError(f"bundle.json: reader.options: {messages}; export the bundle again")
     try:
-        return cls(**values(options))
+        return construct(cls, **values(options))
     except UsageError as error:
         raise BundleError(f"bundle.json: reader.options: {error}") from error

@@ -11,7 +11,18 @@ import pytest
 from pydantic import BaseModel, Field, ValidationError
 
 from seqpipe.config.contract import decode_options
-from seqpipe.config.signature import Row, call, method_names, option_rows, options_model, validate, values, wired, words
+from seqpipe.config.signature import (
+    Row,
+    call,
+    construct,
+    method_names,
+    option_rows,
+    options_model,
+    validate,
+    values,
+    wired,
+    words,
+)
 from seqpipe.config.yaml import plain
 from seqpipe.errors import PluginError
 from seqpipe.types import SIZE, Means, Size, Tokens, Uniform
@@ -382,6 +393,53 @@ def test_a_dataclass_among_the_parameters_of_decide_stands_for_its_fields() -> N
     assert call(decide, {"x": 7}) == (7, Lengths(), False)
     assert call(decide, {"x": 7}, **given) == (7, Lengths(beams=2, longest=3), True)
     assert given == {"beams": 2, "longest": 3, "raw": True}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Options of a group.
+
+    Args:
+        text: Column of the text.
+        numbers: Columns of numbers.
+    """
+
+    text: str = "text"
+    numbers: list[str] = dataclasses.field(default_factory=list)
+
+
+class Reader:
+    """A component with a group of options.
+
+    Args:
+        text: Column of the words.
+        delimiter: Between two cells.
+    """
+
+    def __init__(self, *, columns: Columns, delimiter: str):
+        self.columns, self.delimiter = columns, delimiter
+
+
+def test_a_dataclass_among_the_parameters_of_a_constructor_stands_for_its_fields() -> None:
+    assert [tuple(row) for row in option_rows(Reader)] == [
+        ("text", "text", "text", "Column of the words."),
+        ("numbers", "a list, each text", "[]", "Columns of numbers."),
+        ("delimiter", "text", "required", "Between two cells."),
+    ]
+    instance, mistakes = validate(options_model(Reader), {"numbers": ["a"], "delimiter": ","})
+    assert instance is not None
+    reader = construct(Reader, **values(instance))
+    assert (reader.columns, reader.delimiter, mistakes) == (Columns(numbers=["a"]), ",", [])
+    (mistake,) = validate(options_model(Reader), {"columns": {}, "delimiter": ","})[1]
+    assert (mistake.where, mistake.kind) == (("columns",), "unknown")
+
+
+def test_an_option_that_stands_twice_is_refused() -> None:
+    class Twice:
+        def __init__(self, *, columns: Columns, text: str = ""): ...
+
+    with pytest.raises(PluginError, match="the option 'text' stands there twice"):
+        options_model(Twice)
 
 
 def test_a_wrong_decode_option_is_told() -> None:

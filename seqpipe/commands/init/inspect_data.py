@@ -31,6 +31,7 @@ from seqpipe.commands.init.summary import DataSummary, records, scale
 from seqpipe.commands.init.table import find_table
 from seqpipe.commands.init.tasks import Wanted, refuse_other
 from seqpipe.config.plugins import Plugins
+from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
 
 LINES, BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
@@ -198,7 +199,7 @@ def _table(data: Path, roles: Roles) -> DataSummary:
 
 def _raise_fault(summary: DataSummary, data: Path) -> None:
     """Read all of the file, for the DataError of its first fault."""
-    reader: Any = Plugins().find("reader", summary.use).load()(**summary.options)
+    reader: Any = construct(Plugins().find("reader", summary.use).load(), **summary.options)
     for _ in reader.read(data):
         pass
 

@@ -12,6 +12,7 @@ from seqpipe.commands.init.files import WHOLE, Pieces, Unit, size_of
 from seqpipe.commands.init.json_sample import sample_lines
 from seqpipe.commands.init.scripts import Scripts
 from seqpipe.config.plugins import Plugins
+from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
 
 _BLOCKS: dict[str, Unit] = {
@@ -89,7 +90,7 @@ def records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:
     Raises:
         DataError: for a record that cannot be read, with its line.
     """
-    reader: Any = Plugins().find("reader", summary.use).load()(**summary.options)
+    reader: Any = construct(Plugins().find("reader", summary.use).load(), **summary.options)
     if summary.use == "json" and size_of(data) > WHOLE:
         yield from _of_list(summary, data, reader)
         return
@@ -105,7 +106,7 @@ def _of_list(summary: DataSummary, data: Path, reader: Any) -> Iterator[dict[str
     """Yield records from all over a large JSON list, which the reader of JSON Lines makes of its objects."""
     lines, _ = sample_lines(data, summary.options.get("list"))
     options = {name: value for name, value in summary.options.items() if name != "list"}
-    of_lines: Any = Plugins().find("reader", "jsonl").load()(**options)
+    of_lines: Any = construct(Plugins().find("reader", "jsonl").load(), **options)
     yield from _sampled(summary, data, reader, of_lines.records(lines, str(data)) if lines else reader.read(data))
 
 
