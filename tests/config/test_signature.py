@@ -422,7 +422,7 @@ class Reader:
 
 def test_a_dataclass_among_the_parameters_of_a_constructor_stands_for_its_fields() -> None:
     assert [tuple(row) for row in option_rows(Reader)] == [
-        ("text", "text", "text", "Column of the words."),
+        ("text", "text", "'text'", "Column of the words."),
         ("numbers", "a list, each text", "[]", "Columns of numbers."),
         ("delimiter", "text", "required", "Between two cells."),
     ]

@@ -17,7 +17,6 @@ from onnx import numpy_helper
 from pretrained import bart, marian, mbart, rewrite
 from torch.nn.utils.rnn import pad_sequence
 
-from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import SeqpipeError
@@ -27,6 +26,7 @@ from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
 from seqpipe.nn import encoder_decoder as layers
 from seqpipe.nn import pretrained_seq2seq as family
 from seqpipe.nn.layers import EOS_ID, PAD_ID
+from seqpipe.pipeline.check import check_export
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.model import Model
@@ -110,7 +110,9 @@ class Peer:
     @cached_property
     def exported(self) -> Model:
         manifest = bundle_manifest(self.pipeline, self.config, option_table(*self.config.head), {})
-        return Model(bundle.Bundle(self.config.file, manifest, bundle_files(self.pipeline, self.graph)), "cpu", 1)
+        return Model(
+            bundle.BundleContent(self.config.file, manifest, bundle_files(self.pipeline, self.graph)), "cpu", 1
+        )
 
     def batches(self, given: Sequence[str]) -> Iterator[dict[str, torch.Tensor]]:
         """Ragged batches of the texts, in their order."""
@@ -207,7 +209,7 @@ def test_greedy_tokens_in_pytorch_are_those_of_generate(peers: Peers, name: str)
     assert len({*map(tuple, expected)}) > 30
 
 
-@pytest.mark.parametrize("name", map(in_graph, MAKERS))
+@pytest.mark.parametrize("name", [*map(in_graph, MAKERS)])
 def test_the_graph_finds_what_generate_finds(peers: Peers, name: str) -> None:
     given = texts(15)
     greedy, best = peers(name).theirs(given), peers(name).theirs(given, **BEAMS)
@@ -281,7 +283,7 @@ def test_the_loss_is_that_of_transformers_without_what_stands_before_a_text(peer
         assert torch.allclose(peer.pipeline.loss(batch), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", map(in_graph, ["bart", "marian"]))
+@pytest.mark.parametrize("name", [*map(in_graph, ["bart", "marian"])])
 def test_the_weights_stand_in_the_graph_once(peers: Peers, name: str) -> None:
     peer = peers(name)
     arrays = [numpy_helper.to_array(one) for one in onnx.load_from_string(peer.graph).graph.initializer]
