@@ -24,7 +24,7 @@ from seqpipe.config.members import ABSENT, MEMBERS, REQUIRED, Member
 from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
 from seqpipe.config.schema import OF_A_SOURCE, TOP, AdamW, Constant, DataKeys, Export, NeedKeys, PluginKeys, Train
 from seqpipe.config.signature import COMMON_KEYS, CommonKeys, option_rows, words
-from seqpipe.config.yaml_text import plain, shown
+from seqpipe.config.yaml import plain, shown
 from seqpipe.features.kinds.registry import feature_kinds
 
 ROOT = Path(__file__).parents[1]
@@ -274,10 +274,10 @@ def contract_page() -> str:
         "",
         "Every member that seqpipe reads of a component's class or of its instances. A class needs no base class; a",
         "member that it leaves out has the default. *By options*: the attribute may instead be a static method of the",
-        "options. `seqpipe check` and `seqpipe plugins check` refuse a member whose name is nearly one of these, and",
-        "name the right one. How the members work together is described in [Reader](../plugins/reader.md),",
-        "[Tokenizer](../plugins/tokenizer.md), [Embedding](../plugins/embedding.md), [Encoder](../plugins/encoder.md)",
-        "and [Head](../plugins/head.md).",
+        "options. `seqpipe plugins check` refuses a member whose name is nearly one of these, and names the right one;",
+        "`seqpipe check` refuses it if the right one is required, and warns otherwise. How the members work together",
+        "is described in [Reader](../plugins/reader.md), [Tokenizer](../plugins/tokenizer.md),",
+        "[Embedding](../plugins/embedding.md), [Encoder](../plugins/encoder.md) and [Head](../plugins/head.md).",
     ]
     for kind in KINDS:
         rows = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,6 +31,21 @@ class Means:
     """Metadata of an Annotated type: the words by which a person knows what it means."""
 
     words: str
+
+
+@dataclass(frozen=True, init=False)
+class TryWith:
+    """Metadata of a decode option that has an effect only beside others: values for a trial that shows its effect.
+
+    The comparison at export changes each option and expects another decision. `Annotated[float, TryWith(beams=3)]`
+    says that it has to set `beams` too. Several `TryWith` are alternatives; one that names an option which the head
+    lacks is left out. Its own name among the values says at which value the option itself is tried.
+    """
+
+    values: Mapping[str, int | float | bool]
+
+    def __init__(self, **values: int | float | bool):
+        object.__setattr__(self, "values", values)
 
 
 Checkpoint = Annotated[

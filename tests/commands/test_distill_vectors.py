@@ -13,7 +13,7 @@ import transformers
 from factory import seqpipe
 from pretrained import checkpoint, decoder, t5
 
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
 from seqpipe.features.vocabulary import vocabulary_of
 from seqpipe.nn.pretrained import SIF, principal_components, zipf_weights

@@ -10,7 +10,7 @@ from exported import ragged
 from factory import seqpipe, write_jsonl
 
 from seqpipe import load as open_bundle
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.features.vocabulary import SPECIALS, Vocabulary
 from seqpipe.nn.corruption import BatchRandom
 from seqpipe_plugins.embeddings.vector_files import entries
