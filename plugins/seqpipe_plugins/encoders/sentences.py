@@ -78,6 +78,8 @@ class Sentences(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor, sentences: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T), (B, S, W)
         B, S, W = sentences.shape
+        # Each sentence is a row of places in one list of all words of the batch, so that the sentences of all texts are
+        # read as one batch.
         rows = torch.arange(B, device=x.device)[:, None, None] * x.shape[1]
         places = (rows + (sentences - 1).clamp(min=0)).reshape(B * S, W)  # of each word among all words of the batch
         words = torch.where(mask[..., None], x, 0.0).flatten(0, 1)  # (B * T, D)

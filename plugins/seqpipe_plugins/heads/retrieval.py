@@ -75,6 +75,8 @@ class Retrieval(Vector):
         """
         decision = super().decide(x, mask, state)
         scores = F.linear(decision["vector"], self.vectors)  # (B, N)
+        # The number of candidates is fixed in the graph, and k is an input that may be greater: MOST absent ones stand
+        # behind the candidates, and the k first of all that were ranked are taken.
         scores, nearest = top_n(F.pad(scores, (0, MOST), value=ABSENT), MOST)
         first = torch.arange(k, device=x.device)
         scores, nearest = scores.index_select(1, first), nearest.index_select(1, first)

@@ -64,6 +64,7 @@ class SkipGram(nn.Module):
     def corrupt_batch(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """The words that are not left out, closed up (B, T'); a text keeps one token in any case."""
         number = BatchRandom(self.training, ids.device).uniform(*ids.shape)
+        # A text in which no token would stay keeps the one with the best odds: a row without tokens has no mean.
         odds = torch.where(mask, self.kept[torch.where(mask, ids, 0)] - number, -2.0)
         stays = (odds > 0) | ((odds == odds.amax(1, keepdim=True)) & mask)
         order = (~stays).to(torch.int8).argsort(dim=1, stable=True)[:, : int(stays.sum(1).max())]
@@ -90,7 +91,9 @@ class SkipGram(nn.Module):
         drawn = BatchRandom(self.training, ids.device)
         rows, at, context = self.pairs(mask & (ids >= len(SPECIALS)), drawn)
         v, right = F.embedding(ids[rows, at], table), ids[rows, context]  # (P, D), (P,)
-        wrong = self.drawn_words(drawn.uniform(len(right), self.negatives))  # (P, n)
+        # Negative samples by the inverse of the distribution function: word2vec's table of 100 million cells, exactly.
+        numbers = drawn.uniform(len(right), self.negatives)
+        wrong = torch.searchsorted(self.noise, numbers, right=True).clamp(max=len(self.noise) - 1)  # (P, n)
         near = (v * self.contexts[right]).sum(1)
         far = (self.contexts[wrong] @ v[..., None])[..., 0]
         chance = torch.where(wrong == right[:, None], 0.0, F.softplus(far))  # what is right is no wrong one
@@ -106,7 +109,3 @@ class SkipGram(nn.Module):
         near = inside & (apart.abs() <= reach[..., None]) & words[..., None] & words[:, context.clamp(0, T - 1)]
         rows, at, which = near.nonzero(as_tuple=True)
         return rows, at, at + apart[which]
-
-    def drawn_words(self, numbers: Tensor) -> Tensor:
-        """Words by numbers from 0 to 1, each as likely as its share of the noise."""
-        return torch.searchsorted(self.noise, numbers.contiguous(), right=True).clamp(max=len(self.noise) - 1)
