@@ -33,7 +33,7 @@ class Sentences(nn.Module):
         direction: Reading direction within a sentence.
         pool: Pooling of the states of a sentence: mean weighted by attention, mean, maximum, or the last state of each
             direction.
-        score: Attention score of a word (see `seqpipe.nn.attention`).
+        score: Attention score of a word (see `seqpipe.plugin.Attention`).
         units: Number of units of the scores `additive` and `concat-tanh`.
         heads: Number of heads of the score `multi-head`.
         split: Where a sentence ends: after closing punctuation and at line breaks, or at line breaks only.

@@ -27,7 +27,7 @@ class Pool(nn.Module):
     Args:
         dim: Width of a vector.
         how: One of these.
-        score: What says how well the learned query and a vector match, as in `seqpipe.nn.attention.Attention`.
+        score: What says how well the learned query and a vector match, as in `seqpipe.plugin.Attention`.
     """
 
     def __init__(self, dim: int, how: Pooling, score: AttentionScore):

@@ -224,7 +224,7 @@ class Pointer(nn.Module):
         return self._log_p(source, h, chosen.float())
 
     def step(self, source: Source, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State]:
-        """As `seqpipe.nn.search.Decoder` has it."""
+        """As `seqpipe.plugin.Decoder` has it."""
         *before, chosen = state
         slots = tokens - sp.EOS_ID  # (R,) of the beginning -1
         rows = source.real.shape[0]

@@ -32,7 +32,7 @@ class Retrieval(Vector):
     Args:
         pool: Pooling of the token vectors: their mean or maximum, the first or the last, their mean weighted by
             attention; or `state`, the vector that the encoder returns for the whole text.
-        score: Attention score of a token (see `seqpipe.nn.attention`).
+        score: Attention score of a token (see `seqpipe.plugin.Attention`).
         width: Width of the vector, by a linear layer; null: that of the pooled vector, without a layer.
         dropout: Dropout probability of the pooled vector.
         temperature: τ of the loss; a lower value gives hard negatives more weight.
