@@ -1,7 +1,7 @@
 """Generate the reference pages and the component tables from settings, components and commands.
 
-`python docs/generate.py` writes docs/reference/yaml.md, commands.md, contract.md and plugin.md, and the component tables of
-README.md and docs/index.md between their markers; a test fails where a file differs.
+`python docs/generate.py` writes docs/reference/yaml.md, commands.md, contract.md and plugin.md, and the component
+tables of README.md and docs/index.md between their markers; a test fails where a file differs.
 """
 
 from __future__ import annotations
@@ -344,8 +344,8 @@ def plugin_page() -> str:
         "",
         "Every name that `from seqpipe.plugin import …` offers to authors of components, with the beginning of its",
         "documentation; `help(seqpipe.plugin.NAME)` prints the rest. Each is imported when it is first asked for: only",
-        "the building blocks of PyTorch need PyTorch, so that readers, tokenizers and modules with hooks run without it.",
-        "A component with many of them may `import seqpipe.plugin as sp`, as the built-in heads do.",
+        "the building blocks of PyTorch need PyTorch, so that readers, tokenizers and hooks run without it. A component",
+        "with many names may `import seqpipe.plugin as sp`, as the built-in heads do.",
     ]
     for subject, names in rows.items():
         lines += ["", f"## {subject}", "", *_table(("name", "meaning"), names)]

@@ -23,7 +23,7 @@ from seqpipe.nn.search import SearchOptions
 from seqpipe.plugin import UNK_ID
 from seqpipe_plugins.heads.copy_seq2seq import CopySeq2Seq
 
-WORDS = ["[PAD]", "[UNK_ID]", "[BOS]", "[EOS]", *"abcdefghijklmnop"]
+WORDS = ["[PAD]", "[UNK]", "[BOS]", "[EOS]", *"abcdefghijklmnop"]
 V, D = len(WORDS), 6
 SIZES = ("beams", "n_best", "max_length")
 AXES: Any = {"x": ("b", "t"), "mask": ("b", "t"), "state": ("b",), "copy": ("b", "t"), "alpha": (), "ngram": ()}
