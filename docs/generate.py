@@ -344,8 +344,8 @@ def plugin_page() -> str:
         "",
         "Every name that `from seqpipe.plugin import …` offers to authors of components, with the beginning of its",
         "documentation; `help(seqpipe.plugin.NAME)` prints the rest. Each is imported when it is first asked for: only",
-        "the building blocks of PyTorch need PyTorch, so that readers, tokenizers and hooks run without it. A component",
-        "with many names may `import seqpipe.plugin as sp`, as the built-in heads do.",
+        "the building blocks of PyTorch need PyTorch, so that readers and tokenizers run without it. A component with",
+        "many names may `import seqpipe.plugin as sp`, as the built-in heads do.",
     ]
     for subject, names in rows.items():
         lines += ["", f"## {subject}", "", *_table(("name", "meaning"), names)]
