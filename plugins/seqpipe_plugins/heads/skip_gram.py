@@ -91,9 +91,7 @@ class SkipGram(nn.Module):
         drawn = BatchRandom(self.training, ids.device)
         rows, at, context = self.pairs(mask & (ids >= len(SPECIALS)), drawn)
         v, right = F.embedding(ids[rows, at], table), ids[rows, context]  # (P, D), (P,)
-        # Negative samples by the inverse of the distribution function: word2vec's table of 100 million cells, exactly.
-        numbers = drawn.uniform(len(right), self.negatives)
-        wrong = torch.searchsorted(self.noise, numbers, right=True).clamp(max=len(self.noise) - 1)  # (P, n)
+        wrong = self.drawn_words(drawn.uniform(len(right), self.negatives))  # (P, n)
         near = (v * self.contexts[right]).sum(1)
         far = (self.contexts[wrong] @ v[..., None])[..., 0]
         chance = torch.where(wrong == right[:, None], 0.0, F.softplus(far))  # what is right is no wrong one
@@ -109,3 +107,8 @@ class SkipGram(nn.Module):
         near = inside & (apart.abs() <= reach[..., None]) & words[..., None] & words[:, context.clamp(0, T - 1)]
         rows, at, which = near.nonzero(as_tuple=True)
         return rows, at, at + apart[which]
+
+    def drawn_words(self, numbers: Tensor) -> Tensor:
+        """Words by numbers from 0 to 1, each as likely as its share of the noise."""
+        # The inverse of the distribution function does exactly what word2vec's table of 100 million cells does nearly.
+        return torch.searchsorted(self.noise, numbers.contiguous(), right=True).clamp(max=len(self.noise) - 1)
