@@ -34,7 +34,7 @@ _KERNELS: Mapping[str, Callable[..., Any]] = {  # by an `nn.RNNBase`'s mode: the
 def ragged_rnn(
     rnn: nn.RNNBase | RecurrentCell, x: Tensor, lengths: Tensor, *, backward: bool = False, start: State = ()
 ) -> tuple[Tensor, Tensor]:
-    """Runs one layer of an `nn.RNN`, `nn.GRU`, `nn.LSTM` or `Cell` over rows of their own lengths.
+    """Runs one layer of an `nn.RNN`, `nn.GRU`, `nn.LSTM` or `RecurrentCell` over rows of their own lengths.
 
     Args:
         rnn: One layer, one or two directions, without `proj_size`.
