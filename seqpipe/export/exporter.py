@@ -153,17 +153,15 @@ def _cut(comparison: Comparison, record: Record, most: int) -> Record:
     """The beginning of a long record: each of its fields is halved, at a blank if there is one, until it is short."""
     record = {key: value for key, value in record.items() if key != "words" or "text" not in record}
     while len(comparison.docs([record])[0]) > most:
-        read = [name for name in (*comparison.featurizer.fields, "words") if record.get(name) is not None]
-        halved = {**record, **{name: _half(record[name]) for name in read}}
+        halved = dict(record)
+        for name in (*comparison.featurizer.fields, "words"):
+            if record.get(name) is not None:
+                half = record[name][: (len(record[name]) + 1) // 2]
+                halved[name] = half.rpartition(" ")[0] or half if isinstance(half, str) else half
         if halved == record or not len(comparison.docs([halved])[0]):
             break
         record = halved
     return record
-
-
-def _half(value: Any) -> Any:
-    half = value[: (len(value) + 1) // 2]
-    return half.rpartition(" ")[0] or half if isinstance(half, str) else half
 
 
 # The content of a bundle: its manifest, bundle.json, and its other files.

@@ -124,21 +124,18 @@ def shortest_row(learned: Artifacts, feeds: Arrays) -> tuple[int, Arrays]:
     counts = {at: mask.sum(1) for at, mask in masks(feeds).items()}
     row = int(np.sum([*counts.values()], 0).argmin())
     axes = learned.featurizer.axes
-    lengths = {name: int(counts[mask_of(name).removesuffix(MASK)][row]) for name in feeds}
-    return row, {
-        name: _without_padding(array[row : row + 1], axes(name), lengths[name]) for name, array in feeds.items()
-    }
-
-
-def _without_padding(array: np.ndarray, axes: Sequence[str | int], tokens: int) -> np.ndarray:
-    """One row (1, …) without its padding."""
-    for axis, name in enumerate(axes[1:], 1):
-        if isinstance(name, int):
-            continue
-        remaining = tuple(i for i in range(array.ndim) if i != axis)
-        used = int(np.flatnonzero(array.any(remaining)).max(initial=0)) + 1
-        array = array.take(range(tokens if name.endswith(TOKENS) else used), axis)
-    return array
+    alone: dict[str, np.ndarray] = {}
+    for name, array in feeds.items():
+        length = int(counts[mask_of(name).removesuffix(MASK)][row])
+        array = array[row : row + 1]
+        # An axis of tokens is cut at the row's length; any other free axis behind the last value that is not 0.
+        for axis, axis_name in enumerate(axes(name)[1:], 1):
+            if not isinstance(axis_name, int):
+                remaining = tuple(i for i in range(array.ndim) if i != axis)
+                used = int(np.flatnonzero(array.any(remaining)).max(initial=0)) + 1
+                array = array.take(range(length if axis_name.endswith(TOKENS) else used), axis)
+        alone[name] = array
+    return row, alone
 
 
 # Example inputs of a pipeline's graph, with the names of their free axes.

@@ -46,7 +46,12 @@ class _Quantiser:
         self.graph = graph
         self.scales: dict[str, np.ndarray] = {}
         _join(graph)
-        self.weights = {tensor.name: tensor for tensor in graph.initializer if _worth_it(tensor)}
+        # Vectors of candidates are data, which can be replaced, and no weights.
+        self.weights = {
+            tensor.name: tensor
+            for tensor in graph.initializer
+            if tensor.name != VECTORS and _is_matrix(tensor) and tensor.dims[0] * tensor.dims[1] >= LEAST
+        }
         self.transposed: dict[str, str] = {}  # outputs of a Transpose of a weight
         for node in _nodes(graph):
             if node.op_type == "Transpose" and node.input[0] in self.weights:
@@ -166,11 +171,6 @@ def _integers(weight: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
     """A weight as integers, and the scale of each of its rows (axis 1) or columns (axis 0)."""
     scale = np.maximum(np.abs(weight).max(axis, keepdims=True), np.float32(_LEAST_SCALE)) / np.float32(_MOST)
     return np.rint(weight / scale).astype(np.int8), scale.astype(np.float32)
-
-
-def _worth_it(tensor: TensorProto) -> bool:
-    is_weight = tensor.name != VECTORS  # vectors of candidates are data, which can be replaced
-    return is_weight and _is_matrix(tensor) and tensor.dims[0] * tensor.dims[1] >= LEAST
 
 
 def _is_matrix(tensor: TensorProto) -> bool:
