@@ -470,7 +470,7 @@ def trace(
             shape = [sizes[free[axis]] if axis in free else size for axis, size in enumerate(tensor.shape)]
             # Free axes of the same size become the same symbol (DUCK), so `axis_sizes` gives each name its own.
             dims = [DimDynamic.DUCK if axis in free else DimDynamic.STATIC for axis in range(tensor.dim())]
-            symbolic_context = StatelessSymbolicContext(dynamic_sizes=dims)
+            symbolic_context: Any = StatelessSymbolicContext(dynamic_sizes=dims)
             example = torch.empty(shape, dtype=tensor.dtype)
             examples.append(fake.from_tensor(example, symbolic_context=symbolic_context))
         for name, tensor in (*weights.items(), *zip(inputs, examples, strict=True)):
