@@ -171,6 +171,8 @@ class RecurrentCell(nn.Module, ABC):
         weights = {name: self._stacked(name) for name in self.shapes}
         T, B = x.shape[1:3]
         rows = x.flatten(1, 2)  # (n, T * B, D)
+        # The input's part of the gates does not depend on the state, so one product makes it for all steps at once;
+        # only the products with the state before remain inside the loop.
         W = weights.pop("weight_ih")
         if self.bias:
             inward = torch.baddbmm(weights.pop("bias_ih") + weights.pop("bias_hh"), rows, W)
