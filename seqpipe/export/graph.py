@@ -24,7 +24,7 @@ from seqpipe.export.passes.linear_layers import rewrite_linear_layers
 from seqpipe.export.passes.loop_invariants import hoist_loop_invariants
 from seqpipe.features import vocabulary
 from seqpipe.features.document import MASK, Arrays, Doc, join_sources
-from seqpipe.features.sources import InputSource, MultiSource, NumericSource, TextSource, mask_of, masks
+from seqpipe.features.sources import InputSource, MultiSource, NumericSource, mask_of, masks
 from seqpipe.features.splitting import splits_words
 from seqpipe.runtime.bundle import MOST_FILE
 from seqpipe.runtime.decode_options import Known, option_arrays
@@ -65,15 +65,9 @@ def random_doc(source: InputSource, length: int, random: np.random.Generator, un
     if isinstance(source, NumericSource):
         rows = random.normal(size=(length, source.width)).astype(np.float32)
         return Doc("", [row.tobytes().hex() for row in rows], [], [1] * length, rows=rows)
-    return _random_text(source, length, random)
-
-
-def _random_text(source: TextSource, length: int, random: np.random.Generator) -> Doc:
-    """Random words with random ids, sentences of any length; in some texts the longest word is short.
-
-    Of a tokenizer that splits words, some tokens continue a word. From 5 tokens on there are two sentences and two
-    words: an example for export has no axis of 1.
-    """
+    # Words of random letters with random ids, in sentences of any length; in some texts the longest word is short. Of a
+    # tokenizer that splits words, some tokens continue a word. From 5 tokens on there are two sentences and two words,
+    # since an example for export must have no axis of 1.
     letters = [chr(c) for c in range(97, 123)] + ["é", "播", "9", "-"]
     longest = random.integers(2, 25)
     words = ["".join(random.choice(letters, random.integers(1, longest))) for _ in range(length)]

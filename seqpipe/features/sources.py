@@ -140,7 +140,24 @@ class TextSource:
             return [join_pair(*pair) for pair in zip(*halves, strict=True)]
         unsplit = [record for record in records if not self.presplit(record)]
         whole = iter(self._whole([self.text(record) for record in unsplit], unsplit))
-        return [self._from_words(record) if self.presplit(record) else next(whole) for record in records]
+        docs = []
+        for record in records:
+            if not self.presplit(record):
+                docs.append(next(whole))
+                continue
+            raw_words = list(record["words"])
+            words = [replace_surrogates(word) for word in raw_words]
+            text = record.get("text")
+            text = text if isinstance(text, str) else " ".join(raw_words)
+            places = locate(raw_words, text, place_of(record))
+            if self._splits_words:
+                pieces = splitting.of_words(self._alignment, places, replace_surrogates(text), place_of(record))
+                docs.append(self._of_pieces(text, replace_surrogates(text), pieces, places))
+                continue
+            known = self._known
+            ids = [self._id(word) if (i := known.get(word)) is None else i for word in words]
+            docs.append(Doc(text, words, places, ids))
+        return docs
 
     @property
     def pairs(self) -> bool:
@@ -211,19 +228,6 @@ class TextSource:
             message = f"{place_of(record)}field {field!r} must be a text, not {type(text).__name__}"
             raise DataError(f"{message}; the record has: {field_names(record)}")
         return text
-
-    def _from_words(self, record: Record) -> Doc:
-        raw_words = list(record["words"])
-        words = [replace_surrogates(word) for word in raw_words]
-        text = record.get("text")
-        text = text if isinstance(text, str) else " ".join(raw_words)
-        places = locate(raw_words, text, place_of(record))
-        if self._splits_words:
-            pieces = splitting.of_words(self._alignment, places, replace_surrogates(text), place_of(record))
-            return self._of_pieces(text, replace_surrogates(text), pieces, places)
-        known = self._known
-        ids = [self._id(word) if (i := known.get(word)) is None else i for word in words]
-        return Doc(text, words, places, ids)
 
     def _of_pieces(
         self, raw: str, text: str, words: list[list[splitting.Piece]], places: list[tuple[int, int]] | None = None

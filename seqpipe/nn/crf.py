@@ -213,9 +213,9 @@ def _sum_step(chain: Tensor) -> Callable[[State, State], tuple[State, State]]:
 
     def step(state: State, rows: State) -> tuple[State, State]:
         sums = moves @ state[0]
-        # On a long text sums would leave the range of float32. Of them only the ratios between tags are ever used, so each
-        # step makes them a distribution again; the product of the divisors, which is the partition function, never has
-        # to be known (see `_along`).
+        # On a long text sums would leave the range of float32. Of them only the ratios between tags are ever used, so
+        # each step makes them a distribution again; the product of the divisors, which is the partition function, never
+        # has to be known (see `_along`).
         belief = sums * rows[0]
         return (belief / belief.sum(1, keepdim=True),), (sums,)
 

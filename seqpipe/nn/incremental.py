@@ -410,11 +410,6 @@ def read_piece(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Ma
     return Piece(torch.where(mask[..., None], x, 0.0), mask, state, present)
 
 
-def streaming_entries(encoder: Sequence[Any], head: Any) -> tuple[CacheEntry, ...]:
-    """The cache of these stages and a head."""
-    return *stage_entries(encoder), CacheEntry(PAST + HEAD, PRESENT + HEAD, tuple(head.state_shape), grows=False)
-
-
 def stage_entries(encoder: Sequence[Any]) -> tuple[CacheEntry, ...]:
     """The cache of these stages: how many tokens were read, and what each encoder has computed of them."""
     tensors = [

@@ -316,7 +316,17 @@ class Recurrent(InitialStateEncoder):
         self, x: Tensor, mask: Tensor, initial_label: Tensor | None = None, source_state: Tensor | None = None
     ) -> dict[str, Tensor]:  # (B, T, D), (B, T), (B, 1), (B, S) -> (B, T, D'), (B, D') twice
         if self.carried_state is not None and self.training:
-            return self._forward_stateful(self.carried_state, x)
+            # Truncated BPTT: rows are whole, so the library's own loop serves, and the states at their end are detached
+            # and carried to the next batch.
+            carried, after = self.carried_state, list[Tensor]()
+            if self.initial is not None and not carried.shape[1]:
+                carried = self.initial(x.shape[0], None, None).flatten(0, 2).contiguous()
+            carried_by_layer = self._by_layer(carried.to(x.device).unbind())
+            for depth, (rnn, before) in enumerate(zip(self._layers, carried_by_layer, strict=True)):
+                x, layer_ends = along(rnn, self.locked_dropout(self.dropout(x) if depth else x), before)
+                after += layer_ends
+            self.carried_state = torch.stack(after).detach().to(carried.dtype)
+            return {"x": x, "state": x[:, -1], "first": x[:, 0]}
         lengths = mask.sum(1).clamp(min=1)  # (B,)
         starts = self.initial_states(x.shape[0], initial_label, source_state)
         for depth, (rnn, start) in enumerate(zip(self._layers, starts, strict=True)):
@@ -336,17 +346,6 @@ class Recurrent(InitialStateEncoder):
         if rows is not None and self.initial is not None:
             rows = 0  # the initial states are computed with the first batch
         self.carried_state = None if rows is None else weight.new_zeros(states, rows, hidden)
-
-    def _forward_stateful(self, state: Tensor, x: Tensor) -> dict[str, Tensor]:
-        after: list[Tensor] = []
-        if self.initial is not None and not state.shape[1]:
-            state = self.initial(x.shape[0], None, None).flatten(0, 2).contiguous()
-        starts = self._by_layer(state.to(x.device).unbind())
-        for depth, (layer, start) in enumerate(zip(self._layers, starts, strict=True)):
-            x, ends = along(layer, self.locked_dropout(self.dropout(x) if depth else x), start)
-            after += ends
-        self.carried_state = torch.stack(after).detach().to(state.dtype)
-        return {"x": x, "state": x[:, -1], "first": x[:, 0]}
 
     @staticmethod
     def causal_fix(options: Mapping[str, Any]) -> str:

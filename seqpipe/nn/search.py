@@ -402,8 +402,8 @@ class _Search:
         scores = torch.where(ends, 2 * LOG_ZERO, scores).gather(1, chosen)
         tokens, parents, sequences = tokens.gather(1, chosen), parents.gather(1, chosen), rows_at(sequences, chosen)
 
-        # Further tokens add log-probabilities of at most 0, so a beam can only gain by the length penalty: at best it ends
-        # at the greatest length with its present score. A row is done when even that would change nothing.
+        # Further tokens add log-probabilities of at most 0, so a beam can only gain by the length penalty: at best it
+        # ends at the greatest length with its present score. A row is done when even that would change nothing.
         within_reach = (scores / self.penalties[-1:]).amax(1)
         greedy = ~self.several_beams if sampled is None else ~self.several_beams & ~sampled
         full = (finished_ranks.amin(1) > LOG_ZERO) & (greedy | self.early_stopping)

@@ -38,7 +38,7 @@ from seqpipe.config.schema import MOST_TOKENS
 from seqpipe.config.signature import call
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.sources import mask_of, sources_of
-from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_piece, streaming_entries
+from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_piece, stage_entries
 from seqpipe.nn.multi_source_attention import join_sources, summarize_sources
 from seqpipe.runtime.bundle import CacheEntry
 from seqpipe.training.artifacts import Artifacts, Task
@@ -361,7 +361,8 @@ class Pipeline(nn.Module):
     def cache(self) -> tuple[CacheEntry, ...]:
         """The cache of a language model, or of a pipeline that answers in pieces; of others none."""
         if self.streams:
-            return streaming_entries(list(self.encoder), self.head)
+            state = CacheEntry(PAST + HEAD, PRESENT + HEAD, tuple(self.head.state_shape), grows=False)
+            return *stage_entries(list(self.encoder)), state
         return cache_entries(list(self.encoder)) if self.is_language_model else ()
 
     def set_stateful(self, rows: int | None) -> None:

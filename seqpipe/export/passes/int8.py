@@ -45,7 +45,20 @@ class _Quantiser:
     def __init__(self, graph: GraphProto):
         self.graph = graph
         self.scales: dict[str, np.ndarray] = {}
-        _join(graph)
+        # Concatenations of weights, as of the gates of a cell, are computed, so that they are weights too.
+        constants = {tensor.name: tensor for tensor in graph.initializer}
+        kept: list[NodeProto] = []
+        for node in graph.node:
+            axes = [attribute.i for attribute in node.attribute if attribute.name == "axis"]
+            parts = [constants.get(name) for name in node.input]
+            if node.op_type == "Concat" and all(part is not None and _is_matrix(part) for part in parts):
+                arrays = [numpy_helper.to_array(part) for part in parts if part is not None]
+                graph.initializer.append(numpy_helper.from_array(np.concatenate(arrays, axes[0]), node.output[0]))
+            else:
+                kept.append(node)
+        del graph.node[:]
+        graph.node.extend(kept)
+        _drop_unused(graph)
         # Vectors of candidates are data, which can be replaced, and no weights.
         self.weights = {
             tensor.name: tensor
@@ -182,23 +195,6 @@ def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
         yield node
         for inner in bodies(node):
             yield from _nodes(inner)
-
-
-def _join(graph: GraphProto) -> None:
-    """Compute concatenations of weights, so that they are weights too."""
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    kept: list[NodeProto] = []
-    for node in graph.node:
-        axes = [attribute.i for attribute in node.attribute if attribute.name == "axis"]
-        parts = [constants.get(name) for name in node.input]
-        if node.op_type == "Concat" and all(part is not None and _is_matrix(part) for part in parts):
-            arrays = [numpy_helper.to_array(part) for part in parts if part is not None]
-            graph.initializer.append(numpy_helper.from_array(np.concatenate(arrays, axes[0]), node.output[0]))
-        else:
-            kept.append(node)
-    del graph.node[:]
-    graph.node.extend(kept)
-    _drop_unused(graph)
 
 
 def _drop_unused(graph: GraphProto) -> None:

@@ -18,15 +18,8 @@ Shape = tuple[int | str | None, ...]
 
 def rewrite_linear_layers(graph: GraphProto) -> None:
     """Change the graph in place; its results stay the same."""
-    _gelu(graph)
-    _Rows(graph).replace()
-
-
-def _gelu(graph: GraphProto) -> None:
-    """x * (0.5 * (1 + erf)), as the exporter writes it, to (x * 0.5) * (1 + erf), which onnxruntime knows for a GELU.
-
-    0.5 is a power of two: the product is the same to the last bit.
-    """
+    # x * (0.5 * (1 + erf)), as the exporter writes it, becomes (x * 0.5) * (1 + erf), which onnxruntime knows for a
+    # GELU. 0.5 is a power of two: the product is the same to the last bit.
     producers = {name: node for node in graph.node for name in node.output}
     users = [name for node in graph.node for name in _read(node)]
     constants = [
@@ -46,6 +39,7 @@ def _gelu(graph: GraphProto) -> None:
                 product.input[:] = [x, half]
                 outer.input[:] = [inner, rest]
                 break
+    _Rows(graph).replace()
 
 
 class _Rows:
@@ -101,10 +95,22 @@ class _Rows:
             # A 0 stands for the size that was there before, which rows do not have, unless `allowzero` is set.
             is_free = any(a.name == "allowzero" and a.i for a in node.attribute)
             is_free = is_free or (second is not None and 0 not in numpy_helper.to_array(second))
+        is_tokenwise = node.op_type in _EACH and any(name in self.rows for name in node.input)
+        if is_tokenwise:
+            # Its output for a token must depend on that token alone: what it reads is as wide as what it makes, or a
+            # constant of one axis, and it works along the last axis.
+            shape = self.shapes.get(node.output[0])
+            along_last = all(a.i == -1 for a in node.attribute if a.name == "axis") and len(node.output) == 1
+            is_tokenwise = along_last and all(
+                len(self.constants[i].dims) <= 1
+                if i in self.constants
+                else self.shapes.get(i) == shape and self._fits(i)
+                for i in node.input
+            )
         if is_layer and self._fits(node.output[0]):
             self.layers += 1
             self._as_rows(node, [self._flat(first), node.input[1]])
-        elif node.op_type in _EACH and any(name in self.rows for name in node.input) and self._is_tokenwise(node):
+        elif is_tokenwise:
             self._as_rows(node, [i if i in self.constants else self._flat(i) for i in node.input])
         elif is_free:
             self._add(_with(node, [self.rows[first], node.input[1]], node.output[0]))
@@ -116,15 +122,6 @@ class _Rows:
             self.starts[node.output[0]] = self.nodes[-1].input[0]
         elif node.op_type == "LayerNormalization":
             self.starts[node.output[0]] = node.output[0]
-
-    def _is_tokenwise(self, node: NodeProto) -> bool:
-        """Whether its output for a token depends on that token alone."""
-        shape = self.shapes.get(node.output[0])
-        last = all(a.i == -1 for a in node.attribute if a.name == "axis") and len(node.output) == 1
-        return last and all(
-            len(self.constants[i].dims) <= 1 if i in self.constants else self.shapes.get(i) == shape and self._fits(i)
-            for i in node.input
-        )
 
     def _fits(self, name: str) -> bool:
         shape = self.shapes.get(name, ())

@@ -119,7 +119,11 @@ class Ngrams(FeatureKind):
         lengths = np.array([[len(rows)] for rows in texts])
         for row, rows in zip(words, texts, strict=True):
             row[: len(rows)] = [word for word, _ in rows]
-        known, numbers = self._sorted()
+        if not self._tables:
+            table = np.array(self.hashes or [0], np.uint32)  # at least one
+            order = table.argsort(kind="stable")
+            self._tables.append((table[order], order + 1 if self.hashes else order))
+        known, numbers = self._tables[0]
         for n, hashes in enumerate(self._of_words(words), 1):
             positions = np.searchsorted(known, hashes).clip(max=len(known) - 1)
             is_known = (known[positions] == hashes) & (np.arange(n, longest + 1) <= lengths)
@@ -163,14 +167,6 @@ class Ngrams(FeatureKind):
 
     def _in_form(self, word: str) -> str:
         return unicodedata.normalize(self.normalize, word) if self.normalize else word
-
-    def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
-        """The hashes in order, at least one, and the number of each."""
-        if not self._tables:
-            hashes = np.array(self.hashes or [0], np.uint32)
-            order = hashes.argsort(kind="stable")
-            self._tables.append((hashes[order], order + 1 if self.hashes else order))
-        return self._tables[0]
 
     def _numbers(self) -> dict[int, int]:
         if not self._ids:
