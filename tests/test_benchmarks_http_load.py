@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import uvloop
 from test_benchmarks import script
 
 http_load = script("http_load")
@@ -98,7 +97,7 @@ def load_at(port: int, kind: Any, seconds: float, *arguments: Any, **settings: A
         load: Any = kind(Settings(connect, requests, **settings), seconds)
         return await load.run(*arguments)
 
-    return uvloop.run(loop())
+    return asyncio.run(loop())
 
 
 def test_clients_of_a_closed_loop_wait_for_their_answers() -> None:

@@ -26,7 +26,8 @@ NOT_CODE = (
     "commands/templates/deploy/*.txt",
     "commands/templates/plugin/*.txt",
     "commands/templates/plugin/licenses/*.txt",
-    "runtime/serve/page/*",
+    "init/templates/*.yaml",
+    "serve/page/*",
     "py.typed",
 )
 ANSWER = [

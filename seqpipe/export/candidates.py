@@ -56,7 +56,7 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
     data = bytes(graph.SerializeToString())
     onnx.checker.check_model(data)
     files = {**content.files, "model.onnx": data}
-    model = Model(bundle.Bundle(output, manifest, files), "cpu")
+    model = Model(bundle.BundleContent(output, manifest, files), "cpu")
     # The graph was made for the old candidates: the new ones are searched in NumPy too, and both have to agree.
     for doc, decision in zip(docs[:ASKED], _decisions(model, docs[:ASKED]), strict=True):
         cosines = vectors @ decision["vector"]

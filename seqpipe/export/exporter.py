@@ -408,7 +408,7 @@ class _ComparedBundle:
         """The same bundle in int8; ParityError where it answers worse."""
         console.say("quantizing to int8 and comparing with fp32")
         files = {**self.files, "model.onnx": in_int8(self.files["model.onnx"])}
-        model = Model(bundle.Bundle(path, self.model.manifest, files), "cpu")
+        model = Model(bundle.BundleContent(path, self.model.manifest, files), "cpu")
         parity = self.parity | judge_int8(self.comparison, model, records)
         metrics = model.predictor.metric_types
         fp32, int8 = (shown(parity["metric"], parity[side], metrics) for side in ("pytorch", "onnxruntime"))
