@@ -45,7 +45,7 @@ from seqpipe.answers.fill_mask import FillMask
 from seqpipe.answers.registry import ANSWER_KINDS
 from seqpipe.answers.text import Text
 from seqpipe.config.loader import load as load_config
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import BundleError, SeqpipeError
 from seqpipe.features import splitting
 from seqpipe.features.document import Doc
@@ -55,7 +55,7 @@ from seqpipe.features.kinds.text import Chars
 from seqpipe.pipeline.full_run import run_all
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
-from seqpipe.runtime.serve.bundle_schemas import input_schema
+from seqpipe.serve.openapi import input_schema
 
 PAGE = documents.ROOT / "docs/bundle-format.md"
 NODE = documents.ROOT / "docs/deploy/node.md"

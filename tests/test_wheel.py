@@ -27,7 +27,7 @@ NOT_CODE = (
     "commands/templates/plugin/*.txt",
     "commands/templates/plugin/licenses/*.txt",
     "init/templates/*.yaml",
-    "runtime/serve/page/*",
+    "serve/page/*",
     "py.typed",
 )
 ANSWER = [
