@@ -75,6 +75,18 @@ def test_components_import_one_module_of_seqpipe() -> None:
     ]
 
 
+MOST_NAMES = 15  # that a user of the library imports
+
+
+def test_the_front_door_offers_few_names_each_of_which_is_there() -> None:
+    assert len(seqpipe.__all__) <= MOST_NAMES
+    assert sorted(seqpipe.__all__, key=str.lower) == sorted({*seqpipe.__all__}, key=str.lower)
+    for name in seqpipe.__all__:
+        assert getattr(seqpipe, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'BOS'"):
+        _ = seqpipe.BOS  # type: ignore[attr-defined]
+
+
 def test_few_modules_stand_directly_in_the_package() -> None:
     assert len([*PACKAGE.glob("*.py")]) <= MOST_MODULES
 
