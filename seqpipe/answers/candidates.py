@@ -4,32 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import HeadAnswer, with_score
+from seqpipe.answers.answer_types import CandidateAnswer, NearText
+from seqpipe.answers.base import HeadAnswer, best_of, with_score
 from seqpipe.answers.classification import label_of
 from seqpipe.answers.metrics.numbers import RankCounter
+from seqpipe.answers.task import HeadInfo, HeadTask
 from seqpipe.answers.types import (
     ANSWER,
-    TEXT,
-    Answer,
     Array,
     Candidates,
     Choice,
     Counts,
-    HeadInfo,
     MakeTargets,
     Metric,
-    Schema,
     SpanRules,
     Targets,
     UnseenLabelError,
-    array,
-    obj,
-    or_null,
 )
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
@@ -37,7 +31,7 @@ from seqpipe.features.vocabulary import Vocabulary
 
 VECTORS = "pipeline.heads.0.vectors"  # the initializer of a graph that holds the vectors (N, D) of the candidates
 MOST_BYTES = 32 << 20  # of texts, labels and answers: they are in bundle.json, which may have twice as many
-COSINE: Schema = {"type": "number", "minimum": -1, "maximum": 1}
+CandidateAnswers = CandidateAnswer | list[CandidateAnswer]
 
 
 def candidates_of(records: Sequence[Record], field: str, target: str | None) -> Candidates:
@@ -69,7 +63,7 @@ def candidates_of(records: Sequence[Record], field: str, target: str | None) -> 
     return Candidates(texts, labels if has_labels else None, answers if any(a is not None for a in answers) else None)
 
 
-class Candidate(HeadAnswer):
+class Candidate(HeadAnswer[CandidateAnswers]):
     """`{"text", "label", "answer", "score", "nearest": […]}`: the nearest candidate and the k nearest, best first.
 
     `label` and `answer` are there where the candidates have them; the score is the cosine of the two vectors. Where no
@@ -77,16 +71,12 @@ class Candidate(HeadAnswer):
     """
 
     kind = "candidate"
+    answer_type = CandidateAnswer
     decided = {
         "nearest": Array("(B, K)", "int64", "candidate"),
         "scores": Array("(B, K)", "float32"),
         "vector": Array("(B, D)", "float32"),
     }
-    targets = {"label": Array("(B,)", "int64", "label")}
-    metrics = {"accuracy": Metric(), "mrr": Metric(), "recall_at_k": Metric()}
-    choices = (Choice(("nearest",), ranked=True),)
-    has_labels = True
-    has_candidates = True
     is_numeric = True
     candidates: Candidates
 
@@ -99,15 +89,52 @@ class Candidate(HeadAnswer):
         return {"as": "candidate"}
 
     @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Candidate:
-        return cls(candidates_of(head.candidates, head.fields[0], head.target), head.target)
-
-    @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Candidate:
         return cls(Candidates.from_manifest(manifest["candidates"]), manifest["target"])
 
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "target": self.target, "candidates": self.candidates.manifest()}
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[CandidateAnswers]:
+        answers: list[CandidateAnswers] = []
+        for numbers, scores in zip(decision["nearest"].tolist(), decision["scores"].tolist(), strict=True):
+            nearest = [
+                self.candidates.entry(number, cosine(score))
+                for number, score in zip(numbers, scores, strict=True)
+                if number >= 0
+            ]
+            answers.append({**nearest[0], "nearest": nearest} if nearest else self._nothing())
+        return answers
+
+    @property
+    def optional_keys(self) -> Mapping[str, bool]:
+        return {"label": self.candidates.labels is not None, ANSWER: self.candidates.answers is not None}
+
+    def part_lines(self, part: Any) -> list[str]:
+        return [with_score(part.get(ANSWER) or part["text"], part)]
+
+    def empty(self, several: bool) -> CandidateAnswers:
+        """No candidate."""
+        return [self._nothing()] if several else self._nothing()
+
+    def _nothing(self) -> CandidateAnswer:
+        nothing: dict[str, object] = {**dict.fromkeys(self.candidates.entry(0, 0.0)), "score": 0.0, "nearest": []}
+        return cast(CandidateAnswer, nothing)
+
+
+class CandidateTask(HeadTask[CandidateAnswers, Candidate]):
+    """The candidates of a text's label, or the one that is its label."""
+
+    kind_type = Candidate
+    targets = {"label": Array("(B,)", "int64", "label")}
+    metrics = {"accuracy": Metric(), "mrr": Metric(), "recall_at_k": Metric()}
+    choices = (Choice(("nearest",), ranked=True),)
+    has_labels = True
+    has_candidates = True
+
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Candidate:
+        return Candidate(candidates_of(head.candidates, head.fields[0], head.target), head.target)
 
     @classmethod
     def refuse_input(cls, head: HeadInfo) -> str:
@@ -124,61 +151,29 @@ class Candidate(HeadAnswer):
 
     def wired_labels(self, labels: Vocabulary) -> tuple[str, ...]:
         """The texts of the candidates."""
-        return self.candidates.texts
-
-    @classmethod
-    def record_labels(cls, record: Record, target: str | None) -> set[str]:
-        return {label_of(record, target or "label")}
+        return self.kind.candidates.texts
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        ids, field = {label: i for i, label in enumerate(self.labels)}, self.target or "label"
+        ids, field = {label: i for i, label in enumerate(self.kind.labels)}, self.kind.target or "label"
 
         def targets(record: Record, doc: Doc) -> Targets:
             label = label_of(record, field)
             if label not in ids:
-                what = "text" if self.candidates.labels is None else "label"
+                what = "text" if self.kind.candidates.labels is None else "label"
                 cure = "add it to the candidates, or leave the record out"
                 raise UnseenLabelError.at(record, f"no candidate has the {what} {label!r} of field {field!r}; {cure}")
             return {"label": ids[label]}
 
         return targets
 
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
-        rows = zip(decision["nearest"].tolist(), decision["scores"].tolist(), strict=True)
-        return [self._answer(numbers, scores) for numbers, scores in rows]
-
-    def _answer(self, numbers: Sequence[int], scores: Sequence[float]) -> dict[str, Any]:
-        there = [(number, cosine(score)) for number, score in zip(numbers, scores, strict=True) if number >= 0]
-        nearest = [{**self.candidates.entry(number), "score": score} for number, score in there]
-        return {**nearest[0], "nearest": nearest} if nearest else self._nothing()
-
-    def part_schema(self) -> Schema:
-        entry: dict[str, Schema] = {"text": TEXT}
-        if self.candidates.labels is not None:
-            entry["label"] = TEXT
-        if self.candidates.answers is not None:
-            entry[ANSWER] = or_null(TEXT)
-        best = {name: or_null(TEXT) for name in entry}
-        return obj({**best, "score": COSINE, "nearest": array(obj({**entry, "score": COSINE}))})
-
-    def part_lines(self, part: Any) -> list[str]:
-        return [with_score(part.get(ANSWER) or part["text"], part)]
-
-    def empty(self, several: bool) -> Answer:
-        """No candidate."""
-        return [self._nothing()] if several else self._nothing()
-
-    def _nothing(self) -> dict[str, Any]:
-        return {**dict.fromkeys(self.candidates.entry(0)), "score": 0.0, "nearest": []}
-
     def gold(self, record: Record) -> str:
         """The label of the right candidates, or the text of the right one."""
-        return label_of(record, self.target or "label")
+        return label_of(record, self.kind.target or "label")
 
-    def predicted(self, answer: Answer) -> list[str]:
+    def predicted(self, answer: CandidateAnswers) -> list[str]:
         """The labels of the nearest candidates, or their texts, best first."""
-        key = "text" if self.candidates.labels is None else "label"
-        return [candidate[key] for candidate in answer["nearest"]]
+        nearest: list[NearText] = best_of(answer)["nearest"]
+        return [candidate.get("label", candidate["text"]) for candidate in nearest]
 
     def is_right(self, gold: str, predicted: Sequence[str]) -> bool:
         return [*predicted[:1]] == [gold]
@@ -186,14 +181,8 @@ class Candidate(HeadAnswer):
     def counter(self) -> Counts:
         return RankCounter()
 
-    def counts(self, mask: np.ndarray) -> dict[str, int]:
-        return {"label": len(self.labels), "candidate": len(self.candidates.texts)}
-
-    def rated_decisions(self, decision: Arrays, mask: np.ndarray) -> list[tuple[Arrays, np.ndarray]]:
-        return [(decision, decision["scores"][:, 0])]
-
     def answer_labels(self) -> set[Any]:
-        return {*self.labels}
+        return {*self.kind.labels}
 
     def labels_in(self, gold: Any) -> list[str]:
         return [gold]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 
-from seqpipe.answers.base import AnswerKind
+from seqpipe.answers.task import Task
 from seqpipe.features.document import Record
 
 SHOWN = 5  # labels that a warning lists
 
 
-def warnings_about(kind: AnswerKind, name: str, records: Iterable[Record], trains: bool = False) -> Iterator[str]:
+def warnings_about(task: Task, name: str, records: Iterable[Record], trains: bool = False) -> Iterator[str]:
     """The warnings about a set of records, that a model is trained on or scored on, a line each."""
-    census = Census(kind)
+    census = Census(task)
     for _ in census.watch(records):
         pass
     yield from census.warnings(name, trains)
@@ -22,8 +22,10 @@ def warnings_about(kind: AnswerKind, name: str, records: Iterable[Record], train
 class Census:
     """What the references of records hold, counted as they pass by."""
 
-    def __init__(self, kind: AnswerKind):
-        compared = {head: part for head, part in kind.parts.items() if not (part.self_supervised or part.is_generated)}
+    def __init__(self, task: Task):
+        compared = {
+            head: part for head, part in task.parts.items() if not (part.kind.self_supervised or part.kind.is_generated)
+        }
         self._heads = {head: part for head, part in compared.items() if part.answer_labels()}
         self._counted = bool(compared)
         self._labels: dict[str, Counter[str]] = {head: Counter() for head in self._heads}
@@ -33,11 +35,11 @@ class Census:
 
     def watch(self, records: Iterable[Record]) -> Iterator[Record]:
         """The same records, each counted."""
-        known = {head: kind.answer_labels() for head, kind in self._heads.items()}
+        known = {head: part.answer_labels() for head, part in self._heads.items()}
         for record in records:
             self._records += 1
-            for head, kind in self._heads.items():
-                labels = kind.labels_in(kind.gold(record))
+            for head, part in self._heads.items():
+                labels = part.labels_in(part.gold(record))
                 self._labels[head].update(labels)
                 unknown = [label for label in labels if label not in known[head]]
                 self._unknown[head].update(unknown)
@@ -50,9 +52,9 @@ class Census:
             little = "nothing can be learned from one" if trains else "a score of one record says nothing"
             yield f"{name}: there is 1 record; {little}, give more"
         one_sided = "no other answer can be learned" if trains else "a score of them says nothing about other answers"
-        for head, kind in self._heads.items():
+        for head, part in self._heads.items():
             where, labels = f"{name}: {head}: " if head else f"{name}: ", self._labels[head]
-            if self._records > 1 and (message := kind.one_sided(labels, self._records)):
+            if self._records > 1 and (message := part.one_sided(labels, self._records)):
                 yield f"{where}{message}; {one_sided}, give records of each"
             yield from (where + message for message in _alike(labels))
             if unknown := self._unknown[head]:

@@ -7,43 +7,27 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import NOTHING, HeadAnswer, float32_number, no_targets
+from seqpipe.answers.answer_types import VectorAnswer
+from seqpipe.answers.base import NOTHING, HeadAnswer, best_of, float32_number
 from seqpipe.answers.classification import counted_labels, label_of, label_target
 from seqpipe.answers.metrics.numbers import LengthCounter, VectorCounter
-from seqpipe.answers.types import (
-    NUMBER,
-    Answer,
-    Array,
-    Counts,
-    HeadInfo,
-    MakeTargets,
-    Metric,
-    Schema,
-    SpanRules,
-    array,
-    obj,
-    or_null,
-)
+from seqpipe.answers.task import HeadInfo, HeadTask, no_targets
+from seqpipe.answers.types import Array, Counts, MakeTargets, Metric, SpanRules
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
 
+VectorAnswers = VectorAnswer | list[VectorAnswer]
 
-class Vector(HeadAnswer):
+
+class Vector(HeadAnswer[VectorAnswers]):
     """An embedding of a text, near those of texts with the same label: `{"vector": […]}`, None without a token.
 
     Records of a self-supervised head have no target: `gold` is None.
     """
 
     kind = "vector"
+    answer_type = VectorAnswer
     decided = {"vector": Array("(B, D)", "float32")}
-    targets = {"label": Array("(B,)", "int64", "label")}
-    metrics = {
-        "precision_at_1": Metric(),
-        "mean_length": Metric(percent=False),
-        "unanswered": Metric(percent=False, more_is_better=False),
-    }
-    has_labels = True
-    may_self_supervise = True
     is_numeric = True
     is_embedding = True
 
@@ -53,10 +37,6 @@ class Vector(HeadAnswer):
     @property
     def drawing(self) -> dict[str, Any]:
         return {"as": "vector"}
-
-    @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Vector:
-        return cls(labels, head.target, head.self_supervised)
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Vector:
@@ -69,43 +49,53 @@ class Vector(HeadAnswer):
             return {"kind": self.kind, "target": self.target, "self_supervised": True}
         return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
 
-    @classmethod
-    def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
-        return counted_labels(cls, head, records)
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[VectorAnswers]:
+        return [{"vector": [float32_number(value) for value in row]} for row in decision["vector"].tolist()]
+
+    def part_lines(self, part: Any) -> list[str]:
+        return [NOTHING if part["vector"] is None else f"a vector of {len(part['vector'])} numbers"]
+
+    def empty(self, several: bool) -> VectorAnswers:
+        answer: VectorAnswer = {"vector": None}
+        return [answer] if several else answer
+
+
+class VectorTask(HeadTask[VectorAnswers, Vector]):
+    """Vectors that are near each other where the labels of the texts are equal."""
+
+    kind_type = Vector
+    targets = {"label": Array("(B,)", "int64", "label")}
+    metrics = {
+        "precision_at_1": Metric(),
+        "mean_length": Metric(percent=False),
+        "unanswered": Metric(percent=False, more_is_better=False),
+    }
+    has_labels = True
+    may_self_supervise = True
 
     @classmethod
-    def record_labels(cls, record: Record, target: str | None) -> set[str]:
-        return {label_of(record, target or "label")}
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Vector:
+        return Vector(labels, head.target, head.self_supervised)
+
+    @classmethod
+    def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
+        return counted_labels(head, (label_of(record, head.target or "label") for record in records))
 
     @property
     def is_comparable(self) -> bool:
         return False
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        if self.self_supervised:
+        if self.kind.self_supervised:
             return no_targets
-        return label_target(self.labels, self.target)
-
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
-        return [{"vector": [float32_number(value) for value in row]} for row in decision["vector"].tolist()]
-
-    def part_schema(self) -> Schema:
-        return obj({"vector": or_null(array(NUMBER))})
-
-    def part_lines(self, part: Any) -> list[str]:
-        return [NOTHING if part["vector"] is None else f"a vector of {len(part['vector'])} numbers"]
-
-    def empty(self, several: bool) -> Answer:
-        answer = {"vector": None}
-        return [answer] if several else answer
+        return label_target(self.kind.labels, self.kind.target)
 
     def gold(self, record: Record) -> str | None:
         """The label whose texts are to be near each other."""
-        return None if self.self_supervised else label_of(record, self.target or "label")
+        return None if self.kind.self_supervised else label_of(record, self.kind.target or "label")
 
-    def predicted(self, answer: Answer) -> list[float] | None:
-        vector: list[float] | None = answer["vector"]
-        return vector
+    def predicted(self, answer: VectorAnswers) -> list[float] | None:
+        return best_of(answer)["vector"]
 
     def counter(self) -> Counts:
-        return LengthCounter() if self.self_supervised else VectorCounter()
+        return LengthCounter() if self.kind.self_supervised else VectorCounter()

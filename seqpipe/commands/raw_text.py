@@ -37,7 +37,7 @@ def score_raw_text(
         return {}
     on_raw: dict[str, Any] = {}
     message, loses = raw.summary(), False
-    if not raw.same and not any(part.counts_words or part.is_generated for part in predictor.kind.parts.values()):
+    if not raw.same and not any(part.counts_words or part.kind.is_generated for part in predictor.task.parts.values()):
         try:
             raw_scores = evaluate(predictor, records, raw=True)[""]
         except DataError as error:  # such as a text of too many tokens, which has few words

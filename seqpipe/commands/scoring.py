@@ -50,7 +50,7 @@ def score_target(
     decode_options = parse_decode_options(options, {}, predictor.options)
     result: dict[str, Any] = {}
     for name, path in test_sets.items():
-        census = Census(predictor.kind)
+        census = Census(predictor.task)
         records = census.watch(read(path))
         scores = evaluate(predictor, records, by=by, errors=None if raw else errors, options=decode_options)
         result[name] = scores if by else scores[""]
@@ -83,7 +83,7 @@ def _print_scores(label: str, scores: Mapping[str, Any], metrics: Mapping[str, M
 
 def _report_absent_metrics(predictor: Predictor, console: Console) -> None:
     packages: dict[str, str] = {}
-    for part in predictor.kind.parts.values():
+    for part in predictor.task.parts.values():
         packages |= part.metric_packages
     for package, metrics in packages.items():
         if not has(package):

@@ -194,8 +194,8 @@ class ExampleData(DataForm):
         dev = self.read(config.data.dev) if config.data.dev else []
         data = examples(config, artifacts, records, warn=warnings.append)
         warnings += [
-            *warnings_about(artifacts.kind, "train", records, trains=True),
-            *warnings_about(artifacts.kind, "dev", dev),
+            *warnings_about(artifacts.task, "train", records, trains=True),
+            *warnings_about(artifacts.task, "dev", dev),
         ]
         return TrainingData(
             artifacts,

@@ -10,12 +10,12 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from seqpipe.answers.registry import ANSWER_KINDS, tokenizer_file
+from seqpipe.answers.task import HeadInfo
 from seqpipe.answers.text import target_text, text_of
-from seqpipe.answers.types import EACH_WORD, PASSAGE, HeadInfo
+from seqpipe.answers.types import EACH_WORD, PASSAGE
 from seqpipe.config.checks import axis_of
 from seqpipe.config.contract import (
     Input,
-    answer_kind,
     answer_settings,
     build_component,
     by_source,
@@ -23,6 +23,7 @@ from seqpipe.config.contract import (
     declared_features,
     describe,
     has_member,
+    head_task,
     is_language_model_head,
     is_self_supervised,
     reads_every_token,
@@ -48,7 +49,7 @@ from seqpipe.features.sources import (
 from seqpipe.features.splitting import splits_words
 from seqpipe.features.vocabulary import SPECIALS, Vocabulary
 from seqpipe.runtime.predictor import CHUNK, chunks
-from seqpipe.training.artifacts import Artifacts, Task
+from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import read
 
 
@@ -60,7 +61,7 @@ def check_head_inputs(source: Input, heads: Sequence[Component], tokenizer: Toke
 
 def check_first_source(source: Input, heads: Sequence[Component], tokenizer: Tokenizer) -> None:
     """ConfigError for each head that tags the first of several sources, if that has no words."""
-    joining = [head for head in heads if answer_kind(head).joins_sources]
+    joining = [head for head in heads if head_task(head).joins_sources]
     _refuse(joining, (EACH_WORD,), _lacking_words(source, tokenizer))
 
 
@@ -82,7 +83,7 @@ def _refuse(heads: Sequence[Component], subjects: tuple[str, ...], message: str)
 
 
 def _subject(head: Component) -> str:
-    return answer_kind(head).declared_subject(answer_settings(head))
+    return head_task(head).declared_subject(answer_settings(head))
 
 
 def _lacking_words(source: Input, tokenizer: Tokenizer) -> str:
@@ -185,7 +186,7 @@ def fit_target_tokenizer(head: Component, source: Tokenizer | None, records: Seq
 def shared_targets(heads: Sequence[Component]) -> list[str]:
     """The fields of targets that are written with the tokenizer of their source, which is trained on both then."""
     writing = [head for head in heads if head.common_keys.get("target_tokenizer") == "same"]
-    return [head.common_keys.get("target") or "target" for head in writing if answer_kind(head).has_target_text]
+    return [head.common_keys.get("target") or "target" for head in writing if head_task(head).has_target_text]
 
 
 def add_special_tokens(tokenizer: Tokenizer, heads: Sequence[Component]) -> Tokenizer:
@@ -239,7 +240,7 @@ def fit_task(
     source: Input,
     records: Sequence[Record],
     candidates: Sequence[Record],
-) -> Task:
+) -> FittedTask:
     """Collect a head's labels and fit its target tokenizer.
 
     Args:
@@ -253,12 +254,14 @@ def fit_task(
     Raises:
         ConfigError: The answer cannot be made of this input.
     """
-    kind, info = answer_kind(head), _head_info(head, source, candidates)
-    if message := kind.refuse_input(info):
+    task, info = head_task(head), _head_info(head, source, candidates)
+    if message := task.refuse_input(info):
         raise ConfigError([head.problem(f"{describe(head)}: {message}")])
-    labels = Vocabulary(()) if info.self_supervised else kind.collect_labels(info, records)
-    writer = fit_target_tokenizer(head, tokenizer, records, info.target or "target") if kind.needs_tokenizer else None
-    return Task(name, kind.create(info, labels, writer).manifest(), labels, writer)
+    labels = Vocabulary(()) if info.self_supervised else task.collect_labels(info, records)
+    writer = None
+    if task.kind_type.needs_tokenizer:
+        writer = fit_target_tokenizer(head, tokenizer, records, info.target or "target")
+    return FittedTask(name, task.create(info, labels, writer).manifest(), labels, writer)
 
 
 def _head_info(head: Component, source: Input, candidates: Sequence[Record]) -> HeadInfo:
@@ -283,12 +286,12 @@ def _old_labels(head: Component) -> Sequence[str]:
     if not folder:
         return ()
     task = Artifacts.load(folder).tasks[counterpart(head, folder).number]
-    old_kind, kind, where = task.answer["kind"], answer_kind(head), f"the run {relative_path(folder)}"
+    old_kind, kind, where = task.answer["kind"], head_task(head).kind_type, f"the run {relative_path(folder)}"
     if old_kind != kind.kind and not (kind.needs_tokenizer and ANSWER_KINDS[old_kind].needs_tokenizer):
         cure = "give its options their old values, or delete init"
         message = f"{where} answers with {old_kind}, and this head with {kind.kind}; {cure}"
         raise ConfigError([head.problem(message)])
-    if message := kind.label_conflict(task.answer, answer_settings(head), where):
+    if message := head_task(head).label_conflict(task.answer, answer_settings(head), where):
         raise ConfigError([head.problem(f"{message}, or delete init")])
     return task.labels
 
@@ -341,7 +344,7 @@ def fit_artifacts(config: Config, records: Sequence[Record]) -> Artifacts:
     return Artifacts(featurizer, counts, tasks, sum(part.longest for part in fitted.values()))
 
 
-def _fit_copying(config: Config, source: InputSource, tasks: Sequence[Task]) -> None:
+def _fit_copying(config: Config, source: InputSource, tasks: Sequence[FittedTask]) -> None:
     """Give the copy feature of a head the tokenizer it writes with; ConfigError where the two do not go together."""
     copying = [(head, task) for head, task in zip(config.head, tasks, strict=True) if can_copy(head)]
     for head, task in copying:

@@ -26,7 +26,7 @@ def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[st
     scores: dict[str, Any] = {}
     for name, path in test_sets.items():
         records = form.read(path)
-        census = Census(predictor.kind)
+        census = Census(predictor.task)
         scores[name] = evaluate(predictor, census.watch(records))[""]
         console.say(f"\n{name}: {len(records):,} records\n{table(scores[name], predictor.metric_types)}")
         for warning in census.warnings(name):

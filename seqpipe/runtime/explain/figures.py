@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from seqpipe.answers.base import AnswerKind
+from seqpipe.answers.base import AnswerKind, best_of
 from seqpipe.answers.pointers import POLYGON
 from seqpipe.features.document import Doc
 
@@ -72,4 +72,4 @@ def figure(kind: AnswerKind, doc: Doc, answer: Any) -> Figure | None:
     if kind.figure_style is None or doc.rows is None or doc.rows.shape[1] > 2:
         return None
     rows = tuple(tuple(float(f"{number:.7g}") for number in row) for row in doc.rows.tolist())  # what float32 holds
-    return Figure(rows, tuple(kind.predicted(answer)), kind.figure_style)
+    return Figure(rows, tuple(best_of(answer)[kind.figure_key]), kind.figure_style)

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import AnswerKind, best_of
-from seqpipe.answers.types import Answer, Schema
+from seqpipe.answers.schemas import Schema
 from seqpipe.files import json_bytes
 from seqpipe.runtime.serve.tensors import BYTES, FP32, INT64, Tensor
 
@@ -55,9 +56,10 @@ class Output:
         return Tensor(self.name, self.datatype, shape, values)
 
     def _value(self, answer: Answer) -> Any:
+        value: Any = answer
         for key in self.path:
-            answer = best_of(answer)[key]
-        return answer
+            value = best_of(value)[key]
+        return value
 
 
 def outputs_of(kind: AnswerKind) -> Mapping[str, Output]:

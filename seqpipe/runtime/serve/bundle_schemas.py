@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from seqpipe.answers.types import TEXT, Schema, array, obj, one_of
+from seqpipe.answers.schemas import TEXT, Schema, array, obj, one_of
 from seqpipe.features.sources import InputSource, fields_of, numeric_fields, one_text, sources_of
 from seqpipe.runtime.decode_options import option_schemas
 from seqpipe.runtime.model import Model

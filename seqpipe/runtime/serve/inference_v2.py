@@ -90,10 +90,11 @@ async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Resp
     if not isinstance(number, str | None):
         raise UsageError(f"id: must be a text, not {type(number).__name__}")
     end = min(end, _until(parameters.pop(_TIMEOUT, None)))
-    answers = await service.answer(records, parameters, deadline=end, documents=documents)
-    for answer in answers:
+    answers = []
+    for answer in await service.answer(records, parameters, deadline=end, documents=documents):
         if isinstance(answer, DataError):
             raise answer
+        answers.append(answer)
     return _response(service, number, [(output.tensor(answers, shape), binary) for output, binary in outputs])
 
 

@@ -74,7 +74,8 @@ async def complete(service: Service, body: Mapping[str, Any], settings: Settings
     for prompt, answer in zip(parsed.prompts, answers, strict=True):
         if isinstance(answer, DataError):
             raise answer
-        for alternative in answer if isinstance(answer, list) else [answer]:
+        alternatives: list[Any] = answer if isinstance(answer, list) else [answer]
+        for alternative in alternatives:
             prompts.append(prompt)
             texts.append(alternative["generated_text"].removeprefix(clean(prompt)))
     read, written = await asyncio.to_thread(_counts, service, parsed, prompts, texts)

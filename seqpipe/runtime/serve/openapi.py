@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from seqpipe.answers.types import TEXT, Schema, array, obj
+from seqpipe.answers.schemas import TEXT, Schema, array, obj
 from seqpipe.runtime.serve.api_page import page
 from seqpipe.runtime.serve.bundle_schemas import bundle_schemas, example, ref
 from seqpipe.runtime.serve.catalog import Catalog

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from seqpipe.answers.types import TEXT, Schema, array, obj, one_of
+from seqpipe.answers.schemas import TEXT, Schema, array, obj, one_of
 from seqpipe.runtime.decode_options import Known, option_schemas
 from seqpipe.runtime.serve.openai_completions import MAX_TOKENS, own_options
 from seqpipe.runtime.serve.tensors import BYTES, FP32, INT64

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from seqpipe.answers.types import Answer
+from seqpipe.answers.answer_types import Answer
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import all_texts
