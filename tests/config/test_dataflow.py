@@ -11,8 +11,8 @@ from bad_yamls import Chars, FromIds, Lookup, Lost, Mean, Mute, Tagger, Writer
 
 import seqpipe
 from seqpipe import Metric
-from seqpipe.answers.tagging import Spans, Tags
-from seqpipe.answers.text import Text
+from seqpipe.answers.tagging import Spans, Tags, TagsTask
+from seqpipe.answers.text import Text, TextTask
 from seqpipe.config.contract import Component, Input, answer_kind, answer_settings, metric_types
 from seqpipe.config.dataflow import explain, problems
 from seqpipe.config.plugins import Offer
@@ -336,7 +336,7 @@ def test_scores_are_read_as_the_kinds_and_the_heads_state() -> None:
         score_types: ClassVar = {"distance": Metric(percent=False, more_is_better=False)}
 
     metrics = metric_types([component("head", Own), component("head", Tagger, {"scheme": "none"})])
-    assert metrics.keys() == {"mean", "exact", "distance", *Text.metrics, *Tags.metrics}
+    assert metrics.keys() == {"mean", "exact", "distance", *TextTask.metrics, *TagsTask.metrics}
     assert not metrics["distance"].more_is_better
     assert not metrics["perplexity"].percent
 
