@@ -20,7 +20,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from seqpipe import Chars, Model, load
+from seqpipe import Model, load
+from seqpipe.plugin import Chars
 from seqpipe.runtime import bundle
 from seqpipe_plugins.tokenizers.words import Words
 

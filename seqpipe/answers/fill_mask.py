@@ -28,7 +28,7 @@ from seqpipe.errors import DataError
 from seqpipe.features import splitting as subwords
 from seqpipe.features.document import Arrays, Doc, Record, padded
 from seqpipe.features.encoding import Alignment, encode
-from seqpipe.features.vocabulary import EOS, MARKS, MASK, clean, special_id
+from seqpipe.features.vocabulary import EOS, MASK, SPAN_MARKS, replace_surrogates, special_id
 
 FilledTexts = FilledText | list[FilledText]
 
@@ -216,7 +216,7 @@ class FillMaskTask(HeadTask[FilledTexts, FillMask]):
 
     def _hidden(self, record: Record, field: str) -> tuple[str, list[int]]:
         """A field's text with gaps, and the ids of what stood there. Which words it are hangs on the text alone."""
-        text = clean(text_in(record, field))
+        text = replace_surrogates(text_in(record, field))
         end, gap = self.kind.end, self.kind.gap
         pieces_of_words = _words(self.kind.tokenizer, self._alignment, text)
         words = [pieces for pieces in pieces_of_words if all(i > end and i != gap for i, *_ in pieces)]
@@ -291,7 +291,7 @@ class SpanInfillingTask(TextTask[SpanInfilling]):
 
     def __init__(self, kind: SpanInfilling):
         super().__init__(kind)
-        self._marks = [i for i in map(kind.tokenizer.token_to_id, MARKS) if i is not None]
+        self._marks = [i for i in map(kind.tokenizer.token_to_id, SPAN_MARKS) if i is not None]
         self._alignment = Alignment(kind.tokenizer)
 
     def question(self, record: Record) -> Record:
@@ -314,7 +314,7 @@ class SpanInfillingTask(TextTask[SpanInfilling]):
 
     def _hidden(self, record: Record) -> tuple[str, list[int]]:
         """The text with marks, and the ids of what is to be written. Which words it are hangs on the text alone."""
-        text = clean(text_in(record, self.kind.field))
+        text = replace_surrogates(text_in(record, self.kind.field))
         words = _words(self.kind.tokenizer, self._alignment, text)
         digest = hashlib.sha256(text.encode()).digest()
         random = np.random.default_rng(int.from_bytes(digest[:8], "little"))

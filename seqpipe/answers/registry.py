@@ -22,7 +22,7 @@ from seqpipe.answers.tagging import SpansTask, TagsTask
 from seqpipe.answers.task import HeadTask, Task
 from seqpipe.answers.text import GenerationTask, TextTask
 from seqpipe.answers.types import Metric
-from seqpipe.errors import BundleError, nearest
+from seqpipe.errors import BundleError, did_you_mean
 from seqpipe.features.document import Arrays, Doc, Record
 
 
@@ -157,7 +157,7 @@ def head_answer_from(manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -
     """
     name = manifest.get("kind")
     if not isinstance(name, str) or name not in ANSWER_KINDS:
-        hint = nearest(str(name), ANSWER_KINDS)
+        hint = did_you_mean(str(name), ANSWER_KINDS)
         raise BundleError(f"answer kind {name!r} is not known to this version{hint}; update seqpipe")
     if ANSWER_KINDS[name].needs_tokenizer and tokenizer is None:
         raise BundleError(f"answer kind {name!r} lacks its target tokenizer; export it again")

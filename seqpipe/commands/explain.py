@@ -38,7 +38,7 @@ def explain(
 ) -> None:
     """Show the attention weights of a model for a text, as a heat map or a table. Needs no PyTorch."""
     from seqpipe import load
-    from seqpipe.features.vocabulary import clean
+    from seqpipe.features.vocabulary import replace_surrogates
     from seqpipe.runtime.explain.drawing import draw, ending
     from seqpipe.runtime.file_io import one_record
 
@@ -53,7 +53,7 @@ def explain(
         draw(explanation, output, font)
         make_console(quiet).say(f"wrote {output}")
     elif not as_json:
-        typer.echo(clean(explanation.table()))
+        typer.echo(replace_surrogates(explanation.table()))
     print_json(explanation.data(), as_json)
 
 

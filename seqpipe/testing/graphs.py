@@ -82,21 +82,18 @@ class Graph:
 
     def exports(self) -> None:
         if isinstance(self.exported, bytes):
-            self.free_axes(self.exported)
+            known = self.bench.artifacts.featurizer
+            features = {name: known.axes(name) for name in known.manifest()}
+            for node in onnx.load_from_string(self.exported).graph.input:
+                if node.name not in features:
+                    continue
+                axes = [dim.dim_param for dim in node.type.tensor_type.shape.dim]
+                if not all(axis for axis, name in zip(axes, features[node.name], strict=True) if isinstance(name, str)):
+                    raise FaultError(f"the graph's input {node.name!r} has fixed axes: {axes}", _EXPORT)
         elif _OUTSIDE not in str(self.exported):
             message = str(self.exported)
             cure = next((cure for cure, signs in _CURES.items() if any(sign in message for sign in signs)), _EXPORT)
             raise FaultError(message, cure)
-
-    def free_axes(self, data: bytes) -> None:
-        known = self.bench.artifacts.featurizer
-        features = {name: known.axes(name) for name in known.manifest()}
-        for node in onnx.load_from_string(data).graph.input:
-            if node.name not in features:
-                continue
-            axes = [dim.dim_param for dim in node.type.tensor_type.shape.dim]
-            if not all(axis for axis, name in zip(axes, features[node.name], strict=True) if isinstance(name, str)):
-                raise FaultError(f"the graph's input {node.name!r} has fixed axes: {axes}", _EXPORT)
 
     def is_standard(self) -> None:
         if isinstance(self.exported, ExportError):

@@ -117,11 +117,6 @@ class _Watch:
         self.exactly = {path.resolve() for path in allowed}
         self.allowed += [path for path in self.exactly if path.is_dir()]
 
-    def heard(self, event: str, args: tuple[Any, ...]) -> None:
-        action = self.action(event, args)
-        if action and self.is_its_own():
-            self.actions[action] = None
-
     def action(self, event: str, args: tuple[Any, ...]) -> str:
         if event == "open":
             return self.opened(*args[:3])
@@ -172,7 +167,9 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
     if watch is not None and event.startswith(("open", "os.", "socket.", "subprocess.", "shutil.")):
         _watch = None  # what this hook itself opens is not watched
         try:
-            watch.heard(event, args)
+            action = watch.action(event, args)
+            if action and watch.is_its_own():
+                watch.actions[action] = None
         finally:
             _watch = watch
 

@@ -82,8 +82,15 @@ class Trainer:
     def train_batch(self, batch: Batch) -> None:
         """Add the gradient of a batch; behind `accumulate` of them, or the last of the epoch, update the weights."""
         at, settings = self.progress, self.config.train
-        self._seed(settings.seed * 1_000_003 + at.epoch * 100_003 + at.position)
-        self._set_rates()
+        seed = settings.seed * 1_000_003 + at.epoch * 100_003 + at.position
+        if self.device.type == "cpu":
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed takes half a millisecond for other devices
+        else:
+            torch.manual_seed(seed)
+        share = (self.progress.epoch + self.progress.position / len(self._order)) / self.config.train.epochs
+        factor = rate_factor(self.config.train, share) * self.progress.factor
+        for group in self._optimizer.param_groups:
+            group["lr"] = group["base_lr"] * factor
         if self.batches.stateful and not at.position:
             self.pipeline.set_stateful(len(batch["ids"]))
         with self._autocast():
@@ -102,20 +109,8 @@ class Trainer:
                 self.save()
             self._save_if_interrupted()
 
-    def _seed(self, seed: int) -> None:
-        if self.device.type == "cpu":
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed takes half a millisecond for other devices
-        else:
-            torch.manual_seed(seed)
-
     def _autocast(self) -> torch.autocast:
         return autocast(self.config.train.precision, self.device)
-
-    def _set_rates(self) -> None:
-        share = (self.progress.epoch + self.progress.position / len(self._order)) / self.config.train.epochs
-        factor = rate_factor(self.config.train, share) * self.progress.factor
-        for group in self._optimizer.param_groups:
-            group["lr"] = group["base_lr"] * factor
 
     def _update(self) -> None:
         """One optimiser step; the gradients of several processes would be summed here, before they are clipped."""
@@ -134,22 +129,6 @@ class Trainer:
             cure = f"set train.precision: bf16, whose numbers may be greater, {cure}"
         return TrainingError(f"{what} in epoch {self.progress.epoch + 1}, step {step}; {cure} ({detail})")
 
-    def _check_finite(self) -> None:
-        """TrainingError if the epoch's last step left NaN or infinity in the weights, or in their loss of a batch.
-
-        Steps before it need no check: the loss of the next step shows.
-        """
-        step = self.progress.step
-        for name, parameter in self.pipeline.named_parameters():
-            if not torch.isfinite(parameter).all():
-                raise self._diverged("the weights became NaN or infinite", step, f"the first: {name}")
-        batch = self._on_device(self._order[-1])
-        with evaluation(self.pipeline), self._autocast():
-            loss = self.pipeline.loss(batch)
-            if not torch.isfinite(loss):
-                what = f"the weights diverged: their loss is {loss.item()} after the last step"
-                raise self._diverged(what, step, first_not_finite(self.pipeline, batch))
-
     def finish_epoch(self) -> None:
         """Score the dev set, keep the best weights, decide whether to stop; save before and after."""
         at, settings = self.progress, self.config.train
@@ -157,7 +136,18 @@ class Trainer:
         row: dict[str, Any] = {"epoch": at.epoch + 1, "step": at.step, "loss": at.loss / max(1, len(self._order))}
         scores: dict[str, Any] = {}
         with self._average.applied():
-            self._check_finite()
+            # TrainingError if the epoch's last step left NaN or infinity in the weights, or in their loss of a batch.
+            # Steps before it need no check: the loss of the next step shows.
+            step = self.progress.step
+            for name, parameter in self.pipeline.named_parameters():
+                if not torch.isfinite(parameter).all():
+                    raise self._diverged("the weights became NaN or infinite", step, f"the first: {name}")
+            batch = self._on_device(self._order[-1])
+            with evaluation(self.pipeline), self._autocast():
+                loss = self.pipeline.loss(batch)
+                if not torch.isfinite(loss):
+                    what = f"the weights diverged: their loss is {loss.item()} after the last step"
+                    raise self._diverged(what, step, first_not_finite(self.pipeline, batch))
             encode_candidates(self.pipeline, self.device)
             if self._evaluate:
                 scores = dict(self._evaluate(self.stop_if_interrupted))

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import pytest
 from bad_yamls import Chars, FromIds, Lookup, Lost, Mean, Mute, Tagger, Writer
 
-import seqpipe
-from seqpipe import Metric
-from seqpipe.answers.tagging import Spans, Tags, TagsTask
-from seqpipe.answers.text import Text, TextTask
-from seqpipe.config.contract import Component, Input, answer_kind, answer_settings, metric_types
+import seqpipe.plugin
+from seqpipe.answers.tagging import SpansTask, TagsTask
+from seqpipe.answers.text import TextTask
+from seqpipe.config.contract import Component, Input, answer_settings, head_task, metric_types
 from seqpipe.config.dataflow import explain, problems
 from seqpipe.config.plugins import Offer
 from seqpipe.errors import PluginError
+from seqpipe.plugin import Metric
 from seqpipe.types import Size
 
 
@@ -194,12 +194,12 @@ def test_constructors_get_what_there_is() -> None:
 
 def test_one_feature_name_means_one_feature() -> None:
     class Long(Chars):
-        features: ClassVar = {"chars": seqpipe.Chars(longest=99)}
+        features: ClassVar = {"chars": seqpipe.plugin.Chars(longest=99)}
 
     class Same(Chars): ...
 
     class Own(Chars):
-        features: ClassVar = {"mask": seqpipe.Pieces(), "chars": seqpipe.Chars(longest=20)}
+        features: ClassVar = {"mask": seqpipe.plugin.Pieces(), "chars": seqpipe.plugin.Chars(longest=20)}
 
     class List(Chars):
         features: ClassVar = ["chars"]
@@ -214,7 +214,7 @@ def test_one_feature_name_means_one_feature() -> None:
     assert "embedding.0 ('chars')" in message
     assert "feature 'mask' has a name that seqpipe itself provides" in messages([Own], [], Tagger)[0]
     assert "must be a dict from names to features, not list" in messages([List], [], Tagger)[0]
-    assert "its feature 'chars' must be one such as seqpipe.Chars(), not 20" in messages([Number], [], Tagger)[0]
+    assert "its feature 'chars' must be one such as seqpipe.plugin.Chars(), not 20" in messages([Number], [], Tagger)[0]
 
 
 def test_returns_is_a_tuple_of_names() -> None:
@@ -258,9 +258,9 @@ def test_what_is_known_of_windows_goes_with_the_x_that_came_of_them() -> None:
 
 
 def test_the_answer_kind_may_depend_on_the_options() -> None:
-    assert answer_kind(component("head", Tagger, {"scheme": "none"})) is Tags
-    assert answer_kind(component("head", Tagger, {"scheme": "BIOES"})) is Spans
-    assert answer_kind(component("head", Writer)) is Text
+    assert head_task(component("head", Tagger, {"scheme": "none"})) is TagsTask
+    assert head_task(component("head", Tagger, {"scheme": "BIOES"})) is SpansTask
+    assert head_task(component("head", Writer)) is TextTask
 
 
 def test_a_head_that_cannot_tell_its_answer_is_told_and_nothing_follows_from_it() -> None:
@@ -283,7 +283,7 @@ def test_a_head_that_cannot_tell_its_answer_is_told_and_nothing_follows_from_it(
         (only,) = messages([Lookup], [], cls)
         assert words in only
     with pytest.raises(PluginError, match="did you mean 'tags'"):
-        answer_kind(component("head", Mute))
+        head_task(component("head", Mute))
 
 
 def test_the_settings_of_an_answer_kind_are_completed_and_those_it_does_not_know_refused() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from nn.exported import Graph, elsewhere, export
+from exported import Graph, elsewhere, export
 from torch import Tensor
 from torch.nn import functional as F
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from encoders.cells import layer, lstm
-from nn.exported import Graph, elsewhere, export
+from cells import layer, lstm
+from exported import Graph, elsewhere, export
 from torch import Tensor
 from torch.nn import functional as F
 

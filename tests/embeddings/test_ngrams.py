@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from exported import Graph, export, ragged
 from factory import QUIET, moods, write_jsonl
-from nn.exported import Graph, export, ragged
 from torch import Tensor
 
 from seqpipe import load as load_bundle

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from encoders.test_transformer import waves
-from nn.exported import elsewhere, export, ragged
+from exported import elsewhere, export, ragged
 from torch import Tensor
 
 from seqpipe_plugins.embeddings.positions import Positions

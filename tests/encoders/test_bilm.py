@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from exported import ragged
 from factory import seqpipe, write_jsonl
-from nn.exported import ragged
 from torch import Tensor, nn
 from torch.nn import functional as F
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from nn.exported import elsewhere, export, ragged
+from exported import elsewhere, export, ragged
 from torch import Tensor
 
 from seqpipe_plugins.encoders.cnn import CNN

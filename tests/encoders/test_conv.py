@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from nn.exported import elsewhere, export, ragged
+from exported import elsewhere, export, ragged
 from torch import Tensor, nn
 
 from seqpipe_plugins.encoders.conv import Conv

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from encoders.cells import Array, encoded, greff, lstm, one_way, weights_of
+from cells import Array, encoded, greff, lstm, one_way, weights_of
 from encoders.test_rnn_gru_lstm import CELLS, SCANS, Cell, enlarge
-from nn.exported import export, ragged
+from exported import export, ragged
 from torch import Tensor, nn
 
 from seqpipe.errors import UsageError

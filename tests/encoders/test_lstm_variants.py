@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from encoders.cells import Array, Step, encoded, greff
-from nn.exported import export, ragged
+from cells import Array, Step, encoded, greff
+from exported import export, ragged
 from torch import Tensor
 
 from seqpipe.errors import UsageError

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from exported import export, ragged
 from factory import QUIET, parts, seqpipe, tagging
 from independent import Bundle as SecondRuntime
-from nn.exported import export, ragged
 from pretrained import FAMILIES, checkpoint, rewrite
 from torch import Tensor
 

@@ -10,7 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from encoders.cells import (
+from cells import (
     Array,
     Step,
     coupled,
@@ -25,7 +25,7 @@ from encoders.cells import (
     nested_three,
     peephole,
 )
-from nn.exported import Graph, elsewhere, export, ragged
+from exported import Graph, elsewhere, export, ragged
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 

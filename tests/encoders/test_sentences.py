@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from encoders.cells import Array, Step, elman_tanh, gru_after, layer, lstm
-from nn.exported import Graph, export, ragged
+from cells import Array, Step, elman_tanh, gru_after, layer, lstm
+from exported import Graph, export, ragged
 from torch import Tensor
 
 from seqpipe.errors import UsageError

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from exported import export, ragged
 from factory import parts, tagging
-from nn.exported import export, ragged
 from torch import Tensor
 
 from seqpipe.config.loader import load

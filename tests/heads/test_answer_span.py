@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from nn.exported import Graph, export, ragged
+from exported import Graph, export, ragged
 from torch import Tensor
 
 from seqpipe.errors import UsageError

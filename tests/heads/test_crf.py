@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torchcrf
-from nn.exported import Graph, elsewhere, export, ragged
+from exported import Graph, elsewhere, export, ragged
 from torch import Tensor
 
 from seqpipe.answers.tagging_schemes import allowed, continues

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from exported import ragged
 from factory import seqpipe, write_jsonl
-from nn.exported import ragged
 from torch.nn import functional as F
 
 from seqpipe import load as open_bundle

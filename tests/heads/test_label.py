@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from nn.exported import Graph, elsewhere, export, ragged
+from exported import Graph, elsewhere, export, ragged
 from sklearn.metrics import f1_score
 from torch import Tensor
 from torch.nn import functional as F

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from nn.exported import Graph, elsewhere, export, ragged
+from exported import Graph, elsewhere, export, ragged
 from torch import Tensor
 
 from seqpipe.errors import UsageError

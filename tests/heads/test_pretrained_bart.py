@@ -26,7 +26,7 @@ from seqpipe.export.graph import to_onnx
 from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
 from seqpipe.nn import encoder_decoder as layers
 from seqpipe.nn import pretrained_seq2seq as family
-from seqpipe.nn.layers import EOS, PAD
+from seqpipe.nn.layers import EOS_ID, PAD_ID
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.model import Model
@@ -134,7 +134,7 @@ class Peer:
         return [tokens for array in made for tokens in self._tokens(array)]
 
     def _tokens(self, made: np.ndarray) -> list[list[int]]:
-        return [[self.ids[i] for i in row if i not in (PAD, EOS)] for row in made[:, 0].tolist()]
+        return [[self.ids[i] for i in row if i not in (PAD_ID, EOS_ID)] for row in made[:, 0].tolist()]
 
     def theirs(self, given: Sequence[str], **options: Any) -> list[list[int]]:
         generation, made, ids = self.model.generation_config, list[list[int]](), self.source_ids(given)

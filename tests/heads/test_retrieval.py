@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from exported import export, ragged
 from factory import QUIET, seqpipe, write_jsonl
 from independent import Bundle, same
-from nn.exported import export, ragged
 
 from seqpipe import load as open_bundle
 from seqpipe.answers.registry import task_of

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from nn.exported import export, ragged
+from exported import export, ragged
 from torch.nn import functional as F
 
 from seqpipe.errors import UsageError

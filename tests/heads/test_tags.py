@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from nn.exported import Graph, elsewhere, export, ragged
+from exported import Graph, elsewhere, export, ragged
 from torch import Tensor
 
 from seqpipe.answers.tagging_schemes import continues

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from nn.exported import elsewhere
+from exported import elsewhere
 
 from seqpipe.nn.layers import LockedDropout
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from factory import plugins
-from nn.kv_encoder import Attention, Forgetful, OneSlot
+from kv_encoder import Attention, Forgetful, OneSlot
 from torch.nn import Module
 
 from seqpipe.config.loader import load

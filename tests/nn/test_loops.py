@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from nn.exported import Graph, export
+from exported import Graph, export
 from torch import Tensor, nn
 
 from seqpipe.nn.loops import State, scan, while_loop

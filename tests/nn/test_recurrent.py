@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from encoders.cells import (
+from cells import (
     Step,
     coupled,
     coupled_peephole,

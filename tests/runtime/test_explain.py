@@ -22,7 +22,7 @@ import torch
 from factory import QUIET, labelling, parts, plugins, seqpipe, toy_heads
 from torch import Tensor, nn
 
-from seqpipe import Model, Sentences, load
+from seqpipe import Model, load
 from seqpipe.answers.classification import Label
 from seqpipe.config.checks import Attended
 from seqpipe.config.loader import Config
@@ -30,6 +30,7 @@ from seqpipe.config.loader import load as load_config
 from seqpipe.errors import BundleError, ConfigError, DataError, EnvError, ParityError, PluginError, UsageError
 from seqpipe.export.exporter import export
 from seqpipe.features.document import Doc
+from seqpipe.plugin import Sentences
 from seqpipe.runtime import bundle
 from seqpipe.runtime.explain import fonts
 from seqpipe.runtime.explain.drawing import draw

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from testing.readers_and_tokenizers import Lines
+from readers_and_tokenizers import Lines
 
 from seqpipe.testing import check_reader, check_tokenizer
 from seqpipe.testing.isolation import check_import, watched_call
@@ -48,7 +48,7 @@ def test_a_class_of_main_is_left_out() -> None:
 
 def test_a_reader_whose_module_imports_torch_fails(written: Path) -> None:
     (written / "planted_reader.py").write_text(
-        "import torch\nfrom testing.readers_and_tokenizers import Lines as Base\nclass Lines(Base): pass\n"
+        "import torch\nfrom readers_and_tokenizers import Lines as Base\nclass Lines(Base): pass\n"
     )
     cls = importlib.import_module("planted_reader").Lines
     with pytest.raises(AssertionError, match="import: failed: planted_reader imports torch"):
@@ -57,7 +57,7 @@ def test_a_reader_whose_module_imports_torch_fails(written: Path) -> None:
 
 def test_readers_and_tokenizers_are_checked_without_torch() -> None:
     code = (
-        "import sys\nfrom testing.readers_and_tokenizers import *\nfrom seqpipe.testing import *\n"
+        "import sys\nfrom readers_and_tokenizers import *\nfrom seqpipe.testing import *\n"
         "check_reader(Lines, CONTENT, EXPECTED)\ncheck_tokenizer(Blanks)\n"
         "assert 'torch' not in sys.modules"
     )

@@ -13,8 +13,8 @@ Install = Callable[..., None]
 CODE = """
 from typing import Annotated
 from pydantic import Field
-from seqpipe import hookimpl
-from testing.readers_and_tokenizers import Blanks, Lines, Unfolds
+from seqpipe.plugin import hookimpl
+from readers_and_tokenizers import Blanks, Lines, Unfolds
 
 class Counted(Blanks):
     def __init__(self, *, least: Annotated[int, Field(ge=1, examples=[2])]):

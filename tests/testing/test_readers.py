@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from testing.readers_and_tokenizers import CONTENT, EXPECTED, READER_FAULTS, Lines
+from readers_and_tokenizers import CONTENT, EXPECTED, READER_FAULTS, Lines
 
 from seqpipe.testing import check_reader, report
 from seqpipe.testing.report import Subject

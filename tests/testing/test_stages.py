@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from testing.faults import FAULTS, SOUND, AsksForMore, Chooses, Sound, SoundColumn, SoundLabel, Swallows
+from faults import FAULTS, SOUND, AsksForMore, Chooses, Sound, SoundColumn, SoundLabel, Swallows
 from torch import Tensor, nn
 
 from seqpipe.testing import Report, check_embedding, check_encoder, check_head, report, stages

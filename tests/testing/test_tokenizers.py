@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from testing.readers_and_tokenizers import TOKENIZER_FAULTS, Blanks
+from readers_and_tokenizers import TOKENIZER_FAULTS, Blanks
 
 from seqpipe.testing import check_tokenizer, report
 from seqpipe.testing.report import ROUND_TRIP, UNKNOWN, Subject

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from seqpipe import may_explode
-from seqpipe import tagging_schemes as schemes
-from seqpipe.errors import DataError, UsageError, nearest
+from seqpipe.plugin import DataError, UsageError, did_you_mean, may_explode
+from seqpipe.plugin import tagging_schemes as schemes
 
 from . import IllFormed, Record, SchemeOption, TagError, free, numbered, read_file, to_iob2
 
@@ -80,7 +79,7 @@ class Conll:
             raise UsageError(f"conll.pattern: {pattern!r} has {self.pattern.groups} groups; one at most, write (?:…)")
         for option, column in (("words", words), ("tags", tags)):
             if columns is not None and isinstance(column, str) and column not in columns:
-                raise UsageError(f"conll.{option}: no column is named {column!r}{nearest(column, columns)}")
+                raise UsageError(f"conll.{option}: no column is named {column!r}{did_you_mean(column, columns)}")
         _check_names(columns or [], UsageError, "conll.columns")
 
     def read(self, path: Path) -> Iterator[Record]:
@@ -198,7 +197,7 @@ def _index(option: str, column: int | str, names: list[str] | None, width: int, 
             raise DataError(f"{where}: `{option}: {column}`, but the columns of this file have no names; {cure}")
         if column not in names:
             raise DataError(
-                f"{where}: no column is named {column!r}{nearest(column, names)} (there is: {', '.join(names)})"
+                f"{where}: no column is named {column!r}{did_you_mean(column, names)} (there is: {', '.join(names)})"
             )
         return names.index(column)
     if not -width <= column < width:

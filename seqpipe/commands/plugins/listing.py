@@ -7,7 +7,7 @@ from collections import Counter
 from seqpipe.config.plugins import KINDS, Offer, Plugins
 from seqpipe.config.signature import option_rows
 from seqpipe.console import text_table
-from seqpipe.errors import PluginError, nearest
+from seqpipe.errors import PluginError, did_you_mean
 
 
 def list_components(plugins: Plugins | None = None) -> str:
@@ -31,7 +31,9 @@ def show_component(name: str, plugins: Plugins | None = None) -> str:
     offers = [o for o in plugins.offers if use in (o.name, f"{o.distribution}/{o.name}") and kind in ("", o.kind)]
     if not offers:
         names = {offer.name for offer in plugins.offers}
-        raise PluginError(f"no component named {name!r}{nearest(name, names)} (there is: {', '.join(sorted(names))})")
+        raise PluginError(
+            f"no component named {name!r}{did_you_mean(name, names)} (there is: {', '.join(sorted(names))})"
+        )
     return "\n\n".join(map(_show_offer, offers))
 
 

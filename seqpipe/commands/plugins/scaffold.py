@@ -15,7 +15,7 @@ from string import Template
 
 from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
 from seqpipe.config.yaml_text import resolve
-from seqpipe.errors import UsageError, nearest
+from seqpipe.errors import UsageError, did_you_mean
 from seqpipe.files import write, writing_folder
 from seqpipe.version import VERSION
 
@@ -66,7 +66,7 @@ def write_package(
 
 def _refuse_unknown(value: str, choices: Sequence[str], what: str) -> None:
     if value not in choices:
-        raise UsageError(f"{value!r} is no {what}{nearest(value, choices)} (there is: {', '.join(choices)})")
+        raise UsageError(f"{value!r} is no {what}{did_you_mean(value, choices)} (there is: {', '.join(choices)})")
 
 
 def _module_name(name: str) -> str:

@@ -1,4 +1,4 @@
-"""One graph of a traced program in the making: the program itself, or the body or the condition of one of its loops."""
+"""Record a program as a graph: its operators, its symbolic sizes, its loops as graphs of their own."""
 
 from __future__ import annotations
 
@@ -15,21 +15,30 @@ import sympy
 import torch
 from onnx_ir import SymbolicDim
 from torch import SymInt, Tensor, fx, nn
-from torch._dispatch.python import enable_python_dispatcher
-from torch._export.utils import _compiling_state_context
-from torch._ops import HigherOrderOperator, OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.fx.experimental import _config as shapes_config
-from torch.fx.experimental.sym_node import SymNode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack, _pop_mode_temporarily
-from torch.utils._pytree import tree_map
-from torch.utils._sympy.interp import sympy_interp
-from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from seqpipe.export.tracing.onnx_registry import OnnxRegistry, converted, decompositions, is_recorded, promotions
 from seqpipe.nn import loops
+from seqpipe.nn.torch_internals import (
+    AutoDispatchBelowAutograd,
+    DimDynamic,
+    FakeTensor,
+    FakeTensorMode,
+    FunctionalTensor,
+    HigherOrderOperator,
+    OpOverload,
+    PythonReferenceAnalysis,
+    ShapeEnv,
+    StatelessSymbolicContext,
+    SymNode,
+    TorchDispatchMode,
+    compiling_state,
+    dispatch_modes,
+    enable_python_dispatcher,
+    shapes_config,
+    sympy_interp,
+    tree_map,
+    without_innermost_mode,
+)
 
 
 class Frame:
@@ -265,7 +274,13 @@ class Recorder(TorchDispatchMode):
         if func in _METADATA or func in _ASSERTIONS:
             return func(*args, **kwargs)
         if func is aten.lift_fresh.default:
-            return self._constant(args[0])
+            # The stand-in of a tensor that the program makes of Python numbers.
+            tensor = args[0]
+            if isinstance(tensor, FakeTensor):
+                return tensor
+            stand_in = self.fake.from_tensor(tensor.clone(), static_shapes=True)
+            self.frame.constant(tensor, stand_in)
+            return stand_in
         if func is aten.detach_.default:
             return args[0]
         if func in _SAME:
@@ -273,7 +288,16 @@ class Recorder(TorchDispatchMode):
             self.frame.bind(out, self.frame.node(args[0]))
             return out
         if func._schema.is_mutable:
-            return self._in_place(func, args, kwargs)
+            # `x += y` as `x + y`, which from then on is x; more than that is for `torch.export`.
+            name = func._schema.name.removeprefix("aten::")
+            functional_name = re.sub(r"^__i(\w+)__$", r"__\1__", name).removesuffix("_" if name[-2:] != "__" else "")
+            functional = getattr(getattr(aten, functional_name, None), func._overloadname, None)
+            if functional is not None and functional_name != name:
+                with self:
+                    result = converted(functional(*args, **kwargs), args[0].dtype)
+                if self.frame.overwrite(args[0], self.frame.node(result)):
+                    return args[0]
+            raise self._untraceable(f"{func} writes into a tensor that has other views or comes from outside")
         if not is_recorded(func, self.registry):
             with self:
                 decompose = next((table[func] for table in decompositions() if func in table), func.decompose)
@@ -303,26 +327,6 @@ class Recorder(TorchDispatchMode):
                 return None
             out = func.overloadpacket(*after[: len(args)], **dict(zip(kwargs, after[len(args) :], strict=True)))
             return converted(out, types.out_dtype)
-
-    def _constant(self, tensor: Tensor) -> Tensor:
-        """The stand-in of a tensor that the program makes of Python numbers."""
-        if isinstance(tensor, FakeTensor):
-            return tensor
-        stand_in = self.fake.from_tensor(tensor.clone(), static_shapes=True)
-        self.frame.constant(tensor, stand_in)
-        return stand_in
-
-    def _in_place(self, func: OpOverload, args: Any, kwargs: Any) -> Any:
-        """`x += y` as `x + y`, which from then on is x; more than that is for `torch.export`."""
-        name = func._schema.name.removeprefix("aten::")
-        functional_name = re.sub(r"^__i(\w+)__$", r"__\1__", name).removesuffix("_" if name[-2:] != "__" else "")
-        functional = getattr(getattr(aten, functional_name, None), func._overloadname, None)
-        if functional is not None and functional_name != name:
-            with self:
-                result = converted(functional(*args, **kwargs), args[0].dtype)
-            if self.frame.overwrite(args[0], self.frame.node(result)):
-                return args[0]
-        raise self._untraceable(f"{func} writes into a tensor that has other views or comes from outside")
 
     def _untraceable(self, reason: str) -> UntraceableError:
         self.untraceable = reason  # what a component raises may be wrapped on its way out
@@ -401,8 +405,8 @@ class Recorder(TorchDispatchMode):
 @contextlib.contextmanager
 def _unrecorded() -> Iterator[None]:
     """Inside it operators run on fake tensors and leave no node."""
-    modes = _get_current_dispatch_mode_stack()
-    with _pop_mode_temporarily() if modes and isinstance(modes[-1], Recorder) else contextlib.nullcontext():
+    modes = dispatch_modes()
+    with without_innermost_mode() if modes and isinstance(modes[-1], Recorder) else contextlib.nullcontext():
         yield
 
 
@@ -482,10 +486,10 @@ def trace(
         }
         with (
             fake,
-            _compiling_state_context(),
+            compiling_state(),
             _no_fast_path(),
             enable_python_dispatcher(),
-            torch._C._AutoDispatchBelowAutograd(),
+            AutoDispatchBelowAutograd(),
             loops.exported_by(recorder),
             recorder,
         ):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.errors import EnvError, UsageError
-from seqpipe.features.vocabulary import clean
+from seqpipe.features.vocabulary import replace_surrogates
 
 FOLDERS = (
     "/usr/share/fonts",
@@ -50,7 +50,7 @@ class Fonts:
 
     def runs(self, text: str) -> list[tuple[str, Any]]:
         """The text in stretches, each with its Pillow font; EnvError names a character that no font has."""
-        shown = [c for c in clean(text) if not _silent(c)]
+        shown = [c for c in replace_surrogates(text) if not _silent(c)]
         fonts: list[_Font] = []
         for c in shown:
             self._check_joined(c)

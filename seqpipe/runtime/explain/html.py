@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from seqpipe.features.vocabulary import clean
+from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe.runtime.explain.figures import Figure
 from seqpipe.runtime.explain.maps import Attention, Explanation
 from seqpipe.runtime.explain.points import svg
@@ -134,4 +134,4 @@ def _matrix(weights: np.ndarray, rows: list[str], columns: list[str], most: floa
 
 
 def _safe(text: str) -> str:
-    return escape(clean(text).replace("\0", "\ufffd"))  # which no HTML file can hold
+    return escape(replace_surrogates(text).replace("\0", "\ufffd"))  # which no HTML file can hold

@@ -11,7 +11,7 @@ from seqpipe.errors import PluginError
 from seqpipe.version import VERSION
 
 CODE = '''
-from seqpipe import hookimpl
+from seqpipe.plugin import hookimpl
 
 @hookimpl
 def register_tokenizers():

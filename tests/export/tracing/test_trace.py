@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from nn.exported import Graph, export, ragged
+from exported import Graph, export, ragged
 from torch import Tensor, nn
 
 from seqpipe.export.tracing.conversion import onnx_model

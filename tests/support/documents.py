@@ -1,6 +1,6 @@
 """A page of the documentation in, its code blocks run in order in a copy of the checkout, what went wrong out.
 
-`python tests/documents.py [--fresh] PAGE…` runs pages; `run_page` is the same for tests. How a block is taken:
+`python tests/support/documents.py [--fresh] PAGE…` runs pages; `run_page` is the same for tests. How a block is taken:
 
 | block | what is done |
 |---|---|
@@ -40,7 +40,7 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 SHELLS, OUTPUTS = ("sh", "bash"), ("text", "json")
 CLOSE = 0.001  # how far a number of expected JSON may be off
 COMMANDS = ("seqpipe", "pytest", "pip", "mkdocs")
