@@ -9,13 +9,11 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.answer_types import JointAnswer
 from seqpipe.answers.base import AnswerKind, HeadAnswer
-from seqpipe.answers.candidates import CandidateTask
-from seqpipe.answers.classification import LabelsTask, LabelTask
-from seqpipe.answers.embedding import VectorTask
+from seqpipe.answers.candidates import CandidateTask, VectorTask
+from seqpipe.answers.classification import LabelsTask, LabelTask, ScoreTask
 from seqpipe.answers.extractive_span import ExtractiveSpanTask
 from seqpipe.answers.fill_mask import FillMaskTask, SpanInfillingTask
 from seqpipe.answers.pointers import PointersTask
-from seqpipe.answers.regression import ScoreTask
 from seqpipe.answers.schemas import Schema, obj
 from seqpipe.answers.structured import StructuredTask
 from seqpipe.answers.tagging import SpansTask, TagsTask

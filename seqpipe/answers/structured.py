@@ -13,8 +13,8 @@ from tokenizers import Tokenizer
 from seqpipe.answers.answer_types import Position as Offset
 from seqpipe.answers.answer_types import Probability, StructuredAnswer, TextSpan
 from seqpipe.answers.base import HeadAnswer, float32_number, probability
+from seqpipe.answers.classification import number_of
 from seqpipe.answers.metrics.numbers import FieldCounter, StructureCounter
-from seqpipe.answers.regression import number_of
 from seqpipe.answers.schemas import described_type
 from seqpipe.answers.tagging import label_ids, word_places
 from seqpipe.answers.task import HeadInfo, HeadTask, present, required_field

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqpipe.answers.data_warnings import Census
 from seqpipe.answers.metrics.numbers import table
 from seqpipe.answers.metrics.text import has
+from seqpipe.answers.task import Census
 from seqpipe.answers.types import Metric
 from seqpipe.commands.options import parse_decode_options
 from seqpipe.config import yaml

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from seqpipe.answers.data_warnings import warnings_about
+from seqpipe.answers.task import warnings_about
 from seqpipe.answers.text import ENOUGH, evaluation_window, prompt_records
 from seqpipe.answers.types import Candidates
 from seqpipe.config.contract import CorpusSettings, corpus_settings

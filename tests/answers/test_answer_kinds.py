@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from seqpipe.answers.base import AnswerKind
-from seqpipe.answers.candidates import Candidate
-from seqpipe.answers.classification import Label, Labels, label_of
-from seqpipe.answers.embedding import Vector
+from seqpipe.answers.candidates import Candidate, Vector
+from seqpipe.answers.classification import Label, Labels, Score, label_of
 from seqpipe.answers.extractive_span import ExtractiveSpan
 from seqpipe.answers.pointers import Pointers
 from seqpipe.answers.registry import MultiHead, head_answer_from, task_of
-from seqpipe.answers.regression import Score
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
 from seqpipe.answers.types import Candidates

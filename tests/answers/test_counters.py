@@ -14,14 +14,13 @@ from seqeval.metrics import classification_report, f1_score, precision_score, re
 
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers.base import HeadAnswer
-from seqpipe.answers.classification import Label, Labels
-from seqpipe.answers.embedding import Vector
+from seqpipe.answers.candidates import Vector
+from seqpipe.answers.classification import Label, Labels, Score
 from seqpipe.answers.metrics import numbers
 from seqpipe.answers.metrics import text as text_metrics
 from seqpipe.answers.metrics.f1 import SPLIT, SpanCounter
 from seqpipe.answers.metrics.numbers import shown, table
 from seqpipe.answers.registry import task_of
-from seqpipe.answers.regression import Score
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
 from seqpipe.answers.types import Metric, Scores

@@ -9,11 +9,10 @@ import pytest
 from factory import seqpipe, write_jsonl, writing
 
 from seqpipe.answers.base import AnswerKind
-from seqpipe.answers.classification import Label, Labels
-from seqpipe.answers.data_warnings import warnings_about
+from seqpipe.answers.classification import Label, Labels, Score
 from seqpipe.answers.registry import MultiHead, task_of
-from seqpipe.answers.regression import Score
 from seqpipe.answers.tagging import Spans, Tags
+from seqpipe.answers.task import warnings_about
 
 YAML = """
 name: little

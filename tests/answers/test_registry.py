@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import AnswerKind, HeadAnswer
-from seqpipe.answers.classification import Label, LabelTask
+from seqpipe.answers.classification import Label, LabelTask, Score, ScoreTask
 from seqpipe.answers.pointers import PointerGold
 from seqpipe.answers.registry import (
     ANSWER_KINDS,
@@ -23,7 +23,6 @@ from seqpipe.answers.registry import (
     metric_types,
     task_of,
 )
-from seqpipe.answers.regression import Score, ScoreTask
 from seqpipe.answers.tagging import Tags
 from seqpipe.answers.task import HeadInfo
 from seqpipe.answers.task import check_settings as completed

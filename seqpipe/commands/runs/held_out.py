@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from seqpipe.answers.data_warnings import Census
 from seqpipe.answers.metrics.numbers import table
+from seqpipe.answers.task import Census
 from seqpipe.commands.raw_text import score_raw_text
 from seqpipe.commands.runs.run_folder import Run
 from seqpipe.console import Console
