@@ -74,9 +74,15 @@ class AnswerKind(ABC, Generic[A]):
     """What a model answers with: that of one head, a `HeadAnswer`, or of several together.
 
     It is all that a deployment needs; what training and evaluation need besides is a `seqpipe.answers.task.Task`.
+
+    Attributes:
+        drawing: The drawing by which the page of `seqpipe serve` shows an answer, under the key `as`, and what that
+            drawing needs to know: `labels` to be told apart by color, or as `several` the key under which an
+            alternative of several holds what is otherwise the whole answer. Of another drawing it shows the JSON.
     """
 
     kind: ClassVar[str]  # as a bundle's manifest names it
+    drawing: Mapping[str, Any]
     is_generated: ClassVar[bool] = False  # whether it continues its input token by token, and may be streamed
     every_token: bool = False  # whether all tokens of its input are read; else those of white space alone are left out
     is_embedding: ClassVar[bool] = False  # whether it answers with a vector, under the key `vector`
@@ -84,16 +90,6 @@ class AnswerKind(ABC, Generic[A]):
     scoring_options: ClassVar[Mapping[str, Any] | None] = None  # of a run that gives the log-probability of a text
     figure_style: str | None = None  # how `seqpipe explain` draws positions among rows of numbers, if it does
     figure_key: ClassVar[str] = ""  # the key of an answer that holds these positions
-
-    @property
-    @abstractmethod
-    def drawing(self) -> dict[str, Any]:
-        """How an answer is drawn: the drawing's name, `as`, and what that needs to know.
-
-        The page of `seqpipe serve` has the drawings, and shows the JSON of an answer whose drawing it does not have.
-        `several` is the key under which an alternative of several holds what is otherwise the whole answer, where it
-        does; `labels` what labels are told apart by color.
-        """
 
     @property
     @abstractmethod

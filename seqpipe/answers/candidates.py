@@ -40,16 +40,13 @@ class Vector(HeadAnswer[VectorAnswers]):
 
     kind = "vector"
     answer_type = VectorAnswer
+    drawing = {"as": "vector"}
     decided = {"vector": Array("(B, D)", "float32")}
     is_numeric = True
     is_embedding = True
 
     def __init__(self, labels: Sequence[str], target: str | None = None, self_supervised: bool = False):
         self.labels, self.target, self.self_supervised = tuple(labels), target, self_supervised
-
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "vector"}
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Vector:
@@ -157,6 +154,7 @@ class Candidate(HeadAnswer[CandidateAnswers]):
 
     kind = "candidate"
     answer_type = CandidateAnswer
+    drawing = {"as": "candidate"}
     decided = {
         "nearest": Array("(B, K)", "int64", "candidate"),
         "scores": Array("(B, K)", "float32"),
@@ -168,10 +166,6 @@ class Candidate(HeadAnswer[CandidateAnswers]):
     def __init__(self, candidates: Candidates, target: str | None = None):
         self.candidates, self.target = candidates, target
         self.labels = tuple(sorted({*candidates.keys}))
-
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "candidate"}
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Candidate:

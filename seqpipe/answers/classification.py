@@ -17,15 +17,7 @@ from seqpipe.answers.metrics.f1 import LabelCounter, LabelsCounter
 from seqpipe.answers.metrics.numbers import NumberCounter, ScoreCounter
 from seqpipe.answers.tagging import label_ids
 from seqpipe.answers.task import HeadInfo, HeadTask, no_targets, required_field
-from seqpipe.answers.types import (
-    Array,
-    Choice,
-    Counts,
-    MakeTargets,
-    Metric,
-    SpanRules,
-    Targets,
-)
+from seqpipe.answers.types import Array, Choice, Counts, MakeTargets, Metric, SpanRules, Targets
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
@@ -48,10 +40,7 @@ class Label(HeadAnswer[LabelAnswers]):
 
     def __init__(self, labels: Sequence[str], target: str | None = None, out_of_scope: str | None = None):
         self.labels, self.target, self.out_of_scope = tuple(labels), target, out_of_scope
-
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "label", "labels": [*self.labels]}
+        self.drawing = {"as": "label", "labels": [*labels]}
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Label:
@@ -137,10 +126,7 @@ class Labels(HeadAnswer[LabelsAnswers]):
 
     def __init__(self, labels: Sequence[str], target: str | None = None):
         self.labels, self.target = tuple(labels), target
-
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "labels", "several": "labels", "labels": [*self.labels]}
+        self.drawing = {"as": "labels", "several": "labels", "labels": [*labels]}
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Labels:
@@ -279,15 +265,12 @@ class Score(HeadAnswer[ScoreAnswers]):
 
     kind = "score"
     answer_type = ScoreAnswer
+    drawing = {"as": "number"}
     decided = {"score": Array("(B,)", "float32")}
     is_numeric = True
 
     def __init__(self, target: str | None = None, self_supervised: bool = False):
         self.target, self.self_supervised = target, self_supervised
-
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "number"}
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Score:

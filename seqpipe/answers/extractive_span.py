@@ -12,16 +12,7 @@ from seqpipe.answers.answer_types import PassageAnswer
 from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
 from seqpipe.answers.metrics.squad import ReadingCounter, gold_answers, locate_answer, match
 from seqpipe.answers.task import HeadInfo, HeadTask
-from seqpipe.answers.types import (
-    PASSAGE,
-    Array,
-    Choice,
-    Counts,
-    MakeTargets,
-    Metric,
-    SpanRules,
-    Targets,
-)
+from seqpipe.answers.types import PASSAGE, Array, Choice, Counts, MakeTargets, Metric, SpanRules, Targets
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 
@@ -36,6 +27,7 @@ class ExtractiveSpan(HeadAnswer[PassageAnswers]):
 
     kind = "span"
     answer_type = PassageAnswer
+    drawing = {"as": "passage"}
     decided = {
         "starts": Array("(B, K)", "int64"),
         "ends": Array("(B, K)", "int64"),
@@ -44,10 +36,6 @@ class ExtractiveSpan(HeadAnswer[PassageAnswers]):
 
     def __init__(self, target: str | None = None):
         self.target = target
-
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "passage"}
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> ExtractiveSpan:

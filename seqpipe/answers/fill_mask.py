@@ -14,16 +14,7 @@ from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, w
 from seqpipe.answers.metrics.text import FillingCounter
 from seqpipe.answers.task import HeadInfo, HeadTask, no_targets
 from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, Text, TextTask, option_tokens, required
-from seqpipe.answers.types import (
-    Choice,
-    Counts,
-    MakeTargets,
-    Masking,
-    Metric,
-    Part,
-    ScoringRow,
-    SpanRules,
-)
+from seqpipe.answers.types import Choice, Counts, MakeTargets, Masking, Metric, Part, ScoringRow, SpanRules
 from seqpipe.errors import DataError
 from seqpipe.features import splitting as subwords
 from seqpipe.features.document import Arrays, Doc, Record, padded
@@ -62,10 +53,7 @@ class FillMask(HeadAnswer[FilledTexts]):
             raise ValueError(f"fill-mask: the tokenizer has no token {token!r}")
         self.gap, self.end = int(gap), special_id(tokenizer, EOS)
         self.splits = subwords.splits_words(tokenizer)
-
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "filling", "gap": self.token}
+        self.drawing = {"as": "filling", "gap": token}
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[FilledTexts]:
         answers: list[FilledTexts] = []

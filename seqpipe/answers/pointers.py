@@ -11,16 +11,7 @@ from tokenizers import Tokenizer
 from seqpipe.answers.answer_types import PointersAnswer, WordPointersAnswer
 from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
 from seqpipe.answers.task import HeadInfo, HeadTask
-from seqpipe.answers.types import (
-    Array,
-    Choice,
-    Counts,
-    MakeTargets,
-    Metric,
-    Scores,
-    SpanRules,
-    Targets,
-)
+from seqpipe.answers.types import Array, Choice, Counts, MakeTargets, Metric, Scores, SpanRules, Targets
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.kinds.base import TOKENS, WORDS
@@ -88,11 +79,8 @@ class Pointers(HeadAnswer[PointersAnswers]):
     ):
         self.target, self.points, self.axis, self.cyclic = target, points, axis, cyclic
         self.figure_style = None if points is None else figure_style
+        self.drawing = {"as": "pointers", "points": points, "style": self.figure_style}
         self.answer_type = WordPointersAnswer if points is None else PointersAnswer
-
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "pointers", "points": self.points, "style": self.figure_style}
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Pointers:

@@ -34,6 +34,7 @@ class MultiHead(AnswerKind[JointAnswer]):
 
     def __init__(self, parts: Mapping[str, HeadAnswer]):
         self._parts = dict(parts)
+        self.drawing = {"as": "heads", "heads": {head: part.drawing for head, part in parts.items()}}
         self.every_token = all(part.every_token for part in parts.values())
 
     @property
@@ -43,10 +44,6 @@ class MultiHead(AnswerKind[JointAnswer]):
     @property
     def outputs(self) -> tuple[str, ...]:
         return tuple(f"{head}.{name}" for head, part in self.parts.items() for name in part.outputs)
-
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "heads", "heads": {head: part.drawing for head, part in self.parts.items()}}
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[JointAnswer]:
         columns = [part.answers(docs, part_of(decision, head)) for head, part in self.parts.items()]

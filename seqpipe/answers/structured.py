@@ -315,12 +315,9 @@ class Structured(HeadAnswer[StructuredAnswers]):
     def __init__(self, fields: Sequence[Field]):
         self.fields = tuple(fields)
         self.decided = _arrays(self.fields)
+        self.drawing = {"as": "structure", "fields": [field.manifest() for field in self.fields]}
         self.is_numeric = any(field.type == NUMBER for field in self.fields)
         self.has_words = any(field.per != TEXT or field.type in (POSITION, SPAN) for field in self.fields)
-
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "structure", "fields": [field.manifest() for field in self.fields]}
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Structured:

@@ -140,10 +140,8 @@ class WordLabels(HeadAnswer[A]):
 
     def __init__(self, labels: Sequence[str], target: str | None = None):
         self.labels, self.target = tuple(labels), target
-
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": self.kind, "several": self.kind, "label": self.label_key, "labels": sorted(self.known_labels)}
+        labelled = {"label": self.label_key, "labels": sorted(self.known_labels)}
+        self.drawing = {"as": self.kind, "several": self.kind, **labelled}
 
     @property
     def known_labels(self) -> set[str]:

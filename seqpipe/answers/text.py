@@ -123,6 +123,7 @@ class Text(HeadAnswer[TextAnswers]):
 
     kind = "text"
     answer_type: Any = TextAnswer
+    drawing: Mapping[str, Any] = {"as": "text"}
     decided = TOKENS_AND_SCORES
     needs_tokenizer = True
     warns_of_length = True
@@ -139,10 +140,6 @@ class Text(HeadAnswer[TextAnswers]):
         self.tokenizer, self.target, self.copies, self.bleu_tokenize = tokenizer, target, copies, bleu_tokenize
         self.every_token = every_token
         self.end = special_id(tokenizer, EOS)
-
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "text"}
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Text:
@@ -363,6 +360,7 @@ class Generation(Text):
 
     kind = "generation"
     answer_type = WrittenText
+    drawing = {"as": "continuation"}
     is_generated = True
     scoring_options = {SCORE_PROMPT: True, "max_length": 1}
     every_token = True
@@ -371,10 +369,6 @@ class Generation(Text):
     def __init__(self, tokenizer: Tokenizer, adds_bos: bool, context: int):
         super().__init__(tokenizer, every_token=self.every_token)
         self.adds_bos, self.context = adds_bos, context
-
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "continuation"}
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Generation:

@@ -306,47 +306,26 @@ def value_fault(stated: Mapping[str, Array], arrays: Arrays, mask: np.ndarray, c
         mask: (B, T), which tokens are real.
         counts: How many ids there are of each sort: `label`, `flag`, `token`.
     """
+    lengths = mask.sum(1)
     for name, array in stated.items():
-        if name in arrays and (fault := _CHECKS.get(array.values, _ids)(name, array, arrays[name], mask, counts)):
-            return fault
+        if name not in arrays:
+            continue
+        values, most = arrays[name], counts.get(array.values)
+        if array.values == "position":
+            if not ((values >= -1) & (values < lengths.reshape(-1, *[1] * (values.ndim - 1)))).all():
+                return f"{name} hold what is neither -1 nor the position of a real token"
+        elif array.values == "probability":
+            real = values[mask] if values.shape == mask.shape and array.shape == "(B, T)" else values
+            if not ((real >= -CLOSE) & (real <= 1 + CLOSE)).all():
+                return f"{name} go from {real.min():.3g} to {real.max():.3g}; they are to be probabilities"
+        elif array.values == "log-probability":
+            if not (values <= CLOSE).all():
+                return f"{name} go from {values.min():.3g} to {values.max():.3g}; they are to be log-probabilities"
+            if not (np.diff(values, axis=1) <= CLOSE).all():
+                return "what is decided does not stand best first"
+        elif most is not None and not ((values >= 0) & (values < most)).all():
+            return f"{name} holds ids that are not from 0 to {most - 1}"
     return ""
-
-
-Check = Callable[[str, Array, np.ndarray, np.ndarray, Mapping[str, int]], str]
-
-
-def _ids(name: str, array: Array, values: np.ndarray, mask: np.ndarray, counts: Mapping[str, int]) -> str:
-    most = counts.get(array.values)
-    if most is not None and not ((values >= 0) & (values < most)).all():
-        return f"{name} holds ids that are not from 0 to {most - 1}"
-    return ""
-
-
-def _positions(name: str, array: Array, values: np.ndarray, mask: np.ndarray, counts: Mapping[str, int]) -> str:
-    lengths = mask.sum(1).reshape(-1, *[1] * (values.ndim - 1))
-    if not ((values >= -1) & (values < lengths)).all():
-        return f"{name} hold what is neither -1 nor the position of a real token"
-    return ""
-
-
-def _probabilities(name: str, array: Array, values: np.ndarray, mask: np.ndarray, counts: Mapping[str, int]) -> str:
-    real = values[mask] if values.shape == mask.shape and array.shape == "(B, T)" else values
-    if not ((real >= -CLOSE) & (real <= 1 + CLOSE)).all():
-        return f"{name} go from {real.min():.3g} to {real.max():.3g}; they are to be probabilities"
-    return ""
-
-
-def _log_probabilities(name: str, array: Array, values: np.ndarray, mask: np.ndarray, counts: Mapping[str, int]) -> str:
-    if not (values <= CLOSE).all():
-        return f"{name} go from {values.min():.3g} to {values.max():.3g}; they are to be log-probabilities"
-    return "" if (np.diff(values, axis=1) <= CLOSE).all() else "what is decided does not stand best first"
-
-
-_CHECKS: Mapping[str, Check] = {
-    "position": _positions,
-    "probability": _probabilities,
-    "log-probability": _log_probabilities,
-}
 
 
 def mirrored(positions: np.ndarray, mask: np.ndarray) -> np.ndarray:
