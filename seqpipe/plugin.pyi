@@ -9,7 +9,6 @@ from seqpipe.answers.metrics.squad import locate_answer as locate_answer
 from seqpipe.answers.metrics.text import BleuTokenizer as BleuTokenizer
 from seqpipe.answers.types import Metric as Metric
 from seqpipe.config.hookspecs import hookimpl as hookimpl
-from seqpipe.config.patterns import may_explode as may_explode
 from seqpipe.errors import DataError as DataError
 from seqpipe.errors import EnvError as EnvError
 from seqpipe.errors import ExportError as ExportError

@@ -143,7 +143,7 @@ FEATURE_KINDS = ClosedSet(
 
 
 def test_nothing_outside_features_tells_feature_kinds_apart() -> None:
-    over_sentences = ("config/checks.py 'sentences'", "runtime/explain/views.py 'sentences'")  # of attention
+    over_sentences = ("config/checks.py 'sentences'", "explain/views.py 'sentences'")  # of attention
     option = ("nn/recurrent.py Column", "nn/recurrent.py 'column'")  # which encoders share, and its feature
     assert uses_outside(FEATURE_KINDS, (*over_sentences, *option)) == []
 

@@ -207,7 +207,7 @@ def test_greedy_tokens_in_pytorch_are_those_of_generate(peers: Peers, name: str)
     assert len({*map(tuple, expected)}) > 30
 
 
-@pytest.mark.parametrize("name", map(in_graph, MAKERS))
+@pytest.mark.parametrize("name", [*map(in_graph, MAKERS)])
 def test_the_graph_finds_what_generate_finds(peers: Peers, name: str) -> None:
     given = texts(15)
     greedy, best = peers(name).theirs(given), peers(name).theirs(given, **BEAMS)
@@ -281,7 +281,7 @@ def test_the_loss_is_that_of_transformers_without_what_stands_before_a_text(peer
         assert torch.allclose(peer.pipeline.loss(batch), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", map(in_graph, ["bart", "marian"]))
+@pytest.mark.parametrize("name", [*map(in_graph, ["bart", "marian"])])
 def test_the_weights_stand_in_the_graph_once(peers: Peers, name: str) -> None:
     peer = peers(name)
     arrays = [numpy_helper.to_array(one) for one in onnx.load_from_string(peer.graph).graph.initializer]

@@ -84,7 +84,11 @@ class Pretrained(nn.Module):
         self.layers, self.layer_decay = layers, layer_decay
         self.example_length = 2 * window  # two windows and more: an example for export has no axis of 1
         if recompute:
-            self.model.gradient_checkpointing_enable()
+            # transformers 5.23 renames this method and warns of the old name, the only one that earlier versions have.
+            if hasattr(self.model, "activation_checkpointing_enable"):
+                self.model.activation_checkpointing_enable()
+            else:
+                self.model.gradient_checkpointing_enable()
 
     def learning_rate_factor(self, name: str) -> float:
         """The factor of the learning rate of a parameter."""

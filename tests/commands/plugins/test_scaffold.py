@@ -15,7 +15,7 @@ import pytest
 from conftest import Install
 from factory import Done, environ, process, seqpipe
 
-from seqpipe.commands.plugins.scaffold import LICENSES, write_package
+from seqpipe.commands.plugins import LICENSES, write_package
 from seqpipe.config.plugins import KINDS
 from seqpipe.errors import UsageError
 

@@ -1,31 +1,28 @@
-"""`seqpipe bench --url`: the load generator against servers that are slow, stall, refuse, hang up or talk nonsense."""
+"""benchmarks/http_load.py against servers that are slow, stall, refuse, hang up or talk nonsense."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import re
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import uvloop
+from test_benchmarks import script
 
-from seqpipe.commands.bench.command import bench
-from seqpipe.commands.bench.load import ClosedLoop, Load, OpenLoop, Settings
-from seqpipe.commands.bench.server import Server, bodies
-from seqpipe.commands.bench.tables import server_tables
-from seqpipe.commands.bench.tally import Tally
-from seqpipe.errors import DataError, EnvError, UsageError
-
+http_load = script("http_load")
+ClosedLoop, OpenLoop, Settings, Tally = (
+    http_load.ClosedLoop,
+    http_load.OpenLoop,
+    http_load.Settings,
+    http_load.Tally,
+)
 Behave = Callable[["Toy", asyncio.StreamWriter, int], Awaitable[None]]
 
 
@@ -86,16 +83,15 @@ async def answer(toy: Toy, writer: asyncio.StreamWriter, number: int, seconds: f
     reply(writer)
 
 
-def run(
-    behave: Behave, kind: type[Load], seconds: float, *arguments: Any, **settings: Any
-) -> tuple[Toy, dict[str, Any]]:
+def run(behave: Behave, kind: Any, seconds: float, *arguments: Any, **settings: Any) -> tuple[Toy, dict[str, Any]]:
     """What a load counts of a server that behaves so."""
     with Toy(behave).running() as toy:
         return toy, load_at(toy.port, kind, seconds, *arguments, **settings)
 
 
-def load_at(port: int, kind: type[Load], seconds: float, *arguments: Any, **settings: Any) -> dict[str, Any]:
-    requests = [Server("127.0.0.1", port, "/v1/toy", {}).request(body) for body in bodies(["Anna", "Ben"], {})]
+def load_at(port: int, kind: Any, seconds: float, *arguments: Any, **settings: Any) -> dict[str, Any]:
+    bodies = (b'{"inputs": "Anna"}', b'{"inputs": "Ben"}')
+    requests = [http_load.http_request(f"127.0.0.1:{port}", "/v1/toy", body) for body in bodies]
 
     async def loop() -> dict[str, Any]:
         connect = partial(asyncio.get_running_loop().create_connection, host="127.0.0.1", port=port)
@@ -210,7 +206,7 @@ async def talk_nonsense(toy: Toy, writer: asyncio.StreamWriter, number: int) -> 
 )
 @pytest.mark.parametrize(("kind", "arguments"), [(ClosedLoop, (2,)), (OpenLoop, (100.0, 1))], ids=["closed", "open"])
 def test_requests_without_an_answer_are_counted(
-    behave: Behave, reason: str, kind: type[Load], arguments: tuple[Any, ...]
+    behave: Behave, reason: str, kind: Any, arguments: tuple[Any, ...]
 ) -> None:
     toy, result = run(behave, kind, 0.4, *arguments, timeout=0.1)
     ((found, count),) = result["failures"].items()
@@ -221,7 +217,7 @@ def test_requests_without_an_answer_are_counted(
 
 
 @pytest.mark.parametrize(("kind", "arguments"), [(ClosedLoop, (2,)), (OpenLoop, (100.0, 1))], ids=["closed", "open"])
-def test_a_server_that_is_gone_is_a_failure_of_each_request(kind: type[Load], arguments: tuple[Any, ...]) -> None:
+def test_a_server_that_is_gone_is_a_failure_of_each_request(kind: Any, arguments: tuple[Any, ...]) -> None:
     with Toy(answer).running() as toy:
         port = toy.port
     result = load_at(port, kind, 0.5, *arguments)
@@ -253,67 +249,7 @@ def test_an_answer_in_chunks_is_one_answer() -> None:
     assert result["codes"]["200"]["count"] < toy.count < 45
 
 
-# The command
-
-
-@pytest.fixture(scope="module")
-def url(tiny_bundle: Path) -> Iterator[str]:
-    """The address of a server of the toy bundle."""
-    command = [sys.executable, "-m", "seqpipe", "serve", f"toy={tiny_bundle}", "--port", "0"]
-    command.append("--no-access-log")  # nobody reads it here, and a full pipe would stop the server
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        found = None
-        while found is None:
-            line = process.stderr.readline()
-            assert line, "the server ended"
-            found = re.search(r"http://[^: ]+:\d+(?=.*ready)", line)
-        yield found[0]
-        process.terminate()
-        process.stderr.read()
-
-
-def test_a_server_is_measured_in_both_loops(url: str, tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("Anna in Bern\nBen\n")
-    options = ["--seconds", "1", "--clients", "2", "--rate", "50", "--json"]
-    command = [sys.executable, "-m", "seqpipe", "bench", "toy", "--url", url, "-i", str(tmp_path / "a.txt"), *options]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout)
-    (closed,), (opened,) = result["closed_loop"], result["open_loop"]
-    assert result["inputs"] == 2
-    assert closed["clients"] == 2
-    assert opened["rate"] == 50
-    for load in (closed, opened):
-        assert {*load["codes"]} == {"200"}
-        assert load["failures"] == {}
-    assert closed["per_second"] > opened["per_second"] > 0
-
-
-def test_a_server_gives_a_table(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "Anna"}\n')
-    bench("toy", path, url=url, seconds=1, options=["bias=1"])
-    lines = capsys.readouterr().out.splitlines()
-    assert re.match(r"clients +answers/s +in time/s +p50 ms", lines[0])
-    assert [line.split()[0] for line in lines[1:]] == ["1", "8", "64"]
-
-
-def test_the_token_of_the_variable_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    heads = []
-
-    async def behave(toy: Toy, writer: asyncio.StreamWriter, number: int) -> None:
-        heads.append(toy.head)
-        writer.write(b"HTTP/1.1 401 -\r\nContent-Length: 9\r\n\r\nwho's it?")
-
-    monkeypatch.setenv("SEQPIPE_TOKEN", "secret")
-    with Toy(behave).running() as toy, pytest.raises(DataError, match="401: who's it"):
-        bench("toy", url=f"http://127.0.0.1:{toy.port}")
-    assert b"authorization: bearer secret\r\n" in heads[0].lower()
-    assert b"\r\nAuthorization: Bearer secret\r\n" in Server.at("http://h", "n", "secret").request(b"{}")
-
-
-def test_a_table_has_a_row_for_each_code_and_each_failure() -> None:
+def test_answers_are_counted_by_code_and_failures_by_reason() -> None:
     tally = Tally(0.0, 2.0, 0.5)
     for code, scheduled, now in (
         (200, 0.5, 0.75),
@@ -323,48 +259,10 @@ def test_a_table_has_a_row_for_each_code_and_each_failure() -> None:
         (200, -1.0, 0.1),
     ):
         tally.answer(code, scheduled, now)
-    tally.failure("connection\x1b closed", 1.0)
-    table = server_tables({"closed_loop": [], "open_loop": [{"rate": 1234.5, **tally.data()}]})
-    head, ok, shed, failed = (re.split(r"  +", line) for line in table.splitlines())
-    assert head[0] == "arrivals/s"
-    assert ok == ["1,234.5", "1.5", "0.5", "1,000.00", "8,000.00", "8,000.00", "8,000.00", "3"]
-    assert shed == ["", "status 429", "1.00", "1.00", "1.00", "1.00", "1"]
-    assert failed == ["", r"connection\x1b closed", "1"]
-
-
-def test_a_load_without_any_answer_has_a_row() -> None:
-    load = {"clients": 8, **Tally(0.0, 1.0, 1.0).data()}
-    _, row = server_tables({"closed_loop": [load], "open_loop": []}).splitlines()
-    assert row.split() == ["8", "0.0", "0.0", "0"]
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "error", "message"),
-    [
-        ("nose", {}, DataError, "404"),
-        ("toy", {"input": "long.txt"}, DataError, "the server answers 422: "),
-        ("toy", {"input": "a.conll"}, UsageError, "--format conll"),
-        ("toy", {"url": "http://127.0.0.1:9"}, EnvError, "seqpipe serve BUNDLE"),
-        ("toy", {"url": "https://127.0.0.1"}, UsageError, "must be http://HOST:PORT"),
-        ("toy", {"batches": "1"}, UsageError, "--batches measures a bundle"),
-        ("toy", {"rate": "-5"}, UsageError, "--rate -5: must be numbers above 0"),
-        ("toy", {"clients": ""}, UsageError, "--clients : must be whole numbers"),
-        ("toy", {"url": None, "rate": "5"}, UsageError, "--rate is for a server"),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_measured_is_an_error(
-    url: str, tmp_path: Path, name: str, options: dict[str, Any], error: type[Exception], message: str
-) -> None:
-    (tmp_path / "long.txt").write_text("Anna " * 1001)
-    (tmp_path / "a.conll").write_text("Anna B-person\n")
-    if "input" in options:
-        options = {"input": tmp_path / options["input"]}
-    with pytest.raises(error) as caught:
-        bench(name, **{"url": url, **options})
-    assert message in str(caught.value)
-
-
-def test_what_measures_a_server_imports_no_torch_and_no_onnxruntime() -> None:
-    code = "import seqpipe.commands.bench.server, sys; print({'torch', 'onnxruntime'} & {*sys.modules})"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "set()\n"
+    tally.failure("connection closed", 1.0)
+    result = tally.data()
+    assert (result["per_second"], result["in_time_per_second"]) == (1.5, 0.5)
+    ok, shed = result["codes"]["200"], result["codes"]["429"]
+    assert ok == {"count": 3, "p50_ms": 1000.0, "p90_ms": 8000.0, "p99_ms": 8000.0, "max_ms": 8000.0}
+    assert shed == {"count": 1, "p50_ms": 1.0, "p90_ms": 1.0, "p99_ms": 1.0, "max_ms": 1.0}
+    assert result["failures"] == {"connection closed": 1}

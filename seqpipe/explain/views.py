@@ -1,4 +1,4 @@
-"""Attention weights as rows of shaded text, for HTML and pictures."""
+"""Attention weights as rows of shaded text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqpipe.runtime.explain.maps import Attention, Explanation
+from seqpipe.runtime.explanation import Attention, Explanation
 
 Mark = tuple[int, int, float, float]  # start, end, weight, shade
 

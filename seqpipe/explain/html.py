@@ -1,19 +1,21 @@
-"""An Explanation in, one HTML page out that needs nothing else: no scripts, no pictures, nothing from elsewhere."""
+"""An Explanation as one HTML page that needs nothing else: no scripts, no pictures, nothing from elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from html import escape
+from pathlib import Path
 
 import numpy as np
 
+from seqpipe.answers.pointers import POLYGON
+from seqpipe.errors import UsageError
+from seqpipe.explain.views import Row, View, views
 from seqpipe.features.vocabulary import replace_surrogates
-from seqpipe.runtime.explain.figures import Figure
-from seqpipe.runtime.explain.maps import Attention, Explanation
-from seqpipe.runtime.explain.points import svg
-from seqpipe.runtime.explain.views import Piece, Row, View, views
+from seqpipe.files import json_bytes, write
+from seqpipe.runtime.explanation import Attention, Explanation, Figure
 
 MOST_CELLS = 40_000  # of all the matrices of one attention; browsers crawl beyond
+SIDE, EDGE, DOT = 480, 40, 5  # pixels of the square of points, its margin, and a point
 _STYLE = """
 :root { color-scheme: light dark; --heat: 255 145 0; }
 @media (prefers-color-scheme: dark) { :root { --heat: 190 90 0; } }
@@ -38,6 +40,23 @@ svg { max-width: 100%; height: auto; font-size: 14px; fill: CanvasText; }
 .point { fill: GrayText; } .chosen, .first { fill: rgb(var(--heat)); } .first { stroke: CanvasText; stroke-width: 2; }
 thead th { writing-mode: vertical-rl; transform: rotate(180deg); text-align: left; padding: .4em 0; }
 """
+
+
+def check_ending(path: Path) -> None:
+    """Raise UsageError if a file of this name is neither HTML nor JSON."""
+    suffix = path.suffix.lower()
+    if suffix not in (".html", ".json"):
+        cure = f"write {path.stem}.html, which a browser shows and prints, or {path.stem}.json"
+        raise UsageError(f"-o {path}: a heat map is a page (.html) or data (.json); {cure}")
+
+
+def draw(explanation: Explanation, path: Path) -> None:
+    """Write the file, whole or not at all; UsageError if its ending is neither .html nor .json."""
+    check_ending(path)
+    if path.suffix.lower() == ".html":
+        write(path, page(explanation).encode())
+    else:
+        write(path, json_bytes(explanation.data(), indent=1) + b"\n")
 
 
 def page(explanation: Explanation) -> str:
@@ -70,21 +89,39 @@ def _copied(explanation: Explanation, name: str) -> str:
 
 
 def _figure(figure: Figure) -> str:
-    return f"<section>\n<h2>{_safe(figure.title)}</h2>\n<figure>{svg(figure)}</figure>\n</section>\n"
+    """The points with their positions in a square, one unit as long in both directions, and the way through them."""
+    plane = [(row[0], row[1] if len(row) > 1 else 0.0) for row in figure.points]
+    lows, highs = ([pick(axis) for axis in zip(*plane, strict=True)] for pick in (min, max))
+    unit = max(highs[0] - lows[0], highs[1] - lows[1]) or 1.0
+    left, lower = ((low + high) / 2 - unit / 2 for low, high in zip(lows, highs, strict=True))
+    # In SVG the second axis points downward.
+    places = [(EDGE + SIDE * (x - left) / unit, EDGE + SIDE * (1 - (y - lower) / unit)) for x, y in plane]
+    is_filled = figure.style == POLYGON
+    parts = []
+    if len(figure.way) > 1:
+        way = " ".join(f"{places[i][0]:.1f},{places[i][1]:.1f}" for i in figure.way)
+        parts.append(f'<polyline class="way{" polygon" if is_filled else ""}" points="{way}"/>')
+    for i, (x, y) in enumerate(places):
+        is_first = i in figure.way[:1]
+        style = "first" if is_first else "chosen" if i in figure.way else "point"
+        parts.append(f'<circle class="{style}" cx="{x:.1f}" cy="{y:.1f}" r="{DOT + 2 * is_first}"/>')
+        parts.append(f'<text x="{x + 8:.1f}" y="{y - 8:.1f}">{i}</text>')
+    way = "polygon" if is_filled else "way"
+    title = f"{len(figure.points)} points and the {way} through {len({*figure.way})} of them"
+    size = SIDE + 2 * EDGE
+    label = f'role="img" aria-label="{title}"'
+    svg = f'<svg viewBox="0 0 {size} {size}" width="{size}" {label}>{"".join(parts)}</svg>'
+    return f"<section>\n<h2>{title}</h2>\n<figure>{svg}</figure>\n</section>\n"
 
 
 def _view(text: str, view: View) -> str:
-    legend = f'<p class="legend">0 <span class="ramp"></span> {_greatest(view)} · {view.legend}</p>'
+    """The text, shaded; the legend says what the darkest shade stands for, as far as that is one number."""
+    is_one_number = view.words is not None and view.sentences is None
+    greatest = f"{view.words.weights.max(initial=0.0):.6f}" if view.words and is_one_number else "the most"
+    legend = f'<p class="legend">0 <span class="ramp"></span> {greatest} · {view.legend}</p>'
     rows = "".join(_row(row) for row in view.rows(text))
     shape = "rows" if view.sentences else ""
     return f'<section>\n<h2>{_safe(view.title)}</h2>\n{legend}\n<div class="{shape}">{rows}</div>\n</section>\n'
-
-
-def _greatest(view: View) -> str:
-    """What the darkest shade stands for, as far as that is one number."""
-    if view.words is None or view.sentences is not None:
-        return "the most"
-    return f"{view.words.weights.max(initial=0.0):.6f}"
 
 
 def _row(row: Row) -> str:
@@ -92,13 +129,13 @@ def _row(row: Row) -> str:
     if row.weight is not None:
         width = f"{5 * row.share:.2f}rem"
         bar = f'<div class="bar" title="{row.weight:.6f}"><i style="width:{width}"></i>{row.weight:.4f}</div>'
-    return f'{bar}<p class="text" dir="auto">{"".join(map(_piece, row.pieces))}</p>'
-
-
-def _piece(piece: Piece) -> str:
-    if piece.weight is None:
-        return _safe(piece.text)
-    return f'<mark title="{piece.weight:.6f}" style="--a:{piece.shade:.3f}">{_safe(piece.text)}</mark>'
+    shown = ""
+    for piece in row.pieces:
+        if piece.weight is None:
+            shown += _safe(piece.text)
+        else:
+            shown += f'<mark title="{piece.weight:.6f}" style="--a:{piece.shade:.3f}">{_safe(piece.text)}</mark>'
+    return f'{bar}<p class="text" dir="auto">{shown}</p>'
 
 
 def _pairs(text: str, attention: Attention) -> str:
@@ -108,17 +145,14 @@ def _pairs(text: str, attention: Attention) -> str:
     words = [_safe(text[a:b]) for a, b in attention.places[:fit]]
     rows = words if attention.written is None else [_safe(token) for token in attention.written[:fit]]
     cut = f"; the first {fit:,} of {max(sides):,} are shown" if fit < max(sides) else ""
-    figures = "".join(_figures(attention, rows, words))
-    return f"<section>\n<h2>{_safe(attention.title)}{cut})</h2>\n{figures}</section>\n"
-
-
-def _figures(attention: Attention, rows: list[str], words: list[str]) -> Iterator[str]:
-    shown = attention.weights if len(attention.weights) == 1 else [attention.mean, *attention.weights]
+    shown = attention.weights if heads == 1 else [attention.mean, *attention.weights]
+    figures = ""
     for number, weights in enumerate(shown):
-        name = "one head" if len(shown) == 1 else f"head {number}" if number else "mean of the heads"
+        name = "one head" if heads == 1 else f"head {number}" if number else "mean of the heads"
         most = float(weights.max(initial=0.0))
         caption = f'{name}: 0 <span class="ramp"></span> {most:.6f}'
-        yield f"<figure><figcaption>{caption}</figcaption>{_matrix(weights, rows, words, most)}</figure>\n"
+        figures += f"<figure><figcaption>{caption}</figcaption>{_matrix(weights, rows, words, most)}</figure>\n"
+    return f"<section>\n<h2>{_safe(attention.title)}{cut})</h2>\n{figures}</section>\n"
 
 
 def _matrix(weights: np.ndarray, rows: list[str], columns: list[str], most: float) -> str:

@@ -1,4 +1,8 @@
-"""Load on a server: closed loop (each client waits for its answer) and open loop (arrivals wait for nobody)."""
+"""HTTP load on a server: closed loop (each client waits for its answer) and open loop (arrivals wait for nobody).
+
+It stands beside well-kept load generators because a benchmark needs what none of them has in one: both loops, arrivals
+that follow from a seed, latency that counts from the arrival, and a row for each status code.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +12,148 @@ import itertools
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import deque
+from array import array
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+import httptools
 import numpy as np
 
-from seqpipe.commands.bench.connection import Connection
-from seqpipe.commands.bench.tally import Tally
+from seqpipe.commands.bench import Latency
 
 WARM_UP = 0.1  # the part of the time that passes before anything counts
 RETRY = 0.1  # seconds before a client whose connection was lost connects again
 STALE = 2.0  # seconds after which an idle connection is closed, before the server does so just as it is used
 LOOK = 0.25  # seconds between looks for requests that wait too long
-Connect = Callable[[Callable[[], Connection]], Awaitable[Any]]
+OK = 200
+Answered = Callable[["Connection", int, float], None]  # with the status code, and when it came
+Lost = Callable[["Connection", str], None]  # with the reason, if a request was on its way; else with nothing
+Connect = Callable[[Callable[[], "Connection"]], Awaitable[Any]]
+
+
+def http_request(host: str, path: str, body: bytes) -> bytes:
+    """Return a whole POST request with a JSON body."""
+    lines = [f"POST {path} HTTP/1.1", f"Host: {host}", "Content-Type: application/json"]
+    return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode() + body
+
+
+class Connection(asyncio.Protocol):
+    """A connection with at most one request on its way.
+
+    No task, future or stream is made for a request: a load generator has to be much cheaper than what it measures.
+
+    Attributes:
+        scheduled: When the request on its way was to be sent; the latency counts from there.
+        sent: When it was sent; None: none is on its way.
+        body: The body of the last answer.
+        is_open: Whether it can take a request.
+    """
+
+    def __init__(self, answered: Answered, lost: Lost):
+        self._answered, self._lost = answered, lost
+        self._parser = httptools.HttpResponseParser(self)
+        self._reason = "connection closed without an answer"
+        self.scheduled = 0.0
+        self.sent: float | None = None
+        self.body = b""
+        self.is_open = False
+        self.idle_since = time.perf_counter()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are of no class of asyncio
+        self.is_open = True
+
+    def send(self, request: bytes, scheduled: float) -> None:
+        """Sends a request that was to be sent at this time (of `time.perf_counter`)."""
+        self.scheduled, self.sent = scheduled, time.perf_counter()
+        self._transport.write(request)
+
+    def close(self) -> None:
+        """Closes it; a request on its way gets no answer, and is not told of."""
+        self.is_open, self.sent = False, None
+        self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Gives a request on its way up."""
+        self._reason = reason
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self.abort(f"no HTTP: {error}")
+
+    def on_message_begin(self) -> None:
+        self.body = b""
+
+    def on_body(self, body: bytes) -> None:
+        self.body += body
+
+    def on_message_complete(self) -> None:
+        now = self.idle_since = time.perf_counter()
+        self.sent = None
+        if not self._parser.should_keep_alive():
+            self.close()
+        self._answered(self, self._parser.get_status_code(), now)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        was_waiting, self.sent, self.is_open = self.sent is not None, None, False
+        self._lost(self, self._reason if was_waiting else "")
+
+
+class Tally:
+    """Counts what happens in a window of time: latencies by when a request was due, rates by when its answer came.
+
+    Args:
+        start: When the window begins (of `time.perf_counter`); what was before is warm-up.
+        end: When it ends.
+        deadline: Seconds after which an answer is of no use.
+    """
+
+    def __init__(self, start: float, end: float, deadline: float):
+        self.start, self.end, self.deadline = start, end, deadline
+        self.latencies: dict[int, array[float]] = {}
+        self.failures: Counter[str] = Counter()
+        self._delays = array("d")
+        self._came = self._in_time = 0
+        self.total = 0  # answers, those of the warm-up too
+
+    def answer(self, code: int, scheduled: float, now: float) -> None:
+        """An answer that came now."""
+        self.total += 1
+        if code == OK and self.start <= now < self.end:
+            self._came += 1
+            self._in_time += now - scheduled <= self.deadline
+        if not self.start <= scheduled < self.end:
+            return
+        if code not in self.latencies:
+            self.latencies[code] = array("d")
+        self.latencies[code].append(now - scheduled)
+
+    def failure(self, reason: str, scheduled: float) -> None:
+        """A request that gets no answer."""
+        if self.start <= scheduled < self.end:
+            self.failures[reason] += 1
+
+    def delay(self, seconds: float) -> None:
+        """How much later than scheduled a request was sent."""
+        self._delays.append(seconds)
+
+    def data(self) -> dict[str, Any]:
+        """Rates in requests a second; `in_time_per_second` is the goodput."""
+        seconds = self.end - self.start
+        return {
+            "seconds": round(seconds, 3),
+            "per_second": round(self._came / seconds, 2),
+            "deadline_s": self.deadline,
+            "in_time_per_second": round(self._in_time / seconds, 2),
+            "codes": {str(code): Latency.of(self.latencies[code]).data() for code in sorted(self.latencies)},
+            "failures": dict(self.failures),
+            **({"sent_late": Latency.of(self._delays).data()} if self._delays else {}),
+        }
 
 
 @dataclass(frozen=True)

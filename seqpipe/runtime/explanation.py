@@ -1,6 +1,6 @@
-"""Attention weights of one text, or points, in, plain data out: what a model looked at, where, and how much.
+"""The explanation of one answer: attention weights over the text, origins of copied words, points; JSON and a table.
 
-`drawing` shows it as a heat map or a picture; here are the data, JSON, and a table for a terminal.
+The drawing is the package `seqpipe.explain`, which the runtime does not import.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from seqpipe.answers.base import AnswerKind, best_of
 from seqpipe.config.checks import Attended
 from seqpipe.console import text_table
 from seqpipe.errors import BundleError
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.base import SENTENCES, TOKENS
-from seqpipe.runtime.explain.figures import Figure
 
 Places = tuple[tuple[int, int], ...]
 TOP = 10  # lines of the table for each attention, but of a written text one for each token
@@ -134,6 +134,32 @@ def origins(
         place = doc.offsets[int(np.where(same, weights[i, : len(same)], -1.0).argmax())] if same.any() else None
         origins.append(Origin(token, float(p[i]), place))
     return tuple(origins)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Points of one number or two, and the positions that an answer has of them.
+
+    Args:
+        points: Rows of numbers; of one number they stand on a line.
+        way: Positions of them, in the order in which they were chosen.
+        style: How the way is drawn: a line, or a polygon, which is filled.
+    """
+
+    points: tuple[tuple[float, ...], ...]
+    way: tuple[int, ...]
+    style: str
+
+
+def figure(kind: AnswerKind, doc: Doc, answer: Any) -> Figure | None:
+    """Return the figure of an answer, its first one if it has several; None if its kind is not drawn.
+
+    Rows of more than two numbers are none of the plane.
+    """
+    if kind.figure_style is None or doc.rows is None or doc.rows.shape[1] > 2:
+        return None
+    rows = tuple(tuple(float(f"{number:.7g}") for number in row) for row in doc.rows.tolist())  # what float32 holds
+    return Figure(rows, tuple(best_of(answer)[kind.figure_key]), kind.figure_style)
 
 
 @dataclass(frozen=True)
