@@ -77,8 +77,9 @@ class AnswerKind(ABC, Generic[A]):
 
     Attributes:
         drawing: The drawing by which the page of `seqpipe serve` shows an answer, under the key `as`, and what that
-            drawing needs to know: `labels` to be told apart by color, or as `several` the key under which an
-            alternative of several holds what is otherwise the whole answer. Of another drawing it shows the JSON.
+            drawing needs to know: `labels` to be told apart by color; as `several` the key under which an alternative
+            of several holds what is otherwise the whole answer; as `list` the key of the labels in an answer that is
+            no list of them. An answer whose drawing it does not have it shows as JSON.
     """
 
     kind: ClassVar[str]  # as a bundle's manifest names it
