@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
@@ -187,12 +187,12 @@ class Tags(WordLabels[TagsAnswer]):
         return [
             {
                 "entity": self.labels[tag],
-                "score": probability(score),
+                "score": probability(scores[i]),
                 "word": doc.text[start:end],
                 "start": start,
                 "end": end,
             }
-            for (start, end), tag, score in zip(doc.word_offsets, tags, scores, strict=False)
+            for i, ((start, end), tag) in enumerate(zip(doc.word_offsets, tags, strict=False))
         ]
 
     def _alternatives(self, doc: Doc, decision: Arrays, i: int) -> list[TagSequence]:
@@ -275,11 +275,11 @@ class Spans(WordLabels[SpansAnswer]):
             alternatives.append({"spans": spans, "score": score})
         return alternatives
 
-    def _places(self, doc: Doc, tags: Sequence[int]) -> Iterator[tuple[str, int, int, int, int]]:
+    def _places(self, doc: Doc, tags: Sequence[int]) -> list[tuple[str, int, int, int, int]]:
         """The label of each span, its first word and the one behind its last, and its start and end in the text."""
         words = doc.word_offsets
-        for label, first, end in schemes.spans([self.labels[tag] for tag in tags[: len(words)]]):
-            yield label, first, end, words[first][0], words[end - 1][1]
+        spans = schemes.spans([self.labels[tag] for tag in tags[: len(words)]])
+        return [(label, first, end, words[first][0], words[end - 1][1]) for label, first, end in spans]
 
     def piece_reader(self) -> PieceReader[SpansAnswer]:
         return SpanPieces(self.labels)
