@@ -44,7 +44,6 @@ from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers.fill_mask import FillMask
 from seqpipe.answers.registry import ANSWER_KINDS
 from seqpipe.answers.text import Text
-from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load as load_config
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import BundleError, SeqpipeError
@@ -53,6 +52,7 @@ from seqpipe.features.document import Doc
 from seqpipe.features.kinds.ngrams import Ngrams
 from seqpipe.features.kinds.registry import feature_kinds
 from seqpipe.features.kinds.text import Chars
+from seqpipe.pipeline.full_run import run_all
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.serve.bundle_schemas import input_schema

@@ -26,6 +26,7 @@ NOT_CODE = (
     "commands/templates/deploy/*.txt",
     "commands/templates/plugin/*.txt",
     "commands/templates/plugin/licenses/*.txt",
+    "init/templates/*.yaml",
     "runtime/serve/page/*",
     "py.typed",
 )

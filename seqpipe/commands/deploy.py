@@ -21,7 +21,7 @@ from seqpipe.errors import BundleError, UsageError
 from seqpipe.version import VERSION
 
 if TYPE_CHECKING:
-    from seqpipe.runtime.bundle import Bundle
+    from seqpipe.runtime.bundle import BundleContent
 
 app = typer.Typer(help="Write the files with which another tool runs a bundle.", rich_markup_mode=None)
 
@@ -54,7 +54,7 @@ class NameRule:
     longest: int
     words: str
 
-    def choose(self, given: str | None, content: Bundle) -> str:
+    def choose(self, given: str | None, content: BundleContent) -> str:
         """Return the name that was given, else the bundle's own; UsageError if the target does not take it."""
         from seqpipe.runtime.serve.catalog import check_name
 
@@ -203,7 +203,7 @@ def systemd(
     )
 
 
-def checked_bundle(path: Path, output: Path, cuda: bool = False) -> Bundle:
+def checked_bundle(path: Path, output: Path, cuda: bool = False) -> BundleContent:
     """Return a bundle that answers its golden examples here, and is to be written to `output`.
 
     Those are answered on the CPU unless this machine has the GPU too: it need not be the one that serves.
@@ -224,7 +224,7 @@ def checked_bundle(path: Path, output: Path, cuda: bool = False) -> Bundle:
     return bundle.read(path, report["sha256"])
 
 
-def bundle_files(content: Bundle, folder: str) -> dict[str, bytes]:
+def bundle_files(content: BundleContent, folder: str) -> dict[str, bytes]:
     """Return the files of a bundle by their paths below the folder of the target."""
     from seqpipe.runtime.bundle import MANIFEST
 
@@ -232,7 +232,7 @@ def bundle_files(content: Bundle, folder: str) -> dict[str, bytes]:
     return {**files, f"{folder}/{MANIFEST}": (content.path / MANIFEST).read_bytes()}
 
 
-def image_files(content: Bundle, name: str, cuda: bool, port: int) -> dict[str, bytes | str]:
+def image_files(content: BundleContent, name: str, cuda: bool, port: int) -> dict[str, bytes | str]:
     """Return the files that `docker build` needs."""
     values = {
         "image": DOCKER_IMAGE,

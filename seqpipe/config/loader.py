@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
+from yaml.representer import RepresenterError
 
 from seqpipe.config import checks, contract, dataflow, init_from, yaml
 from seqpipe.config.checks import has_candidates, streaming_problems
@@ -32,7 +33,7 @@ from seqpipe.config.signature import (
 )
 from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml import Spot, Tree
-from seqpipe.config.yaml_text import Plain, shown
+from seqpipe.config.yaml_text import Plain, dump, plain, shown
 from seqpipe.errors import ConfigError, PluginError, Problem, UsageError, did_you_mean
 from seqpipe.types import CHECKPOINT, FOLDER
 
@@ -315,7 +316,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def load(
-    path: Path,
+    source: Path | Mapping[str, Any],
     overrides: Sequence[str] = (),
     plugins: Plugins | None = None,
     files: bool = True,
@@ -324,15 +325,24 @@ def load(
     """The checked Config of a YAML file with overrides such as `train.epochs=3`; ConfigError holds every mistake.
 
     With files=False the data files need not be there, with runs=False the runs that `init` names. What `needs` lists
-    may be absent too.
+    may be absent too. In place of a file, its content: its paths start from the current folder.
     """
-    path = Path(path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else (error.strerror or str(error)).lower()
-        raise ConfigError([Problem(str(path), 0, 0, "", f"{reason}; looked for {path.absolute()}")]) from None
-    tree, problems = yaml.read(data, str(path))
+    if isinstance(source, Mapping):
+        path = Path("pipeline")
+        try:
+            text = dump(plain(source))
+        except RepresenterError as error:
+            raise UsageError(f"a pipeline is made of plain values; {error.args[1]!r} is none") from error
+        tree, problems = yaml.read(text.encode(), str(path))
+        tree = Tree(str(path), tree.data)  # without lines, which nobody has written
+    else:
+        path = Path(source)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            reason = "no such file" if isinstance(error, FileNotFoundError) else (error.strerror or str(error)).lower()
+            raise ConfigError([Problem(str(path), 0, 0, "", f"{reason}; looked for {path.absolute()}")]) from None
+        tree, problems = yaml.read(data, str(path))
     unread = {problem.key for problem in problems if problem.key}
     for text in overrides:
         problems += override(tree, text)

@@ -56,7 +56,7 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
     data = bytes(graph.SerializeToString())
     onnx.checker.check_model(data)
     files = {**content.files, "model.onnx": data}
-    model = Model(bundle.Bundle(output, manifest, files), "cpu")
+    model = Model(bundle.BundleContent(output, manifest, files), "cpu")
     _compare_with_numpy(model, docs[:ASKED], vectors)
     manifest["golden"] = [
         {**example, "answer": model(example["record"], **example.get("options", {}))}

@@ -423,7 +423,7 @@ def _in_int8(compared: _ComparedBundle, records: Sequence[Record], path: Path, c
     """The same bundle in int8; ParityError where it answers worse."""
     console.say("quantizing to int8 and comparing with fp32")
     files = {**compared.files, "model.onnx": in_int8(compared.files["model.onnx"])}
-    model = Model(bundle.Bundle(path, compared.model.manifest, files), "cpu")
+    model = Model(bundle.BundleContent(path, compared.model.manifest, files), "cpu")
     parity = compared.parity | judge_int8(compared.comparison, model, records)
     metrics = model.predictor.metric_types
     fp32, int8 = (shown(parity["metric"], parity[side], metrics) for side in ("pytorch", "onnxruntime"))

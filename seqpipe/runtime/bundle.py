@@ -48,7 +48,7 @@ _REQUIRED: dict[str, type | tuple[type, ...]] = {
 
 
 @dataclass(frozen=True)
-class Bundle:
+class BundleContent:
     """A bundle whose hashes are right: what bundle.json says, the bytes of the files it names, its own sha256."""
 
     path: Path
@@ -121,7 +121,7 @@ def read_manifest(path: Path, pin: str | None = None) -> tuple[dict[str, Any], s
     return manifest, digest
 
 
-def read(path: Path, pin: str | None = None) -> Bundle:
+def read(path: Path, pin: str | None = None) -> BundleContent:
     """Reads and checks a bundle; BundleError says what is wrong with it.
 
     Args:
@@ -138,7 +138,7 @@ def read(path: Path, pin: str | None = None) -> Bundle:
         if len(data) != entry["bytes"] or sha256(data) != entry["sha256"]:
             raise BundleError(f"{path / name}: damaged: its sha256 is not the one in {MANIFEST}; copy the bundle again")
         files[name] = data
-    return Bundle(path, manifest, files, digest)
+    return BundleContent(path, manifest, files, digest)
 
 
 def _check(manifest: dict[str, Any], what: str) -> None:
@@ -390,7 +390,7 @@ class Statement:
     cache: Sequence[CacheEntry]
 
 
-def read_statement(content: Bundle) -> Statement:
+def read_statement(content: BundleContent) -> Statement:
     """What the manifest of a bundle states; BundleError for what is missing, or means nothing."""
     manifest = content.manifest
     names = manifest["field"] if isinstance(manifest["field"], dict) else ("",)
@@ -418,7 +418,7 @@ def read_statement(content: Bundle) -> Statement:
     return Statement(source, kind, limits, options, attended, cache)
 
 
-def _tokenizer(content: Bundle, name: str) -> Tokenizer:
+def _tokenizer(content: BundleContent, name: str) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_buffer(content.files[name])
     except BaseException as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,7 +78,10 @@ class Interrupts:
     received: int | None = None
 
     def __enter__(self) -> Interrupts:
-        self._handlers: dict[int, Any] = {number: signal.signal(number, self._receive) for number in SIGNALS}
+        # Python lets only the main thread set handlers; a pipeline that runs in another leaves signals to its caller.
+        is_main = threading.current_thread() is threading.main_thread()
+        numbers = SIGNALS if is_main else ()
+        self._handlers: dict[int, Any] = {number: signal.signal(number, self._receive) for number in numbers}
         return self
 
     def __exit__(self, *error: object) -> None:

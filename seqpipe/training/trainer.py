@@ -19,7 +19,7 @@ import torch
 from seqpipe.answers.metrics.numbers import shown
 from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config
-from seqpipe.config.run_layout import BEST, LAST
+from seqpipe.config.run_layout import BEST, HISTORY, LAST
 from seqpipe.console import Console
 from seqpipe.errors import TrainingError
 from seqpipe.files import finite, make_folder, remove_torn, write
@@ -32,7 +32,6 @@ from seqpipe.training.optim import WeightAverage, autocast, clip_gradients, make
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import Interrupts, Progress
 
-METRICS = "metrics.jsonl"
 Evaluate = Callable[[Callable[[], None]], Mapping[str, Any]]  # dev scores; the callback is to be called now and then
 
 
@@ -168,7 +167,7 @@ class Trainer:
         self._report(row)
 
     def _write_history(self) -> None:
-        write(self.folder / METRICS, "".join(json.dumps(finite(row)) + "\n" for row in self.progress.history))
+        write(self.folder / HISTORY, "".join(json.dumps(finite(row)) + "\n" for row in self.progress.history))
 
     def _report(self, row: Mapping[str, Any]) -> None:
         scores, dev = row.get("dev", {}), ""

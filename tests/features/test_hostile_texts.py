@@ -8,10 +8,10 @@ import pytest
 from factory import tiny
 from tokenizers import Tokenizer
 
-from seqpipe.commands.trial_export import check_export
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError
 from seqpipe.features.raw_text import fault_of
+from seqpipe.pipeline.check import check_export
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.chars import Chars
 from seqpipe_plugins.tokenizers.unigram import Unigram

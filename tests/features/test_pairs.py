@@ -13,13 +13,13 @@ from factory import QUIET, labelling, seqpipe, write_jsonl
 from pretrained import checkpoint
 
 from seqpipe import load as open_bundle
-from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import load, resolved
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.kinds.text import Segments
 from seqpipe.features.sources import TextSource
+from seqpipe.pipeline.check import check_export
 from seqpipe.runtime.bundle import unseal
 from seqpipe.training.fit import fit_artifacts
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece

@@ -135,7 +135,7 @@ def files(gpt2: Peer) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def exported(gpt2: Peer, files: dict[str, bytes]) -> Model:
     manifest = bundle_manifest(gpt2.pipeline, gpt2.config, option_table(*gpt2.config.head), {})
-    return Model(bundle.Bundle(gpt2.config.file, manifest, files), "cpu", 1)
+    return Model(bundle.BundleContent(gpt2.config.file, manifest, files), "cpu", 1)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_cache_that_the_graph_has_not_is_refused(
     manifest = json.loads(json.dumps(exported.manifest))
     change(manifest["cache"])
     with pytest.raises(BundleError, match=message):
-        Model(bundle.Bundle(Path("lm"), manifest, files), "cpu", 1)
+        Model(bundle.BundleContent(Path("lm"), manifest, files), "cpu", 1)
 
 
 def test_greedy_texts_of_a_ragged_batch_are_those_of_transformers(peer: Peer) -> None:

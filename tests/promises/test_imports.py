@@ -93,7 +93,7 @@ def test_deployment_imports_no_lock(name: str, tiny_bundle: Path, tmp_path: Path
     given = [] if name in ("doctor", "--help") else [str(tiny_bundle), *more.get(name, [])]
     imported(
         command(name, *given)
-        + "\nassert 'seqpipe.errors' in sys.modules and 'seqpipe.commands.runs.run_lock' not in sys.modules"
+        + "\nassert 'seqpipe.errors' in sys.modules and 'seqpipe.pipeline.lock' not in sys.modules"
     )
 
 

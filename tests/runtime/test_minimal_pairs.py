@@ -82,7 +82,9 @@ def peer(folder: Path, export: bool = True, **changes: Any) -> Peer:
     model: Any = None
     if export:
         files = bundle_files(pipeline, to_onnx(pipeline, options, config.export.opset))
-        model = Model(bundle.Bundle(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu", 1)
+        model = Model(
+            bundle.BundleContent(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu", 1
+        )
     return Peer(pipeline, predictor(pipeline, config), model)
 
 

@@ -13,11 +13,11 @@ from tokenizers import Tokenizer
 
 import seqpipe
 import seqpipe_plugins.tokenizers.chars as characters
-from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load
 from seqpipe.features.encoding import form_of
 from seqpipe.features.kinds.text import Chars
 from seqpipe.features.sources import TextSource
+from seqpipe.pipeline.full_run import run_all
 from seqpipe.testing import check_tokenizer
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.unigram import Unigram

@@ -116,10 +116,10 @@ def test_a_bundle_takes_texts_of_a_length_that_was_seen_with_a_margin_or_what_th
     assert (stated["limits"], stated["options"]["n_best"]["maximum"]) == ({"tokens": 9}, 7)
 
 
-def tokenizer_with(change: Callable[[dict[str, Any]], None]) -> Callable[[bundle.Bundle, str], Tokenizer]:
+def tokenizer_with(change: Callable[[dict[str, Any]], None]) -> Callable[[bundle.BundleContent, str], Tokenizer]:
     """The runtime's tokenizer, changed."""
 
-    def loaded(content: bundle.Bundle, name: str) -> Tokenizer:
+    def loaded(content: bundle.BundleContent, name: str) -> Tokenizer:
         made = json.loads(content.files[name])
         change(made)
         return Tokenizer.from_str(json.dumps(made))
