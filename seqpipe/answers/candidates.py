@@ -148,7 +148,8 @@ def candidates_of(records: Sequence[Record], field: str, target: str | None) -> 
 class Candidate(HeadAnswer[CandidateAnswers]):
     """`{"text", "label", "answer", "score", "nearest": […]}`: the nearest candidate and the k nearest, best first.
 
-    `label` and `answer` are there where the candidates have them; the score is the cosine of the two vectors. Where no
+    `label` and `answer` are there where the candidates have them; the score is the cosine of the two vectors, with six
+    digits. Where no
     candidate counts, and for a text without a token, the text is None and `nearest` empty.
     """
 
@@ -178,7 +179,7 @@ class Candidate(HeadAnswer[CandidateAnswers]):
         answers: list[CandidateAnswers] = []
         for numbers, scores in zip(decision["nearest"].tolist(), decision["scores"].tolist(), strict=True):
             nearest = [
-                self.candidates.entry(number, cosine(score))
+                self.candidates.entry(number, round(min(1.0, max(-1.0, score)), 6))
                 for number, score in zip(numbers, scores, strict=True)
                 if number >= 0
             ]
@@ -265,8 +266,3 @@ class CandidateTask(HeadTask[CandidateAnswers, Candidate]):
 
     def labels_in(self, gold: Any) -> list[str]:
         return [gold]
-
-
-def cosine(value: float) -> float:
-    """A cosine as answers state it: six digits, from -1 to 1."""
-    return round(min(1.0, max(-1.0, value)), 6)

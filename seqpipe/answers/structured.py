@@ -187,20 +187,19 @@ def target_of(field: Field, record: Record, doc: Doc, rules: SpanRules) -> Targe
     elif field.type == POSITION:
         numbers = [-1 if value is None else value for value in values]
     elif field.type == SPAN:
-        numbers = [_word_span(value, record, doc, rules) for value in values]
+        numbers = []  # first and last word
+        for span in values:
+            inside: tuple[int, int] | None = (-1, -1)
+            if span is not None:
+                problem = f"span {doc.text[slice(*span)]!r} cuts a word"
+                inside = rules.align(words, span, doc, record, problem)
+            numbers.append(inside and [*inside])
+        # Every span is aligned, though the first that is skipped decides, since the rules count all of them.
         if None in numbers:
             return None
     else:
         numbers = values
     return numbers[0] if field.per == TEXT else numbers
-
-
-def _word_span(span: tuple[int, int] | None, record: Record, doc: Doc, rules: SpanRules) -> list[int] | None:
-    """The first and last word of a span, -1 of none; None if it cuts a word, and such records are to be skipped."""
-    if span is None:
-        return [-1, -1]
-    inside = rules.align(doc.word_offsets, span, doc, record, f"span {doc.text[slice(*span)]!r} cuts a word")
-    return None if inside is None else list(inside)
 
 
 def _values(field: Field, record: Record, words: int) -> list[Any]:

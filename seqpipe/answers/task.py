@@ -315,22 +315,18 @@ class Census:
             where, labels = f"{name}: {head}: " if head else f"{name}: ", self._labels[head]
             if self._records > 1 and (message := part.one_sided(labels, self._records)):
                 yield f"{where}{message}; {one_sided}, give records of each"
-            yield from (where + message for message in _alike(labels))
+            groups: dict[str, Counter[str]] = defaultdict(Counter)
+            for label, count in labels.items():
+                groups[" ".join(label.split())][label] = count
+            for group in groups.values():
+                if len(group) > 1:
+                    message = "differ by white space alone, and count as different; correct the data"
+                    yield f"{where}the labels {_listed(group)} {message}"
             if unknown := self._unknown[head]:
                 message = (
                     f"{self._missed[head]:,} of {self._records:,} records hold labels that the model does not know"
                 )
                 yield f"{where}{message}, and that count as missed: {_listed(unknown)}"
-
-
-def _alike(labels: Counter[str]) -> Iterator[str]:
-    """Which labels differ by white space alone, a line each."""
-    groups: dict[str, Counter[str]] = defaultdict(Counter)
-    for label, count in labels.items():
-        groups[" ".join(label.split())][label] = count
-    for group in groups.values():
-        if len(group) > 1:
-            yield f"the labels {_listed(group)} differ by white space alone, and count as different; correct the data"
 
 
 def _listed(labels: Counter[str]) -> str:

@@ -73,19 +73,17 @@ _FOLDS: dict[str, Callable[[str], str]] = {
 
 
 def changed_message(changed: Sequence[tuple[str, str]], count: int, copies: bool) -> str:
-    """The message about texts that change, each with its copy, of `count` texts."""
-    text, copy = min(changed, key=lambda pair: len(pair[0]))
-    message = f"{len(changed):,} of {count:,} texts change when encoded and decoded: {shown(text)} as {shown(copy)}"
-    return f"{message}; {_cure(changed, copies)}"
-
-
-def _cure(changed: Sequence[tuple[str, str]], copies: bool) -> str:
+    """The message about texts that change, each with its copy, of `count` texts, and the cure."""
+    shortest, its_copy = min(changed, key=lambda pair: len(pair[0]))
+    example = f"{shown(shortest)} as {shown(its_copy)}"
+    message = f"{len(changed):,} of {count:,} texts change when encoded and decoded: {example}"
     for option, fold in _FOLDS.items():
         if all(fold(text) == fold(copy) for text, copy in changed):
-            return f"leave {option} out of the target tokenizer, or write the data so"
+            return f"{message}; leave {option} out of the target tokenizer, or write the data so"
     if copies:
-        return "words: give it detokenize: true and a pattern that keeps together what has no blank within"
-    return "the target tokenizer {use: bpe, byte_level: true} loses nothing"
+        cure = "give it detokenize: true and a pattern that keeps together what has no blank within"
+        return f"{message}; words: {cure}"
+    return f"{message}; the target tokenizer {{use: bpe, byte_level: true}} loses nothing"
 
 
 # Answer kind text: generated sequences, with copied words where the head copies.
