@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from typing_extensions import TypeVar  # with a default, which that of `typing` has from Python 3.13 on
 
-from seqpipe.answers.schemas import Schema, array, schema_of
+from seqpipe.answers.schemas import Schema, schema_of
 from seqpipe.answers.types import LOG_ZERO, Array, Candidates, Masking, Part, ScoringRow
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record
@@ -219,7 +219,7 @@ class HeadAnswer(AnswerKind[A]):
         if "n_best" not in options:
             return self.answer_schema()
         alternative = schema_of(self.alternative_type or self.answer_type, self.label_names, self.optional_keys)
-        return {"anyOf": [self.answer_schema(), array(alternative)]}
+        return {"anyOf": [self.answer_schema(), {"type": "array", "items": alternative}]}
 
     def lines(self, answer: A) -> list[str]:
         parts = answer if isinstance(answer, list) else [answer]

@@ -14,7 +14,7 @@ from seqpipe.answers.classification import LabelsTask, LabelTask, ScoreTask
 from seqpipe.answers.extractive_span import ExtractiveSpanTask
 from seqpipe.answers.fill_mask import FillMaskTask, SpanInfillingTask
 from seqpipe.answers.pointers import PointersTask
-from seqpipe.answers.schemas import Schema, obj
+from seqpipe.answers.schemas import Schema
 from seqpipe.answers.structured import StructuredTask
 from seqpipe.answers.tagging import SpansTask, TagsTask
 from seqpipe.answers.task import HeadTask, Task
@@ -56,10 +56,13 @@ class MultiHead(AnswerKind[JointAnswer]):
         return {head: part.empty_for(part_of(options, head)) for head, part in self.parts.items()}
 
     def answer_schema(self) -> Schema:
-        return obj({head: part.answer_schema() for head, part in self.parts.items()})
+        return self._of_heads({head: part.answer_schema() for head, part in self.parts.items()})
 
     def schema(self, options: Mapping[str, Any]) -> Schema:
-        return obj({head: part.schema(part_of(options, head)) for head, part in self.parts.items()})
+        return self._of_heads({head: part.schema(part_of(options, head)) for head, part in self.parts.items()})
+
+    def _of_heads(self, schemas: Mapping[str, Schema]) -> Schema:
+        return {"type": "object", "properties": schemas, "required": [*schemas], "additionalProperties": False}
 
     def with_warning(self, answer: JointAnswer, warning: str) -> JointAnswer:
         return {head: part.with_warning(answer[head], warning) for head, part in self.parts.items()}

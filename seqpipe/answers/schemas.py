@@ -52,24 +52,3 @@ def described_type(name: str, keys: Mapping[str, Any], optional: Iterable[str] =
     make: Any = TypedDict  # mypy reads the definitions of typed dicts that stand in the code, and no others
     may_lack = {*optional}
     return make(name, {key: NotRequired[of] if key in may_lack else of for key, of in keys.items()})
-
-
-# What other schemas are composed of.
-
-TEXT: Schema = {"type": "string"}
-
-
-def obj(properties: Mapping[str, Schema], optional: Iterable[str] = ()) -> Schema:
-    """An object with just these properties, all of them required but the optional ones."""
-    may_lack = {*optional}
-    required = [name for name in properties if name not in may_lack]
-    return {"type": "object", "properties": {**properties}, "required": required, "additionalProperties": False}
-
-
-def array(items: Schema) -> Schema:
-    return {"type": "array", "items": items}
-
-
-def one_of(values: Iterable[str]) -> Schema:
-    """One of these texts."""
-    return {"type": "string", "enum": [*values]}

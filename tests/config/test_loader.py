@@ -316,7 +316,7 @@ def test_whatever_the_value_of_a_key_the_answer_is_a_config_or_problems(folder: 
 
 def test_reading_a_yaml_imports_no_torch_unless_a_component_does(folder: Path) -> None:
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); import bad_yamls; "
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1] / 'support')!r}); import bad_yamls; "
         "import seqpipe.config.loader as config; "
         f"config.load({str(write(folder, GOOD))!r}, (), bad_yamls.toys()); print('torch' in sys.modules)"
     )
