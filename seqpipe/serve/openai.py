@@ -133,7 +133,7 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
         for i, answer in enumerate(await service.answer(texts, {}, deadline=end)):
             if isinstance(answer, DataError):
                 raise answer
-            vector = cast(VectorAnswer, answer)["vector"]
+            vector: Any = cast(VectorAnswer, answer)["vector"]
             if vector is None:
                 raise DataError(f"record {i + 1}: a text without a token has no vector; leave it out")
             if encoding == "base64":
