@@ -42,7 +42,7 @@ class PieceReader(ABC, Generic[A]):
 
     @abstractmethod
     def read(self, doc: Doc, decision: Arrays, answer: A) -> A:
-        """What is known after one more piece.
+        """Return the parts of the answer that are known after one more piece.
 
         Args:
             doc: The piece, which begins where the one before ended.
@@ -52,7 +52,7 @@ class PieceReader(ABC, Generic[A]):
 
     @abstractmethod
     def finish(self) -> A:
-        """What is known in addition once the text has ended."""
+        """Return the parts that are known in addition once the text has ended."""
 
 
 class WholeSoFar(PieceReader[A]):
@@ -71,7 +71,7 @@ class WholeSoFar(PieceReader[A]):
 
 
 class AnswerKind(ABC, Generic[A]):
-    """What a model answers with: that of one head, a `HeadAnswer`, or of several together.
+    """The answers of a model: those of one head, a `HeadAnswer`, or of several together.
 
     It is all that a deployment needs; what training and evaluation need besides is a `seqpipe.answers.task.Task`.
 
@@ -104,7 +104,7 @@ class AnswerKind(ABC, Generic[A]):
 
     @abstractmethod
     def manifest(self) -> dict[str, Any]:
-        """What a bundle or a run states of it; the registry's `answer_from` reads it."""
+        """Return the entry of a bundle's or a run's manifest, which the registry's `answer_from` reads."""
 
     @abstractmethod
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[A]:
@@ -131,7 +131,7 @@ class AnswerKind(ABC, Generic[A]):
         """The JSON Schema of every answer of a bundle with these decode options, alternatives too."""
 
     def text_length(self, doc: Doc) -> int:
-        """How many tokens are read of a text."""
+        """Return the number of tokens that are read of a text."""
         return len(doc)
 
     def refuse_empty(self, docs: Sequence[Doc], records: Sequence[Record], before: int) -> None:
@@ -148,7 +148,7 @@ class AnswerKind(ABC, Generic[A]):
         raise UsageError(NO_TEXT_SCORES.format(self.kind))
 
     def scoring_inputs(self, rows: Sequence[ScoringRow]) -> Arrays:
-        """What a batch of these rows is run with, besides other features and `scoring_options`."""
+        """Return the inputs of a batch of these rows, besides other features and `scoring_options`."""
         raise UsageError(NO_TEXT_SCORES.format(self.kind))
 
     def row_scores(self, rows: Sequence[ScoringRow], decision: Arrays) -> list[float]:
@@ -204,7 +204,7 @@ class HeadAnswer(AnswerKind[A]):
 
     @property
     def label_names(self) -> Sequence[str]:
-        """What an answer may call a text, a word or a span."""
+        """The labels that an answer may give a text, a word or a span."""
         return self.labels
 
     @property
@@ -240,7 +240,7 @@ class HeadAnswer(AnswerKind[A]):
         return str(best_of(answer).get(WARNING, "")) if self.warns_of_length else ""
 
     def is_invalid(self, name: str, array: np.ndarray, docs: Sequence[Doc]) -> np.ndarray:
-        """Which numbers of an output make no answer."""
+        """Mark the numbers of an output that make no answer."""
         return ~np.isfinite(array) if self.is_numeric else np.isnan(array)
 
     def token_ids(self, option: str, value: Any) -> list[int]:
@@ -252,7 +252,7 @@ class HeadAnswer(AnswerKind[A]):
         return ids
 
     def step_names(self, ids: list[int], doc: Doc) -> list[str]:
-        """What was written or pointed at, step by step, as a person reads it."""
+        """Return the tokens written or the places pointed at, step by step, as a person reads them."""
         return []
 
 

@@ -107,7 +107,7 @@ class ExtractiveSpanTask(HeadTask[PassageAnswers, ExtractiveSpan]):
 
 
 def second_text(doc: Doc) -> tuple[int, str]:
-    """Where the second text of a pair begins in the joined text, and that text; of a pair with tokens."""
+    """Start of the second text of a pair in the joined text, and that text; of a pair with tokens."""
     at = doc.offsets[(doc.second or 1) - 1][1]
     return at, doc.text[at:]
 

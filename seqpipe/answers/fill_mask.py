@@ -186,7 +186,7 @@ class FillMaskTask(HeadTask[FilledTexts, FillMask]):
         return {**record, "words": None} | {field: self._hidden(record, field)[0] for field in self.kind.fields}
 
     def gold(self, record: Record) -> list[str]:
-        """What stood where `question` has gaps."""
+        """The words that `question` replaces by gaps."""
         return [self.kind.spelt(number) for field in self.kind.fields for number in self._hidden(record, field)[1]]
 
     def predicted(self, answer: FilledTexts) -> list[str]:
@@ -287,7 +287,7 @@ class SpanInfillingTask(TextTask[SpanInfilling]):
         return {**record, "words": None, self.kind.field: self._hidden(record)[0]}
 
     def gold(self, record: Record) -> str:
-        """What stands behind the marks of `question`."""
+        """The spans that `question` replaces by marks, each behind its mark."""
         return str(self.kind.tokenizer.decode(self._hidden(record)[1], skip_special_tokens=False))
 
     @classmethod

@@ -124,7 +124,7 @@ class Pointers(HeadAnswer[PointersAnswers]):
         return doc.text[start:end]
 
     def places(self, doc: Doc) -> Sequence[tuple[int, int]]:
-        """Where what can be pointed at stands in the text."""
+        """Start and end in the text of all that can be pointed at."""
         return doc.offsets if self.axis == TOKENS else doc.word_offsets
 
     def part_lines(self, part: Any) -> list[str]:
@@ -189,7 +189,7 @@ class PointersTask(HeadTask[PointersAnswers, Pointers]):
         return PointerGold(pointers, points)
 
     def is_right(self, gold: PointerGold, predicted: Sequence[int]) -> bool:
-        """Whether an answer is the reference; where cyclic, whether it goes through it from anywhere, either way."""
+        """Compare an answer with the reference; where cyclic, from any position on, in either direction."""
         if self.kind.cyclic:
             return same_cycle(gold.pointers, predicted)
         return [*gold.pointers] == [*predicted]
@@ -205,7 +205,7 @@ class PointersTask(HeadTask[PointersAnswers, Pointers]):
 
 
 def same_cycle(first: Sequence[int], second: Sequence[int]) -> bool:
-    """Whether two closed sequences go through the same positions in the same order, from anywhere, either way."""
+    """Compare two closed sequences, from any position on, in either direction."""
     a, b = ([*cycle[:-1]] if len(cycle) > 1 and cycle[0] == cycle[-1] else [*cycle] for cycle in (first, second))
     if len(a) != len(b):
         return False

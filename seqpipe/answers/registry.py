@@ -113,7 +113,7 @@ class MultiHeadTask(Task[JointAnswer]):
 
 
 def part_of(named: Mapping[str, Any], head: str) -> dict[str, Any]:
-    """What belongs to one of several heads, without its name in front; of a head alone, "", everything."""
+    """Entries of one of several heads, without its name in front; of a head alone, "", all of them."""
     if not head:
         return dict(named)
     prefix = f"{head}."
@@ -174,5 +174,5 @@ def answer_from(manifest: Mapping[str, Any], tokenizers: Mapping[str, Tokenizer]
 
 
 def metric_types(task: Task) -> dict[str, Metric]:
-    """What is known of the scores of a task, and of each of its heads."""
+    """The metrics of a task, and of each of its heads, by name."""
     return {**task.metrics, **{name: metric for part in task.parts.values() for name, metric in part.metrics.items()}}

@@ -173,7 +173,7 @@ def answer_pairs(field: Field, values: np.ndarray, scores: np.ndarray | None, do
 
 
 def target_of(field: Field, record: Record, doc: Doc, rules: SpanRules) -> Target | None:
-    """What `loss` gets of a record; None if it is to be skipped."""
+    """The target of a record, for `loss`; None if the record is to be skipped."""
     words, ids = doc.word_offsets, {label: i for i, label in enumerate(field.labels)}
     if field.per == PAIR:
         rows: list[Any] = [[0 if field.type == LABEL else 0.0] * len(words) for _ in words]

@@ -446,7 +446,7 @@ def label_ids(ids: Mapping[str, int], labels: Sequence[str]) -> list[int]:
 
 
 def word_places(record: Record) -> list[tuple[int, int]]:
-    """Where each word of a record stands in its text, which is the words joined by spaces if it has none."""
+    """Start and end of each word of a record in its text, which is the words joined by spaces if it has none."""
     words = required_field(record, "words")
     return locate(words, record.get("text") or " ".join(words))
 

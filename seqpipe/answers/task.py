@@ -22,7 +22,7 @@ _NO_FIELD = "write it in each record, or name the field of the answer with the h
 
 
 class Task(ABC, Generic[A]):
-    """What a model is trained to answer, and judged by: that of one head, a `HeadTask`, or of several together."""
+    """Training and evaluation of an answer kind: that of one head, a `HeadTask`, or of several together."""
 
     metrics: Mapping[str, Metric] = {}  # the scores; the first is the headline
 
@@ -37,7 +37,7 @@ class Task(ABC, Generic[A]):
         """The tasks of several heads by head; of one head alone this task, under the name ""."""
 
     def question(self, record: Record) -> Record:
-        """What a model is asked in order to judge it by a record: the record itself, or one with gaps."""
+        """Return the input by which a model is judged: the record itself, or one with gaps."""
         return record
 
     @abstractmethod
@@ -46,7 +46,7 @@ class Task(ABC, Generic[A]):
 
     @abstractmethod
     def predicted(self, answer: A) -> Any:
-        """What of an answer is compared with the reference."""
+        """Return the part of an answer that is compared with the reference."""
 
     def perplexity(
         self,
@@ -65,15 +65,15 @@ class Task(ABC, Generic[A]):
 
     @property
     def is_comparable(self) -> bool:
-        """Whether an answer can be right or wrong."""
+        """True if an answer can be right or wrong."""
         return True
 
     def is_right(self, gold: Any, predicted: Any) -> bool:
-        """Whether an answer is right."""
+        """Return True if an answer is right."""
         return bool(gold == predicted)
 
     def mistakes(self, gold: Any, predicted: Any) -> dict[str, Any]:
-        """What a wrong answer lacks and has too much."""
+        """Return the parts that a wrong answer lacks, and those that are wrong in it."""
         if isinstance(predicted, list) and isinstance(gold, list):
             missed = [part for part in gold if part not in predicted]
             return {"missed": missed, "wrong": [part for part in predicted if part not in gold]}
@@ -82,7 +82,7 @@ class Task(ABC, Generic[A]):
 
 @dataclass(frozen=True)
 class HeadInfo:
-    """What an answer kind may know of its head and inputs when it is fitted to the training records.
+    """Facts about a head and its inputs by which its answer kind is fitted to the training records.
 
     Args:
         settings: What the head's `answer_settings` states, completed by the kind's defaults.
@@ -146,12 +146,12 @@ class HeadTask(Task[A], Generic[A, K]):
 
     @classmethod
     def declared_decided(cls, settings: Mapping[str, Any]) -> Mapping[str, Array]:
-        """What `decide` returns under these settings."""
+        """Return the outputs of `decide` under these settings."""
         return cls.kind_type.decided
 
     @classmethod
     def declared_targets(cls, settings: Mapping[str, Any]) -> Mapping[str, Array]:
-        """What `loss` takes under these settings."""
+        """Return the targets of `loss` under these settings."""
         return cls.targets
 
     @classmethod
@@ -161,7 +161,7 @@ class HeadTask(Task[A], Generic[A, K]):
 
     @classmethod
     def declared_subject(cls, settings: Mapping[str, Any]) -> str:
-        """What a decision is about under these settings: WHOLE_TEXT, EACH_WORD or PASSAGE."""
+        """Return the subject of a decision under these settings: WHOLE_TEXT, EACH_WORD or PASSAGE."""
         return cls.subject
 
     @classmethod
@@ -172,12 +172,12 @@ class HeadTask(Task[A], Generic[A, K]):
 
     @classmethod
     def refuse_input(cls, head: HeadInfo) -> str:
-        """Why the answer cannot be made of this input, and the cure; "" if it can."""
+        """Return the reason why the answer cannot be made of this input, with the cure; "" if it can."""
         return ""
 
     @classmethod
     def label_conflict(cls, old: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> str:
-        """Why the labels of an `old` manifest do not fit these settings, and the cure; "" if they do."""
+        """Return the reason why the labels of an `old` manifest do not fit, with the cure; "" if they do."""
         return ""
 
     @classmethod
@@ -186,7 +186,7 @@ class HeadTask(Task[A], Generic[A, K]):
         return Vocabulary(())
 
     def wired_labels(self, labels: Vocabulary) -> Any:
-        """What a head is built from as `labels`."""
+        """Return the constructor argument `labels` of a head."""
         return labels
 
     @classmethod
@@ -204,7 +204,7 @@ class HeadTask(Task[A], Generic[A, K]):
         """
 
     def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:
-        """What of the records' targets can never be answered, a line each."""
+        """Yield a line about each sort of targets that can never be answered."""
         yield from ()
 
     # judging answers
@@ -214,7 +214,7 @@ class HeadTask(Task[A], Generic[A, K]):
         return not self.kind.self_supervised
 
     def is_right(self, gold: Any, predicted: Any) -> bool:
-        """Whether an answer is right; without a reference none is wrong."""
+        """Return True if an answer is right; without a reference none is wrong."""
         return self.kind.self_supervised or bool(gold == predicted)
 
     @abstractmethod
@@ -232,7 +232,7 @@ class HeadTask(Task[A], Generic[A, K]):
         return []
 
     def one_sided(self, labels: Counter[str], records: int) -> str:
-        """What all of these records have in common, so that a score of them says little; "" where they differ."""
+        """Return a property of all these records for which a score of them says little; "" if they differ."""
         return ""
 
 
@@ -279,7 +279,7 @@ def warnings_about(task: Task, name: str, records: Iterable[Record], trains: boo
 
 
 class Census:
-    """What the references of records hold, counted as they pass by."""
+    """Counts of the labels of references, taken while records pass by."""
 
     def __init__(self, task: Task):
         compared = {
@@ -306,7 +306,7 @@ class Census:
             yield record
 
     def warnings(self, name: str, trains: bool = False) -> Iterator[str]:
-        """What cannot be learned from these records, or seen in a score of them, and unknown labels, a line each."""
+        """Yield a line about each answer that these records cannot teach or judge, and about unknown labels."""
         if self._counted and self._records == 1:
             little = "nothing can be learned from one" if trains else "a score of one record says nothing"
             yield f"{name}: there is 1 record; {little}, give more"

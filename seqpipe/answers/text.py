@@ -280,7 +280,7 @@ class TextTask(HeadTask[TextAnswers, W]):
 
     @property
     def unknown_words(self) -> Callable[[str], list[str]] | None:
-        """Where words are copied: those of a text that the vocabulary lacks."""
+        """The function that returns the words of a text that the vocabulary lacks, if words are copied."""
         return self._unknown_words if self.kind.copies else None
 
     def _unknown_words(self, text: str) -> list[str]:
@@ -387,7 +387,7 @@ class Generation(Text):
         return doc.text[_begin(doc) :]
 
     def decode(self, tokens: list[int], doc: Doc) -> str:
-        """What follows the prompt, as text: with the blank before it, where tokens are written with blanks between."""
+        """Return the text that follows the prompt, with the blank before it if tokens are joined by blanks."""
         prompt, kept = doc.ids[doc.second or 0 :], self.step_ids(tokens)
         before, whole = self._decoded(prompt), self._decoded([*prompt, *kept])
         return whole[len(before) :] if whole.startswith(before) else self._decoded(kept)
@@ -396,7 +396,7 @@ class Generation(Text):
         return str(self.tokenizer.decode(ids, skip_special_tokens=False))
 
     def text_length(self, doc: Doc) -> int:
-        """How many tokens are read of a text; where [BOS] stands before it at least that."""
+        """Return the number of tokens that are read of a text, [BOS] included."""
         return len(doc) + self.adds_bos
 
     def refuse_empty(self, docs: Sequence[Doc], records: Sequence[Record], before: int) -> None:
@@ -513,7 +513,7 @@ class _Counted:
 
 
 def _begin(doc: Doc) -> int:
-    """Where the text that is continued begins: of two the second."""
+    """Start of the text that is continued: of two the second."""
     return doc.offsets[doc.second - 1][1] if doc.second else 0
 
 

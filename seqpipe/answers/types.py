@@ -58,7 +58,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Metric:
-    """How a score is read: whether it is a fraction shown in per cent, and whether more of it is better."""
+    """Reading of a score: as a fraction shown in per cent or not, and its better direction."""
 
     percent: bool = True
     more_is_better: bool = True
@@ -187,7 +187,7 @@ class Candidates:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What a reference is compared with: the label of each, or its text."""
+        """The values that a reference is compared with: the label of each, or its text."""
         return self.texts if self.labels is None else self.labels
 
     def entry(self, number: int, score: float) -> NearText:

@@ -26,7 +26,7 @@ _LETTER = re.compile(r"[A-Z]")
 
 
 class KindChecks:
-    """What the kit has to know of an answer kind; a subclass states what differs of one.
+    """Examples and checks of an answer kind; a subclass states the differences of one kind.
 
     Args:
         task: The task of the head under test.
@@ -46,11 +46,11 @@ class KindChecks:
         return words
 
     def counts(self, mask: np.ndarray) -> dict[str, int]:
-        """How many ids there are of each sort that an `Array` may hold, for texts with this mask (B, T)."""
+        """Return the number of ids of each sort that an `Array` may hold, for texts with this mask (B, T)."""
         return {"label": len(self.task.kind.labels), "flag": 2}
 
     def decision_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
-        """What is wrong with a decision; "" if nothing is."""
+        """Return the fault of a decision; "" if it has none."""
         decided, mask = self.task.kind.decided, features["mask"]
         sizes = {"B": len(mask), "T": mask.shape[1], "L": len(self.task.kind.labels)}
         return array_fault(decided, decision, sizes) or value_fault(decided, decision, mask, self.counts(mask))
@@ -264,7 +264,7 @@ CHECKS: Mapping[type, type[KindChecks]] = {
 
 
 def checks_of(task: type[HeadTask]) -> type[KindChecks]:
-    """What the kit knows of the answer kind of a task."""
+    """Return the examples and checks of the answer kind of a task."""
     return next(CHECKS[cls] for cls in task.kind_type.__mro__ if cls in CHECKS)
 
 
@@ -272,7 +272,7 @@ def checks_of(task: type[HeadTask]) -> type[KindChecks]:
 
 
 def array_fault(stated: Mapping[str, Array], arrays: Arrays, sizes: Mapping[str, int]) -> str:
-    """What is wrong with the shapes and dtypes of a decision; "" if nothing is.
+    """Return the fault of a decision's shapes or dtypes; "" if it has none.
 
     Args:
         stated: By name; a letter stands for one size wherever it occurs.
@@ -298,7 +298,7 @@ def array_fault(stated: Mapping[str, Array], arrays: Arrays, sizes: Mapping[str,
 
 
 def value_fault(stated: Mapping[str, Array], arrays: Arrays, mask: np.ndarray, counts: Mapping[str, int]) -> str:
-    """What is wrong with the values of a decision; "" if nothing is.
+    """Return the fault of a decision's values; "" if it has none.
 
     Args:
         stated: By name.
