@@ -70,8 +70,8 @@ class Pipeline:
 
     @property
     def notes(self) -> list[str]:
-        """A note for each component whose version is not the one that the YAML was written with."""
-        return self.config.drift
+        """Warnings: components of other versions than the YAML was written with, and members nearly of the contract."""
+        return self.config.notes
 
     def check(self, *, export: bool = True, cache: bool = True, progress: Report | None = None) -> Check:
         """Build the pipeline from its data, take a step of training, export it, and compare the graph with PyTorch.

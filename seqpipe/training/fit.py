@@ -215,19 +215,9 @@ def fit_task(
     Raises:
         ConfigError: The answer cannot be made of this input.
     """
-    task, info = head_task(head), _head_info(head, source, candidates)
-    if message := task.refuse_input(info):
-        raise ConfigError([head.problem(f"{describe(head)}: {message}")])
-    labels = Vocabulary(()) if info.self_supervised else task.collect_labels(info, records)
-    writer = None
-    if task.kind_type.needs_tokenizer:
-        writer = fit_target_tokenizer(head, tokenizer, records, info.target or "target")
-    return FittedTask(name, task.create(info, labels, writer).manifest(), labels, writer)
-
-
-def _head_info(head: Component, source: Input, candidates: Sequence[Record]) -> HeadInfo:
+    task = head_task(head)
     fields = source.tokenizer.common_keys.get("field") if source.tokenizer else None
-    return HeadInfo(
+    info = HeadInfo(
         answer_settings(head),
         target=head.common_keys.get("target"),
         self_supervised=is_self_supervised(head),
@@ -239,6 +229,13 @@ def _head_info(head: Component, source: Input, candidates: Sequence[Record]) -> 
         candidates=candidates,
         old_labels=_old_labels(head),
     )
+    if message := task.refuse_input(info):
+        raise ConfigError([head.problem(f"{describe(head)}: {message}")])
+    labels = Vocabulary(()) if info.self_supervised else task.collect_labels(info, records)
+    writer = None
+    if task.kind_type.needs_tokenizer:
+        writer = fit_target_tokenizer(head, tokenizer, records, info.target or "target")
+    return FittedTask(name, task.create(info, labels, writer).manifest(), labels, writer)
 
 
 def _old_labels(head: Component) -> Sequence[str]:

@@ -21,7 +21,7 @@ from seqpipe.answers.structured import Structured, StructuredTask, fields_from
 from seqpipe.answers.task import HeadInfo, check_settings
 from seqpipe.answers.types import EACH_WORD, WHOLE_TEXT, SpanRules, UnseenLabelError
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.document import Doc
 from seqpipe.pipeline.full_run import run_all
