@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from seqpipe.answers.types import Array
+from seqpipe.answers.types import WHOLE_TEXT, Array
 from seqpipe.config.checks import candidate_problems, corruption_problems, language_model_problems
 from seqpipe.config.contract import (
     DECIDED,
@@ -15,6 +15,8 @@ from seqpipe.config.contract import (
     Component,
     HeadArrays,
     Input,
+    answer_kind,
+    answer_settings,
     declaration,
     declared_corrupted_inputs,
     declared_features,
@@ -30,7 +32,6 @@ from seqpipe.config.contract import (
     member,
     misspelt_members,
     read_by_heads,
-    reads_whole_text,
     run_order,
     state_source,
     stated_shapes,
@@ -370,7 +371,8 @@ def _reads_several(head: Component, count: int, trace: Trace) -> bool:
     try:
         several = "sources" in wired(head.cls)
         if count == 1 and not several:
-            several = not is_self_supervised(head) and reads_whole_text(head)
+            subject = answer_kind(head).declared_subject(answer_settings(head))
+            several = not is_self_supervised(head) and subject == WHOLE_TEXT
     except PluginError as error:
         trace.complain(head, str(error))
         return False

@@ -160,17 +160,15 @@ def _texts(source: InputSource, tokens: int, draw: random.Random) -> Iterator[st
     yield from ("".join(draw.choices(characters, k=length)) for length in (1, 2, 3, 5, 20, 21, 80, 400))
     yield "a" * _LONG
     yield from (" ".join(["a"] * length) for length in (tokens, tokens + 1) if length <= _MOST)
-    names = sorted({name for vocabulary in _vocabularies(source) for name in vocabulary})
-    for i in range(0, len(names := draw.sample(names, min(len(names), MOST_NAMES))), _NAMES):
-        yield " ".join(names[i : i + _NAMES])
-
-
-def _vocabularies(source: InputSource) -> Iterator[list[str]]:
-    """The tokens of every vocabulary, and the names of every feature."""
+    vocabulary: set[str] = set()
     for part in sources_of(source).values():
         if isinstance(part, TextSource):
-            yield [token for token in part.tokenizer.get_vocab() if token not in SPECIALS]
-        yield from ([*feature.names] for feature in part.features.values())
+            vocabulary |= part.tokenizer.get_vocab().keys() - {*SPECIALS}
+        for feature in part.features.values():
+            vocabulary |= {*feature.names}
+    names = sorted(vocabulary)
+    for i in range(0, len(names := draw.sample(names, min(len(names), MOST_NAMES))), _NAMES):
+        yield " ".join(names[i : i + _NAMES])
 
 
 def _record(source: InputSource, text: str, draw: random.Random) -> dict[str, Any]:
@@ -210,13 +208,6 @@ class Tally:
                 f"{self.different} of {self.decisions} decisions differ between PyTorch and onnxruntime "
                 f"({self.where}); no graph was written. "
                 "If the component is yours, look for Python values baked in at export"
-            )
-
-    def check_ties(self) -> None:
-        """Raises ParityError if there are too many ties to call the two equal."""
-        if self.ties > MOST_TIES * self.decisions:
-            raise ParityError(
-                f"{self.ties} of {self.decisions} decisions have margins under {TIE}: too many to call them equal"
             )
 
 
@@ -285,7 +276,11 @@ class DecisionParity:
         while self.tally.ties and self.tally.decisions < ENOUGH:
             self.compare_batches([next(batches)], {}, most_garbage=0)
         self.tally.check()
-        self.tally.check_ties()
+        tally = self.tally
+        if tally.ties > MOST_TIES * tally.decisions:
+            raise ParityError(
+                f"{tally.ties} of {tally.decisions} decisions have margins under {TIE}: too many to call them equal"
+            )
 
     def _run_graph(self, feeds: Arrays, shape: tuple[int, ...]) -> Arrays:
         try:
