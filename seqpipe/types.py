@@ -16,14 +16,14 @@ TOKENS = "tokens"  # marks a decode option that is ids of target tokens, (1 or B
 UNIFORM = "uniform"  # marks a decode option that is random numbers from 0 up to but not 1, (B, beams, max_length)
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]  # a momentum, a decay, a share of the steps
-Probability = Fraction  # of dropout and masking: at 1 nothing would be left
-Size = Annotated[int, Field(ge=1, le=100_000), SIZE]
+Probability = Fraction  # of dropout and masking, below 1: at 1 nothing would be left
+Size = Annotated[int, Field(ge=1, le=100_000), SIZE]  # a count from 1 to 100,000, which stays dynamic in a graph
 if TYPE_CHECKING:
     Tokens = Any  # a tensor or None; what reads signatures has no PyTorch
     Uniform = Any
 else:
-    Tokens = Annotated[None, TOKENS]
-    Uniform = Annotated[None, UNIFORM]
+    Tokens = Annotated[None, TOKENS]  # a decode option: ids of target tokens, (1 or B, n) int64
+    Uniform = Annotated[None, UNIFORM]  # a decode option: random numbers of a seed, (B, beams, max_length)
 
 
 @dataclass(frozen=True)
@@ -50,5 +50,5 @@ class TryWith:
 
 Checkpoint = Annotated[
     str | Path, Means("a folder, or a name on the hub such as org/name or org/name@revision"), CHECKPOINT
-]
-Folder = Annotated[Path | None, Means("a folder or null"), FOLDER]  # of a run: its bundle counts for the fingerprint
+]  # a folder of a checkpoint of `transformers`, or its name on the hub
+Folder = Annotated[Path | None, Means("a folder or null"), FOLDER]  # a folder of a run, or null

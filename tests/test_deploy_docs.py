@@ -55,7 +55,7 @@ from seqpipe.features.kinds.text import Chars
 from seqpipe.pipeline.full_run import run_all
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
-from seqpipe.runtime.serve.bundle_schemas import input_schema
+from seqpipe.serve.openapi import input_schema
 
 PAGE = documents.ROOT / "docs/bundle-format.md"
 NODE = documents.ROOT / "docs/deploy/node.md"

@@ -56,7 +56,7 @@ class NameRule:
 
     def choose(self, given: str | None, content: BundleContent) -> str:
         """Return the name that was given, else the bundle's own; UsageError if the target does not take it."""
-        from seqpipe.runtime.serve.catalog import check_name
+        from seqpipe.serve.settings import check_name
 
         name: str = content.manifest["name"] if given is None else given
         if not re.fullmatch(self.pattern, name) or len(name) > self.longest:
@@ -165,9 +165,6 @@ def systemd(
     ] = None,
     cuda: OnCuda = False,
     port: Port = 8000,
-    socket: Annotated[
-        bool, typer.Option("--socket", help="Let systemd listen; the server starts with the first request.")
-    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a unit for systemd, and the bundle beside it."""
@@ -180,26 +177,23 @@ def systemd(
         hidden = next((parent for parent in _HIDDEN if path.is_relative_to(parent)), None)
         if hidden:
             raise UsageError(f"{flag} {path}: the service does not see {hidden}; choose a place such as /opt or /srv")
-    service, listener = f"seqpipe-{name}.service", f"seqpipe-{name}.socket"
-    values = {
-        "name": name,
-        "command": program,
-        "place": folder,
-        "port": port,
-        "device": "cuda" if cuda else "cpu",
-        "devices": "" if cuda else "PrivateDevices=yes\n",
-        "after": f"{listener}\nRequires={listener}" if socket else "network.target",
-    }
-    units: dict[str, bytes | str] = {service: template("unit.service", **values)}
-    if socket:
-        units[listener] = template("unit.socket", **values)
+    service = f"seqpipe-{name}.service"
+    unit = template(
+        "unit.service",
+        name=name,
+        command=program,
+        place=folder,
+        port=port,
+        device="cuda" if cuda else "cpu",
+        devices="" if cuda else "PrivateDevices=yes\n",
+    )
     write_files(
         output,
-        {**units, **bundle_files(content, "bundle")},
+        {service: unit, **bundle_files(content, "bundle")},
         quiet,
         f"sudo mkdir -p {folder.parent} && sudo cp -rT {_quoted(output / 'bundle')} {folder}",
-        f"sudo cp {' '.join(_quoted(output / unit) for unit in units)} /etc/systemd/system/",
-        f"sudo systemctl daemon-reload && sudo systemctl enable --now {listener if socket else service}",
+        f"sudo cp {_quoted(output / service)} /etc/systemd/system/",
+        f"sudo systemctl daemon-reload && sudo systemctl enable --now {service}",
     )
 
 

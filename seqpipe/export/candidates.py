@@ -57,7 +57,15 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
     onnx.checker.check_model(data)
     files = {**content.files, "model.onnx": data}
     model = Model(bundle.BundleContent(output, manifest, files), "cpu")
-    _compare_with_numpy(model, docs[:ASKED], vectors)
+    # The graph was made for the old candidates: the new ones are searched in NumPy too, and both have to agree.
+    for doc, decision in zip(docs[:ASKED], _decisions(model, docs[:ASKED]), strict=True):
+        cosines = vectors @ decision["vector"]
+        numbers = decision["nearest"][decision["nearest"] >= 0]
+        best = np.sort(cosines)[::-1][: len(decision["nearest"])]
+        scores = decision["scores"][: len(numbers)]
+        is_right = len(numbers) == len(best) and np.allclose(scores, best, rtol=0, atol=CLOSE)
+        if not is_right or not np.allclose(cosines[numbers], scores, rtol=0, atol=CLOSE):
+            raise ParityError(f"the graph does not give the candidates nearest to {doc.text!r}; nothing was written")
     manifest["golden"] = [
         {**example, "answer": model(example["record"], **example.get("options", {}))}
         for example in content.manifest["golden"]
@@ -75,15 +83,3 @@ def _decisions(model: Model, docs: Sequence[Doc]) -> list[Arrays]:
         decision = model.run(model.predictor.featurizer.collate([docs[i] for i in rows]) | options)
         decisions |= {row: {name: array[i] for name, array in decision.items()} for i, row in enumerate(rows)}
     return [decisions[i] for i in range(len(docs))]
-
-
-def _compare_with_numpy(model: Model, docs: Sequence[Doc], vectors: np.ndarray) -> None:
-    """ParityError where the graph's candidates for these texts are not the nearest ones."""
-    for doc, decision in zip(docs, _decisions(model, docs), strict=True):
-        cosines = vectors @ decision["vector"]
-        numbers = decision["nearest"][decision["nearest"] >= 0]
-        best = np.sort(cosines)[::-1][: len(decision["nearest"])]
-        scores = decision["scores"][: len(numbers)]
-        is_right = len(numbers) == len(best) and np.allclose(scores, best, rtol=0, atol=CLOSE)
-        if not is_right or not np.allclose(cosines[numbers], scores, rtol=0, atol=CLOSE):
-            raise ParityError(f"the graph does not give the candidates nearest to {doc.text!r}; nothing was written")

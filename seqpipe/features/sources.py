@@ -123,17 +123,16 @@ class TextSource:
         columns = [(field, feature) for feature in self.features.values() for field in feature.fields]
         if not columns:
             return docs
-        return [
-            replace(
-                doc, columns={field: feature.value(self._column(record, field), place) for field, feature in columns}
-            )
-            for doc, record, place in zip(docs, records, map(place_of, records), strict=True)
-        ]
-
-    def _column(self, record: Record, field: str) -> str:
-        """What another field of a record holds, a text or a whole number, as text."""
-        value = record.get(field)
-        return str(value) if type(value) is int else self.text(record, field)
+        with_columns = []
+        for doc, record in zip(docs, records, strict=True):
+            values = {}
+            for field, feature in columns:
+                # A column is a text or a whole number, which is read as its digits.
+                value = record.get(field)
+                text = str(value) if type(value) is int else self.text(record, field)
+                values[field] = feature.value(text, place_of(record))
+            with_columns.append(replace(doc, columns=values))
+        return with_columns
 
     def _split(self, records: Sequence[Record]) -> list[Doc]:
         if self.pairs:
@@ -141,7 +140,24 @@ class TextSource:
             return [join_pair(*pair) for pair in zip(*halves, strict=True)]
         unsplit = [record for record in records if not self.presplit(record)]
         whole = iter(self._whole([self.text(record) for record in unsplit], unsplit))
-        return [self._from_words(record) if self.presplit(record) else next(whole) for record in records]
+        docs = []
+        for record in records:
+            if not self.presplit(record):
+                docs.append(next(whole))
+                continue
+            raw_words = list(record["words"])
+            words = [replace_surrogates(word) for word in raw_words]
+            text = record.get("text")
+            text = text if isinstance(text, str) else " ".join(raw_words)
+            places = locate(raw_words, text, place_of(record))
+            if self._splits_words:
+                pieces = splitting.of_words(self._alignment, places, replace_surrogates(text), place_of(record))
+                docs.append(self._of_pieces(text, replace_surrogates(text), pieces, places))
+                continue
+            known = self._known
+            ids = [self._id(word) if (i := known.get(word)) is None else i for word in words]
+            docs.append(Doc(text, words, places, ids))
+        return docs
 
     @property
     def pairs(self) -> bool:
@@ -165,22 +181,20 @@ class TextSource:
         for raw, text, encoding in zip(raw_texts, texts, encodings, strict=True):
             if self._splits_words and not self.lossless:
                 docs.append(self._of_pieces(raw, text, splitting.of_text(self._alignment, encoding, text)))
-            else:
-                places = self._alignment.places(encoding.offsets, text)
-                docs.append(self._of_tokens(raw, text, encoding.ids, places))
+                continue
+            ids, offsets = encoding.ids, self._alignment.places(encoding.offsets, text)
+            if self._alignment.forms and not self._splits_words:
+                # Whole words that share a code point, such as 1 and 2 of ½ in NFKC, are one token: a place in the text
+                # could not be given to each of them.
+                runs = sharing(offsets)
+                places = [(offsets[first][0], offsets[last - 1][1]) for first, last in runs]
+                ids = [
+                    ids[first] if last - first == 1 else self._id(text[a:b])
+                    for (first, last), (a, b) in zip(runs, places, strict=True)
+                ]
+                offsets = places
+            docs.append(Doc(raw, [text[a:b] for a, b in offsets], offsets, self._plain(ids)))
         return docs
-
-    def _of_tokens(self, raw: str, text: str, ids: list[int], offsets: list[tuple[int, int]]) -> Doc:
-        """A Doc of tokens; whole words that share a code point, such as 1 and 2 of ½ in NFKC, are one."""
-        if self._alignment.forms and not self._splits_words:
-            runs = sharing(offsets)
-            places = [(offsets[first][0], offsets[last - 1][1]) for first, last in runs]
-            ids = [
-                ids[first] if last - first == 1 else self._id(text[a:b])
-                for (first, last), (a, b) in zip(runs, places, strict=True)
-            ]
-            offsets = places
-        return Doc(raw, [text[a:b] for a, b in offsets], offsets, self._plain(ids))
 
     def collate(self, docs: Sequence[Doc]) -> Arrays:
         """Docs padded to the longest (at least one token): `ids` and `mask` (B, T), then every further feature."""
@@ -214,19 +228,6 @@ class TextSource:
             message = f"{place_of(record)}field {field!r} must be a text, not {type(text).__name__}"
             raise DataError(f"{message}; the record has: {field_names(record)}")
         return text
-
-    def _from_words(self, record: Record) -> Doc:
-        raw_words = list(record["words"])
-        words = [replace_surrogates(word) for word in raw_words]
-        text = record.get("text")
-        text = text if isinstance(text, str) else " ".join(raw_words)
-        places = locate(raw_words, text, place_of(record))
-        if self._splits_words:
-            pieces = splitting.of_words(self._alignment, places, replace_surrogates(text), place_of(record))
-            return self._of_pieces(text, replace_surrogates(text), pieces, places)
-        known = self._known
-        ids = [self._id(word) if (i := known.get(word)) is None else i for word in words]
-        return Doc(text, words, places, ids)
 
     def _of_pieces(
         self, raw: str, text: str, words: list[list[splitting.Piece]], places: list[tuple[int, int]] | None = None

@@ -34,7 +34,7 @@ _KERNELS: Mapping[str, Callable[..., Any]] = {  # by an `nn.RNNBase`'s mode: the
 def ragged_rnn(
     rnn: nn.RNNBase | RecurrentCell, x: Tensor, lengths: Tensor, *, backward: bool = False, start: State = ()
 ) -> tuple[Tensor, Tensor]:
-    """Runs one layer of an `nn.RNN`, `nn.GRU`, `nn.LSTM` or `Cell` over rows of their own lengths.
+    """Runs one layer of an `nn.RNN`, `nn.GRU`, `nn.LSTM` or `RecurrentCell` over rows of their own lengths.
 
     Args:
         rnn: One layer, one or two directions, without `proj_size`.
@@ -63,7 +63,21 @@ def ragged_rnn(
     turn = torch.where(t < lengths[:, None], lengths[:, None] - 1 - t, t)
     ways = [backward or bool(suffix) for suffix in suffixes(rnn)]
     rows = [pick(x, turn) if turned else x for turned in ways]
-    each_way = _stepped(rnn, rows, start) if isinstance(rnn, RecurrentCell) else _by_kernel(rnn, rows, start)
+    if isinstance(rnn, RecurrentCell):
+        # A cell of ours steps in all its directions at once: (directions, T, B, D) to (directions, T, B, H).
+        stacked = torch.stack([row.transpose(0, 1) for row in rows])
+        after: Tensor = rnn.along(stacked, start)[0] if start else rnn(stacked)
+        each_way = list(after.transpose(1, 2).unbind())
+    else:
+        # Padded rows of one direction go to the library's fused kernel, of an LSTM twice as fast as packed rows; what
+        # comes after a row's end cannot reach what came before, since every direction runs from left to right here.
+        if start:
+            starts = [tuple(part[i : i + 1].to(x.dtype) for part in start) for i in range(len(rows))]
+        else:
+            zero = x.new_zeros(1, x.shape[0], rnn.hidden_size)
+            starts = [(zero, zero) if rnn.mode == "LSTM" else (zero,)] * len(rows)
+        triples = zip(rows, starts, suffixes(rnn), strict=True)
+        each_way = [_by_fused_kernel(rnn, row, first, suffix)[0] for row, first, suffix in triples]
     ends = [pick(states, lengths[:, None] - 1) for states in each_way]  # (B, 1, H) each
     each = [pick(states, turn) if turned else states for states, turned in zip(each_way, ways, strict=True)]
     return torch.where(real[..., None], torch.stack(each, 2), 0.0), torch.cat(ends, 1)
@@ -138,34 +152,12 @@ def unroll_decoder(rnn: nn.RNNBase, x: Tensor, start: State) -> Tensor:
     return h
 
 
-def _by_kernel(rnn: nn.RNNBase, rows: list[Tensor], start: State) -> list[Tensor]:
-    """Each direction from left to right: (B, T, D) -> (B, T, H), from states (directions, B, H) or from zeros.
-
-    Padded rows of one direction go to the library's fused kernel, of an LSTM twice as fast as packed rows; what comes
-    after a row's end cannot reach what came before.
-    """
-    if start:
-        starts = [tuple(part[i : i + 1].to(rows[0].dtype) for part in start) for i in range(len(rows))]
-    else:
-        zero = rows[0].new_zeros(1, rows[0].shape[0], rnn.hidden_size)
-        starts = [(zero, zero) if rnn.mode == "LSTM" else (zero,)] * len(rows)
-    triples = zip(rows, starts, suffixes(rnn), strict=True)
-    return [_by_fused_kernel(rnn, x, first, suffix)[0] for x, first, suffix in triples]
-
-
 def _by_fused_kernel(rnn: nn.RNNBase, x: Tensor, start: State, suffix: str) -> State:
     """One direction from states (1, B, H): (B, T, H), and the states at the end."""
     settings = (rnn.bias, 1, 0.0, rnn.training, False, True)  # … one layer, no dropout, …, one direction, batch first
     first = start if rnn.mode == "LSTM" else start[0]
     states: State = _KERNELS[rnn.mode](x, first, weights_of(rnn, suffix), *settings)
     return states
-
-
-def _stepped(cell: RecurrentCell, rows: list[Tensor], start: State) -> list[Tensor]:
-    """The same of a cell that steps in all its directions at once."""
-    x = torch.stack([row.transpose(0, 1) for row in rows])  # (directions, T, B, D)
-    states: Tensor = cell.along(x, start)[0] if start else cell(x)  # (directions, T, B, H)
-    return list(states.transpose(1, 2).unbind())
 
 
 def pick(x: Tensor, positions: Tensor) -> Tensor:  # (B, T, D), (B, N) -> (B, N, D)
@@ -338,7 +330,17 @@ class Recurrent(InitialStateEncoder):
         self, x: Tensor, mask: Tensor, initial_label: Tensor | None = None, source_state: Tensor | None = None
     ) -> dict[str, Tensor]:  # (B, T, D), (B, T), (B, 1), (B, S) -> (B, T, D'), (B, D') twice
         if self.carried_state is not None and self.training:
-            return self._forward_stateful(self.carried_state, x)
+            # Truncated BPTT: rows are whole, so the library's own loop serves, and the states at their end are detached
+            # and carried to the next batch.
+            carried, after = self.carried_state, list[Tensor]()
+            if self.initial is not None and not carried.shape[1]:
+                carried = self.initial(x.shape[0], None, None).flatten(0, 2).contiguous()
+            carried_by_layer = self._by_layer(carried.to(x.device).unbind())
+            for depth, (rnn, before) in enumerate(zip(self._layers, carried_by_layer, strict=True)):
+                x, layer_ends = along(rnn, self.locked_dropout(self.dropout(x) if depth else x), before)
+                after += layer_ends
+            self.carried_state = torch.stack(after).detach().to(carried.dtype)
+            return {"x": x, "state": x[:, -1], "first": x[:, 0]}
         lengths = mask.sum(1).clamp(min=1)  # (B,)
         starts = self.initial_states(x.shape[0], initial_label, source_state)
         for depth, (rnn, start) in enumerate(zip(self._layers, starts, strict=True)):
@@ -358,17 +360,6 @@ class Recurrent(InitialStateEncoder):
         if rows is not None and self.initial is not None:
             rows = 0  # the initial states are computed with the first batch
         self.carried_state = None if rows is None else weight.new_zeros(states, rows, hidden)
-
-    def _forward_stateful(self, state: Tensor, x: Tensor) -> dict[str, Tensor]:
-        after: list[Tensor] = []
-        if self.initial is not None and not state.shape[1]:
-            state = self.initial(x.shape[0], None, None).flatten(0, 2).contiguous()
-        starts = self._by_layer(state.to(x.device).unbind())
-        for depth, (layer, start) in enumerate(zip(self._layers, starts, strict=True)):
-            x, ends = along(layer, self.locked_dropout(self.dropout(x) if depth else x), start)
-            after += ends
-        self.carried_state = torch.stack(after).detach().to(state.dtype)
-        return {"x": x, "state": x[:, -1], "first": x[:, 0]}
 
     @staticmethod
     def causal_fix(options: Mapping[str, Any]) -> str:

@@ -14,7 +14,6 @@ from seqpipe.answers.types import Metric
 from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.schema import Train
-from seqpipe.errors import InterruptedRunError
 from seqpipe.runtime.evaluate import deciding, is_perfect
 
 # Where training stands: its position, its best epoch so far, and when it stops.
@@ -87,12 +86,6 @@ class Interrupts:
     def __exit__(self, *error: object) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-
-    def raise_if_received(self, state: str) -> None:
-        """InterruptedRunError if a signal came, with what was saved."""
-        if self.received is not None:
-            name = signal.Signals(self.received).name
-            raise InterruptedRunError(self.received, f"{name}: {state}; run the same command to resume")
 
     def _receive(self, number: int, frame: object) -> None:
         if self.received is not None:

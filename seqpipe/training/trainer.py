@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -21,7 +22,7 @@ from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, HISTORY, LAST
 from seqpipe.console import Console
-from seqpipe.errors import TrainingError
+from seqpipe.errors import InterruptedRunError, TrainingError
 from seqpipe.files import finite, make_folder, remove_torn, write
 from seqpipe.runtime.evaluate import deciding, goodness, is_perfect
 from seqpipe.training import checkpoint
@@ -217,7 +218,10 @@ class Trainer:
 
     def stop_if_interrupted(self) -> None:
         """Raise InterruptedRunError if a signal came; the next run resumes from last.ckpt."""
-        self.interrupts.raise_if_received(f"stopped in epoch {self.progress.epoch + 1}, state saved in {self.folder}")
+        if (number := self.interrupts.received) is not None:
+            state = f"stopped in epoch {self.progress.epoch + 1}, state saved in {self.folder}"
+            message = f"{signal.Signals(number).name}: {state}; run the same command to resume"
+            raise InterruptedRunError(number, message)
 
 
 def train(

@@ -13,8 +13,7 @@ from seqpipe import load as open_bundle
 from seqpipe.config.yaml import dump
 from seqpipe.features.vocabulary import SPECIALS, Vocabulary
 from seqpipe.nn.corruption import BatchRandom
-from seqpipe_plugins.embeddings.vector_files import entries
-from seqpipe_plugins.embeddings.vectors import Vectors
+from seqpipe_plugins.embeddings.vectors import Vectors, entries
 from seqpipe_plugins.heads.skip_gram import SkipGram
 
 WORDS = Vocabulary([*SPECIALS, *"abcdef"], [0, 2, 0, 0, 400, 200, 100, 50, 25, 0])

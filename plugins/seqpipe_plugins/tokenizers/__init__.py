@@ -89,6 +89,9 @@ def learned_subwords(
 
 def changed(tokenizer: Tokenizer, change: Callable[[dict[str, Any]], None]) -> Tokenizer:
     """The same tokenizer with its model changed; a special token that stands in a text is text to it."""
+    # The library finds its added tokens in a text before anything else, so that [EOS] in a text would become the
+    # token. As plain entries of the vocabulary they keep their ids, and the text [EOS] is split like any other. The
+    # library has no method that removes an added token; in its JSON form they are a list.
     content = json.loads(tokenizer.to_str())
     content["added_tokens"] = []
     change(content["model"])

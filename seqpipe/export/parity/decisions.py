@@ -160,12 +160,13 @@ def _texts(source: InputSource, tokens: int, draw: random.Random) -> Iterator[st
     yield from ("".join(draw.choices(characters, k=length)) for length in (1, 2, 3, 5, 20, 21, 80, 400))
     yield "a" * _LONG
     yield from (" ".join(["a"] * length) for length in (tokens, tokens + 1) if length <= _MOST)
+    # The tokens of every vocabulary, and the names of every feature.
     vocabulary: set[str] = set()
     for part in sources_of(source).values():
         if isinstance(part, TextSource):
-            vocabulary |= part.tokenizer.get_vocab().keys() - {*SPECIALS}
+            vocabulary.update(token for token in part.tokenizer.get_vocab() if token not in SPECIALS)
         for feature in part.features.values():
-            vocabulary |= {*feature.names}
+            vocabulary.update(feature.names)
     names = sorted(vocabulary)
     for i in range(0, len(names := draw.sample(names, min(len(names), MOST_NAMES))), _NAMES):
         yield " ".join(names[i : i + _NAMES])
@@ -276,10 +277,10 @@ class DecisionParity:
         while self.tally.ties and self.tally.decisions < ENOUGH:
             self.compare_batches([next(batches)], {}, most_garbage=0)
         self.tally.check()
-        tally = self.tally
-        if tally.ties > MOST_TIES * tally.decisions:
+        if self.tally.ties > MOST_TIES * self.tally.decisions:
             raise ParityError(
-                f"{tally.ties} of {tally.decisions} decisions have margins under {TIE}: too many to call them equal"
+                f"{self.tally.ties} of {self.tally.decisions} decisions have margins under {TIE}: "
+                "too many to call them equal"
             )
 
     def _run_graph(self, feeds: Arrays, shape: tuple[int, ...]) -> Arrays:
