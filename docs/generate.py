@@ -363,7 +363,8 @@ def _meaning(name: str, module: str) -> str:
         return re.split(r"(?<!al)(?<=\.) (?=[A-Z`])", text)[0]
     source = inspect.getsource(import_module(module))
     statements = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assign | ast.AnnAssign)]
-    targets = [ast.unparse(node).partition(": " if isinstance(node, ast.AnnAssign) else " = ")[0] for node in statements]
+    separators = [": " if isinstance(node, ast.AnnAssign) else " = " for node in statements]
+    targets = [ast.unparse(node).partition(sep)[0] for node, sep in zip(statements, separators, strict=True)]
     is_of = [node for node, target in zip(statements, targets, strict=True) if name in target.split(", ")]
     comment = source.splitlines()[(is_of[-1].end_lineno or 1) - 1].partition("  # ")[2]
     if isinstance(value, int | float | str):
