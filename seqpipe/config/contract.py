@@ -9,7 +9,7 @@ from typing import Any
 
 from seqpipe.answers.registry import TASKS, MultiHeadTask
 from seqpipe.answers.task import HeadTask, check_settings
-from seqpipe.answers.types import WHOLE_TEXT, Array, Metric
+from seqpipe.answers.types import Array, Metric
 from seqpipe.config.members import MEMBERS, REQUIRED
 from seqpipe.config.plugins import Offer
 from seqpipe.config.signature import DecodeOption, construct, keyword_options, optional_names
@@ -208,11 +208,6 @@ def declared_corrupted_inputs(head: Component) -> tuple[str, ...]:
     return tuple(names)
 
 
-def special_tokens(head: Component) -> tuple[str, ...]:
-    """The tokens that a head needs in the vocabulary of its input besides those that every one has."""
-    return tuple(declaration(head, "special_tokens"))
-
-
 def state_source(source: Input) -> str:
     """The other source whose state the encoders of a source start from; "" if there is none."""
     names = (str(declaration(stage, "state_source")) for stage in source.encoder)
@@ -346,11 +341,6 @@ def head_task(head: Component) -> type[HeadTask]:
         return TASKS[name]
     fault = "its class has no `answer`" if name is None else f"`answer` is {name!r}{did_you_mean(str(name), TASKS)}"
     raise PluginError(f"{describe(head)}: {fault}; an answer kind is one of {', '.join(TASKS)}")
-
-
-def reads_whole_text(head: Component) -> bool:
-    """Whether a head decides about a text as a whole, not about its words or a passage."""
-    return head_task(head).declared_subject(answer_settings(head)) == WHOLE_TEXT
 
 
 def answer_settings(head: Component) -> dict[str, Any]:

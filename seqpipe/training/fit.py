@@ -19,6 +19,7 @@ from seqpipe.config.contract import (
     build_component,
     by_source,
     can_copy,
+    declaration,
     declared_features,
     describe,
     has_member,
@@ -27,7 +28,6 @@ from seqpipe.config.contract import (
     is_self_supervised,
     reads_every_token,
     replaces_mask,
-    special_tokens,
 )
 from seqpipe.config.init_from import counterpart, relative_path
 from seqpipe.config.loader import Config
@@ -166,7 +166,7 @@ def add_special_tokens(tokenizer: Tokenizer, heads: Sequence[Component]) -> Toke
     In a text they stand for themselves. Where tokens hold the blank before them, one takes that blank with it.
     """
     blank = splits_words(tokenizer)
-    for token in dict.fromkeys(token for head in heads for token in special_tokens(head)):
+    for token in dict.fromkeys(token for head in heads for token in declaration(head, "special_tokens")):
         tokenizer.add_special_tokens([AddedToken(token, lstrip=blank, normalized=False, special=True)])
     return tokenizer
 
