@@ -45,7 +45,7 @@ from seqpipe.answers.fill_mask import FillMask
 from seqpipe.answers.registry import ANSWER_KINDS
 from seqpipe.answers.text import Text
 from seqpipe.config.loader import load as load_config
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import BundleError, SeqpipeError
 from seqpipe.features import splitting
 from seqpipe.features.document import Doc

@@ -102,7 +102,9 @@ def main() -> None:
     try:
         exit_code = app(args=arguments, standalone_mode=False)
     except COMMAND_LINE_ERROR as error:
-        report_command_line(error, as_json)
+        error.show()
+        if as_json:
+            _print_json(UsageError(), error.exit_code, error.format_message(), [])
         sys.exit(error.exit_code)
     except SeqpipeError as error:
         if debug:
@@ -164,13 +166,6 @@ def report(error: SeqpipeError, as_json: bool = False) -> None:
         count = len(error.problems)
         text += f"\n{count} problem{'s' if count > 1 else ''}; nothing was run"
     sys.stderr.write(printable(text) + "\n")  # messages quote files, which strangers may have written
-
-
-def report_command_line(error: Any, as_json: bool = False) -> None:
-    """Write click's error of a command line to standard error; with `--json` also to standard output."""
-    error.show()
-    if as_json:
-        _print_json(UsageError(), error.exit_code, error.format_message(), [])
 
 
 def report_system_error(error: OSError | MemoryError, exit_code: int, as_json: bool = False) -> None:

@@ -20,14 +20,14 @@ from seqpipe.answers.types import Metric
 from seqpipe.config.contract import has_member, member, metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.plugins import BUILTIN
-from seqpipe.config.yaml_text import plain
+from seqpipe.config.yaml import plain
 from seqpipe.console import Console
 from seqpipe.errors import SeqpipeError
 from seqpipe.export.diagnose import naming_stage_at_fault
 from seqpipe.export.graph import graph_without_weights, with_weights
 from seqpipe.export.graph_cache import VARIABLE, GraphCache, UnknownKeyError, graph_key
 from seqpipe.export.parity.answers import Comparison, possible_cut, split_otherwise
-from seqpipe.export.parity.decisions import probe_records, with_short_texts
+from seqpipe.export.parity.decisions import probe_records
 from seqpipe.export.parity.gate import PROBED, SEED, judge_int8, sampled, verify_parity
 from seqpipe.export.passes.int8 import in_int8
 from seqpipe.features import encoding
@@ -119,7 +119,7 @@ def golden_examples(comparison: Comparison, records: Sequence[Record]) -> list[d
     examples = _answered(comparison, inputs, {})
     several = [name for name in comparison.options if name.rpartition(".")[2] in ("beams", "n_best")]
     if examples and several:
-        options = with_short_texts(comparison.options, dict.fromkeys(several, SEVERAL))
+        options = comparison.decisions.trials.with_short_texts(dict.fromkeys(several, SEVERAL))
         examples += _answered(comparison, [examples[0]["record"]], options)
     return examples
 

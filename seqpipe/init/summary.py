@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from seqpipe.config.plugins import Plugins
+from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
 from seqpipe.init.scripts import Scripts, has_unspaced
 
@@ -100,7 +101,7 @@ class DataSummary:
 
 def reader_of(use: str, options: dict[str, Any]) -> Any:
     """Return the reader of a name, with its options."""
-    return Plugins().find("reader", use).load()(**options)
+    return construct(Plugins().find("reader", use).load(), **options)
 
 
 def records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:

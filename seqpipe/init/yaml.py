@@ -15,7 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import UsageError, did_you_mean
 from seqpipe.files import write
 from seqpipe.init.look import TASKS, summarise

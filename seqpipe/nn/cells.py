@@ -268,11 +268,12 @@ class LSTMParts:
     """Which parts an LSTM cell has; the defaults are those of a plain LSTM.
 
     Args:
-        input_gate: Whether there is an input gate; otherwise i = 1.
-        forget_gate: Whether there is a forget gate; otherwise f = 1.
-        output_gate: Whether there is an output gate; otherwise o = 1.
-        input_activation: Whether the block input has a tanh; otherwise it is linear.
-        output_activation: Whether the cell has a tanh on its way out; otherwise it is linear.
+        input_gate: Whether there is an input gate; false: σ(i) is 1. This and the five options below make the layer a
+            Scan in the graph.
+        forget_gate: Whether there is a forget gate; false: σ(f) is 1.
+        output_gate: Whether there is an output gate; false: σ(o) is 1.
+        input_activation: Whether g passes a tanh; false: it is linear.
+        output_activation: Whether c(t) passes a tanh on its way to h(t); false: it is linear.
         full_gate_recurrence: Whether each gate also reads the activations of all gates of the step before.
     """
 

@@ -366,6 +366,6 @@ def pretrained_encoder_parts(
 def pretrained_decoder_parts(
     checkpoint: str | Path, vocabulary: Sequence[str], dropout: float | None, language: str | None
 ) -> DecoderParts:
-    """The decoder of a checkpoint, as `encoder_parts`; `language` is what it writes."""
+    """The decoder of a checkpoint, as `pretrained_encoder_parts`; `language` is what it writes."""
     read = pretrained_seq2seq(checkpoint, vocabulary, [*FAMILIES], "target")
     return FAMILIES[read.config.model_type].decoder(read, dropout, language)

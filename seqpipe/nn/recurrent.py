@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from seqpipe.config.members import SOURCE_STATE
@@ -19,7 +19,7 @@ from seqpipe.nn.cells import LIBRARY, RecurrentCell, as_node, recurrent_step, su
 from seqpipe.nn.incremental import CacheSlots, PrefixCache
 from seqpipe.nn.layers import LockedDropout
 from seqpipe.nn.loops import State, scan
-from seqpipe.types import Means
+from seqpipe.types import Means, Probability
 
 # Recurrent cells over ragged sequences: padded in PyTorch, one node or Scan a layer in export.
 
@@ -34,7 +34,7 @@ _KERNELS: Mapping[str, Callable[..., Any]] = {  # by an `nn.RNNBase`'s mode: the
 def ragged_rnn(
     rnn: nn.RNNBase | RecurrentCell, x: Tensor, lengths: Tensor, *, backward: bool = False, start: State = ()
 ) -> tuple[Tensor, Tensor]:
-    """Runs one layer of an `nn.RNN`, `nn.GRU`, `nn.LSTM` or `Cell` over rows of their own lengths.
+    """Runs one layer of an `nn.RNN`, `nn.GRU`, `nn.LSTM` or `RecurrentCell` over rows of their own lengths.
 
     Args:
         rnn: One layer, one or two directions, without `proj_size`.
@@ -265,25 +265,45 @@ Direction = Literal["forward", "backward", "both"]
 Merge = Literal["concat", "sum", "mean"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecurrentOptions:
+    """The options that all recurrent encoders share.
+
+    Args:
+        hidden: Number of units in each direction.
+        layers: Number of layers; the input of each is the merged output of the one below.
+        direction: Reading direction.
+        merge: How the states of both directions are combined.
+        bias: Whether the gates have biases.
+        dropout: Dropout probability between two layers.
+        locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
+        initial_state: The states before the first token: zero; learned parameters; or computed from v, which is the
+            label in a field of the record ({column: FIELD}) or the state of another input ({source: NAME}), which the
+            head then does not read: h(0) = tanh(W v + b) (Sutskever et al. 2014; Xu et al. 2015).
+    """
+
+    hidden: PositiveInt = 128
+    layers: PositiveInt = 1
+    direction: Direction = "both"
+    merge: Merge = "concat"
+    bias: bool = True
+    dropout: Probability = 0.0
+    locked_dropout: Probability = 0.0
+    initial_state: InitialStateOption = "zero"
+
+
 class Recurrent(InitialStateEncoder):
-    """Layers of recurrent cells over rows of their own lengths: what the encoders `rnn`, `gru`, `lstm` … share.
+    """Layers of recurrent cells over rows of their own lengths: the base class of the encoders `rnn`, `gru`, `lstm` ….
 
     `x` (B, T, D') holds the top layer's states, `state` and `first` (B, D') the last and the first that each of its
     directions makes: forward from a row's beginning to its end, backward from its end to its beginning. D' is `hidden`,
     of two directions concatenated twice that. What stands past a row's end is never read.
 
     Args:
-        make: `nn.RNN`, `nn.GRU`, `nn.LSTM` or a `Cell`, or a partial of one.
+        make: `nn.RNN`, `nn.GRU`, `nn.LSTM` or a `RecurrentCell`, or a partial of one.
         dim: D, the width of the x that comes in.
-        hidden: Units in each direction.
-        layers: Layers on top of each other; each reads the merged states of the one below.
-        direction: Which way a row is read.
-        merge: How the states of two directions become one; of one direction they stay as they are.
-        bias: Whether the cells have biases.
-        dropout: Dropout probability between two layers.
-        locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
-        initial: The states before the first token, as `seqpipe.nn.recurrent.InitialState` has them.
-        sizes: What those are computed from, as seqpipe wires it.
+        sizes: Sizes from which initial states are computed, as seqpipe wires them.
+        options: Of the encoder.
     """
 
     returns: ClassVar = ("x", "state", "first")
@@ -293,24 +313,18 @@ class Recurrent(InitialStateEncoder):
         self,
         make: Callable[..., nn.RNNBase | RecurrentCell],
         dim: int,
-        hidden: int,
-        layers: int,
-        direction: Direction,
-        merge: Merge,
-        bias: bool,
-        dropout: float,
-        locked_dropout: float = 0.0,
-        initial: InitialStateOption = "zero",
-        sizes: Mapping[str, int] = MappingProxyType({}),
+        sizes: Mapping[str, int],
+        options: RecurrentOptions,
     ):
         super().__init__()
-        both = direction == "both"
+        hidden, layers, merge = options.hidden, options.layers, options.merge
+        both = options.direction == "both"
         self.dim = hidden * (2 if both and merge == "concat" else 1)
-        self.backward, self.merge = direction == "backward", merge
+        self.backward, self.merge = options.direction == "backward", merge
         widths = [dim] + [self.dim] * (layers - 1)
-        self.layers = nn.ModuleList(make(width, hidden, bias=bias, bidirectional=both) for width in widths)
-        self.dropout, self.locked_dropout = nn.Dropout(dropout), LockedDropout(locked_dropout)
-        self.add_initial_state(initial, sizes, (layers, 2 if both else 1, self._states, hidden))
+        self.layers = nn.ModuleList(make(width, hidden, bias=options.bias, bidirectional=both) for width in widths)
+        self.dropout, self.locked_dropout = nn.Dropout(options.dropout), LockedDropout(options.locked_dropout)
+        self.add_initial_state(options.initial_state, sizes, (layers, 2 if both else 1, self._states, hidden))
 
     def forward(
         self, x: Tensor, mask: Tensor, initial_label: Tensor | None = None, source_state: Tensor | None = None

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from seqpipe.nn.layers import BOS_ID, EOS_ID, LOG_ZERO, PAD_ID
 from seqpipe.nn.loops import State, while_loop
-from seqpipe.types import Size, Tokens, Uniform
+from seqpipe.types import Size, Tokens, TryWith, Uniform
 
 # Decode options of heads that search for sequences: types, bounds and the only defaults.
 
@@ -32,8 +32,8 @@ class BeamOptions:
 
     beams: Size = 1
     n_best: Size = 1
-    max_length: Size = 100
-    length_penalty: NonNegativeFloat = 0.0
+    max_length: Annotated[Size, TryWith(max_length=8)] = 100
+    length_penalty: Annotated[NonNegativeFloat, TryWith(min_length=6)] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,13 +51,13 @@ class GenerationOptions(BeamOptions):
         top_p: Of the candidates, the fewest that together have this share of their probability (Holtzman et al. 2020).
     """
 
-    min_length: NonNegativeInt = 0
-    early_stopping: bool = False
+    min_length: Annotated[NonNegativeInt, TryWith(min_length=2), TryWith(max_length=100, min_length=99)] = 0
+    early_stopping: Annotated[bool, TryWith(length_penalty=4.0)] = False
     forbidden: Tokens = None
     uniform: Uniform = None
-    temperature: NonNegativeFloat = 1.0
-    top_k: Size = 50
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    temperature: Annotated[NonNegativeFloat, TryWith(seed=7)] = 1.0
+    top_k: Annotated[Size, TryWith(seed=7)] = 50
+    top_p: Annotated[float, Field(gt=0, le=1), TryWith(seed=7)] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +71,8 @@ class SearchOptions(GenerationOptions):
         prefix: Tokens that every sequence begins with, (1 or B, P) int64, [PAD] behind the shorter ones.
     """
 
-    coverage_penalty: NonNegativeFloat = 0.0
-    no_repeat_ngram_size: NonNegativeInt = 0
+    coverage_penalty: Annotated[NonNegativeFloat, TryWith(min_length=6)] = 0.0
+    no_repeat_ngram_size: Annotated[NonNegativeInt, TryWith(min_length=6)] = 0
     prefix: Tokens = None
 
 

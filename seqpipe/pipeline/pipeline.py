@@ -70,8 +70,8 @@ class Pipeline:
 
     @property
     def notes(self) -> list[str]:
-        """A note for each component whose version is not the one that the YAML was written with."""
-        return self.config.drift
+        """Warnings: components of other versions than the YAML was written with, and members nearly of the contract."""
+        return self.config.notes
 
     def check(self, *, export: bool = True, cache: bool = True, progress: Report | None = None) -> Check:
         """Build the pipeline from its data, take a step of training, export it, and compare the graph with PyTorch.
@@ -130,9 +130,9 @@ class Pipeline:
             ExportError: if the bundle would not answer as PyTorch does.
             InterruptedRunError: if a signal ended training, after its state was saved.
         """
-        console = CallbackConsole(progress)
         from seqpipe.pipeline.full_run import run_all
 
+        console = CallbackConsole(progress)
         graphs = _graph_cache(cache)
         self._make_needs(console, device, graphs)
         return run_all(self.config, console, device, fresh, graphs, Path(runs))
@@ -151,9 +151,9 @@ class Pipeline:
 
         The name of each run ends in `-seed1`, `-seed2` and so on. Arguments and errors are those of `run`.
         """
-        console = CallbackConsole(progress)
         from seqpipe.pipeline.full_run import run_seeds
 
+        console = CallbackConsole(progress)
         graphs = _graph_cache(cache)
         self._make_needs(console, device, graphs)
         return run_seeds(self._load, self.name, seeds, console, device, fresh, graphs, Path(runs))
@@ -170,10 +170,10 @@ class Pipeline:
 
         Arguments and errors are those of `run`.
         """
-        console = CallbackConsole(progress)
         from seqpipe.pipeline.run_folder import start_run
         from seqpipe.pipeline.training import train_run
 
+        console = CallbackConsole(progress)
         self._make_needs(console, device, _graph_cache(True))
         with start_run(self.config, console, fresh, Path(runs)) as run:
             train_run(run, console, device)

@@ -24,7 +24,7 @@ from seqpipe.config.run_layout import (
     YAML,
     refuse_other_form,
 )
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.pipeline.lock import run_lock
@@ -204,7 +204,7 @@ def open_run(folder: Path, console: Console, need_data: bool = True, sets: Seque
     folder = Run(folder).folder  # which refuses what is not a run
     _refuse_older_run(folder)
     config = load(folder / YAML, sets, files=need_data, runs=False)
-    for note in config.drift:
+    for note in config.notes:
         console.say(note)
     return Run(folder, config)
 

@@ -23,7 +23,7 @@ from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.registry import answer_from, tokenizer_file
 from seqpipe.config.checks import Attended, attended_from
 from seqpipe.config.plugins import Plugins
-from seqpipe.config.signature import options_model, validate, values
+from seqpipe.config.signature import construct, options_model, validate, values
 from seqpipe.errors import BundleError, UsageError
 from seqpipe.features.document import Arrays
 from seqpipe.features.encoding import is_library_error
@@ -238,7 +238,7 @@ def check_options(options: Mapping[str, Mapping[str, Any]]) -> None:
     """ValueError for a decode option with bounds that are none; its default is checked as any value is."""
     for name, option in options.items():
         bounds = [option.get("minimum"), option.get("maximum")]
-        for bound in bounds:
+        for bound in (*bounds, option.get("exclusive_minimum"), option.get("exclusive_maximum")):
             if bound is not None and (type(bound) not in (int, float) or not math.isfinite(bound)):
                 raise ValueError(f"options.{name}: the bound {bound!r}")
             if option["type"] == "size" and bound is not None and not 0 <= bound <= MOST_SIZE:
@@ -445,6 +445,6 @@ def reader_from(stated: Mapping[str, Any], plugins: Plugins) -> Any:
         messages = "; ".join(f"{'.'.join(map(str, mistake.where))}: {mistake.message}" for mistake in mistakes)
         raise BundleError(f"bundle.json: reader.options: {messages}; export the bundle again")
     try:
-        return cls(**values(options))
+        return construct(cls, **values(options))
     except UsageError as error:
         raise BundleError(f"bundle.json: reader.options: {error}") from error

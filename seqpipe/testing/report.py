@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from seqpipe.config import yaml
 from seqpipe.config.contract import misspelt_members
 from seqpipe.config.signature import options_model, validate, values
-from seqpipe.config.yaml_text import dump, plain
+from seqpipe.config.yaml import dump, plain
 from seqpipe.console import text_table
 from seqpipe.errors import PluginError
 

@@ -21,7 +21,7 @@ from seqpipe.answers.registry import head_answer_from
 from seqpipe.answers.structured import Structured, fields_from
 from seqpipe.answers.types import EACH_WORD, WHOLE_TEXT, HeadInfo, SpanRules, UnseenLabelError
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.document import Doc
 from seqpipe.pipeline.full_run import run_all

@@ -25,7 +25,7 @@ from seqpipe.config.json_schema import schema
 from seqpipe.config.loader import load, resolved
 from seqpipe.config.plugins import KINDS, Offer, Plugins
 from seqpipe.config.signature import options_model
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, Problem
 from seqpipe.init import init_yaml
 

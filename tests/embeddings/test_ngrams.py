@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seqpipe import load as load_bundle
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import FeatureSize
 from seqpipe.pipeline.full_run import run_all

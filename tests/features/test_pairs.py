@@ -14,7 +14,8 @@ from pretrained import checkpoint
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load, resolved
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.signature import construct
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.kinds.text import Segments
@@ -75,7 +76,7 @@ def test_a_pair_is_one_row_with_a_separator_and_offsets_into_both_texts_and_a_li
 
 
 def test_words_of_pieces_keep_their_places_in_both_texts() -> None:
-    tokenizer = WordPiece(max_size=40, min_count=1).train(["unhappy people", "happy"])
+    tokenizer = construct(WordPiece, max_size=40, min_count=1).train(["unhappy people", "happy"])
     (doc,) = TextSource(tokenizer, {}, ["a", "b"]).docs([{"a": "unhappy", "b": "people happy"}])
     assert [doc.text[a:b] for a, b in doc.word_offsets] == ["unhappy", "\n", "people", "happy"]
     assert doc.starts is not None

@@ -17,7 +17,7 @@ from pretrained import decoder
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import Config, load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.errors import BundleError, ConfigError, DataError, ParityError, PluginError, UsageError
 from seqpipe.export.exporter import bundle_files, bundle_manifest, export

@@ -14,7 +14,7 @@ from factory import QUIET, write_jsonl
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.pipeline.full_run import run_all
 from seqpipe.runtime.evaluate import evaluate

@@ -18,7 +18,7 @@ from pretrained import bart, marian, mbart, rewrite
 from torch.nn.utils.rnn import pad_sequence
 
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import SeqpipeError
 from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import to_onnx

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from pretrained import checkpoint, decoder, t5
 
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import SeqpipeError
 from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import to_onnx

@@ -15,7 +15,7 @@ from independent import Bundle, same
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.export.candidates import replace_candidates
 from seqpipe.pipeline.full_run import run_all

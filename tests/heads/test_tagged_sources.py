@@ -15,7 +15,7 @@ from independent import Bundle, same
 
 import seqpipe as package
 from seqpipe.config.loader import Config, load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.nn.multi_source_attention import join_sources
 from seqpipe.pipeline.full_run import run_all

@@ -15,6 +15,7 @@ import pytest
 
 from seqpipe.config import loader as config
 from seqpipe.config import yaml
+from seqpipe.config.signature import construct
 from seqpipe.errors import DataError, UsageError
 from seqpipe.init import init_yaml
 from seqpipe.init.summary import DataSummary
@@ -64,7 +65,7 @@ def initialised(folder: Path, content: str, name: str = "train.conll") -> config
 
 def read(made: config.Config) -> list[dict[str, Any]]:
     reader = made.data.reader
-    return list(reader.cls(**reader.options).read(made.data.train))
+    return list(construct(reader.cls, **reader.options).read(made.data.train))
 
 
 def changed(made: config.Config) -> dict[str, Any]:

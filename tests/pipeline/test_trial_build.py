@@ -9,7 +9,7 @@ import pytest
 from factory import QUIET, labelling, moods, write_jsonl, writing
 
 from seqpipe.config.loader import Config, load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError
 from seqpipe.pipeline.check import build_trial, check_export
 

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError, UsageError
 from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import to_onnx

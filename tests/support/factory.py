@@ -26,7 +26,7 @@ import pytest
 from seqpipe.commands.app import main
 from seqpipe.config.loader import Config, load
 from seqpipe.config.plugins import Offer, Plugins
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.console import Console, Tick
 from seqpipe.plugin import Metric
 

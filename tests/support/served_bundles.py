@@ -74,7 +74,7 @@ def train_language_model(folder: Path) -> Path:
     import torch
 
     from seqpipe.config.loader import load
-    from seqpipe.config.yaml_text import dump
+    from seqpipe.config.yaml import dump
     from seqpipe.pipeline.full_run import run_all
 
     torch.set_num_threads(1)

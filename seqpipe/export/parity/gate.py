@@ -26,10 +26,7 @@ from seqpipe.export.parity.decisions import (
     DecisionParity,
     margins,
     option_inputs,
-    options_off_default,
     probe_records,
-    trial_options,
-    with_short_texts,
 )
 from seqpipe.features.document import Arrays, Doc, Record, words_of
 from seqpipe.features.sources import masks
@@ -238,7 +235,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record], console: Co
         ParityError: if they differ.
     """
     ours, theirs, decisions = comparison.ours, comparison.model.predictor, comparison.decisions
-    tried = len(trial_options(ours.options)) + len(options_off_default(ours.options))
+    tried = len(decisions.trials.together()) + len(decisions.trials.alone())
     with _counting(comparison, "comparing random inputs", tried, console) as count:
         _compare_random_features(comparison, count)
     probes = [*probe_records(ours.featurizer, ours.limits["tokens"], SEED)]
@@ -283,7 +280,7 @@ def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[
     without_targets = [ours.kind.question(record) for record in records]
     if ours.kind.is_generated:  # judged by perplexity, not by its continuations
         comparison.answer_both(without_targets[:ROWS])
-        comparison.answer_both(without_targets[ROWS:], **with_short_texts(ours.options, {}))
+        comparison.answer_both(without_targets[ROWS:], **comparison.decisions.trials.with_short_texts({}))
         expected_scores, scores = evaluate(ours, records)[""], evaluate(theirs, records)[""]
         comparison.on_compared(SCORED * len(records))
     else:
@@ -324,7 +321,8 @@ def _trials(comparison: Comparison, records: Sequence[Record], probes: Sequence[
     texts = draw.sample(short, min(WITH_OPTIONS["texts"], len(short)))
     without_targets = [ours.kind.question(record) for record in records]
     again = draw.sample(without_targets, min(WITH_OPTIONS["records"], len(without_targets)))
-    return _Trials(texts, again, [with_short_texts(ours.options, options) for options in trial_options(ours.options)])
+    options = comparison.decisions.trials
+    return _Trials(texts, again, [options.with_short_texts(chosen) for chosen in options.together()])
 
 
 class _Count:
@@ -348,18 +346,18 @@ def _counting(comparison: Comparison, what: str, total: int, console: Console) -
 
 
 def _compare_random_features(comparison: Comparison, on_compared: Callable[[int], None]) -> None:
-    pipeline, decisions, options = comparison.pipeline, comparison.decisions, comparison.options
-    for chosen in trial_options(options):
+    pipeline, decisions = comparison.pipeline, comparison.decisions
+    for chosen in decisions.trials.together():
         small = {"sizes": (1, 3), "lengths": (1, 7)} if chosen else {}
         long = () if chosen else random_batches(pipeline.artifacts, 1, (2,), pipeline.long)
         batches = itertools.chain(random_batches(pipeline.artifacts, 1, **small), long)
         decisions.compare_batches(batches, chosen, MOST_GARBAGE)
         on_compared(1)
-    for name, candidates in options_off_default(options).items():
+    for name, candidates in decisions.trials.alone().items():
         tried = [next(random_batches(pipeline.artifacts, seed, (3,), (7,))) for seed in range(SEED, SEED + TRIED)]
         trials = itertools.product(candidates, tried)
         effective = next(
-            ((chosen, feeds) for chosen, feeds in trials if _matters(comparison.ours, feeds, name, chosen)), None
+            ((chosen, feeds) for chosen, feeds in trials if _matters(comparison, feeds, name, chosen)), None
         )
         if effective is None:
             comparison.without_effect.append(name)
@@ -374,11 +372,12 @@ def _compare_random_features(comparison: Comparison, on_compared: Callable[[int]
     decisions.tally.check()
 
 
-def _matters(ours: Predictor, feeds: Arrays, name: str, chosen: Mapping[str, Any]) -> bool:
+def _matters(comparison: Comparison, feeds: Arrays, name: str, chosen: Mapping[str, Any]) -> bool:
     """Whether PyTorch decides otherwise under these options than with the default of one of them."""
+    ours, trials = comparison.ours, comparison.decisions.trials
     default = {**chosen, name: ours.options[name]["default"]}
     changed, unchanged = (
-        ours.run(feeds | option_inputs(feeds, ours.options, with_short_texts(ours.options, options)))
+        ours.run(feeds | option_inputs(feeds, ours.options, trials.with_short_texts(options)))
         for options in (chosen, default)
     )
     return any(not same_array(changed[key], unchanged[key]) for key in changed)
@@ -441,7 +440,7 @@ def _agreement(comparison: Comparison, small: Model, records: Sequence[Record]) 
 
     def add(feeds: Arrays) -> None:
         nonlocal same, count
-        options = option_inputs(feeds, comparison.options, with_short_texts(comparison.options, {}))
+        options = option_inputs(feeds, comparison.options, comparison.decisions.trials.with_short_texts({}))
         expected, got = (model.run(feeds | options) for model in (comparison.model, small))
         for head, part in comparison.kind.parts.items():
             pair = part_of(expected, head), part_of(got, head)
