@@ -47,30 +47,6 @@ def _check_loss(pipeline: Pipeline, batch: Batch, corrupted: dict[str, Tensor]) 
             raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _CURE)
 
 
-def _check_padding(pipeline: Pipeline, batch: Batch, corrupted: dict[str, Tensor]) -> None:
-    changed = call(pipeline.head.corrupt_batch, {**batch, "ids": torch.where(batch["mask"], batch["ids"], 1)})
-    real = corrupted.get("mask", batch["mask"])
-    for name, tensor in corrupted.items():
-        same = tensor[real] == changed[name][real] if tensor.shape == real.shape else tensor == changed[name]
-        if not bool(same.all()):
-            raise FaultError(f"{name!r} of real tokens changes with other ids in the padding", _CURE)
-
-
-def _check_seeds(pipeline: Pipeline, batch: Batch) -> None:
-    """In training the same seed gives the same corruption, and another seed another one."""
-    pipeline.head.train()
-    samples = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        samples.append(call(pipeline.head.corrupt_batch, batch))
-    first, same_seed, other_seed = samples
-    for name, tensor in first.items():
-        if not torch.equal(tensor, same_seed[name]):
-            raise FaultError(f"in training {name!r} differs with the same seed", _CURE)
-    if all(torch.equal(tensor, other_seed[name]) for name, tensor in first.items()):
-        raise FaultError("in training it hides the same whatever the seed", _CURE)
-
-
 # The checks of what a head adds to the scores on dev: metrics of its own, and what it chooses on dev.
 
 METRICS, CHOSEN = "own metrics run", "what is chosen on dev stays"
@@ -250,8 +226,24 @@ class _HeadChecks:
             if not torch.equal(tensor, again[name]):
                 raise FaultError(f"in evaluation {name!r} is not the same twice", _CURE)
         _check_loss(pipeline, batch, corrupted)
-        _check_padding(pipeline, batch, corrupted)
-        _check_seeds(pipeline, batch)
+        changed = call(pipeline.head.corrupt_batch, {**batch, "ids": torch.where(batch["mask"], batch["ids"], 1)})
+        real = corrupted.get("mask", batch["mask"])
+        for name, tensor in corrupted.items():
+            same = tensor[real] == changed[name][real] if tensor.shape == real.shape else tensor == changed[name]
+            if not bool(same.all()):
+                raise FaultError(f"{name!r} of real tokens changes with other ids in the padding", _CURE)
+        # In training the same seed gives the same corruption, and another seed another one.
+        pipeline.head.train()
+        samples = []
+        for seed in (1, 1, 2):
+            torch.manual_seed(seed)
+            samples.append(call(pipeline.head.corrupt_batch, batch))
+        first, same_seed, other_seed = samples
+        for name, tensor in first.items():
+            if not torch.equal(tensor, same_seed[name]):
+                raise FaultError(f"in training {name!r} differs with the same seed", _CURE)
+        if all(torch.equal(tensor, other_seed[name]) for name, tensor in first.items()):
+            raise FaultError("in training it hides the same whatever the seed", _CURE)
 
 
 def _stated(arrays: Mapping[str, Array]) -> str:
