@@ -47,7 +47,7 @@ def explain(
     elif font:
         raise UsageError("--font: is for a picture; write -o FILE.png")
     model = load(bundle, device, threads=1)
-    decode_options = parse_decode_options(options or [], {}, model.manifest["options"])
+    decode_options = parse_decode_options(options or [], {}, model.manifest.options)
     explanation = model.explain(one_record(model, _read_text(text)), **decode_options)
     if output:
         draw(explanation, output, font)

@@ -22,6 +22,7 @@ from seqpipe.features.document import Overlaps, Record, resolve_overlaps
 from seqpipe.runtime import bundle
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.evaluate import evaluate
+from seqpipe.runtime.manifest import MetricsOwner
 from seqpipe.runtime.model import load
 from seqpipe.runtime.predictor import Predictor
 
@@ -114,15 +115,11 @@ def _open_bundle(
 ) -> tuple[Predictor, ReadRecords, dict[str, Path]]:
     """Return the predictor of a bundle, the function that reads its records, and the files to score it on."""
     model, plugins = load(path, device), Plugins()
-    reader = reader_from(model.manifest["reader"], plugins)
-    if "own_metrics" in model.manifest:
-        metrics = {
-            head: _load_metrics(origin, plugins, console) for head, origin in model.manifest["own_metrics"].items()
-        }
-        for head, loaded in metrics.items():
-            if loaded:
-                model.predictor.metrics[head], score_types = loaded
-                model.predictor.metric_types |= score_types
+    reader = reader_from(model.manifest.reader, plugins)
+    for head, origin in model.manifest.own_metrics.items():
+        if loaded := _load_metrics(origin, plugins, console):
+            model.predictor.metrics[head], score_types = loaded
+            model.predictor.metric_types |= score_types
     return (
         model.predictor,
         _reading(reader, _overlaps_beside(path)),
@@ -131,19 +128,19 @@ def _open_bundle(
 
 
 def _load_metrics(
-    origin: Mapping[str, Any], plugins: Plugins, console: Console
+    origin: MetricsOwner, plugins: Plugins, console: Console
 ) -> tuple[Metrics, Mapping[str, Metric]] | None:
     """Load the metrics of the head that the bundle was trained with; None where they are not installed, with a note."""
-    name = f"{origin['distribution']}/{origin['use']}"
+    name = f"{origin.distribution}/{origin.use}"
     try:
         cls = plugins.find("head", name).load()
-        options, mistakes = validate(options_model(cls), origin["options"])
+        options, mistakes = validate(options_model(cls), origin.options)
         if options is None:
             raise PluginError(
                 "; ".join(f"{'.'.join(map(str, mistake.where))}: {mistake.message}" for mistake in mistakes)
             )
     except PluginError as error:
-        console.say(f"note: the metrics of head {name} {origin['version']} are absent here: {error}")
+        console.say(f"note: the metrics of head {name} {origin.version} are absent here: {error}")
         return None
     metrics = head_metrics(cls, values(options), f"head {name!r}")
     return (metrics, member(cls, "score_types")) if metrics else None

@@ -71,7 +71,7 @@ def _build(form: DataForm, records: Sequence[Record], size: str, is_partial: boo
     init_report = warm_start(pipeline, config)
     if is_partial:
         init_report = [f"{line} (by {size})" for line in init_report]
-    if artifacts.longest > pipeline.limits["tokens"] and form.corpus is None:
+    if artifacts.longest > pipeline.limits.tokens and form.corpus is None:
         refuse_long(artifacts.featurizer.docs(records), records, pipeline.limits)
     data = form.trial(artifacts, records)
     messages = [] if is_partial else [*pipeline.messages(), *unwritable_notes(config, artifacts, data.targets)]

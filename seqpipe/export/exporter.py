@@ -7,10 +7,10 @@ import json
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import onnx
 
@@ -36,8 +36,17 @@ from seqpipe.features.sources import TextSource, columns, tokenizer_file_of, tok
 from seqpipe.features.splitting import Cut
 from seqpipe.files import finite
 from seqpipe.runtime import bundle
-from seqpipe.runtime.decode_options import TRAINED
 from seqpipe.runtime.evaluate import headlines
+from seqpipe.runtime.manifest import (
+    Golden,
+    Limits,
+    Manifest,
+    MetricsOwner,
+    Option,
+    Reader,
+    Streaming,
+    Weights,
+)
 from seqpipe.runtime.model import TOLERANCE, Model, same_answer
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.evaluation import option_table
@@ -45,11 +54,12 @@ from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import outcome_lines
 
 
-def model_card(manifest: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
+def model_card(manifest: Manifest, metrics: Mapping[str, Metric]) -> str:
     """What a bundle is, how to use it, its scores and what it was made with, in Markdown."""
-    parts: Mapping[str, Any] = manifest["answer"].get("parts", {"": manifest["answer"]})
+    answer: Mapping[str, Any] = manifest.answer
+    parts: Mapping[str, Any] = answer.get("parts", {"": answer})
     kinds = " and ".join(part["kind"] + (f" (`{name}`)" if name else "") for name, part in parts.items())
-    lines = [f"# {manifest['name']}", "", f"A seqpipe bundle that answers with {kinds}.", ""]
+    lines = [f"# {manifest.name}", "", f"A seqpipe bundle that answers with {kinds}.", ""]
     for name, part in parts.items():
         if "labels" in part:
             labels = ", ".join(f"`{label}`" for label in part["labels"])
@@ -67,16 +77,16 @@ def model_card(manifest: Mapping[str, Any], metrics: Mapping[str, Metric]) -> st
     ]
     lines += ["`seqpipe verify PATH_OF_THIS_FOLDER` repeats the golden examples on this machine.", ""]
     lines += _scores(manifest, metrics)
-    made_with, parity = manifest["made_with"], manifest["parity"]
+    made_with, parity = cast(Mapping[str, Mapping[str, str]], manifest.made_with), manifest.parity
     lines += ["## Made with", "", *(f"- {name} {version}" for name, version in made_with["packages"].items())]
     lines += [f"- {place}: {owner}" for place, owner in made_with["components"].items()]
     lines += ["", f"onnxruntime and PyTorch agreed on {parity['decisions']} decisions ({parity['ties']} ties).", ""]
     return "\n".join(lines)
 
 
-def _scores(manifest: Mapping[str, Any], metrics: Mapping[str, Metric]) -> list[str]:
+def _scores(manifest: Manifest, metrics: Mapping[str, Metric]) -> list[str]:
     """A table that leads with the metric that chose the weights, and how training ended."""
-    outcome, tests = manifest["training"], manifest["metrics"]
+    outcome, tests = cast(Mapping[str, Any], manifest.training), cast(Mapping[str, Mapping[str, Any]], manifest.metrics)
     rows = {}
     if "dev" in outcome and "dev" not in tests:
         rows["dev"] = {outcome["metric"]: outcome["dev"]}
@@ -100,7 +110,7 @@ EXAMPLES, TOKENS = 8, 40  # that a bundle carries, and of the longest of them
 SEVERAL = 3  # answers, and beams, of the last example
 
 
-def golden_examples(comparison: Comparison, records: Sequence[Record]) -> list[dict[str, Any]]:
+def golden_examples(comparison: Comparison, records: Sequence[Record]) -> tuple[Golden, ...]:
     """Short records, spread over the data, with PyTorch's answers; of the first also several, if it can have several.
 
     Where all records are long, the shortest is cut; where none has a token, a probe stands in. Left out is what another
@@ -121,16 +131,19 @@ def golden_examples(comparison: Comparison, records: Sequence[Record]) -> list[d
     several = [name for name in comparison.options if name.rpartition(".")[2] in ("beams", "n_best")]
     if examples and several:
         options = with_short_texts(comparison.options, dict.fromkeys(several, SEVERAL))
-        examples += _answered(comparison, [examples[0]["record"]], options)
-    return examples
+        examples += _answered(comparison, [cast(Record, examples[0].record)], options)
+    return tuple(examples)
 
 
-def _answered(
-    comparison: Comparison, records: Sequence[dict[str, Any]], options: dict[str, Any]
-) -> list[dict[str, Any]]:
+def answered_anew(model: Model, examples: Iterable[Golden]) -> tuple[Golden, ...]:
+    """The examples with the answers of another model."""
+    return tuple(example.model_copy(update={"answer": model.answer_example(example)}) for example in examples)
+
+
+def _answered(comparison: Comparison, records: Sequence[Record], options: Mapping[str, Any]) -> list[Golden]:
     expected, got = comparison.answer_both(records, **options)
     return [
-        {"record": record, **({"options": options} if options else {}), "answer": answer}
+        Golden(record=record, options=options, answer=answer) if options else Golden(record=record, answer=answer)
         for record, answer, theirs in zip(records, expected, got, strict=True)
         if same_answer(theirs, answer, TOLERANCE / 2)
     ]
@@ -138,7 +151,7 @@ def _answered(
 
 def _short(comparison: Comparison, records: Sequence[Record]) -> list[Record]:
     """Some records of at least one token and at most `TOKENS`, none longer than the inputs of training."""
-    most = min(TOKENS, comparison.limits.get(TRAINED, TOKENS))
+    most = min(TOKENS, comparison.limits.trained)
     without_targets = [comparison.kind.question(record) for record in records]
     lengths = [len(doc) for doc in comparison.docs(without_targets)]
     short = [i for i, length in enumerate(lengths) if 0 < length <= most]
@@ -190,8 +203,8 @@ def bundle_manifest(
     options: Mapping[str, Mapping[str, Any]],
     scores: Mapping[str, Any],
     longest: int = 0,
-) -> dict[str, Any]:
-    """The content of bundle.json, without golden examples and the comparison with PyTorch.
+) -> Manifest:
+    """The content of bundle.json, without golden examples, the comparison with PyTorch, and the files.
 
     Args:
         pipeline: Trained.
@@ -201,73 +214,75 @@ def bundle_manifest(
         longest: Tokens of the longest held-out text.
     """
     artifacts = pipeline.artifacts
-    # The answer kind, and what its heads chose on dev under `calibration`.
-    manifest = pipeline.artifacts.kind.manifest()
-    for task, head in zip(pipeline.artifacts.tasks, pipeline.heads, strict=True):
+    answer = artifacts.kind.manifest()
+    for task, head in zip(artifacts.tasks, pipeline.heads, strict=True):
         calibration = member(head, "calibration")
-        if calibration and (chosen := calibration()):
-            (manifest["parts"][task.name] if task.name else manifest)["calibration"] = chosen
-    return {
-        "name": config.name,
-        "field": artifacts.featurizer.field,
-        "inputs": artifacts.featurizer.manifest(),
-        "outputs": list(artifacts.kind.outputs),
-        "options": {name: _bounded(name, option, config.export.max_beams) for name, option in options.items()},
-        "answer": manifest,
-        **({"cache": [entry.manifest() for entry in pipeline.cache]} if pipeline.cache else {}),
-        "limits": _limits(pipeline, config, longest),
-        "reader": {"use": config.data.reader.use, "options": config.data.reader.options},
-        "golden": [],
-        "metrics": finite(scores),
-        **_own_metrics(artifacts, config.head),
-        **(_explain(pipeline) if config.export.explain else {}),
-        "parity": {},
-        "made_with": {
+        if calibration and (chosen := calibration()):  # what the head chose on dev
+            (answer["parts"][task.name] if task.name else answer)["calibration"] = chosen
+    manifest = Manifest(
+        name=config.name,
+        field=artifacts.featurizer.field,
+        inputs=artifacts.featurizer.manifest(),
+        outputs=tuple(artifacts.kind.outputs),
+        options={name: _bounded(name, option, config.export.max_beams) for name, option in options.items()},
+        answer=answer,
+        limits=_limits(pipeline, config, longest),
+        reader=Reader(use=config.data.reader.use, options=config.data.reader.options),
+        golden=(),
+        metrics=finite(scores),
+        parity={},
+        made_with={
             "packages": {name: importlib.metadata.version(name) for name in (BUILTIN, *PACKAGES)},
             "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in config.components},
             "python": platform.python_version(),
         },
-    }
+        files={},
+    )
+    optional: dict[str, Any] = {}
+    if pipeline.cache:
+        optional["cache"] = pipeline.cache
+    if owners := _metrics_owners(artifacts, config.head):
+        optional["own_metrics"] = owners
+    if config.export.explain:
+        attended = [weights for names in pipeline.attended.values() for weights in names.values()]
+        optional["explain"] = {weights.key: Weights(over=weights.over, axis=weights.axis) for weights in attended}
+    return manifest.model_copy(update=optional)
 
 
-def _limits(pipeline: Pipeline, config: Config, longest: int) -> dict[str, int]:
+def _limits(pipeline: Pipeline, config: Config, longest: int) -> Limits:
     """The most tokens of a text: what the YAML says, else several times as many as the longest that was seen.
 
     Where answers warn of inputs that are longer than any in training, also the tokens of the longest of those.
     """
     trained = pipeline.artifacts.longest
     limits, seen = pipeline.limits, max(trained, longest)
-    most = config.export.max_tokens or (max(LEAST_LIMIT, MARGIN * seen) if seen else limits["tokens"])
-    limits = limits | {"tokens": min(limits["tokens"], most)}
-    warns = any(part.warns_of_length for part in pipeline.artifacts.kind.parts.values())
-    return limits | {TRAINED: trained} if warns and trained else limits
+    most = config.export.max_tokens or (max(LEAST_LIMIT, MARGIN * seen) if seen else limits.tokens)
+    changes = {"tokens": min(limits.tokens, most)}
+    if trained and any(part.warns_of_length for part in pipeline.artifacts.kind.parts.values()):
+        changes["trained"] = trained
+    return limits.model_copy(update=changes)
 
 
-def _bounded(name: str, option: Mapping[str, Any], beams: int) -> dict[str, Any]:
+def _bounded(name: str, option: Mapping[str, Any], beams: int) -> Option:
     """A decode option, of which a caller may ask for at most so many beams or answers."""
-    if name.rpartition(".")[2] not in ("beams", "n_best"):
-        return dict(option)
-    return {**option, "maximum": max(option["default"], min(option["maximum"], beams))}
+    most = {}
+    if name.rpartition(".")[2] in ("beams", "n_best"):
+        most = {"maximum": max(option["default"], min(option["maximum"], beams))}
+    return cast(Option, {**option, **most})
 
 
-def _explain(pipeline: Pipeline) -> dict[str, Any]:
-    """The attention weights that the graph gives: what each is over, and at which axis it stands."""
-    return {"explain": {a.key: a.manifest() for names in pipeline.attended.values() for a in names.values()}}
-
-
-def _own_metrics(artifacts: Artifacts, heads: Sequence[Component]) -> dict[str, Any]:
-    """Whose metrics the scores hold beside the answer kinds', by head: `evaluate` asks them where they are there."""
-    owners = {
-        task.name: {
-            "use": head.offer.name,
-            "distribution": head.offer.distribution,
-            "version": head.offer.version,
-            "options": plain(head.options),
-        }
+def _metrics_owners(artifacts: Artifacts, heads: Sequence[Component]) -> dict[str, MetricsOwner]:
+    """The owners of metrics beside the answer kinds', by head: `evaluate` asks them where they are installed."""
+    return {
+        task.name: MetricsOwner(
+            use=head.offer.name,
+            options=plain(head.options),
+            distribution=head.offer.distribution,
+            version=head.offer.version,
+        )
         for task, head in zip(artifacts.tasks, heads, strict=True)
         if has_member(head.cls, "metrics")
     }
-    return {"own_metrics": owners} if owners else {}
 
 
 # Export a pipeline's graph, or read it from the cache, and compare it with PyTorch.
@@ -359,9 +374,10 @@ def export(
     docs = pipeline.artifacts.featurizer.docs([pipeline.artifacts.kind.question(record) for record in records])
     longest = max(map(len, docs), default=0)
     manifest = bundle_manifest(pipeline, config, option_table(*config.head), scores or {}, longest)
-    manifest["training"] = dict(outcome or {})
+    changes: dict[str, Any] = {"training": dict(outcome or {})}
     if pipeline.streams:
-        manifest["streaming"] = {"cut": _cut_of_texts(pipeline, records, console)}
+        changes["streaming"] = Streaming(cut=_cut_of_texts(pipeline, records, console))
+    manifest = manifest.model_copy(update=changes)
     console.say("exporting to ONNX")
     start = time.monotonic()
 
@@ -378,9 +394,10 @@ def export(
     _report_parity(compared.parity, len(records), metrics, console)
     if config.export.precision == "int8":
         compared = _in_int8(compared, records, path, console)
-    manifest |= {"parity": compared.parity, "golden": compared.golden}
+    changes = {"parity": compared.parity, "golden": compared.golden}
     if not compared.golden:
-        manifest["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores otherwise"
+        changes["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores otherwise"
+    manifest = manifest.model_copy(update=changes)
     bundle.write(path, {**compared.files, "README.md": model_card(manifest, metrics).encode()}, manifest)
     written = bundle.read(path)
     compared.model.manifest, compared.model.sha256 = written.manifest, written.sha256
@@ -395,7 +412,7 @@ class _ComparedBundle:
     model: Model
     files: dict[str, bytes]
     parity: dict[str, Any]
-    golden: list[dict[str, Any]]
+    golden: tuple[Golden, ...]
 
 
 def _cut_of_texts(pipeline: Pipeline, records: Sequence[Record], console: Console) -> Cut | None:
@@ -411,7 +428,7 @@ def _cut_of_texts(pipeline: Pipeline, records: Sequence[Record], console: Consol
     return cut
 
 
-def _read_back(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Model:
+def _read_back(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> Model:
     """The bundle that is to stand at `path`, written somewhere else and read as a deployment reads it."""
     with tempfile.TemporaryDirectory() as folder:
         bundle.write(Path(folder) / path.name, files, manifest)
@@ -448,7 +465,5 @@ def _in_int8(compared: _ComparedBundle, records: Sequence[Record], path: Path, c
     if "agreement" in parity:
         agreement = f"{parity['agreement']:.1%} of {parity['compared']:,} decisions are those of fp32"
         console.say(f"  judged by its decisions, since {parity['records']} records are few: {agreement}")
-    golden = [
-        {**example, "answer": model(example["record"], **example.get("options", {}))} for example in compared.golden
-    ]
+    golden = answered_anew(model, compared.golden)
     return _ComparedBundle(compared.comparison, model, files, parity, golden)

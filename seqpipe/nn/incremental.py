@@ -17,7 +17,7 @@ from seqpipe.config.signature import call
 from seqpipe.nn.layers import BOS, LOG_ZERO, PAD
 from seqpipe.nn.loops import State
 from seqpipe.nn.search import stretched
-from seqpipe.runtime.bundle import CacheEntry
+from seqpipe.runtime.manifest import CacheEntry
 
 # The key-value cache of causal encoders: continue a text without reading its tokens twice.
 #
@@ -356,10 +356,10 @@ class IncrementalStages:
 def cache_entries(encoder: Sequence[Any]) -> tuple[CacheEntry, ...]:
     """The cache of these encoders: the token ids, and what each encoder has computed of them."""
     tensors = [
-        CacheEntry(f"{PAST}{n}", f"{PRESENT}{n}", tuple(stage.cache_shape), member(stage, "cache_per_token"))
+        CacheEntry.of(f"{PAST}{n}", f"{PRESENT}{n}", tuple(stage.cache_shape), member(stage, "cache_per_token"))
         for n, stage in enumerate(encoder)
     ]
-    return (CacheEntry(PAST + IDS, PRESENT + IDS), *tensors)
+    return (CacheEntry.of(PAST + IDS, PRESENT + IDS), *tensors)
 
 
 def _requested(method: Callable[..., Any], available: Collection[str]) -> Iterator[str]:
@@ -413,17 +413,17 @@ def read_piece(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Ma
 
 def streaming_entries(encoder: Sequence[Any], head: Any) -> tuple[CacheEntry, ...]:
     """The cache of these stages and a head."""
-    return *stage_entries(encoder), CacheEntry(PAST + HEAD, PRESENT + HEAD, tuple(head.state_shape), grows=False)
+    return *stage_entries(encoder), CacheEntry.of(PAST + HEAD, PRESENT + HEAD, tuple(head.state_shape), grows=False)
 
 
 def stage_entries(encoder: Sequence[Any]) -> tuple[CacheEntry, ...]:
     """The cache of these stages: how many tokens were read, and what each encoder has computed of them."""
     tensors = [
-        CacheEntry(f"{PAST}{n}", f"{PRESENT}{n}", tuple(stage.cache_shape), member(stage, "cache_per_token"))
+        CacheEntry.of(f"{PAST}{n}", f"{PRESENT}{n}", tuple(stage.cache_shape), member(stage, "cache_per_token"))
         for n, stage in enumerate(encoder)
         if not member(stage, "tokenwise")
     ]
-    return CacheEntry(PAST + LENGTH, PRESENT + LENGTH, grows=False), *tensors
+    return CacheEntry.of(PAST + LENGTH, PRESENT + LENGTH, grows=False), *tensors
 
 
 def _embedded(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Mapping[str, Tensor]) -> Tensor:

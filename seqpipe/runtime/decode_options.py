@@ -14,14 +14,13 @@ from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.types import Schema
 from seqpipe.errors import DataError, UsageError, nearest
 from seqpipe.features.document import Arrays, Doc, Record
-
-TRAINED = "trained"  # the limit that is none: how many tokens the longest input in training has
+from seqpipe.runtime.manifest import MOST_SIZE, Limits
 
 
 def refuse_long(
     docs: Iterable[Doc],
     records: Iterable[Record],
-    limits: Mapping[str, int],
+    limits: Limits,
     before: int = 0,
     divided: bool = False,
 ) -> None:
@@ -39,26 +38,23 @@ def refuse_long(
             raise DataError(f"{record.get('where', f'record {i}')}: {message}")
 
 
-def _too_long(doc: Doc, limits: Mapping[str, int], divided: bool) -> str:
+def _too_long(doc: Doc, limits: Limits, divided: bool) -> str:
     """Which limit a text is over, and what to do; nothing if none."""
-    if len(doc) > limits["tokens"]:
+    if len(doc) > limits.tokens:
         cure = ", or ask for documents (predict --documents), which splits it into sentences" if divided else ""
-        return f"{len(doc):,} tokens are over the limit of {limits['tokens']:,}; split the text{cure}"
+        return f"{len(doc):,} tokens are over the limit of {limits.tokens:,}; split the text{cure}"
     first = (doc.second or 1) - 1
-    if first > limits.get("first_tokens", first):
-        message = (
-            f"the first text has {first:,} tokens, and at most {limits['first_tokens']:,} leave room for the second"
-        )
+    if first > limits.first_tokens:
+        message = f"the first text has {first:,} tokens, and at most {limits.first_tokens:,} leave room for the second"
         return f"{message}; shorten it, or make it the second of the two, which may have any length"
     return ""
 
 
-def length_warning(tokens: int, limits: Mapping[str, int]) -> str:
+def length_warning(tokens: int, limits: Limits) -> str:
     """What an answer to an input of so many tokens says if it is longer than any in training; else nothing."""
-    longest = limits.get(TRAINED, tokens)
-    if tokens <= longest:
+    if tokens <= limits.trained:
         return ""
-    return f"longer than any input in training ({tokens:,} tokens; at most {longest:,} in training)"
+    return f"longer than any input in training ({tokens:,} tokens; at most {limits.trained:,} in training)"
 
 
 # What a caller says about decoding in, inputs of the graph out: numbers, sizes, tokens, random numbers of a seed.
@@ -69,7 +65,6 @@ Known = Mapping[str, Mapping[str, Any]]
 
 _NUMBERS: Mapping[str, tuple[type, ...]] = {"size": (int,), "int": (int,), "float": (int, float), "bool": (bool,)}
 _DTYPES = {"int": np.int64, "float": np.float32, "bool": np.bool_}
-MOST_SIZE = 1_000_000  # of an option that the graph takes as the length of a vector
 _LARGEST = {"size": MOST_SIZE, "int": int(np.iinfo(np.int64).max), "float": float(np.finfo(np.float32).max)}
 _OF_A_BLOCK = 8  # numbers that one SHA-256 gives
 

@@ -11,19 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from seqpipe.answers.base import LOOSE, HeadAnswer
+from seqpipe.answers.base import LOOSE, AnswerKind, HeadAnswer
 from seqpipe.answers.registry import part_of
 from seqpipe.answers.types import Answer, Masking
-from seqpipe.config.checks import PREFIX
+from seqpipe.config.checks import PREFIX, Attended
 from seqpipe.errors import BundleError, DataError, SeqpipeError, UsageError
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.kinds.base import SENTENCES
 from seqpipe.features.sources import fields_of, masks, one_text, sources_of
 from seqpipe.runtime import bundle, session
-from seqpipe.runtime.bundle import Statement, check_labels, read_statement
 from seqpipe.runtime.decode_options import chosen
 from seqpipe.runtime.explain.figures import figure
 from seqpipe.runtime.explain.maps import Explanation, attention, origins
+from seqpipe.runtime.manifest import Golden
 from seqpipe.runtime.predictor import CHUNK, TOKENS, BundlePredictor, cores
 from seqpipe.runtime.session import SECONDS, RunTimes, Watchdog, import_onnxruntime, open_session
 from seqpipe.runtime.streams import PieceStream, stream
@@ -65,14 +65,14 @@ def verify_bundle(
         BundleError: if it does not, or is refused.
     """
     model = load(path, device, threads, sha256=sha256)
-    if not model.manifest["golden"] and not model.manifest.get("no_golden"):
+    if not model.manifest.golden and not model.manifest.no_golden:
         raise BundleError(
             f"{path}: it holds no golden examples, so that nothing shows whether it answers right here; export it again"
         )
     check_golden(model, path)
-    golden = len(model.manifest["golden"])
+    golden = len(model.manifest.golden)
     report = {"bundle": str(path), "golden": golden, "device": model.device, "sha256": model.sha256}
-    return report if golden else {**report, "no_golden": model.manifest["no_golden"]}
+    return report if golden else {**report, "no_golden": model.manifest.no_golden}
 
 
 def check_golden(model: Model, path: Path) -> None:
@@ -98,10 +98,9 @@ class Model:
         threads: int | None = None,
         timeout: float | None = SECONDS,
     ):
-        manifest, self.sha256 = content.manifest, content.sha256
-        self.manifest = manifest
-        stated = read_statement(content)
-        kind, self._attended, self.cache = stated.kind, stated.attended, stated.cache
+        self.manifest, self.sha256, self.cache = content.manifest, content.sha256, content.manifest.cache
+        source, kind = bundle.build(content)
+        self._attended = [Attended(key, w.over, w.axis) for key, w in self.manifest.explain.items()]
         onnxruntime = import_onnxruntime()
         self.session = open_session(onnxruntime, content.files["model.onnx"], device, content.path)
         self.device = "cuda" if session.CUDA in self.session.get_providers() else "cpu"
@@ -109,11 +108,12 @@ class Model:
         self.run_times = RunTimes()
         workers = 1 if self.device == "cuda" else threads or cores()
         self._after_huge, self._count_lock = 0, threading.Lock()  # runs that still give memory back
-        self.predictor = BundlePredictor(stated.source, kind, self.run, manifest["options"], stated.limits, workers)
-        self.fields = fields_of(stated.source)  # of a record, that are read
-        self._assign_outputs(stated)
+        options, limits = self.manifest.options, self.manifest.limits
+        self.predictor = BundlePredictor(source, kind, self.run, options, limits, workers)
+        self.fields = fields_of(source)  # of a record, that are read
+        self._assign_outputs(kind)
 
-    def _assign_outputs(self, stated: Statement) -> None:
+    def _assign_outputs(self, kind: AnswerKind) -> None:
         """Tell decision, cache and attention weights apart; BundleError where graph and manifest disagree."""
         outputs = [output.name for output in self.session.get_outputs()]
         self._weights = [name for name in outputs if name.startswith(PREFIX)]
@@ -121,13 +121,14 @@ class Model:
         self._outputs = [name for name in outputs if name not in self._weights + self._caches]
         inputs = {node.name for node in self.session.get_inputs() + self.session.get_overridable_initializers()}
         past = {entry.input for entry in self.cache}
-        odd = sorted(inputs ^ {*self.manifest["inputs"], *stated.options, *past}) + sorted({*self._caches} - {*outputs})
-        odd += sorted({*stated.kind.outputs} - {*self._outputs})
+        odd = sorted(inputs ^ {*self.manifest.inputs, *self.manifest.options, *past})
+        odd += sorted({*self._caches} - {*outputs})
+        odd += sorted({*kind.outputs} - {*self._outputs})
         odd += sorted({*self._weights} ^ {attended.output for attended in self._attended})
         if odd:
-            raise BundleError(f"{self._path}: model.onnx and {bundle.MANIFEST} disagree about {', '.join(odd)}")
+            raise BundleError(f"{self._path}: model.onnx and bundle.json disagree about {', '.join(odd)}")
         shapes = {output.name: output.shape for output in self.session.get_outputs()}
-        check_labels(stated.kind, shapes, str(self._path))
+        bundle.check_labels(kind, shapes, str(self._path))
 
     def run(self, feeds: Arrays) -> Arrays:
         """One run of the graph: padded features and option inputs to the decision."""
@@ -315,14 +316,19 @@ class Model:
             raise DataError(f"{item.get('where', 'record')}: 'words' must be a list of strings")
         return item
 
+    def answer_example(self, example: Golden) -> Answer:
+        """The answer to a golden example, with the options that it states."""
+        options: Mapping[str, Any] = example.options
+        return self(example.record, **options)
+
     def verify(self) -> list[str]:
         """Runs the golden examples; what differs from the answers of the machine that exported, a line each."""
-        tolerance = LOOSE if self.manifest["parity"].get("precision") == "int8" else TOLERANCE
+        tolerance = LOOSE if self.manifest.parity.get("precision") == "int8" else TOLERANCE
         wrong = []
-        for i, example in enumerate(self.manifest["golden"], 1):
-            got = self(example["record"], **example.get("options", {}))
-            if not same_answer(got, example["answer"], tolerance):
-                wrong.append(f"golden example {i}: {example['record']}: got {got}, expected {example['answer']}")
+        for i, example in enumerate(self.manifest.golden, 1):
+            got = self.answer_example(example)
+            if not same_answer(got, example.answer, tolerance):
+                wrong.append(f"golden example {i}: {example.record}: got {got}, expected {example.answer}")
         return wrong
 
 

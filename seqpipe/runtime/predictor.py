@@ -29,6 +29,7 @@ from seqpipe.features.encoding import is_library_error
 from seqpipe.features.sources import InputSource, TextSource
 from seqpipe.features.splitting import sentences
 from seqpipe.runtime.decode_options import Chosen, chosen, length_warning, refuse_long
+from seqpipe.runtime.manifest import Limits
 
 if TYPE_CHECKING:
     from seqpipe.config.contract import Metrics
@@ -52,7 +53,7 @@ class Predictor:
         kind: AnswerKind,
         run: Run,
         options: Mapping[str, Mapping[str, Any]],
-        limits: Mapping[str, int],
+        limits: Limits,
         workers: int = 1,
         metrics: Mapping[str, Metrics] | None = None,
         score_types: Mapping[str, Metric] | None = None,

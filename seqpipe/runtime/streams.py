@@ -15,8 +15,8 @@ from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import TextSource
 from seqpipe.features.splitting import Cut, TextPieces
 from seqpipe.features.vocabulary import EOS, special_id
-from seqpipe.runtime.bundle import next_inputs
 from seqpipe.runtime.decode_options import chosen
+from seqpipe.runtime.manifest import next_inputs
 
 if TYPE_CHECKING:
     from seqpipe.runtime.model import Model
@@ -37,7 +37,7 @@ def stream(model: Model, record: Record, **options: Any) -> Iterator[str]:
         UsageError: if the bundle is no language model, or several answers are asked for.
     """
     predictor, kind = model.predictor, model.predictor.kind
-    if "streaming" in model.manifest:
+    if model.manifest.streaming:
         raise UsageError("this bundle answers in pieces: feed them to `open_stream()`")
     if not kind.is_generated:
         raise UsageError("streaming needs a language-model bundle (head lm)")
@@ -111,10 +111,10 @@ class PieceStream:
 
     def __init__(self, model: Model, fields: Mapping[str, Any] | None = None):
         source = model.predictor.featurizer
-        if "streaming" not in model.manifest or not isinstance(source, TextSource):
+        if model.manifest.streaming is None or not isinstance(source, TextSource):
             raise UsageError(f"this bundle answers whole texts only; {CURE}")
         self._model, self._source, self._fields = model, source, dict(fields or {})
-        self._cut: Cut | None = model.manifest["streaming"]["cut"]
+        self._cut: Cut | None = model.manifest.streaming.cut
         self._grows = any(entry.grows for entry in model.cache)
         self.tags: list[str] = []
         self._is_text: bool | None = None  # whether this text comes as text, or as words; None before its first piece
@@ -186,6 +186,6 @@ class PieceStream:
     def _refuse_long(self, doc: Doc) -> None:
         """DataError for a text whose cache would grow beyond what the bundle takes of one text."""
         self._count += len(doc)
-        most = self._model.predictor.limits["tokens"]
+        most = self._model.predictor.limits.tokens
         if self._grows and self._count > most:
             raise DataError(f"a text of over {most:,} tokens: this bundle keeps a cache of each; finish it before")

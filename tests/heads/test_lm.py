@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import forged
 import numpy as np
 import pytest
 import torch
@@ -27,9 +28,9 @@ from seqpipe.export.parity.gate import compare_pieces
 from seqpipe.features.document import Arrays
 from seqpipe.nn.recurrent import Recurrent
 from seqpipe.runtime import bundle
-from seqpipe.runtime.bundle import next_inputs
 from seqpipe.runtime.decode_options import random_numbers
 from seqpipe.runtime.evaluate import evaluate
+from seqpipe.runtime.manifest import next_inputs
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.text_scores import ScoredText, text_scores
 from seqpipe.training.datasets import read
@@ -146,16 +147,20 @@ def exported(gpt2: Peer, files: dict[str, bytes]) -> Model:
         (lambda cache: cache[1].update(input="kept.0"), "disagree about kept.0, past.0"),
         (lambda cache: cache[1].update(output="future.0"), "disagree about future.0"),
         (lambda cache: cache[1].update(output="tokens"), "disagree about tokens"),
-        (lambda cache: cache[1].update(dtype="int64"), "lacks or misstates cache: "),
+        (lambda cache: cache[1].update(dtype="int64"), "cache.2: the dtype int64 is not that of its axes"),
     ],
 )
 def test_a_cache_that_the_graph_has_not_is_refused(
-    exported: Model, files: dict[str, bytes], change: Callable[[list[dict[str, Any]]], object], message: str
+    exported: Model,
+    files: dict[str, bytes],
+    change: Callable[[list[dict[str, Any]]], object],
+    message: str,
+    tmp_path: Path,
 ) -> None:
-    manifest = json.loads(json.dumps(exported.manifest))
-    change(manifest["cache"])
+    content = forged.plain(exported.manifest)
+    change(content["cache"])
     with pytest.raises(BundleError, match=message):
-        Model(bundle.Bundle(Path("lm"), manifest, files), "cpu", 1)
+        load(forged.write(tmp_path / "lm", files, content), "cpu", 1)
 
 
 def test_greedy_texts_of_a_ragged_batch_are_those_of_transformers(peer: Peer) -> None:

@@ -93,7 +93,7 @@ def _bundle(
     from seqpipe.commands.bench.tables import bundle_tables
 
     model = load(path, *machine)
-    decode_options = parse_decode_options(options, {}, model.manifest["options"])
+    decode_options = parse_decode_options(options, {}, model.manifest.options)
     records = bundle_inputs(model, *source)
     settings = f"{model.device}, {model.predictor.workers} at once, {len(records):,} inputs"
     console.say(f"{path}: {settings}, about {seconds:g} seconds")

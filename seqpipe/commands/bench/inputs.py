@@ -20,7 +20,7 @@ MOST = 1000  # inputs that are kept, and repeated as often as there is time
 def bundle_inputs(model: Model, source: Path | None, form: str) -> list[Record]:
     """The inputs for a bundle; DataError for the first that cannot be read."""
     if source is None:
-        return _examples([example["record"] for example in model.manifest["golden"]], "the bundle")
+        return _examples([example.record for example in model.manifest.golden], "the bundle")
     form = input_format(form, source, "text" if all_texts(model.predictor.featurizer) else "jsonl")
     name = str(source)
     with ExitStack() as stack:

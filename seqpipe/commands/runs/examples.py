@@ -17,15 +17,17 @@ SLACK = 20  # characters in which a cut looks for a blank
 def print_answers(model: Model, console: Console) -> None:
     """Print the first golden examples that are answered without options."""
     console.say("\nanswers of the bundle:")
-    examples = [example for example in model.manifest["golden"] if "options" not in example]
+    examples = [example for example in model.manifest.golden if not example.options]
     for example in examples[:EXAMPLES]:
-        console.say(f"  {_shown_inputs(example['record'], example['answer'])}")
-        for line in shown_lines(model.predictor.kind.lines(example["answer"])):
+        console.say(f"  {_shown_inputs(example.record, example.answer)}")
+        for line in shown_lines(model.predictor.kind.lines(example.answer)):
             console.say(f"    {line}")
 
 
-def _shown_inputs(record: Mapping[str, Any], answer: Any) -> str:
+def _shown_inputs(record: str | Mapping[str, Any], answer: Any) -> str:
     """The texts of a record; of several the spans of an answer lie in the last, so that one is cut around them."""
+    if isinstance(record, str):
+        record = {"text": record}
     texts = [value if isinstance(value, str) else str(value) for name, value in record.items() if name != "words"]
     *before, last = texts or [" ".join(record.get("words", []))]
     start = min(_starts(answer), default=0)

@@ -60,7 +60,7 @@ def document(services: Iterable[Service], settings: Settings) -> dict[str, Any]:
         paths["/v1/embeddings"] = {"post": _openai("Vectors of texts", "EmbeddingRequest", "EmbeddingResponse")}
     if models := [service for service in served if kinds[service.name].is_generated]:
         schemas["CompletionRequest"] = completion_schema(
-            {service.name: service.model.manifest["options"] for service in models}
+            {service.name: service.model.manifest.options for service in models}
         )
         operation = _openai("Continue prompts with a language model", "CompletionRequest", "CompletionResponse")
         operation["responses"]["200"]["content"]["text/event-stream"] = {"schema": TEXT}

@@ -64,21 +64,22 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
 
 def describe(service: Service) -> dict[str, Any]:
     """What a client may want to know of a bundle."""
-    model, stated = service.model, service.model.manifest["answer"]
+    model = service.model
+    stated: Mapping[str, Any] = model.manifest.answer
     parts = {name: part["labels"] for name, part in stated.get("parts", {}).items() if "labels" in part}
     labels = {"labels": labels} if (labels := stated.get("labels", parts)) else {}
     return {
         "name": service.name,
-        "pipeline": model.manifest["name"],
+        "pipeline": model.manifest.name,
         "answer": model.predictor.kind.kind,
         "fields": list(model.fields),
-        "options": described(model.manifest["options"]),
+        "options": described(model.manifest.options),
         **labels,
         "explains": model.explains,
         "streams": model.predictor.kind.is_generated,
         "documents": model.predictor.reads_documents,
-        "limits": model.manifest["limits"],
-        "examples": [example["record"] for example in model.manifest["golden"][:_EXAMPLES]],
+        "limits": model.manifest.limits.model_dump(exclude_unset=True),
+        "examples": [example.record for example in model.manifest.golden[:_EXAMPLES]],
         "sha256": model.sha256,
         **page_description(model),
     }

@@ -30,6 +30,7 @@ from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.kinds.text import Chars
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
+from seqpipe.runtime.manifest import Limits
 from seqpipe.runtime.model import Model
 from seqpipe.training.datasets import read
 from seqpipe.training.evaluation import option_table
@@ -77,7 +78,7 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 def test_what_is_read_and_answered_alike_is_written_and_says_on_what(tags: Trained) -> None:
-    stated = load(tags.folder / "bundle", "cpu").manifest["parity"]
+    stated = load(tags.folder / "bundle", "cpu").manifest.parity
     assert stated["records"] == len(tags.records)
     assert stated["read"] == len(tags.records) + len([*probe_records(tags.pipeline.artifacts.featurizer, 1_000)])
     assert (stated["texts"], stated["records_with_options"]) == (gate.WITH_OPTIONS["texts"], len(tags.records))
@@ -94,7 +95,7 @@ def test_records_and_texts_are_also_answered_under_other_decode_options(
         lambda self, records, **options: seen.append((len(records), options)) or answer_both(self, records, **options),
     )
     monkeypatch.setattr(gate, "WITH_OPTIONS", {"records": 5, "texts": 7})
-    stated = writer.export("with_options").manifest["parity"]
+    stated = writer.export("with_options").manifest.parity
     assert (stated["texts"], stated["records_with_options"]) == (7, 5)
     assert sum(n == 12 and bool(options) for n, options in seen) == len(
         trial_options(load(writer.folder / "bundle", "cpu").predictor.options)
@@ -102,18 +103,18 @@ def test_records_and_texts_are_also_answered_under_other_decode_options(
 
 
 def test_a_bundle_takes_texts_of_a_length_that_was_seen_with_a_margin_or_what_the_yaml_says(tags: Trained) -> None:
-    limits = load(tags.folder / "bundle", "cpu").manifest["limits"]
-    assert limits == {"tokens": 1_000}
+    limits = load(tags.folder / "bundle", "cpu").manifest.limits
+    assert limits == Limits(tokens=1_000)
     artifacts, options = tags.pipeline.artifacts, option_table(*tags.config.head)
     assert artifacts.longest == max(
         map(len, artifacts.featurizer.docs(read(tags.config.data.reader, tags.config.data.train)))
     )
     stated = bundle_manifest(tags.pipeline, tags.config, options, {}, longest=700)
-    assert stated["limits"] == {"tokens": 2_800}
+    assert stated.limits == Limits(tokens=2_800)
     assert stated["options"]["n_best"]["maximum"] == 100
     config = tiny(tags.folder, "train.epochs=6", "export.max_tokens=9", "export.max_beams=7")
     stated = bundle_manifest(tags.pipeline, config, options, {}, longest=700)
-    assert (stated["limits"], stated["options"]["n_best"]["maximum"]) == ({"tokens": 9}, 7)
+    assert (stated.limits, stated.options["n_best"]["maximum"]) == (Limits(tokens=9), 7)
 
 
 def tokenizer_with(change: Callable[[dict[str, Any]], None]) -> Callable[[bundle.Bundle, str], Tokenizer]:
@@ -250,7 +251,7 @@ def test_many_records_are_read_and_a_part_of_them_that_a_seed_chooses_is_answere
     tags: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gate, "MOST_RECORDS", 5)
-    stated = tags.export("drawn").manifest["parity"]
+    stated = tags.export("drawn").manifest.parity
     assert (stated["records"], stated["read"] > len(tags.records)) == (5, True)
     assert gate.sampled(tags.records) == gate.sampled(tags.records)
     assert len({record["where"] for record in gate.sampled(tags.records)}) == 5
@@ -270,9 +271,9 @@ def test_golden_examples_are_pytorchs_answers(tags: Trained, monkeypatch: pytest
 
     monkeypatch.setattr(Comparison, "answer_both", near)
     examples = golden_examples(ours, tags.records)
-    assert any(example["answer"] for example in examples)
+    assert any(example.answer for example in examples)
     for example in examples:
-        assert [*ours.stream([example["record"]], **example.get("options", {}))] == [example["answer"]]
+        assert [*ours.stream([example.record], **example.options)] == [example.answer]
 
 
 def test_ties_among_other_texts_and_options_allow_no_other_metric(
@@ -290,9 +291,9 @@ def test_ties_among_other_texts_and_options_allow_no_other_metric(
 
 
 def test_an_option_that_changes_no_decision_is_named(writer: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "length_penalty" not in writer.export("effect").manifest["parity"]["without_effect"]
+    assert "length_penalty" not in writer.export("effect").manifest.parity["without_effect"]
     monkeypatch.setattr(gate, "_matters", lambda ours, feeds, name, chosen: name != "length_penalty")
-    assert writer.export("none").manifest["parity"]["without_effect"] == ["length_penalty"]
+    assert writer.export("none").manifest.parity["without_effect"] == ["length_penalty"]
 
 
 def test_the_model_that_export_returns_has_the_hash_of_what_was_written(tags: Trained) -> None:
@@ -305,9 +306,9 @@ def test_long_records_are_cut_to_golden_examples(tmp_path: Path) -> None:
     words = [record["words"] for record in made.records]
     long = [word for some in words for word in some]
     made.records = [{"text": " ".join(long), "words": long, "tags": ["O"] * len(long), "where": "long:1"}]
-    (first, *_) = made.export().manifest["golden"]
+    (first, *_) = made.export().manifest.golden
     featurizer = made.pipeline.artifacts.featurizer
-    assert 0 < len(featurizer.docs([first["record"]])[0]) <= 40 < len(long)
+    assert 0 < len(featurizer.docs([first.record])[0]) <= 40 < len(long)
     assert load(tmp_path / "bundle", "cpu").verify() == []
 
 
