@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from server_process import Process, called, cores, median, on_core, row, served, spread, texts_of
 
-from seqpipe.commands.bench.latency import Latency
+from seqpipe.commands.bench import Latency
 
 CLIENTS = 64
 PEERS = ROOT / ".peers-serve"

@@ -23,9 +23,8 @@ from typing import Any
 import common
 import uvloop
 from common import ROOT
+from http_load import ClosedLoop, Load, OpenLoop, Settings, http_request
 
-from seqpipe.commands.bench.load import ClosedLoop, Load, OpenLoop, Settings
-from seqpipe.commands.bench.server import Server
 from seqpipe.files import json_bytes
 
 TEXTS = {"dates": "dates/test.jsonl"}  # inputs for each bundle, below pipelines/data
@@ -149,8 +148,8 @@ class Process:
 
     def requests(self, texts: Sequence[str]) -> list[bytes]:
         """A whole request for each text."""
-        server = Server("127.0.0.1", self.port, self.path, {})
-        return [server.request(json_bytes(self.body(text))) for text in texts]
+        host = f"127.0.0.1:{self.port}"
+        return [http_request(host, self.path, json_bytes(self.body(text))) for text in texts]
 
     def closed_loop(self, texts: Sequence[str], clients: int, seconds: float) -> dict[str, Any]:
         """A load of so many clients from the other core."""
@@ -191,7 +190,7 @@ def called(bundle: Path, texts: Sequence[str]) -> common.Peer:
 def texts_of(bundle: Path, name: str) -> list[str]:
     """The first test texts of a shipped pipeline."""
     import seqpipe
-    from seqpipe.commands.bench.inputs import bundle_inputs
+    from seqpipe.commands.bench import bundle_inputs
 
     model = seqpipe.load(bundle, "cpu", 1)
     path = ROOT / "pipelines" / "data" / TEXTS.get(name, OTHER_TEXTS)

@@ -34,7 +34,8 @@ GPT = (
     "train.epoch_steps=1",
 )
 HOOK = (
-    "from seqpipe import hookimpl\n\n@hookimpl\ndef register_encoders():\n    return {'acme-%d': 'acme_%d.conv:Conv'}\n"
+    "from seqpipe.plugin import hookimpl\n\n@hookimpl\n"
+    "def register_encoders():\n    return {'acme-%d': 'acme_%d.conv:Conv'}\n"
 )
 
 

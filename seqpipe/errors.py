@@ -100,7 +100,7 @@ class InterruptedRunError(SeqpipeError):
         super().__init__(message)
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def did_you_mean(name: str, names: Iterable[str]) -> str:
     """The hint for a misspelt name: `; did you mean 'x'?`, or nothing when none is near."""
     close = difflib.get_close_matches(str(name), list(names), n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""

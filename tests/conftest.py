@@ -21,7 +21,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from seqpipe import Chars, Model, load
+from seqpipe import Model, load
+from seqpipe.plugin import Chars
 from seqpipe_plugins.tokenizers.words import Words
 
 collect_ignore = ["strangers"]  # packages with tests of their own, which run where they are installed

@@ -280,7 +280,7 @@ def made(options: dict[str, Any], folder: Path) -> dict[str, Any]:
     return options if named is None else options | {"checkpoint": make[named](folder / "checkpoint")}
 
 
-@pytest.mark.parametrize(("name", "options"), _rows())
+@pytest.mark.parametrize(("name", "options"), [*_rows()])
 def test_every_stage_and_tokenizer_of_ours_keeps_the_contract(
     name: tuple[str, str], options: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -50,3 +50,21 @@ def test_the_distribution_is_ours_and_holds_the_built_in_components() -> None:
     assert project["name"] == BUILTIN == "seqpipe-nlp"
     assert metadata.version(BUILTIN) == VERSION
     assert list(project["scripts"]) == list(project["entry-points"]) == ["seqpipe"]
+
+
+def test_the_extra_for_development_has_every_other_but_that_of_gpus() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    included = {"dev"}
+    while (
+        more := {
+            name
+            for extra in included
+            for requirement in extras[extra]
+            if requirement.startswith("seqpipe-nlp[")
+            for name in requirement.partition("[")[2].rstrip("]").split(",")
+        }
+        - included
+    ):
+        included |= more
+    assert {*extras} - included == {"gpu"}

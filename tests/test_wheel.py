@@ -23,9 +23,9 @@ pytestmark = pytest.mark.xdist_group("wheel")  # with --dist loadfile a file sta
 
 PACKAGES = {"seqpipe": "seqpipe", "seqpipe_plugins": "plugins/seqpipe_plugins"}  # name: folder
 NOT_CODE = (
-    "commands/deploy/templates/*.txt",
-    "commands/plugins/templates/*.txt",
-    "commands/plugins/templates/licenses/*.txt",
+    "commands/templates/deploy/*.txt",
+    "commands/templates/plugin/*.txt",
+    "commands/templates/plugin/licenses/*.txt",
     "runtime/serve/page/*",
     "py.typed",
 )

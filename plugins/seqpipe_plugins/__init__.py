@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seqpipe import hookimpl
+from seqpipe.plugin import hookimpl
 
 
 @hookimpl

@@ -1,4 +1,4 @@
-"""Points in, their convex hull or their shortest round trip out; polygons and tours in, how good they are out.
+"""Convex hulls and shortest round trips of points, and the scores of those that a pointer network answers with.
 
 Points are (n, 2) or, many sets at a time, (B, n, 2). Positions count from 0; a closed sequence ends where it began.
 """
@@ -6,6 +6,7 @@ Points are (n, 2) or, many sets at a time, (B, n, 2). Positions count from 0; a 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -135,3 +136,56 @@ def _meet(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> bool:
 def _between(p: np.ndarray, q: np.ndarray, r: np.ndarray) -> bool:
     """Whether r, which is on the line through p and q, is not outside the two."""
     return bool((np.minimum(p, q) <= r).all() and (r <= np.maximum(p, q)).all())
+
+
+def hull_scores(gold: Sequence[Any], predicted: Sequence[Sequence[int]]) -> dict[str, float]:
+    """Scores of convex hulls (Vinyals, Fortunato and Jaitly 2015).
+
+    `hull_accuracy` is the share of answers that are the same polygon as the reference, wherever they begin and in
+    whichever direction they go; `area_covered` the mean of an answer's area over the reference's, of the answers that
+    are polygons without crossing sides (the paper gives no area at all where more than 1 % are not); `valid` the share
+    of those.
+
+    Args:
+        gold: Each with `pointers` and `points`.
+        predicted: The positions of each answer.
+    """
+    equal, shares = 0, []
+    for reference, answer in zip(gold, predicted, strict=True):
+        points = np.array(reference.points, float)
+        hull, corners = points[opened(reference.pointers)], points[opened(answer)]
+        equal += same_polygon(hull, corners)
+        if is_simple(corners):
+            shares.append(area(corners) / (area(hull) or 1.0))
+    return {
+        "hull_accuracy": equal / len(gold),
+        "area_covered": sum(shares) / max(1, len(shares)),
+        "valid": len(shares) / len(gold),
+    }
+
+
+def tour_scores(gold: Sequence[Any], predicted: Sequence[Sequence[int]]) -> dict[str, float]:
+    """Scores of round trips (Vinyals, Fortunato and Jaitly 2015).
+
+    `optimality` is the mean of the reference's length over the answer's, 0 for what does not go through each point
+    once; `tour_length` and `optimal_length` are the mean lengths of the answers that do and of all references; `valid`
+    is the share of answers that do.
+
+    Args:
+        gold: Each with `pointers` and `points`.
+        predicted: The positions of each answer.
+    """
+    shares, lengths, best = 0.0, [], 0.0
+    for reference, answer in zip(gold, predicted, strict=True):
+        points = np.array(reference.points, float)
+        shortest = length(points[opened(reference.pointers)])
+        best += shortest
+        if len(answer) == len(points) + 1 and answer[0] == answer[-1] and {*answer} == {*range(len(points))}:
+            lengths.append(length(points[opened(answer)]))
+            shares += shortest / lengths[-1] if lengths[-1] else 1.0
+    return {
+        "optimality": shares / len(gold),
+        "tour_length": sum(lengths) / max(1, len(lengths)),
+        "optimal_length": best / len(gold),
+        "valid": len(lengths) / len(gold),
+    }

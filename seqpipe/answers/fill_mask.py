@@ -32,7 +32,7 @@ from seqpipe.errors import DataError
 from seqpipe.features import splitting as subwords
 from seqpipe.features.document import Arrays, Doc, Record, padded
 from seqpipe.features.encoding import Alignment, encode
-from seqpipe.features.vocabulary import EOS, MARKS, MASK, clean, special_id
+from seqpipe.features.vocabulary import EOS, MASK, SPAN_MARKS, replace_surrogates, special_id
 
 
 class FillMask(HeadAnswer):
@@ -221,7 +221,7 @@ class FillMask(HeadAnswer):
 
     def _hidden(self, record: Record, field: str) -> tuple[str, list[int]]:
         """A field's text with gaps, and the ids of what stood there. Which words it are hangs on the text alone."""
-        text = clean(text_in(record, field))
+        text = replace_surrogates(text_in(record, field))
         words = [pieces for pieces in self._words(text) if all(i > self._end and i != self._gap for i, *_ in pieces)]
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
         drawn = np.random.default_rng(seed).random(len(words))
@@ -279,7 +279,7 @@ class SpanInfilling(Text):
     ):
         super().__init__(tokenizer, bleu_tokenize=bleu_tokenize)
         self.share, self.length, self.field = share, length, field
-        self._marks = [i for i in map(tokenizer.token_to_id, MARKS) if i is not None]
+        self._marks = [i for i in map(tokenizer.token_to_id, SPAN_MARKS) if i is not None]
         self._alignment = Alignment(tokenizer)
 
     def question(self, record: Record) -> Record:
@@ -311,7 +311,7 @@ class SpanInfilling(Text):
 
     def _hidden(self, record: Record) -> tuple[str, list[int]]:
         """The text with marks, and the ids of what is to be written. Which words it are hangs on the text alone."""
-        text = clean(text_in(record, self.field))
+        text = replace_surrogates(text_in(record, self.field))
         words = self._words(text)
         digest = hashlib.sha256(text.encode()).digest()
         random = np.random.default_rng(int.from_bytes(digest[:8], "little"))

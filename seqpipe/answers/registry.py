@@ -19,7 +19,7 @@ from seqpipe.answers.structured import Structured
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Generation, Text
 from seqpipe.answers.types import Answer, Metric, Schema, obj
-from seqpipe.errors import BundleError, nearest
+from seqpipe.errors import BundleError, did_you_mean
 from seqpipe.features.document import Arrays, Doc, Record
 
 
@@ -126,7 +126,7 @@ def head_answer_from(manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -
     """
     name = manifest.get("kind")
     if not isinstance(name, str) or name not in ANSWER_KINDS:
-        hint = nearest(str(name), ANSWER_KINDS)
+        hint = did_you_mean(str(name), ANSWER_KINDS)
         raise BundleError(f"answer kind {name!r} is not known to this version{hint}; update seqpipe")
     if ANSWER_KINDS[name].needs_tokenizer and tokenizer is None:
         raise BundleError(f"answer kind {name!r} lacks its target tokenizer; export it again")

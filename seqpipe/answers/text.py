@@ -36,7 +36,7 @@ from seqpipe.answers.types import (
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, ExtendedVocabulary, Record, padded, place_of
 from seqpipe.features.encoding import encode, shown
-from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, clean, special_id
+from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, replace_surrogates, special_id
 
 
 def option_tokens(tokenizer: Tokenizer, option: str, value: str | list[Any]) -> list[int]:
@@ -59,13 +59,13 @@ def option_tokens(tokenizer: Tokenizer, option: str, value: str | list[Any]) -> 
 
 
 def _pieces(tokenizer: Tokenizer, text: str) -> list[tuple[str | int, int | None]]:
-    encoding = encode(tokenizer, clean(text))
+    encoding = encode(tokenizer, replace_surrogates(text))
     return [(text[a:b], number) for (a, b), number in zip(encoding.offsets, encoding.ids, strict=True)]
 
 
 def _id(tokenizer: Tokenizer, token: Any) -> int | None:
     if isinstance(token, str):
-        return tokenizer.token_to_id(clean(token))
+        return tokenizer.token_to_id(replace_surrogates(token))
     return token if type(token) is int else None
 
 
@@ -258,7 +258,7 @@ class Text(HeadAnswer):
         return self._unknown_words if self.copies else None
 
     def _unknown_words(self, text: str) -> list[str]:
-        encoding = encode(self.tokenizer, clean(text))
+        encoding = encode(self.tokenizer, replace_surrogates(text))
         return [text[a:b] for (a, b), i in zip(encoding.offsets, encoding.ids, strict=True) if i <= self._end]
 
     def step_ids(self, ids: list[int]) -> list[int]:
@@ -328,7 +328,7 @@ def references(record: Record, field: str) -> list[str]:
     if not texts or not all(isinstance(text, str) for text in texts):
         message = f"field {field!r} must be a text, or a list of texts any of which is right"
         raise DataError.at(record, f"{message}, not {type(value).__name__}")
-    return [clean(text) for text in texts]
+    return [replace_surrogates(text) for text in texts]
 
 
 def target_text(record: Record, field: str) -> str:
@@ -342,7 +342,7 @@ def text_of(record: Record, field: str) -> str:
     text = present(record, field)
     if not isinstance(text, str):
         raise DataError.at(record, f"field {field!r} must be a text, not {type(text).__name__}")
-    return clean(text)
+    return replace_surrogates(text)
 
 
 # Answer kind of language models: continuations of prompts, and the perplexity of texts.

@@ -16,11 +16,10 @@ from typing import Annotated, Any
 
 import typer
 
-from seqpipe.commands.bench.command import bench
+from seqpipe.commands.bench import bench
 from seqpipe.commands.candidates import candidates
 from seqpipe.commands.check import check
-from seqpipe.commands.deploy.command import app as deploy_app
-from seqpipe.commands.distill_vectors import distill_vectors
+from seqpipe.commands.deploy import app as deploy_app
 from seqpipe.commands.doctor import doctor
 from seqpipe.commands.error_report import (
     drop_unwritable_output,
@@ -31,15 +30,14 @@ from seqpipe.commands.error_report import (
 from seqpipe.commands.evaluate import evaluate
 from seqpipe.commands.explain import explain
 from seqpipe.commands.export import export
-from seqpipe.commands.gradients import gradients
 from seqpipe.commands.init.command import init
-from seqpipe.commands.plugins.command import app as plugins_app
+from seqpipe.commands.plugins import app as plugins_app
 from seqpipe.commands.predict import predict
 from seqpipe.commands.run import run
 from seqpipe.commands.schema import schema
 from seqpipe.commands.serve import serve
 from seqpipe.commands.train import train
-from seqpipe.commands.vectors import vectors
+from seqpipe.commands.vectors import distill_vectors, vectors
 from seqpipe.commands.verify import verify
 from seqpipe.errors import EnvError, SeqpipeError
 from seqpipe.version import VERSION
@@ -54,7 +52,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _RUNS = (run, check, train, evaluate, export, vectors, distill_vectors)
-for command in (*_RUNS, verify, predict, candidates, serve, explain, gradients, bench, init, schema, doctor):
+for command in (*_RUNS, verify, predict, candidates, serve, explain, bench, init, schema, doctor):
     app.command()(command)
 app.add_typer(deploy_app, name="deploy", no_args_is_help=True)
 app.add_typer(plugins_app, name="plugins", invoke_without_command=True)

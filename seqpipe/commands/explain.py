@@ -18,18 +18,14 @@ from seqpipe.commands.options import (
     parse_decode_options,
     print_json,
 )
-from seqpipe.errors import DataError, UsageError
+from seqpipe.errors import DataError
 
 
 def explain(
     bundle: BundlePath,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="The text; - reads standard input.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Output file with the extension .html, .png or .json.")
-    ] = None,
-    font: Annotated[
-        Path | None,
-        typer.Option("--font", metavar="FILE", help="For .png: a font file with the characters of the text."),
+        Path | None, typer.Option("--output", "-o", help="Output file with the extension .html or .json.")
     ] = None,
     options: DecodeOptions = None,
     device: Device = "auto",
@@ -38,22 +34,20 @@ def explain(
 ) -> None:
     """Show the attention weights of a model for a text, as a heat map or a table. Needs no PyTorch."""
     from seqpipe import load
-    from seqpipe.features.vocabulary import clean
-    from seqpipe.runtime.explain.drawing import draw, ending
+    from seqpipe.explain.html import check_ending, draw
+    from seqpipe.features.vocabulary import replace_surrogates
     from seqpipe.runtime.file_io import one_record
 
     if output:
-        ending(output)
-    elif font:
-        raise UsageError("--font: is for a picture; write -o FILE.png")
+        check_ending(output)
     model = load(bundle, device, threads=1)
     decode_options = parse_decode_options(options or [], {}, model.manifest.options)
     explanation = model.explain(one_record(model, _read_text(text)), **decode_options)
     if output:
-        draw(explanation, output, font)
+        draw(explanation, output)
         make_console(quiet).say(f"wrote {output}")
     elif not as_json:
-        typer.echo(clean(explanation.table()))
+        typer.echo(replace_surrogates(explanation.table()))
     print_json(explanation.data(), as_json)
 
 

@@ -1,13 +1,22 @@
-"""`seqpipe vectors`: the word vectors of a run, in a file."""
+"""`seqpipe vectors` and `distill-vectors`: word vectors of a run, or of a sentence encoder, in word2vec's format."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seqpipe.commands.options import Quiet, RunFolder, make_console
+from seqpipe.commands.options import Device, Quiet, RunFolder, make_console
+from seqpipe.errors import DataError, UsageError
+from seqpipe.files import writing
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from seqpipe.training.pipeline import Pipeline
 
 
 def vectors(
@@ -24,11 +33,154 @@ def vectors(
     """Write the word vectors of a run to a file, in the format of word2vec."""
     from seqpipe.commands.runs.run_folder import load_trained, open_run
     from seqpipe.commands.runs.run_lock import lock_around
-    from seqpipe.commands.word_vectors import write_vectors
+    from seqpipe.files import write
 
     console = make_console(quiet)
     path = output or folder / ("vectors.bin" if binary else "vectors.vec")
     with lock_around(path):
         pipeline = load_trained(open_run(folder, console, need_data=False))
-        count = write_vectors(pipeline, folder, path, binary, stage)
-    console.say(f"{count:,} words -> {path}\n\nnext: embedding: {{use: vectors, path: {path}}}")
+        key, table = _table(pipeline, folder, stage)
+        vocabulary = pipeline.artifacts.vocabularies[pipeline.source_of[key]]
+        ids = [i for i, word in enumerate(vocabulary) if is_word(word)]
+        write(path, word2vec([vocabulary[i] for i in ids], table[ids], binary))
+    console.say(f"{len(ids):,} words -> {path}\n\nnext: embedding: {{use: vectors, path: {path}}}")
+
+
+def distill_vectors(
+    checkpoint: Annotated[
+        str,
+        typer.Argument(metavar="CHECKPOINT", help="A folder written by `save_pretrained`, or a name on the hub."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Output file.")],
+    vocabulary: Annotated[
+        Path | None,
+        typer.Option("--vocabulary", metavar="FILE", help="Words, one a line, the most frequent first."),
+    ] = None,
+    pipeline: Annotated[
+        Path | None,
+        typer.Option("--pipeline", metavar="FILE", help="A pipeline's YAML: the words of its training data."),
+    ] = None,
+    dim: Annotated[int, typer.Option("--dim", min=1, help="Width of the vectors: their principal components.")] = 256,
+    weighting: Annotated[
+        Literal["zipf", "none"], typer.Option("--weighting", help="zipf: frequent words get shorter vectors.")
+    ] = "zipf",
+    binary: Annotated[bool, typer.Option("--binary", help="Write the binary format.")] = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Distill a sentence encoder to a vector for each token of its vocabulary, in a file in the format of word2vec."""
+    from seqpipe.commands.runs.run_lock import lock_around
+    from seqpipe.commands.runs.training_run import resolve_device
+    from seqpipe.nn.pretrained import Distiller, check_dim, principal_components, zipf_weights
+
+    if vocabulary and pipeline:
+        raise UsageError("--vocabulary and --pipeline each say which words; leave one of them out")
+    console = make_console(quiet)
+    with lock_around(output), writing(output) as temporary:
+        words = _listed(vocabulary) if vocabulary else _trained(pipeline) if pipeline else None
+        distiller = Distiller(checkpoint, resolve_device(device))
+        ids = distiller.tokens() if words is None else distiller.words(words)
+        ids = {word: subwords for word, subwords in ids.items() if is_word(word)}
+        check_dim(dim, distiller.dim, len(ids))
+        with console.progress("tokens", len(ids)) as tick:
+            rows = distiller.encode(ids, tick)
+        rows = principal_components(rows, dim)
+        if weighting == "zipf":
+            rows = rows * zipf_weights(len(ids))
+        temporary.write_bytes(word2vec([*ids], rows, binary))
+    if words is not None and len(words) > len(ids):
+        unknown = f"{len(words) - len(ids):,} of {len(words):,} words"
+        console.say(f"{unknown} are unknown to the tokenizer of {checkpoint} and have no vector")
+    console.say(f"{len(ids):,} words, {dim} wide -> {output}")
+    tokenizer = f"tokenizer: {{use: pretrained, checkpoint: {checkpoint}}}\n      " if words is None else ""
+    console.say(f"\nnext: {tokenizer}embedding: {{use: static, path: {output}}}")
+
+
+def _listed(path: Path) -> list[str]:
+    """The words of a file with one a line, each once."""
+    from seqpipe.runtime.file_io import open_source, read_lines
+
+    words = []
+    with ExitStack() as stack:
+        for line, where in read_lines(open_source(path, stack), str(path), lambda: None):
+            if isinstance(line, DataError):
+                raise line
+            word = line.strip()
+            if len(word.split()) > 1:
+                raise DataError(f"{where}: {word[:40]!r} holds white space; write one word a line")
+            words += [word] * bool(word)
+    if not words:
+        raise DataError(f"{path}: holds no word")
+    return list(dict.fromkeys(words))
+
+
+def _trained(path: Path) -> list[str]:
+    """The vocabulary that a pipeline's tokenizers get from its training data, special tokens left out."""
+    from seqpipe.config.loader import load
+    from seqpipe.features.sources import tokenizers_of
+    from seqpipe.features.splitting import splits_words
+    from seqpipe.training.datasets import read
+    from seqpipe.training.fit import fit_artifacts
+
+    config = load(path, files=False)  # the file of vectors may not be there yet
+    records = read(config.data.reader, config.data.train, overlaps=config.data.overlaps)
+    artifacts = fit_artifacts(config, records)
+    if any(map(splits_words, tokenizers_of(artifacts.featurizer).values())):
+        cure = "leave --pipeline out, so that the subwords of the checkpoint get the vectors, or set tokenizer: words"
+        raise UsageError(f"--pipeline {path}: its tokenizer splits words into subwords of its own; {cure}")
+    vocabularies = artifacts.vocabularies.values()
+    words = dict.fromkeys(word for vocabulary in vocabularies for word in vocabulary if is_word(word))
+    if not words:
+        raise DataError(f"{path}: its inputs are numbers; there are no words")
+    return [*words]
+
+
+def is_word(word: str) -> bool:
+    """Return whether a file of vectors can hold this token: it is not special and has no white space in it."""
+    from seqpipe.features.vocabulary import MASK, SPECIALS
+
+    return word not in (*SPECIALS, MASK) and bool(word) and not any(character.isspace() for character in word)
+
+
+def word2vec(words: Sequence[str], rows: np.ndarray, binary: bool) -> bytes:
+    """Return the file that holds these words and their vectors, in word2vec's text or binary format.
+
+    Both begin with a line of the number of words and of numbers a word. In the text format each word has a line; the
+    numbers are those of float32, none is rounded. In the binary format a blank and the numbers, little end first,
+    follow each word.
+    """
+    lines = [f"{len(words)} {rows.shape[1]}\n".encode()]
+    for word, row in zip(words, rows, strict=True):
+        if binary:
+            lines.append(word.encode() + b" " + row.astype("<f4").tobytes() + b"\n")
+        else:
+            lines.append(f"{word} {' '.join(f'{number:.9g}' for number in row.tolist())}\n".encode())
+    return b"".join(lines)
+
+
+def _table(pipeline: Pipeline, folder: Path, stage: str | None) -> tuple[str, np.ndarray]:
+    """Return the key of the embedding that has a table of the vocabulary, and that table.
+
+    Raises:
+        UsageError: if no embedding has a table, or several and none is chosen.
+    """
+    import torch
+
+    from seqpipe.config.contract import expected_outputs
+    from seqpipe.config.init_from import relative_path
+
+    modules = {
+        stage.key: module for stage, module in pipeline.stages if "table" in expected_outputs(stage.cls, ("ids",))
+    }
+    keys = ", ".join(modules) or "none"
+    if stage is None and len(modules) > 1:
+        raise UsageError(
+            f"{relative_path(folder)}: several embeddings have a table; choose one by --stage (there is: {keys})"
+        )
+    key = stage or next(iter(modules), "")
+    if key not in modules:
+        what = f"no {stage} with a table" if stage else "no embedding with a table of word vectors, such as lookup"
+        raise UsageError(f"{relative_path(folder)}: the run has {what} (there is: {keys})")
+    with torch.no_grad():
+        table: torch.Tensor = modules[key](torch.ones(1, 1, dtype=torch.int64))["table"]
+    return key, table.detach().float().numpy()

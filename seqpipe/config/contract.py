@@ -13,7 +13,7 @@ from seqpipe.answers.types import WHOLE_TEXT, Array, Metric
 from seqpipe.config.members import MEMBERS, REQUIRED
 from seqpipe.config.plugins import Offer
 from seqpipe.config.signature import DecodeOption, keyword_options, optional_names
-from seqpipe.errors import ConfigError, PluginError, Problem, SeqpipeError, UsageError, nearest
+from seqpipe.errors import ConfigError, PluginError, Problem, SeqpipeError, UsageError, did_you_mean
 from seqpipe.features.kinds.base import FeatureKind
 
 
@@ -178,7 +178,7 @@ def declared_features(stage: Component) -> Mapping[str, FeatureKind]:
         raise PluginError(f"{describe(stage)}: {message}")
     for name, feature in features.items():
         if not isinstance(feature, FeatureKind):
-            message = f"its feature {name!r} must be one such as seqpipe.Chars(), not {feature!r}"
+            message = f"its feature {name!r} must be one such as seqpipe.plugin.Chars(), not {feature!r}"
             raise PluginError(f"{describe(stage)}: {message}")
     return features
 
@@ -337,7 +337,9 @@ def answer_kind(head: Component) -> type[HeadAnswer]:
     name = declaration(head, "answer")
     if isinstance(name, str) and name in ANSWER_KINDS:
         return ANSWER_KINDS[name]
-    fault = "its class has no `answer`" if name is None else f"`answer` is {name!r}{nearest(str(name), ANSWER_KINDS)}"
+    fault = (
+        "its class has no `answer`" if name is None else f"`answer` is {name!r}{did_you_mean(str(name), ANSWER_KINDS)}"
+    )
     raise PluginError(f"{describe(head)}: {fault}; an answer kind is one of {', '.join(ANSWER_KINDS)}")
 
 

@@ -38,7 +38,7 @@ from seqpipe.config.contract import (
 from seqpipe.config.members import SHAPES, SOURCE_STATE
 from seqpipe.config.signature import method_names, optional_names, wired
 from seqpipe.console import text_table
-from seqpipe.errors import PluginError, Problem, nearest
+from seqpipe.errors import PluginError, Problem, did_you_mean
 from seqpipe.features.kinds.base import FeatureKind
 from seqpipe.features.kinds.registry import pair_features
 
@@ -128,7 +128,7 @@ class ProvidedNames:
             return "; let the tokenizer read two texts of a record, such as field: [text, text_pair]"
         if name in TARGETS:
             return f" here; a target is given to `loss`, if the head's answer kind has it{there_is}"
-        return nearest(name, self.available) + there_is
+        return did_you_mean(name, self.available) + there_is
 
     def returned(self, stage: Component) -> Sequence[str]:
         returns = member(stage.cls, "returns")
@@ -186,7 +186,7 @@ def _unsound(source: str, name: str, names: Sequence[str]) -> str:
     if name not in names:
         others = ", ".join(other for other in names if other != source)
         message = f"it starts from the state of input {name!r}, which does not exist"
-        return f"{message}{nearest(name, names)} (there is: {others})"
+        return f"{message}{did_you_mean(name, names)} (there is: {others})"
     return ""
 
 

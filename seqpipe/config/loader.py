@@ -33,7 +33,7 @@ from seqpipe.config.signature import (
 from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml import Spot, Tree
 from seqpipe.config.yaml_text import Plain, shown
-from seqpipe.errors import ConfigError, PluginError, Problem, UsageError, nearest
+from seqpipe.errors import ConfigError, PluginError, Problem, UsageError, did_you_mean
 from seqpipe.types import CHECKPOINT, FOLDER
 
 _COMPONENTS = ("reader", "tokenizer", *STAGES, "target_tokenizer", "optimizer", "schedule")
@@ -297,7 +297,7 @@ class ComponentChecks(KeyChecks):
 
 def _neighbour(at: Path) -> str:
     try:
-        return nearest(at.name, sorted(os.listdir(at.parent))[:1000])
+        return did_you_mean(at.name, sorted(os.listdir(at.parent))[:1000])
     except OSError:
         return f"; there is no folder {at.parent}"
 
@@ -478,7 +478,7 @@ class _PipelineCheck(ComponentChecks):
         mapping = self.mapping(self.with_use(value, path), path)
         use, models = mapping.get("use", Train.model_fields[key].default.use), CHOICES[key]
         if not isinstance(use, str) or use not in models:
-            self.complain((*path, "use"), unlike(words(Literal[tuple(models)]), use) + nearest(str(use), models))
+            self.complain((*path, "use"), unlike(words(Literal[tuple(models)]), use) + did_you_mean(str(use), models))
             return None
         return self.keys(models[use], {**mapping, "use": use}, path, f"{key} {use!r}")
 

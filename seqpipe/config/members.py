@@ -156,7 +156,7 @@ MEMBERS: Mapping[str, Member] = {
         ("head",), "class attribute", "dict", "What the answer kind has to know: its settings.", {}, True
     ),
     "score_types": Member(
-        ("head",), "class attribute", "dict from names to seqpipe.Metric", "How its own scores are read.", {}
+        ("head",), "class attribute", "dict from names to seqpipe.plugin.Metric", "How its own scores are read.", {}
     ),
     "loss": Member(("head",), "method", "(names…) -> Tensor", "The training loss, one number.", REQUIRED),
     "decide": Member(

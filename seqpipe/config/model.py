@@ -15,7 +15,7 @@ from seqpipe.config.signature import Mistake, Model, unlike, validate
 from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml import Tree
 from seqpipe.config.yaml_text import Plain, plain
-from seqpipe.errors import Problem, nearest
+from seqpipe.errors import Problem, did_you_mean
 from seqpipe.features.document import Overlaps
 
 RENAMED = {"carry": "stateful"}  # old names of options
@@ -46,7 +46,7 @@ class KeyChecks:
         """Complain of each key that is none of the known ones."""
         known = list(known)
         for key in [key for key in mapping if key not in known]:
-            hint = nearest(key, known) or there_is(known)
+            hint = did_you_mean(key, known) or there_is(known)
             self.complain((*path, key), f"{owner}no such key{hint}", key=True)
 
     def keys(self, model: type[Model], mapping: Mapping[str, Plain], path: Where, owner: str) -> Model | None:
@@ -63,7 +63,7 @@ class KeyChecks:
                 self.missing(where, f"{owner} needs {mistake.message}")
             elif mistake.kind == "unknown":
                 key = str(mistake.where[0])
-                hint = _renamed(key, known) or nearest(key, known) or there_is(known)
+                hint = _renamed(key, known) or did_you_mean(key, known) or there_is(known)
                 self.complain(where, f"{owner} has no such {noun}{hint}", key=True)
             else:
                 self.complain(where, mistake.message)

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from seqpipe.config import hookspecs
-from seqpipe.errors import PluginError, nearest
+from seqpipe.errors import PluginError, did_you_mean
 from seqpipe.version import PLUGIN_API
 
 GROUP = "seqpipe"
@@ -133,7 +133,7 @@ class Plugins:
             raise PluginError(f"{kind} {name!r} is offered by more than one distribution; write {choices}")
         elsewhere = [offer.kind for offer in self.offers if offer.name == name]
         other_kind = f"; it is the name of another kind: {elsewhere[0]}" if elsewhere else ""
-        hint = nearest(name, self.names(kind)) or other_kind
+        hint = did_you_mean(name, self.names(kind)) or other_kind
         broken = "".join(f"; {b.distribution} {b.version} is broken: {b.reason}" for b in self.broken)
         broken += "".join(f"; {message}" for message in self.left_out)
         known = ", ".join(self.names(kind)) or "none"
@@ -167,7 +167,7 @@ def _offers(plugin: object, distribution: str, version: str) -> list[Offer]:
     manager.check_pending()
     callers = {caller.name: caller for caller in manager.get_hookcallers(plugin) or ()}
     if not callers:
-        raise TypeError("it has no hook; decorate register_readers, register_encoders … with @seqpipe.hookimpl")
+        raise TypeError("it has no hook; decorate register_readers, register_encoders … with @seqpipe.plugin.hookimpl")
     offers = []
     for kind in KINDS:
         caller = callers.get(f"register_{kind}s")

@@ -198,7 +198,7 @@ def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOp
         plain_type = kind.__name__ if isinstance(kind, type) else ""
         type_name = next((mark for mark in (SIZE, TOKENS, UNIFORM) if mark in metadata), plain_type)
         if kind not in (int, float, bool) and type_name not in (TOKENS, UNIFORM):
-            there_is = "seqpipe.Size, seqpipe.Tokens, seqpipe.Uniform, int, float or bool"
+            there_is = "Size, Tokens or Uniform of seqpipe.plugin, int, float or bool"
             raise bad_signature(cls, f"decode option {option.name!r} must be {there_is}, not {words(hint)}")
         if option.default is inspect.Parameter.empty:
             raise bad_signature(cls, f"decode option {option.name!r} needs a default")

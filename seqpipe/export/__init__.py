@@ -1,1 +1,4 @@
-"""Trace a trained pipeline into one ONNX graph, compare the graph with PyTorch, and write the bundle."""
+"""Export a trained pipeline as a verified bundle.
+
+The tracer builds on private parts of PyTorch, all of which stand in `seqpipe.nn.torch_internals`.
+"""

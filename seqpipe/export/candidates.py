@@ -48,7 +48,15 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
     replaced = Candidate(candidates, kind.target)
     changes: dict[str, Any] = {"answer": replaced.manifest(), "metrics": {}, "training": {}}
     manifest = content.manifest.model_copy(update=changes)
-    files = {**content.files, "model.onnx": _with_vectors(content.files["model.onnx"], vectors, str(path))}
+    graph = onnx.ModelProto.FromString(content.files["model.onnx"])
+    stored = [tensor for tensor in graph.graph.initializer if tensor.name == VECTORS]
+    if not stored:
+        raise BundleError(f"{path}: model.onnx has no initializer {VECTORS!r}; export it again")
+    stored[0].CopyFrom(numpy_helper.from_array(vectors, VECTORS))
+    del graph.graph.value_info[:]  # it states the old number of candidates
+    data = bytes(graph.SerializeToString())
+    onnx.checker.check_model(data)
+    files = {**content.files, "model.onnx": data}
     model = Model(bundle.Bundle(output, manifest, files), "cpu")
     _compare_with_numpy(model, docs[:ASKED], vectors)
     manifest = manifest.model_copy(update={"golden": answered_anew(model, manifest.golden)})
@@ -65,19 +73,6 @@ def _decisions(model: Model, docs: Sequence[Doc]) -> list[Arrays]:
         decision = model.run(model.predictor.featurizer.collate([docs[i] for i in rows]) | options)
         decisions |= {row: {name: array[i] for name, array in decision.items()} for i, row in enumerate(rows)}
     return [decisions[i] for i in range(len(docs))]
-
-
-def _with_vectors(graph: bytes, vectors: np.ndarray, where: str) -> bytes:
-    """The graph with these vectors (N, D) of candidates; BundleError for one that has none."""
-    model = onnx.ModelProto.FromString(graph)
-    found = [tensor for tensor in model.graph.initializer if tensor.name == VECTORS]
-    if not found:
-        raise BundleError(f"{where}: model.onnx has no initializer {VECTORS!r}; export it again")
-    found[0].CopyFrom(numpy_helper.from_array(vectors, VECTORS))
-    del model.graph.value_info[:]  # it states the old number of candidates
-    data = bytes(model.SerializeToString())
-    onnx.checker.check_model(data)
-    return data
 
 
 def _compare_with_numpy(model: Model, docs: Sequence[Doc], vectors: np.ndarray) -> None:

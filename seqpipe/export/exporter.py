@@ -18,7 +18,7 @@ from seqpipe.answers.metrics.numbers import shown
 from seqpipe.answers.registry import tokenizer_file
 from seqpipe.answers.types import Metric
 from seqpipe.config.contract import has_member, member, metric_types
-from seqpipe.config.loader import Component, Config
+from seqpipe.config.loader import Config
 from seqpipe.config.plugins import BUILTIN
 from seqpipe.config.yaml_text import plain
 from seqpipe.console import Console
@@ -48,7 +48,6 @@ from seqpipe.runtime.manifest import (
     Weights,
 )
 from seqpipe.runtime.model import TOLERANCE, Model, same_answer
-from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.evaluation import option_table
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import outcome_lines
@@ -217,14 +216,36 @@ def bundle_manifest(
     answer = artifacts.kind.manifest()
     for task, head in zip(artifacts.tasks, pipeline.heads, strict=True):
         calibration = member(head, "calibration")
-        if calibration and (chosen := calibration()):  # what the head chose on dev
+        if calibration and (chosen := calibration()):
             (answer["parts"][task.name] if task.name else answer)["calibration"] = chosen
+    # A caller may ask for at most `export.max_beams` beams and answers.
+    bounded = {name: dict(option) for name, option in options.items()}
+    for name, option in bounded.items():
+        if name.rpartition(".")[2] in ("beams", "n_best"):
+            option["maximum"] = max(option["default"], min(option["maximum"], config.export.max_beams))
+    optional: dict[str, Any] = {"cache": pipeline.cache} if pipeline.cache else {}
+    # Heads with metrics of their own, which `evaluate` asks for where their package is installed.
+    owners = {
+        task.name: MetricsOwner(
+            use=head.offer.name,
+            options=plain(head.options),
+            distribution=head.offer.distribution,
+            version=head.offer.version,
+        )
+        for task, head in zip(artifacts.tasks, config.head, strict=True)
+        if has_member(head.cls, "metrics")
+    }
+    if owners:
+        optional["own_metrics"] = owners
+    if config.export.explain:  # the attention weights that the graph gives: what each is over, and at which axis
+        maps = [weights for names in pipeline.attended.values() for weights in names.values()]
+        optional["explain"] = {weights.key: Weights(over=weights.over, axis=weights.axis) for weights in maps}
     manifest = Manifest(
         name=config.name,
         field=artifacts.featurizer.field,
         inputs=artifacts.featurizer.manifest(),
         outputs=tuple(artifacts.kind.outputs),
-        options={name: _bounded(name, option, config.export.max_beams) for name, option in options.items()},
+        options=cast(dict[str, Option], bounded),
         answer=answer,
         limits=_limits(pipeline, config, longest),
         reader=Reader(use=config.data.reader.use, options=config.data.reader.options),
@@ -238,14 +259,6 @@ def bundle_manifest(
         },
         files={},
     )
-    optional: dict[str, Any] = {}
-    if pipeline.cache:
-        optional["cache"] = pipeline.cache
-    if owners := _metrics_owners(artifacts, config.head):
-        optional["own_metrics"] = owners
-    if config.export.explain:
-        attended = [weights for names in pipeline.attended.values() for weights in names.values()]
-        optional["explain"] = {weights.key: Weights(over=weights.over, axis=weights.axis) for weights in attended}
     return manifest.model_copy(update=optional)
 
 
@@ -261,28 +274,6 @@ def _limits(pipeline: Pipeline, config: Config, longest: int) -> Limits:
     if trained and any(part.warns_of_length for part in pipeline.artifacts.kind.parts.values()):
         changes["trained"] = trained
     return limits.model_copy(update=changes)
-
-
-def _bounded(name: str, option: Mapping[str, Any], beams: int) -> Option:
-    """A decode option, of which a caller may ask for at most so many beams or answers."""
-    most = {}
-    if name.rpartition(".")[2] in ("beams", "n_best"):
-        most = {"maximum": max(option["default"], min(option["maximum"], beams))}
-    return cast(Option, {**option, **most})
-
-
-def _metrics_owners(artifacts: Artifacts, heads: Sequence[Component]) -> dict[str, MetricsOwner]:
-    """The owners of metrics beside the answer kinds', by head: `evaluate` asks them where they are installed."""
-    return {
-        task.name: MetricsOwner(
-            use=head.offer.name,
-            options=plain(head.options),
-            distribution=head.offer.distribution,
-            version=head.offer.version,
-        )
-        for task, head in zip(artifacts.tasks, heads, strict=True)
-        if has_member(head.cls, "metrics")
-    }
 
 
 # Export a pipeline's graph, or read it from the cache, and compare it with PyTorch.
@@ -308,7 +299,12 @@ def use_graph(
     """
     options = option_table(*config.head)
     settings = (options, config.export.opset, config.export.explain)
-    key = _key(pipeline, settings, console) if cache is not None else None
+    key = None
+    if cache is not None:
+        try:
+            key = graph_key(pipeline, *settings)
+        except UnknownKeyError as error:
+            console.detail(f"  the graph is not cached: {error}")
     if cache is not None and key is not None and (cached := cache.read(key)) is not None:
         try:
             return use(with_weights(onnx.ModelProto.FromString(cached), pipeline))
@@ -320,25 +316,14 @@ def use_graph(
         with console.progress("exporting", None):
             model = graph_without_weights(pipeline, *settings)
         used = use(with_weights(model, pipeline))
-    if cache is not None and key is not None and not _holds_weights(model):
+    # A model that PyTorch's own exporter made holds the values of its weights, which are not the next pipeline's.
+    holds_weights = any(t.raw_data and t.name.startswith("pipeline.") for t in model.graph.initializer)
+    if cache is not None and key is not None and not holds_weights:
         try:
             cache.write(key, bytes(model.SerializeToString()))
         except (OSError, SeqpipeError) as error:  # such as a full disk; the graph itself is fine
             console.say(f"the graph is not cached: {error}; set {VARIABLE} to a folder that can be written")
     return used
-
-
-def _key(pipeline: Pipeline, settings: Any, console: Console) -> str | None:
-    try:
-        return graph_key(pipeline, *settings)
-    except UnknownKeyError as error:
-        console.detail(f"  the graph is not cached: {error}")
-        return None
-
-
-def _holds_weights(model: onnx.ModelProto) -> bool:
-    """Whether values of weights stand in a model, as in those that PyTorch's own exporter makes."""
-    return any(tensor.raw_data and tensor.name.startswith("pipeline.") for tensor in model.graph.initializer)
 
 
 # Export a trained pipeline as a verified bundle: compared with PyTorch, then written whole or not at all.
@@ -383,7 +368,10 @@ def export(
 
     def compare(graph: bytes) -> _ComparedBundle:
         files = bundle_files(pipeline, graph)
-        model = _read_back(path, files, manifest)
+        # The bundle is written somewhere else and read as a deployment reads it.
+        with tempfile.TemporaryDirectory() as folder:
+            bundle.write(Path(folder) / path.name, files, manifest)
+            model = Model(replace(bundle.read(Path(folder) / path.name), path=path), "cpu")
         console.say(f"  {len(graph):,} bytes ({time.monotonic() - start:.1f} s)\ncomparing onnxruntime with PyTorch")
         comparison = Comparison(pipeline, config, model)
         parity = verify_parity(comparison, records, console)
@@ -426,13 +414,6 @@ def _cut_of_texts(pipeline: Pipeline, records: Sequence[Record], console: Consol
         message = f"the tokenizer splits {text} otherwise in pieces"
         console.say(f"note: {message}: streamed texts must be given as words (--format conll)")
     return cut
-
-
-def _read_back(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> Model:
-    """The bundle that is to stand at `path`, written somewhere else and read as a deployment reads it."""
-    with tempfile.TemporaryDirectory() as folder:
-        bundle.write(Path(folder) / path.name, files, manifest)
-        return Model(replace(bundle.read(Path(folder) / path.name), path=path), "cpu")
 
 
 def _report_parity(parity: Mapping[str, Any], held_out: int, metrics: Mapping[str, Metric], console: Console) -> None:

@@ -74,7 +74,14 @@ def _random_text(source: TextSource, length: int, random: np.random.Generator) -
     Of a tokenizer that splits words, some tokens continue a word. From 5 tokens on there are two sentences and two
     words: an example for export has no axis of 1.
     """
-    words, begins = _random_words(length, random), np.ones(length, bool)
+    letters = [chr(c) for c in range(97, 123)] + ["é", "播", "9", "-"]
+    longest = random.integers(2, 25)
+    words = ["".join(random.choice(letters, random.integers(1, longest))) for _ in range(length)]
+    for i in np.flatnonzero(random.random(length) < random.choice([0.0, 0.1, 0.4])):
+        words[i] = "."
+    if length > 4:
+        words[1] = "."
+    begins = np.ones(length, bool)
     if splits_words(source.tokenizer):
         begins = random.random(length) < random.choice([0.3, 0.7, 1.0])
         begins[[0, *range(2, min(length, 4))]] = True
@@ -99,17 +106,6 @@ def _random_text(source: TextSource, length: int, random: np.random.Generator) -
     ends = [*(start - 1 for start in starts[1:]), length - 1]
     places = [(offsets[first][0], offsets[last][1]) for first, last in zip(starts, ends, strict=True)]
     return Doc(text, words, offsets, ids, starts, places, second, columns=columns)
-
-
-def _random_words(length: int, random: np.random.Generator) -> list[str]:
-    letters = [chr(c) for c in range(97, 123)] + ["é", "播", "9", "-"]
-    longest = random.integers(2, 25)
-    words = ["".join(random.choice(letters, random.integers(1, longest))) for _ in range(length)]
-    for i in np.flatnonzero(random.random(length) < random.choice([0.0, 0.1, 0.4])):
-        words[i] = "."
-    if length > 4:
-        words[1] = "."
-    return words
 
 
 def with_other_padding(learned: Artifacts, feeds: Arrays) -> Arrays:
@@ -186,15 +182,6 @@ def example_options(options: Known) -> tuple[Arrays, Axes]:
     return arrays, axes
 
 
-def example_cache(pipeline: Pipeline) -> tuple[Arrays, Axes]:
-    """A cache of an earlier call, and the free axes of each part; empty unless the head takes one."""
-    cache = {
-        entry.input: np.zeros(entry.shape(_PAST_ROWS, _PAST_SLOTS + (not entry.grows)), entry.dtype)
-        for entry in pipeline.cache
-    }
-    return cache, [{i: axis for i, axis in enumerate(e.axes) if isinstance(axis, str)} for e in pipeline.cache]
-
-
 def tensors_of(arrays: Arrays) -> dict[str, Tensor]:
     return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
 
@@ -249,7 +236,12 @@ def to_onnx(pipeline: Pipeline, options: Known, opset: int, explain: bool = Fals
 def graph_without_weights(pipeline: Pipeline, options: Known, opset: int, explain: bool = False) -> onnx.ModelProto:
     """The graph as a model whose weights have no values: what it is does not depend on them."""
     features, feature_axes = example_features(pipeline)
-    cache, cache_axes = example_cache(pipeline)
+    # A cache of an earlier call, and the free axes of each part; empty unless the head takes one.
+    cache = {
+        entry.input: np.zeros(entry.shape(_PAST_ROWS, _PAST_SLOTS + (not entry.grows)), entry.dtype)
+        for entry in pipeline.cache
+    }
+    cache_axes = [{i: axis for i, axis in enumerate(e.axes) if isinstance(axis, str)} for e in pipeline.cache]
     chosen, option_axes = example_options(options)
     features |= cache
     graph = _Graph(pipeline, list(features), options, explain).eval()

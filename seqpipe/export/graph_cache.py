@@ -49,7 +49,11 @@ def graph_key(pipeline: nn.Module, *more: Any) -> str:
     digest = _Digest()
     digest.add((platform.python_version(), sorted(_installed()), str(torch.get_default_dtype()), more))
     digest.add(pipeline)
-    for package in sorted((digest.packages | _loose()) - _PINNED):
+    # Loaded packages outside the folders of installed ones, such as one that is being worked on, count by their code.
+    usual = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+    files = {name: _module_value(name, "__file__") for name in [*sys.modules] if "." not in name}
+    loose = {name for name, file in files.items() if file and name not in _MAIN and not file.startswith(usual)}
+    for package in sorted((digest.packages | loose) - _PINNED):
         digest.add((package, _code(package)))
     return digest.hash.hexdigest()
 
@@ -168,13 +172,6 @@ def _installed() -> frozenset[tuple[str, str]]:
     return frozenset(packages)
 
 
-def _loose() -> set[str]:
-    """Loaded packages that stand outside the folders of installed ones, such as one that is being worked on."""
-    usual = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
-    files = {name: _module_value(name, "__file__") for name in [*sys.modules] if "." not in name}
-    return {name for name, file in files.items() if file and name not in _MAIN and not file.startswith(usual)}
-
-
 def _module_value(module: str, name: str) -> Any:
     """An attribute of a loaded module; None where it has none, as one of C or a namespace has no file."""
     return getattr(sys.modules.get(module), name, None)
@@ -230,7 +227,12 @@ class GraphCache:
     def write(self, key: str, data: bytes) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         write(self._path(key), sha256(data).digest() + data)
-        entries = sorted(self._entries(), reverse=True)
+        entries = []
+        for path in self.folder.glob("*.graph"):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                entries.append((status.st_mtime, status.st_size, path))
+        entries.sort(reverse=True)
         size = 0
         for _, bytes_, path in entries:
             size += bytes_
@@ -242,12 +244,6 @@ class GraphCache:
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.graph"
-
-    def _entries(self) -> Iterator[tuple[float, int, Path]]:
-        for path in self.folder.glob("*.graph"):
-            with contextlib.suppress(OSError):
-                status = path.stat()
-                yield status.st_mtime, status.st_size, path
 
 
 def default_cache() -> GraphCache:

@@ -18,7 +18,7 @@ from seqpipe.features.vocabulary import MASK, SPECIALS
 
 Side = Literal["source", "target"]
 SIDES: tuple[Side, ...] = ("source", "target")
-LACKING = -1
+NO_CHECKPOINT_ID = -1
 _UNIGRAM, _NORMAL, _USER_DEFINED = 1, 1, 4  # numbers of SentencePiece's format
 _UNKNOWN_PENALTY = 10.0  # how much less likely than the least likely piece `tokenizers` takes an unknown one to be
 _MARIAN_ROLES = {
@@ -65,7 +65,7 @@ def marian_tokenizer(files: Mapping[str, Path], checkpoint: object, side: Side) 
     if doubled := [special for special in SPECIALS if special in vocabulary or special in extra]:
         problem = f"its token {doubled[0]!r} is a special one in seqpipe"
         raise DataError(f"{checkpoint}: {problem}; choose another checkpoint")
-    ids = [pad, unknown, LACKING, end] + [vocabulary[token] for token in others] + [unknown] * len(extra)
+    ids = [pad, unknown, NO_CHECKPOINT_ID, end] + [vocabulary[token] for token in others] + [unknown] * len(extra)
     return _tokenizer(model, others, list(extra)), ids
 
 
@@ -142,7 +142,7 @@ _ROLES = ("pad_token", "unk_token", "cls_token", "sep_token")  # what stands for
 class CheckpointTokenizer(NamedTuple):
     """A checkpoint's tokenizer under our ids; of each id the checkpoint's own; how many separators part two texts.
 
-    A checkpoint that writes texts may lack tokens that we have; their id there is LACKING.
+    A checkpoint that writes texts may lack tokens that we have; their id there is NO_CHECKPOINT_ID.
     """
 
     tokenizer: Tokenizer
@@ -225,7 +225,7 @@ def _of_decoder(original: Any, content: dict[str, Any], checkpoint: str | Path) 
         model["unk_token"] = SPECIALS[1]
     added = [token | {"id": order.index(token["content"])} for token in marks]
     content |= {"post_processor": None, "truncation": None, "padding": None, "added_tokens": added}
-    ids = [known.get(special, LACKING) for special in SPECIALS] + [old[token] for token in others]
+    ids = [known.get(special, NO_CHECKPOINT_ID) for special in SPECIALS] + [old[token] for token in others]
     return Tokenizer.from_str(json.dumps(content)), ids
 
 

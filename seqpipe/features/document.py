@@ -220,7 +220,8 @@ def resolve_overlaps(records: Iterable[Record], rule: Overlaps) -> Iterator[Reco
         if len(kept) == len(spans):
             yield record
         elif rule == "error":
-            a, b = _first_overlap(spans)
+            ordered = sorted(spans, key=lambda span: (span["start"], span["end"]))
+            a, b = next((a, b) for a, b in pairwise(ordered) if b["start"] < a["end"])
             pair = " and ".join(f"{s['start']}-{s['end']} {s['label']}" for s in (a, b))
             raise DataError.at(record, f"the spans {pair} overlap; {CURE}")
         else:
@@ -257,8 +258,3 @@ def _are_places(spans: Any) -> bool:
     return isinstance(spans, list) and all(
         isinstance(span, dict) and {"start", "end", "label"} <= span.keys() for span in spans
     )
-
-
-def _first_overlap(spans: Sequence[Record]) -> tuple[Record, Record]:
-    ordered = sorted(spans, key=lambda span: (span["start"], span["end"]))
-    return next((a, b) for a, b in pairwise(ordered) if b["start"] < a["end"])

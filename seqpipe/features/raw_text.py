@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations
 
 from tokenizers import Regex, Tokenizer
 from tokenizers.pre_tokenizers import Split
@@ -16,7 +16,7 @@ from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.encoding import encode, regular_expressions, shown
 from seqpipe.features.sources import InputSource, TextSource, sources_of
-from seqpipe.features.vocabulary import clean
+from seqpipe.features.vocabulary import replace_surrogates
 
 MOST = 0.01  # share of words split otherwise, above which a warning is due
 _CHUNK = 256  # records split at a time
@@ -118,7 +118,7 @@ class RawText:
         splitter = Split(Regex(pattern), "removed", invert=True)
         words = otherwise = 0
         for doc in self._given:
-            places = {place for _, place in splitter.pre_tokenize_str(clean(doc.text))}
+            places = {place for _, place in splitter.pre_tokenize_str(replace_surrogates(doc.text))}
             words += len(doc.word_offsets)
             otherwise += sum(place not in places for place in doc.word_offsets)
         return otherwise / max(1, words)
@@ -171,7 +171,13 @@ def fault_of(tokenizer: Tokenizer) -> Fault | None:
     """What the first hostile text does to a tokenizer: one that it fails at goes before one that it is slow at."""
     end = time.thread_time() + BUDGET
     slow = None
-    for text in hostile_texts(tokenizer):
+    # Runs of one character, and of two in turn, of those that patterns name and some others; short ones first.
+    patterns = "".join(regular_expressions(json.loads(tokenizer.to_str())))
+    units = list(dict.fromkeys([*UNITS, *sorted(patterns, key=SYNTAX.__contains__)]))[:MOST_TRIED]
+    pairs = ["".join(pair) for pair in combinations(units[:PAIRED], 2)]
+    short = (unit * SHORT + tail for unit in [*units, *pairs] for tail in TAILS)
+    runs = (unit * RUN + tail for unit in units for tail in TAILS)
+    for text in chain(short, runs, (pair * (RUN // 2) for pair in pairs)):
         try:
             seconds = _seconds(tokenizer, text)
         except DataError as error:
@@ -182,16 +188,6 @@ def fault_of(tokenizer: Tokenizer) -> Fault | None:
         if time.thread_time() > end:
             break
     return slow
-
-
-def hostile_texts(tokenizer: Tokenizer) -> Iterator[str]:
-    """Runs of one character, and of two in turn, of those that patterns name and some others; short ones first."""
-    patterns = "".join(regular_expressions(json.loads(tokenizer.to_str())))
-    units = list(dict.fromkeys([*UNITS, *sorted(patterns, key=SYNTAX.__contains__)]))[:MOST_TRIED]
-    pairs = ["".join(pair) for pair in combinations(units[:PAIRED], 2)]
-    yield from (unit * SHORT + tail for unit in [*units, *pairs] for tail in TAILS)
-    yield from (unit * RUN + tail for unit in units for tail in TAILS)
-    yield from (pair * (RUN // 2) for pair in pairs)
 
 
 def _seconds(tokenizer: Tokenizer, text: str, tries: int = 1) -> float:

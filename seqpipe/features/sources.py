@@ -16,7 +16,7 @@ from seqpipe.features import splitting
 from seqpipe.features.document import MASK, Arrays, Doc, Record, field_names, join_pair, join_sources, locate, place_of
 from seqpipe.features.encoding import Alignment, encode_batch, sharing
 from seqpipe.features.kinds.base import BATCH, TOKEN_AXES, FeatureKind
-from seqpipe.features.vocabulary import SPECIALS, UNK, clean, special_id, token_id
+from seqpipe.features.vocabulary import SPECIALS, UNK, replace_surrogates, special_id, token_id
 
 
 class NumericSource:
@@ -34,15 +34,14 @@ class NumericSource:
 
     def docs(self, records: Sequence[Record]) -> list[Doc]:
         """The rows of each record; DataError for what is no matrix of finite numbers of the fitted width."""
-        return [self._doc(record) for record in records]
-
-    def _doc(self, record: Record) -> Doc:
-        rows = self._rows(record)
-        numbers = [str(position) for position in range(len(rows))]
-        ends = np.cumsum([len(number) + 1 for number in numbers]).tolist()
-        offsets = [(end - 1 - len(number), end - 1) for end, number in zip(ends, numbers, strict=True)]
-        words = [row.astype("<f4").tobytes().hex() for row in rows]  # what a seed is keyed by
-        return Doc(" ".join(numbers), words, offsets, [1] * len(rows), rows=rows)
+        docs = []
+        for rows in map(self._rows, records):
+            numbers = [str(position) for position in range(len(rows))]
+            ends = np.cumsum([len(number) + 1 for number in numbers]).tolist()
+            offsets = [(end - 1 - len(number), end - 1) for end, number in zip(ends, numbers, strict=True)]
+            words = [row.astype("<f4").tobytes().hex() for row in rows]  # what a seed is keyed by
+            docs.append(Doc(" ".join(numbers), words, offsets, [1] * len(rows), rows=rows))
+        return docs
 
     def _rows(self, record: Record) -> np.ndarray:
         value, field = record.get(self.field), f"{place_of(record)}field {self.field!r}"
@@ -160,7 +159,7 @@ class TextSource:
 
     def _whole(self, raw_texts: Sequence[str], records: Sequence[Record]) -> list[Doc]:
         """A Doc of each text of these records."""
-        texts = [clean(text) for text in raw_texts]
+        texts = [replace_surrogates(text) for text in raw_texts]
         encodings = encode_batch(self.tokenizer, texts, lambda position: place_of(records[position]))
         docs = []
         for raw, text, encoding in zip(raw_texts, texts, encodings, strict=True):
@@ -218,13 +217,13 @@ class TextSource:
 
     def _from_words(self, record: Record) -> Doc:
         raw_words = list(record["words"])
-        words = [clean(word) for word in raw_words]
+        words = [replace_surrogates(word) for word in raw_words]
         text = record.get("text")
         text = text if isinstance(text, str) else " ".join(raw_words)
         places = locate(raw_words, text, place_of(record))
         if self._splits_words:
-            pieces = splitting.of_words(self._alignment, places, clean(text), place_of(record))
-            return self._of_pieces(text, clean(text), pieces, places)
+            pieces = splitting.of_words(self._alignment, places, replace_surrogates(text), place_of(record))
+            return self._of_pieces(text, replace_surrogates(text), pieces, places)
         known = self._known
         ids = [self._id(word) if (i := known.get(word)) is None else i for word in words]
         return Doc(text, words, places, ids)

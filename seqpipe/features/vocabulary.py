@@ -18,8 +18,8 @@ from seqpipe.features.encoding import Alignment, guard, sharing
 PAD, UNK, BOS, EOS = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 SPECIALS = (PAD, UNK, BOS, EOS)  # ids 0 to 3 of every vocabulary
 MASK = "[MASK]"  # of vocabularies that a head asks for it: what hides a token
-MARKS = tuple(f"<extra_id_{i}>" for i in range(100))  # likewise: each hides a span, and begins it in the target
-_AS_WRITTEN = frozenset((MASK, *MARKS))
+SPAN_MARKS = tuple(f"<extra_id_{i}>" for i in range(100))  # likewise: each hides a span, and begins it in the target
+_AS_WRITTEN = frozenset((MASK, *SPAN_MARKS))
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -48,12 +48,12 @@ class FeatureSize(int):
         return number
 
 
-def counts_of(values: Sequence[str] | int) -> Sequence[int] | None:
+def token_counts(values: Sequence[str] | int) -> Sequence[int] | None:
     """How often training has each token, label or value of a feature; None where that is not known."""
     return values.counts if isinstance(values, Vocabulary | FeatureSize) else None
 
 
-def clean(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Lone surrogates, which no tokenizer takes, become U+FFFD; offsets stay."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
@@ -109,9 +109,9 @@ def word_level(
     alignment = Alignment(tokenizer)
     for text in texts:
         if isinstance(text, str):
-            counts.update(_tokens(tokenizer, alignment, clean(text)))
+            counts.update(_tokens(tokenizer, alignment, replace_surrogates(text)))
         else:
-            counts.update(normalizer.normalize_str(clean(word)) for word in text)
+            counts.update(normalizer.normalize_str(replace_surrogates(word)) for word in text)
     kept = (token for token, count in counts.items() if count >= min_count and token not in SPECIALS)
     frequent = sorted(kept, key=lambda token: (-counts[token], token))
     if not counts:

@@ -12,10 +12,10 @@ from seqpipe.errors import UsageError
 from seqpipe.nn.layers import feed_forward
 from seqpipe.nn.loops import State
 
-Score = Literal["dot", "scaled-dot", "additive", "bilinear", "concat", "concat-tanh", "multi-head"]
+AttentionScore = Literal["dot", "scaled-dot", "additive", "bilinear", "concat", "concat-tanh", "multi-head"]
 
 
-class Projected(NamedTuple):
+class ProjectedKeys(NamedTuple):
     """Keys and values, projected once for all queries: `keys` as the score needs them, `values` (B, H, T, D / H)."""
 
     keys: Tensor
@@ -61,7 +61,7 @@ class Attention(nn.Module):
         query_dim: int | None,
         key_dim: int,
         *,
-        score: Score = "additive",
+        score: AttentionScore = "additive",
         units: int = 128,
         heads: int = 1,
         combine: bool = False,
@@ -91,15 +91,15 @@ class Attention(nn.Module):
         context, weights = self.attend(query, self.project(keys, mask), mask)
         return context, weights.mean(1)
 
-    def project(self, keys: Tensor, mask: Tensor) -> Projected:  # (B, T, Dk), (B, T)
+    def project(self, keys: Tensor, mask: Tensor) -> ProjectedKeys:  # (B, T, Dk), (B, T)
         """Project the keys and values that all queries share."""
         keys = torch.where(mask[..., None], keys, 0.0)
         projected, values = self.key(keys), self._by_head(self.value(keys)).contiguous()
         if self.v is None and self.score != "concat-tanh":
             projected = self._by_head(projected).transpose(2, 3).contiguous()  # (B, H, D / H, T)
-        return Projected(projected, values)
+        return ProjectedKeys(projected, values)
 
-    def attend(self, query: Tensor | None, projected: Projected, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def attend(self, query: Tensor | None, projected: ProjectedKeys, mask: Tensor) -> tuple[Tensor, Tensor]:
         """The context (B, N, D) and the weights of each head (B, H, N, T).
 
         Args:
@@ -110,17 +110,17 @@ class Attention(nn.Module):
         weights = self._weights(query, projected, mask)
         return self._context(query, projected, weights), weights
 
-    def _weights(self, query: Tensor | None, projected: Projected, mask: Tensor) -> Tensor:  # (B, H, N, T)
+    def _weights(self, query: Tensor | None, projected: ProjectedKeys, mask: Tensor) -> Tensor:  # (B, H, N, T)
         return _softmax(self.scores(query, projected.keys), mask)
 
-    def _context(self, query: Tensor | None, projected: Projected, weights: Tensor) -> Tensor:  # (B, N, D)
+    def _context(self, query: Tensor | None, projected: ProjectedKeys, weights: Tensor) -> Tensor:  # (B, N, D)
         context: Tensor = self.output((self.dropout(weights) @ projected.values).transpose(1, 2).flatten(2))
         if self.combine is not None and query is not None:
             context = self.combine(torch.cat([query, context], 2))
         return context
 
     def scores(self, query: Tensor | None, keys: Tensor) -> Tensor:  # (B, N, Dq) -> (B, H, N, T)
-        """The attention scores of queries and `Projected.keys`, whose softmax the weights are."""
+        """The attention scores of queries and `ProjectedKeys.keys`, whose softmax the weights are."""
         if self.score == "concat":  # one for all queries
             return keys if query is None else keys.expand(-1, -1, query.shape[1], -1)
         queries: Tensor = self.query(query)
@@ -165,7 +165,7 @@ class CoverageAttention(Attention):
         self.coverage = nn.Linear(1, units, bias=False)
 
     def attend_covered(
-        self, query: Tensor, projected: Projected, mask: Tensor, covered: Tensor
+        self, query: Tensor, projected: ProjectedKeys, mask: Tensor, covered: Tensor
     ) -> tuple[Tensor, Tensor]:
         """(B, N, Dq), the keys, (B, T), (B, N, T) -> the context (B, N, Dk) and the weights (B, N, T)."""
         met = self.query(query)[:, :, None] + projected.keys[:, None] + self.coverage(covered[..., None])
@@ -185,7 +185,7 @@ class AttentionPool(nn.Module):
         heads: Heads of `multi-head`; they divide the width.
     """
 
-    def __init__(self, dim: int, *, score: Score = "additive", units: int = 128, heads: int = 1):
+    def __init__(self, dim: int, *, score: AttentionScore = "additive", units: int = 128, heads: int = 1):
         super().__init__()
         self.attention = Attention(None, dim, score=score, units=units, heads=heads)
 
@@ -201,7 +201,7 @@ def _softmax(scores: Tensor, mask: Tensor) -> Tensor:  # (B, H, N, T), (B, T) or
     return torch.where(real, torch.where(real, scores, lowest).softmax(3), 0.0)
 
 
-def visible(mask: Tensor, causal: bool) -> Tensor:
+def attention_mask(mask: Tensor, causal: bool) -> Tensor:
     """The attention mask: (B, T), or causal (B, T, T), in which each token sees itself and those before it."""
     if not causal:
         return mask
@@ -220,7 +220,7 @@ class _Learned(nn.Module):
         return self.vector
 
 
-def _refuse_unfit(score: Score, width: int, key_dim: int, heads: int) -> None:
+def _refuse_unfit(score: AttentionScore, width: int, key_dim: int, heads: int) -> None:
     if score in ("dot", "scaled-dot") and width != key_dim:
         cure = "choose bilinear or additive, or make the widths equal"
         raise UsageError(f"score: {score} needs queries as wide as keys, not {width} and {key_dim}; {cure}")
@@ -253,7 +253,7 @@ class Glimpse(nn.Module):
         self.feedforward = feed_forward(hidden, 2 * hidden, "relu", dropout)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, h: Tensor, projected: Projected, seen: Tensor) -> Tensor:  # (B, M, H), …, (B, M, T)
+    def forward(self, h: Tensor, projected: ProjectedKeys, seen: Tensor) -> Tensor:  # (B, M, H), …, (B, M, T)
         first, second = self.norms
         h = h + self.dropout(self.attention.attend(first(h), projected, seen)[0])
         states: Tensor = h + self.dropout(self.feedforward(second(h)))
@@ -262,7 +262,7 @@ class Glimpse(nn.Module):
 
 # Hard attention: each query attends to one position, and how that is trained.
 
-Estimator = Literal["straight-through", "reinforce"]
+GradientEstimator = Literal["straight-through", "reinforce"]
 TIED = 1e-4  # two weights as near as that, as shares of the greater one, may stand either way round in another runtime
 DECAY, ENTROPY, EXPECTED = 0.9, 0.01, 0.5
 
@@ -298,8 +298,8 @@ class HardAttention(Attention):
         query_dim: int,
         key_dim: int,
         *,
-        trained: Estimator,
-        score: Score = "additive",
+        trained: GradientEstimator,
+        score: AttentionScore = "additive",
         units: int = 128,
         heads: int = 1,
     ):
@@ -311,7 +311,7 @@ class HardAttention(Attention):
         if self.draws:
             self.register_buffer("average", torch.zeros(2))  # of the rewards so far, decaying: their sum, their weight
 
-    def attend(self, query: Tensor | None, projected: Projected, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def attend(self, query: Tensor | None, projected: ProjectedKeys, mask: Tensor) -> tuple[Tensor, Tensor]:
         """The context (B, N, D) and the weights (B, 1, N, T), as `Attention` has them, 1 at one position.
 
         In training by `reinforce` the weights are those that were drawn from, with a minus at what was drawn, and
@@ -363,7 +363,7 @@ def first(weights: Tensor) -> Tensor:  # (…, T) -> (…, T)
 # Intra-attention: a decoder attends to its own earlier states.
 
 
-class Written(nn.Module):
+class IntraDecoderAttention(nn.Module):
     """Intra-decoder attention (Paulus et al. 2018).
 
     The state h(t) attends to h(1), …, h(t - 1): a softmax over them of h(t) · W h(s), and their mean by these weights,
@@ -404,5 +404,5 @@ class Written(nn.Module):
         self, h: Tensor, states: Tensor, before: Tensor
     ) -> Tensor:  # (R, M, H), (R, N, H), (R, N) or (R, M, N)
         values = states[:, None]  # of one head
-        context, _ = self.attention.attend(self.query(h), Projected(values.transpose(2, 3), values), before)
+        context, _ = self.attention.attend(self.query(h), ProjectedKeys(values.transpose(2, 3), values), before)
         return context

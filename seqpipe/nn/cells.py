@@ -15,7 +15,7 @@ from seqpipe.nn.loops import State, scan
 
 
 @dataclass(frozen=True)
-class Node:
+class OnnxNode:
     """How a cell is written as a node: for each gate of the node in its order, which of the cell's gates it is."""
 
     operator: str
@@ -26,11 +26,11 @@ class Node:
 
 # PyTorch stacks a GRU's gates reset, update, new, an LSTM's input, forget, cell, output. ONNX wants update, reset, new,
 # and input, output, forget, cell.
-LIBRARY: Mapping[str, Node] = {  # by an `nn.RNNBase`'s mode
-    "RNN_TANH": Node("RNN", (0,)),
-    "RNN_RELU": Node("RNN", (0,)),
-    "GRU": Node("GRU", (1, 0, 2), attributes={"linear_before_reset": 1}),
-    "LSTM": Node("LSTM", (0, 3, 1, 2)),
+LIBRARY: Mapping[str, OnnxNode] = {  # by an `nn.RNNBase`'s mode
+    "RNN_TANH": OnnxNode("RNN", (0,)),
+    "RNN_RELU": OnnxNode("RNN", (0,)),
+    "GRU": OnnxNode("GRU", (1, 0, 2), attributes={"linear_before_reset": 1}),
+    "LSTM": OnnxNode("LSTM", (0, 3, 1, 2)),
 }
 _STATES = {"RNN": 1, "GRU": 1, "LSTM": 2}
 
@@ -52,7 +52,7 @@ def weights_of(rnn: nn.Module, suffix: str) -> list[Tensor]:
 
 
 def as_node(
-    rnn: nn.Module, node: Node, x: Tensor, lengths: Tensor, backward: bool, start: Sequence[Tensor] = ()
+    rnn: nn.Module, node: OnnxNode, x: Tensor, lengths: Tensor, backward: bool, start: Sequence[Tensor] = ()
 ) -> list[Tensor]:
     """The states (B, T, directions, H), 0 past the end, and the last (B, directions, H), of an LSTM the cells too.
 
@@ -104,11 +104,11 @@ def _as_onnx(weight: Tensor, hidden: int, gates: tuple[int, ...]) -> Tensor:
 
 # Recurrent cells for which PyTorch has no kernel, and single steps of those for which it has.
 
-Weights = Mapping[str, Tensor]
-Step = Callable[[State, Tensor], State]
+CellWeights = Mapping[str, Tensor]
+CellStep = Callable[[State, Tensor], State]
 
 
-class Cell(nn.Module, ABC):
+class RecurrentCell(nn.Module, ABC):
     """One layer of a recurrent cell, in one direction or two, to be read by `seqpipe.nn.recurrent.ragged_rnn`.
 
     Weights have the names that `nn.RNNBase` gives them and begin like its own, uniform within 1 / √hidden. What the
@@ -137,7 +137,7 @@ class Cell(nn.Module, ABC):
         bias: bool = True,
         bidirectional: bool = False,
         more: Mapping[str, tuple[int, ...]] | None = None,
-        node: Node | None = None,
+        node: OnnxNode | None = None,
     ):
         super().__init__()
         self.hidden_size, self.bias, self.bidirectional = hidden, bias, bidirectional
@@ -155,7 +155,7 @@ class Cell(nn.Module, ABC):
                 self.register_parameter(f"{name}_l0{suffix}", nn.Parameter(weight))
 
     @abstractmethod
-    def step(self, weights: Weights) -> Step:
+    def step(self, weights: CellWeights) -> CellStep:
         """A function of the states (n, B, H), n directions, and of the gates (n, B, gates * H) as the input has them.
 
         It returns the states after a token. `weights` has each by its name, of all directions: (n, H, gates * H) a
@@ -199,7 +199,7 @@ class Cell(nn.Module, ABC):
         return each.transpose(1, 2).contiguous() if each.dim() == 3 else each[:, None]
 
 
-def apart(weight: Tensor, columns: int) -> tuple[Tensor, Tensor]:
+def split_columns(weight: Tensor, columns: int) -> tuple[Tensor, Tensor]:
     """The first so many columns of a weight (…, columns) and the others, as copies: Scan takes no two views of one."""
     return weight[..., :columns].clone(), weight[..., columns:].clone()
 
@@ -280,7 +280,7 @@ class LSTMParts:
     full_gate_recurrence: bool = False
 
 
-class LSTMVariant(Cell):
+class LSTMVariant(RecurrentCell):
     """An LSTM cell with `parts`, and if asked for with peepholes or a coupled forget gate; in export a Scan.
 
     W and R have blocks of H rows for i, f, g and o, as far as the cell has them. `weight_ch` (gates * H) holds the
@@ -318,7 +318,7 @@ class LSTMVariant(Cell):
         )
         self.parts, self.peephole, self.coupled, self.gates = parts, peephole, coupled, gates
 
-    def step(self, weights: Weights) -> Step:
+    def step(self, weights: CellWeights) -> CellStep:
         parts, gates, H = self.parts, self.gates, self.hidden_size
         blocks = [block for block in "ifgo" if block == "g" or block in gates]
         R, gate_recurrence = weights["weight_hh"], weights.get("weight_gh")

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from seqpipe.errors import UsageError
-from seqpipe.features.vocabulary import EOS, MARKS, SPECIALS
+from seqpipe.features.vocabulary import EOS, SPAN_MARKS, SPECIALS
 
 _FIRST_WORD = len(SPECIALS)  # the ids before it stand for no word
 _EVALUATION = 20_191  # the seed of what is drawn in evaluation
 _EOS = SPECIALS.index(EOS)
 
 
-class Drawn:
+class BatchRandom:
     """Random numbers for one batch: in training torch's own, in evaluation the same in every epoch."""
 
     def __init__(self, training: bool, device: torch.device):
@@ -38,7 +38,7 @@ class Pairs(NamedTuple):
     follows: Tensor  # (B,)
 
 
-def beginnings(mask: Tensor, pieces: Tensor | None) -> Tensor:
+def word_starts(mask: Tensor, pieces: Tensor | None) -> Tensor:
     """Which tokens begin a word (B, T), of the feature `pieces` (B, N); all real ones without it."""
     if pieces is None:
         return mask
@@ -46,7 +46,7 @@ def beginnings(mask: Tensor, pieces: Tensor | None) -> Tensor:
     return flags.scatter(1, pieces, torch.ones_like(pieces, dtype=torch.bool))[:, 1:] & mask
 
 
-def chosen(candidates: Tensor, mask: Tensor, begins: Tensor, share: float, drawn: Drawn) -> Tensor:
+def choose_tokens(candidates: Tensor, mask: Tensor, begins: Tensor, share: float, drawn: BatchRandom) -> Tensor:
     """Tokens to guess (B, T): each word with a probability of `share`, and at least one of a text that has any.
 
     Args:
@@ -65,7 +65,7 @@ def chosen(candidates: Tensor, mask: Tensor, begins: Tensor, share: float, drawn
     return (number < share) | ((number == least) & (least < 1))
 
 
-def words(ids: Tensor, mask: Tensor, gap: int) -> Tensor:
+def guessable_tokens(ids: Tensor, mask: Tensor, gap: int) -> Tensor:
     """Which tokens stand for something that can be guessed: neither special, nor unknown, nor a gap."""
     return mask & (ids >= _FIRST_WORD) & (ids != gap)
 
@@ -79,7 +79,7 @@ class Hidden(NamedTuple):
     target_mask: Tensor  # (B, N)
 
 
-def spans_hidden(ids: Tensor, mask: Tensor, marks: Tensor, share: float, length: float, drawn: Drawn) -> Hidden:
+def spans_hidden(ids: Tensor, mask: Tensor, marks: Tensor, share: float, length: float, drawn: BatchRandom) -> Hidden:
     """Each of some spans of tokens as one mark, the first as the first; and the marks with the tokens behind each.
 
     A last mark and [EOS] close what is to be written (Raffel et al. 2020, section 3.1.4). No two spans stand side by
@@ -116,7 +116,7 @@ def spans_hidden(ids: Tensor, mask: Tensor, marks: Tensor, share: float, length:
     return Hidden(_laid(kept, kept.long().cumsum(1) - 1, seen, width), t < new, targets, n <= hidden + count + 1)
 
 
-def _some(first: Tensor, second: Tensor, count: Tensor, drawn: Drawn) -> Tensor:
+def _some(first: Tensor, second: Tensor, count: Tensor, drawn: BatchRandom) -> Tensor:
     """So many (B, 1) of the places (B, N) where both hold."""
     number = torch.where(first & second, drawn.uniform(*first.shape), 2.0)
     return number.argsort(1).argsort(1) < count
@@ -128,7 +128,7 @@ def _laid(real: Tensor, places: Tensor, values: Tensor, width: int) -> Tensor:
     return empty.scatter(1, torch.where(real, places, width), torch.where(real, values, 0))[:, :width]
 
 
-def repaired(ids: Tensor, mask: Tensor, segments: Tensor, begins: Tensor, drawn: Drawn) -> Pairs:
+def replace_second_texts(ids: Tensor, mask: Tensor, segments: Tensor, begins: Tensor, drawn: BatchRandom) -> Pairs:
     """Half of the pairs with the second text of another row of the batch; a row alone stays as it is."""
     B, T = ids.shape
     rows = torch.arange(B, device=ids.device)
@@ -184,10 +184,12 @@ class SpanCorruption(nn.Module):
     def learn_spans(self, vocabulary: Sequence[str], spans: float | None, length: float) -> None:
         """Finds the marks among the tokens; UsageError where there are none and there is to be a use for them."""
         ids = {token: i for i, token in enumerate(vocabulary)}
-        marks = [ids[mark] for mark in MARKS if mark in ids]
+        marks = [ids[mark] for mark in SPAN_MARKS if mark in ids]
         if spans is not None and len(marks) < 2:
             cure = "take the tokenizer of another run, or learn one"
-            raise UsageError(f"spans: the vocabulary lacks {MARKS[0]} and {MARKS[1]}, which stand for spans; {cure}")
+            raise UsageError(
+                f"spans: the vocabulary lacks {SPAN_MARKS[0]} and {SPAN_MARKS[1]}, which stand for spans; {cure}"
+            )
         self.spans, self.span_length = spans, length
         self.register_buffer("marks", torch.tensor(marks, dtype=torch.int64), persistent=False)
 
@@ -198,5 +200,5 @@ class SpanCorruption(nn.Module):
                 "spans: it hides spans of one text; let the tokenizer read one field, or write spans: null"
             )
         assert self.spans is not None
-        drawn = Drawn(self.training, ids.device)
+        drawn = BatchRandom(self.training, ids.device)
         return spans_hidden(ids, mask, self.marks, self.spans, self.span_length, drawn)._asdict()

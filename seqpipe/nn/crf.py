@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from seqpipe.nn.layers import LOG_ZERO, MASKED_LOGIT
 from seqpipe.nn.loops import State, scan, while_loop
-from seqpipe.nn.search import best
+from seqpipe.nn.search import top_n
 
 LEAST = -35.0  # in sums no emission is further below the token's best: products of two stay above 0. Paths are exact
 TINY = 1e-37  # what underflows all the same
@@ -171,7 +171,7 @@ def _n_best(scores: Tensor, chain: Tensor, path: Tensor, n: int) -> tuple[Tensor
     def step(t: Tensor, tags: Tensor, short: Tensor, paths: Tensor) -> State:
         ways = scores.index_select(0, t[None])[0].transpose(0, 1)[:, None] + F.embedding(tags, into)  # (B, n, P)
         missed = short[..., None] + (ways.amax(2, keepdim=True) - ways)
-        short, chosen = best(missed.flatten(1), short.shape[1], largest=False)  # (B, n)
+        short, chosen = top_n(missed.flatten(1), short.shape[1], largest=False)  # (B, n)
         tags = tag_of[chosen]
         paths = paths.gather(2, parent_of[chosen][None].expand(T, -1, -1))
         return t - 1, tags, short, torch.where((times == t)[:, None, None], tags[None], paths)

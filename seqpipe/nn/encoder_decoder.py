@@ -14,7 +14,7 @@ from seqpipe.nn.layers import LOG_ZERO
 from seqpipe.nn.loops import State
 
 
-class Memory(NamedTuple):
+class DecoderMemory(NamedTuple):
     """Projected keys (B, H, d, S) and values (B, H, S, d)."""
 
     keys: Tensor
@@ -37,11 +37,11 @@ class Attention(nn.Module):
         self.query, self.keys_and_values, self.output, self.heads = query, keys_and_values, output, heads
         self.scale, self.dropout = scale, nn.Dropout(dropout)
 
-    def memory(self, x: Tensor) -> Memory:  # (B, S, D)
+    def memory(self, x: Tensor) -> DecoderMemory:  # (B, S, D)
         keys, values = self.keys_and_values(x).chunk(2, 2)
-        return Memory(self._split(keys).transpose(2, 3).contiguous(), self._split(values).contiguous())
+        return DecoderMemory(self._split(keys).transpose(2, 3).contiguous(), self._split(values).contiguous())
 
-    def forward(self, x: Tensor, memory: Memory, bias: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, memory: DecoderMemory, bias: Tensor) -> tuple[Tensor, Tensor]:
         """x (B, n, D) to its context (B, n, D), and the weights (B, H, n, S)."""
         query = self.query(x) if self.scale is None else self.query(x) * self.scale
         weights = (self._split(query) @ memory.keys + bias).softmax(3)
@@ -82,11 +82,11 @@ class Layer(nn.Module):
         """The input of self-attention."""
         return self._before(x, 0)
 
-    def self_attend(self, x: Tensor, memory: Memory, bias: Tensor) -> Tensor:
+    def self_attend(self, x: Tensor, memory: DecoderMemory, bias: Tensor) -> Tensor:
         """x (B, n, D) and the context of self-attention."""
         return self._after(x, self.self_attention(self.attention_input(x), memory, bias)[0], 0)
 
-    def cross_attend(self, x: Tensor, memory: Memory, bias: Tensor) -> tuple[Tensor, Tensor]:
+    def cross_attend(self, x: Tensor, memory: DecoderMemory, bias: Tensor) -> tuple[Tensor, Tensor]:
         """x (R, n, D), R being B times the beams that stand side by side, and the weights (B, H, R / B * n, S)."""
         rows = self._before(x, 1).reshape(memory.values.shape[0], -1, x.shape[2])
         context, weights = self.cross_attention(rows, memory, bias)
@@ -131,11 +131,11 @@ class Stack(nn.Module, ABC):
             x = layer.feed_forward(layer.self_attend(x, layer.self_attention.memory(layer.attention_input(x)), bias))
         return self.leave(x)
 
-    def memories(self, x: Tensor) -> tuple[Memory, ...]:  # (B, S, D)
+    def memories(self, x: Tensor) -> tuple[DecoderMemory, ...]:  # (B, S, D)
         """The source's projected keys and values for each layer of a decoder."""
         return tuple(layer.cross_attention.memory(x) for layer in self._layers)
 
-    def teacher_forced(self, x: Tensor, source: tuple[Memory, ...], mask: Tensor) -> tuple[Tensor, Tensor]:
+    def teacher_forced(self, x: Tensor, source: tuple[DecoderMemory, ...], mask: Tensor) -> tuple[Tensor, Tensor]:
         """A decoder: x (B, N, D), each token looking at those before it and at the source; the weights (B, N, S)."""
         t, weights = torch.arange(x.shape[1], device=x.device), x
         bias = self.position_bias(t - t[:, None]) + torch.where(t <= t[:, None], 0.0, LOG_ZERO)
@@ -154,7 +154,7 @@ class Stack(nn.Module, ABC):
         return (*caches, torch.zeros(x.shape[0], dtype=torch.int64, device=x.device))
 
     def step(
-        self, x: Tensor, state: State, source: tuple[Memory, ...], mask: Tensor
+        self, x: Tensor, state: State, source: tuple[DecoderMemory, ...], mask: Tensor
     ) -> tuple[Tensor, State, Tensor]:  # (R, D), …, (B, S) -> (R, D), …, (B, R / B, S)
         """A decoder, a token of each row at a time; all rows have as many."""
         *caches, t = state
@@ -170,7 +170,7 @@ class Stack(nn.Module, ABC):
             keys = put(caches[2 * number], new.keys[..., 0], slots)
             values = put(caches[2 * number + 1], new.values[:, :, 0], slots)
             after += [keys, values]
-            x = layer.self_attend(x, Memory(keys.transpose(2, 3), values), bias)
+            x = layer.self_attend(x, DecoderMemory(keys.transpose(2, 3), values), bias)
             x, weights = layer.cross_attend(x, memory, padding_bias(mask))
             x = layer.feed_forward(x)
         return self.leave(x)[:, 0], (*after, t + 1), weights.mean(1)

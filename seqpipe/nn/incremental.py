@@ -14,9 +14,9 @@ from torch.nn.functional import pad
 from seqpipe.answers.text import PAST, PRESENT
 from seqpipe.config.contract import member
 from seqpipe.config.signature import call
-from seqpipe.nn.layers import BOS, LOG_ZERO, PAD
+from seqpipe.nn.layers import BOS_ID, LOG_ZERO, PAD_ID
 from seqpipe.nn.loops import State
-from seqpipe.nn.search import stretched
+from seqpipe.nn.search import repeat_axis
 from seqpipe.runtime.manifest import CacheEntry
 
 # The key-value cache of causal encoders: continue a text without reading its tokens twice.
@@ -210,7 +210,7 @@ IDS = "ids"  # of a cache, the tokens themselves
 LOGIT_WEIGHTS = ("table", "table_bias")  # what embeddings return beside x, for tied logits
 
 
-class Prefix(NamedTuple):
+class TokenPrefix(NamedTuple):
     """Texts of which all tokens but the last were read."""
 
     x: Tensor  # (B, M, D) of the tokens that were read now, M = n - 1, at least 1
@@ -254,21 +254,21 @@ class IncrementalStages:
         limits = (member(encoder, "max_length") for encoder in self.encoder)
         return min((limit for limit in limits if isinstance(limit, int)), default=None)
 
-    def prefill(self, ids: Tensor, mask: Tensor) -> Prefix:
+    def prefill(self, ids: Tensor, mask: Tensor) -> TokenPrefix:
         """Reads more tokens (B, n), behind those of `past.ids`, but for the last of each row."""
         B = ids.shape[0]
         held = torch.zeros_like(ids[:, :0])
         if PAST + IDS in self.names:
-            held = stretched(self.names[PAST + IDS], 0, B)
+            held = repeat_axis(self.names[PAST + IDS], 0, B)
         if self.adds_bos:
-            new = (held != PAD).sum(1, keepdim=True) == 0  # (B, 1) rows of which nothing was read yet
-            ids = torch.where(new, pad(ids, (1, 0), value=BOS), pad(ids, (0, 1)))
+            new = (held != PAD_ID).sum(1, keepdim=True) == 0  # (B, 1) rows of which nothing was read yet
+            ids = torch.where(new, pad(ids, (1, 0), value=BOS_ID), pad(ids, (0, 1)))
             mask = torch.where(new, pad(mask.long(), (1, 0), value=1), pad(mask.long(), (0, 1))) > 0
         count = mask.sum(1, keepdim=True)  # (B, 1)
         width = torch.sym_max(ids.shape[1] - 1, 1)  # a graph's reshapes take no axis of 0
         ids = pad(ids, (0, 1))[:, : width + 1]
         inside = torch.arange(width, device=ids.device) < count - 1
-        old = held != PAD
+        old = held != PAD_ID
         features = {name: self.names[name] for name in self.features}
         x, self.logit_weights = self._embedded(ids[:, :-1], inside, old.sum(1, keepdim=True), features)
         caches = []
@@ -276,23 +276,23 @@ class IncrementalStages:
             cache = self.names.get(f"{PAST}{number}")
             if cache is None:
                 cache = x.new_zeros(1, 0, *encoder.cache_shape)
-            memory = self._import_cache(encoder, stretched(cache, 0, B))
+            memory = self._import_cache(encoder, repeat_axis(cache, 0, B))
             x, memory = encoder.prefill(x, inside, prefix_cache(memory, old))
             caches.append(prefix_cache(tuple(part.clone() for part in memory), torch.cat([old, inside], 1)))
-        return Prefix(x, ids, inside, ids.gather(1, count - 1)[:, 0], tuple(caches), held)
+        return TokenPrefix(x, ids, inside, ids.gather(1, count - 1)[:, 0], tuple(caches), held)
 
-    def repeated(self, prefix: Prefix, times: int) -> Prefix:
+    def repeated(self, prefix: TokenPrefix, times: int) -> TokenPrefix:
         """The same texts, each so many times, to be continued in as many ways."""
         return prefix._replace(caches=tuple(cache.repeated(times) for cache in prefix.caches))
 
-    def start(self, prefix: Prefix, max_length: int) -> State:
+    def start(self, prefix: TokenPrefix, max_length: int) -> State:
         """The state, of B rows, before the first of at most so many steps."""
         features = [self.names[name] for name in self.features]
         pairs = zip(self.encoder, prefix.caches, strict=True)
         states = [encoder.init_cache(cache, max_length) for encoder, cache in pairs]
         return (torch.zeros_like(prefix.last), *features, *(part for state in states for part in state))
 
-    def step(self, tokens: Tensor, prefix: Prefix, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, prefix: TokenPrefix, state: State) -> tuple[Tensor, State]:
         """x (B, D) of one more token (B,) of each text, and the state after."""
         t, *rest = state
         n = len(self.features)
@@ -308,7 +308,7 @@ class IncrementalStages:
         return x, (t + 1, *features.values(), *after)
 
     def export_cache(
-        self, prefix: Prefix, written: Tensor, steps: Tensor, ended: Tensor, state: State
+        self, prefix: TokenPrefix, written: Tensor, steps: Tensor, ended: Tensor, state: State
     ) -> dict[str, Tensor]:
         """The cache `present.…` that a later call takes as `past.…`: of B rows that were given so many steps (B,).
 
@@ -318,13 +318,13 @@ class IncrementalStages:
         C, n = prefix.past_ids.shape[1], prefix.inside.shape[1]
         read = torch.cat([prefix.last[:, None], written], 1)[:, :-1]  # (B, N)
         ids = torch.cat([prefix.past_ids, prefix.ids[:, :n], read], 1)
-        held, new = (prefix.past_ids != PAD).sum(1, keepdim=True), prefix.inside.sum(1, keepdim=True)
+        held, new = (prefix.past_ids != PAD_ID).sum(1, keepdim=True), prefix.inside.sum(1, keepdim=True)
         p = torch.arange(ids.shape[1], device=ids.device)
         order = torch.where(p < held, p, torch.where(p < held + new, p - held + C, p - held - new + C + n))
         order = order.clamp(max=ids.shape[1] - 1)  # (B, C + n + N)
         real = p < held + new + steps[:, None]
         slots = CacheSlots(order, real, ~ended)
-        caches = {PRESENT + IDS: torch.where(real, ids.gather(1, order), PAD)}
+        caches = {PRESENT + IDS: torch.where(real, ids.gather(1, order), PAD_ID)}
         rest = state[1 + len(self.features) :]
         for number, (encoder, cache) in enumerate(zip(self.encoder, prefix.caches, strict=True)):
             size = len(cache.memory)
@@ -404,7 +404,7 @@ def read_piece(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Ma
             outputs = outputs if isinstance(outputs, dict) else {"x": outputs}
             x, mask = outputs["x"], outputs.get("mask", mask)
         else:
-            cache = stretched(names[f"{PAST}{number}"], 0, B)
+            cache = repeat_axis(names[f"{PAST}{number}"], 0, B)
             x, present[f"{PRESENT}{number}"] = _encoded(stage, x, mask, {**names, "cache": cache}, read)
     state = torch.where((read > 0)[:, None, None], _last(names[PAST + HEAD], B), 0.0)
     present[PRESENT + LENGTH] = (read + names["mask"].sum(1))[:, None]
@@ -454,4 +454,4 @@ def _encoded(encoder: Any, x: Tensor, mask: Tensor, names: Mapping[str, Tensor],
 def _last(cache: Tensor, rows: int) -> Tensor:
     """The last slot (B, …) of a cache (B, C, …), 0 where it has none."""
     zeros = (0, 0) * (cache.dim() - 2)
-    return stretched(pad(cache, (*zeros, 1, 0))[:, -1], 0, rows)
+    return repeat_axis(pad(cache, (*zeros, 1, 0))[:, -1], 0, rows)

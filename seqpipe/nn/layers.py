@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 # Ids of the special tokens of every vocabulary, and the scores of what is impossible.
 
-PAD, UNK, BOS, EOS = 0, 1, 2, 3
+PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 MASKED_LOGIT = -1e4  # its exponential is exactly 0, and a sum of several stays finite in float32
 LOG_ZERO = -1e9  # the log-probability of what cannot be; several still add up in float32
 
@@ -45,7 +45,7 @@ class LockedDropout(nn.Module):
 BASE = 10_000  # the longest wave is so many times the shortest
 
 
-class Positions(nn.Module):
+class PositionEmbeddings(nn.Module):
     """A vector for each position of a text, the same for every text.
 
     Sinusoidal (Vaswani et al. 2017): p(t)[2i] = sin(t / 10000^(2i / D)) and p(t)[2i + 1] the cosine of the same, from t
@@ -90,7 +90,7 @@ def feed_forward(dim: int, inner: int, activation: str, dropout: float) -> nn.Se
     return nn.Sequential(nn.Linear(dim, inner), g, nn.Dropout(dropout), nn.Linear(inner, dim))
 
 
-class Gated(nn.Module):
+class GatedFeedForward(nn.Module):
     """W2 (g(W1 x) * W3 x) (Shazeer 2020); dropout of what W2 reads in training."""
 
     def __init__(self, gate: nn.Linear, up: nn.Linear, down: nn.Linear, activation: nn.Module, dropout: float = 0.0):
@@ -114,7 +114,7 @@ class RMSNorm(nn.Module):
         return self.weight * (x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.eps))
 
 
-def linear_of(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
+def linear_from(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
     """The layer of these weights."""
     layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
     layer.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))

@@ -20,8 +20,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch._higher_order_ops.scan import scan as exported_scan
-from torch._higher_order_ops.while_loop import while_loop as exported_while_loop
 
 State = tuple[Tensor, ...]
 RowStep = Callable[[State, State], tuple[State, State]]
@@ -53,6 +51,8 @@ def while_loop(go_on: Callable[..., Tensor], step: Callable[..., State], state: 
     if (exporter := _exporter.get()) is not None:
         return exporter.while_loop(go_on, step, state)
     if torch.compiler.is_exporting():
+        from seqpipe.nn.torch_internals import exported_while_loop  # it loads the exporter, which takes a second
+
         return tuple(exported_while_loop(go_on, lambda *now: _fresh(step(*now)), _fresh(state)))
     while go_on(*state):
         state = step(*state)
@@ -67,6 +67,7 @@ def scan(step: RowStep, state: State, xs: State, reverse: bool = False) -> tuple
     if (exporter := _exporter.get()) is not None:
         return exporter.scan(step, state, xs, reverse)
     if torch.compiler.is_exporting():
+        from seqpipe.nn.torch_internals import exported_scan
 
         def fresh_step(now: State, rows: State) -> tuple[State, State]:
             after, outputs = step(now, rows)

@@ -9,16 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from seqpipe.errors import UsageError
-from seqpipe.nn.attention import Attention, Estimator, HardAttention, Projected, Score
+from seqpipe.nn.attention import Attention, AttentionScore, GradientEstimator, HardAttention, ProjectedKeys
 
-Names = Mapping[str, Tensor]  # what the stages of a source made: x (B, S, D), mask (B, S), perhaps state (B, D) …
-Combination = Literal["concatenation", "hierarchy"]
+StageOutputs = Mapping[
+    str, Tensor
+]  # what the stages of a source made: x (B, S, D), mask (B, S), perhaps state (B, D) …
+SourceCombination = Literal["concatenation", "hierarchy"]
 
 
-class Parts(NamedTuple):
+class ProjectedSources(NamedTuple):
     """The projected keys and values of every source, and its mask (B, S)."""
 
-    projected: tuple[Projected, ...]
+    projected: tuple[ProjectedKeys, ...]
     masks: tuple[Tensor, ...]
 
 
@@ -47,9 +49,9 @@ class SourceAttention(nn.Module):
         hidden: int,
         dims: Sequence[int],
         *,
-        combine: Combination = "concatenation",
-        hard: Estimator | Literal["none"] = "none",
-        score: Score = "additive",
+        combine: SourceCombination = "concatenation",
+        hard: GradientEstimator | Literal["none"] = "none",
+        score: AttentionScore = "additive",
         units: int = 128,
         heads: int = 1,
         dropout: float = 0.0,
@@ -82,15 +84,15 @@ class SourceAttention(nn.Module):
     def _each(self) -> list[Attention]:
         return [attention for attention in self.attentions if isinstance(attention, Attention)]
 
-    def project(self, sources: Sequence[Names]) -> Parts:
+    def project(self, sources: Sequence[StageOutputs]) -> ProjectedSources:
         """Project the keys and values that all queries share."""
         pairs = zip(self._each, sources, strict=True)
         projected = tuple(attention.project(source["x"], source["mask"]) for attention, source in pairs)
         if len(sources) > 1:
             projected = tuple(map(_transposed, projected))
-        return Parts(projected, tuple(source["mask"] for source in sources))
+        return ProjectedSources(projected, tuple(source["mask"] for source in sources))
 
-    def attend(self, query: Tensor, parts: Parts) -> tuple[Tensor, Tensor]:
+    def attend(self, query: Tensor, parts: ProjectedSources) -> tuple[Tensor, Tensor]:
         """(B, N, Dq) -> the context (B, N, D) and the weights (B, H, N, S) of one source's heads.
 
         Of several sources they are the mean of the heads, (B, 1, N, S), those of all sources side by side. They sum to
@@ -115,7 +117,7 @@ class SourceAttention(nn.Module):
         )[:, None]
 
 
-def _transposed(projected: Projected) -> Projected:
+def _transposed(projected: ProjectedKeys) -> ProjectedKeys:
     """With keys that stand in columns in rows, and back: a loop would take how many there are from their stride."""
     return (
         projected if projected.keys.dim() == 3 else projected._replace(keys=projected.keys.transpose(2, 3).contiguous())
@@ -141,12 +143,12 @@ class _Hierarchy(nn.Module):
         return (shares[:, :, None] @ values).flatten(2), shares.split(1, 2)
 
 
-def mask_of_all(sources: Sequence[Names]) -> Tensor:
+def join_masks(sources: Sequence[StageOutputs]) -> Tensor:
     """(B, S): the positions of all sources side by side."""
     return torch.cat([source["mask"] for source in sources], 1)
 
 
-def summary(sources: Sequence[Any]) -> Tensor:
+def summarize_sources(sources: Sequence[Any]) -> Tensor:
     """(B, D): of each source its state, or where none is as wide as x, the mean of x; of all of them side by side."""
     return torch.cat([_summary(**{name: source.get(name) for name in ("x", "mask", "state")}) for source in sources], 1)
 
@@ -162,12 +164,12 @@ def _summary(x: Tensor, mask: Tensor, state: Tensor | None) -> Tensor:
 _VECTORS = ("x", "other_x")  # names with a vector for each position; other_x is that of a neighbouring window
 
 
-def join_sources(sources: Sequence[Names]) -> dict[str, Tensor]:
+def join_sources(sources: Sequence[StageOutputs]) -> dict[str, Tensor]:
     """What the stages of the first source made, with [x_t; s_2; s_3; …] in place of x_t.
 
     s_i is the summary of source i: its state, or where none is as wide as x, the mean of x.
     """
     first, *others = sources
-    context = summary(others)[:, None]  # (B, 1, D_2 + D_3 + …)
+    context = summarize_sources(others)[:, None]  # (B, 1, D_2 + D_3 + …)
     joined = {name: first[name] for name in _VECTORS if name in first}  # (B, T, D_1)
     return {**first, **{name: torch.cat([x, context.expand(-1, x.shape[1], -1)], 2) for name, x in joined.items()}}

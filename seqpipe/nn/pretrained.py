@@ -16,10 +16,18 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.checkpoint_tokenizer import LACKING, SIDES, Side, is_folder, pretrained_tokenizer, reading, where
+from seqpipe.features.checkpoint_tokenizer import (
+    NO_CHECKPOINT_ID,
+    SIDES,
+    Side,
+    is_folder,
+    pretrained_tokenizer,
+    reading,
+    where,
+)
 from seqpipe.features.encoding import encode_batch
 from seqpipe.features.vocabulary import MASK, SPECIALS, vocabulary_of
-from seqpipe.nn.layers import BOS, EOS, MASKED_LOGIT, UNK
+from seqpipe.nn.layers import BOS_ID, EOS_ID, MASKED_LOGIT, UNK_ID
 
 # Models of `transformers` from checkpoints, with the word vectors in the order of our ids.
 
@@ -137,7 +145,7 @@ class Seq2SeqCheckpoint(NamedTuple):
     @property
     def known(self) -> int:
         """How many tokens the model knows; those behind them have the vector of the unknown one."""
-        return len(self.ids) - self.ids[len(SPECIALS) :].count(self.ids[UNK])
+        return len(self.ids) - self.ids[len(SPECIALS) :].count(self.ids[UNK_ID])
 
     @property
     def start_token(self) -> int | None:
@@ -168,11 +176,13 @@ def pretrained_seq2seq(
     """
     model, ids = _writer(checkpoint, vocabulary, families, _SEQ2SEQ, side)
     config, generation = model.config, model.generation_config
-    if ids[BOS] == LACKING:
+    if ids[BOS_ID] == NO_CHECKPOINT_ID:
         start = _start_token(config, generation)
-        ids[BOS] = config.pad_token_id if start is None else start
-    if LACKING in ids:
-        raise DataError(f"{checkpoint}: its tokenizer lacks the token {vocabulary[ids.index(LACKING)]}; choose another")
+        ids[BOS_ID] = config.pad_token_id if start is None else start
+    if NO_CHECKPOINT_ID in ids:
+        raise DataError(
+            f"{checkpoint}: its tokenizer lacks the token {vocabulary[ids.index(NO_CHECKPOINT_ID)]}; choose another"
+        )
     return Seq2SeqCheckpoint(str(checkpoint), config, generation, model.state_dict(), ids)
 
 
@@ -229,7 +239,7 @@ def optional_attribute(owner: Any, name: str) -> Any:
     return getattr(owner, name, None)
 
 
-def longest(model: Any) -> int | None:
+def longest_input(model: Any) -> int | None:
     """How many tokens the model can read, special ones included; None if there is no limit."""
     most: int | None = optional_attribute(model.config, "max_position_embeddings")
     if most is not None and optional_attribute(optional_attribute(model, "embeddings"), _ROBERTA_POSITIONS) is not None:
@@ -237,7 +247,7 @@ def longest(model: Any) -> int | None:
     return most
 
 
-def tells_texts_apart(model: Any) -> bool:
+def has_segment_embeddings(model: Any) -> bool:
     """Whether the model takes, of each token of a pair, to which of the two texts it belongs."""
     types = optional_attribute(model.config, "type_vocab_size")
     return (types or 0) > 1 and "token_type_ids" in inspect.signature(model.forward).parameters
@@ -269,7 +279,7 @@ def _refuse_pickles(checkpoint: str | Path) -> None:
 Readings = tuple[Tensor, Tensor, Tensor]
 
 
-class Windows(NamedTuple):
+class TokenWindows(NamedTuple):
     """The window that decides each token, and the neighbour that has it too (or the same one), (B, T) int64 each."""
 
     window: Tensor
@@ -366,7 +376,7 @@ class Distiller:
         """The ids of the subwords of each word; words that the tokenizer does not know at all are left out."""
         encodings = encode_batch(self.tokenizer, words, lambda i: f"word {i + 1}: ")
         ids = {word: encoding.ids for word, encoding in zip(words, encodings, strict=True)}
-        return {word: subwords for word, subwords in ids.items() if {*subwords} - {UNK}}
+        return {word: subwords for word, subwords in ids.items() if {*subwords} - {UNK_ID}}
 
     @torch.no_grad()
     def encode(self, ids: Mapping[str, Sequence[int]], tick: Callable[[int], None]) -> np.ndarray:
@@ -375,8 +385,8 @@ class Distiller:
         That is the sentence vector of the text that has only this word, where the encoder pools by the mean. What is
         longer than the encoder can read is cut.
         """
-        most = longest(self.model)
-        sequences = [torch.tensor([BOS, *subwords[: most and most - 2], EOS]) for subwords in ids.values()]
+        most = longest_input(self.model)
+        sequences = [torch.tensor([BOS_ID, *subwords[: most and most - 2], EOS_ID]) for subwords in ids.values()]
         by_length = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
         rows = np.zeros((len(sequences), self.dim), np.float32)
         for start in range(0, len(by_length), BATCH):

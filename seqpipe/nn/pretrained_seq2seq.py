@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from seqpipe.errors import DataError
 from seqpipe.features.checkpoint_tokenizer import language_tokens
 from seqpipe.nn.encoder_decoder import Attention, DecoderParts, EncoderParts, Layer, Stack
-from seqpipe.nn.layers import BOS, EOS, Gated, RMSNorm, linear_of
+from seqpipe.nn.layers import BOS_ID, EOS_ID, GatedFeedForward, RMSNorm, linear_from
 from seqpipe.nn.pretrained import Seq2SeqCheckpoint, optional_attribute, pretrained_seq2seq
 
 # The encoder and the decoder of a BART, an mBART or a Marian, from a checkpoint's configuration and weights.
@@ -51,7 +51,7 @@ class BartFamily(NamedTuple):
 
     def encoder(self, checkpoint: Seq2SeqCheckpoint, dropout: float | None, language: str | None) -> EncoderParts:
         """The encoder; `dropout` is null for the checkpoint's own, `language` for that of its tokenizer."""
-        before, behind = self.before, [EOS]
+        before, behind = self.before, [EOS_ID]
         if self.languages:
             before, behind = _language_tokens(checkpoint, language)
         else:
@@ -83,7 +83,7 @@ class BartFamily(NamedTuple):
             raise DataError(f"{checkpoint.name}: it does not say what a text begins with; set the head's `language`")
         if language is not None and self.languages:
             before, behind = _language_tokens(checkpoint, language)
-            return [EOS, *before] if before else [token for token in behind if token != EOS]
+            return [EOS_ID, *before] if before else [token for token in behind if token != EOS_ID]
         checkpoint.refuse_language(language)
         tokens = checkpoint.numbers([token for token in (first, forced) if token is not None])
         return tokens if forced is not None else [*tokens, *self.before]
@@ -181,7 +181,7 @@ class _Weights(NamedTuple):
 
     def linear(self, *names: str) -> nn.Linear:
         parts = (torch.cat([self.state[f"{self.side}.{name}.{part}"] for name in names]) for part in ("weight", "bias"))
-        return linear_of(*parts)
+        return linear_from(*parts)
 
     def norm(self, name: str) -> nn.LayerNorm:
         state = {part: self.state[f"{self.side}.{name}.{part}"] for part in ("weight", "bias")}
@@ -208,7 +208,7 @@ def _own_table(checkpoint: Seq2SeqCheckpoint) -> Tensor | None:
     return None if _shares_tables(checkpoint) else _table(checkpoint, "decoder")
 
 
-BART = BartFamily(pre_norm=False, embedding_norm=True, learned_positions=True, languages=False, before=(BOS,))
+BART = BartFamily(pre_norm=False, embedding_norm=True, learned_positions=True, languages=False, before=(BOS_ID,))
 MBART = BartFamily(pre_norm=True, embedding_norm=True, learned_positions=True, languages=True, before=())
 MARIAN = BartFamily(pre_norm=False, embedding_norm=False, learned_positions=False, languages=False, before=())
 
@@ -274,7 +274,7 @@ class T5Family:
         """The encoder; `dropout` is null for the checkpoint's own. A text ends with the end token."""
         checkpoint.refuse_language(language)
         table = checkpoint.state["shared.weight"][checkpoint.ids]
-        return EncoderParts(_stack(checkpoint, "encoder", dropout), table, (), (EOS,), len(table), None)
+        return EncoderParts(_stack(checkpoint, "encoder", dropout), table, (), (EOS_ID,), len(table), None)
 
     def decoder(self, checkpoint: Seq2SeqCheckpoint, dropout: float | None, language: str | None) -> DecoderParts:
         """The decoder. T5 1.0 ties the output layer to the token vectors and scales what it reads."""
@@ -288,7 +288,7 @@ class T5Family:
             output=None if tied else output[checkpoint.ids],
             bias=None,
             scale=config.d_model**-0.5 if (config.tie_word_embeddings if scales is None else scales) else 1.0,
-            start=(BOS,),
+            start=(BOS_ID,),
             known=len(checkpoint.ids),
             ends=False,
             positions=None,
@@ -307,7 +307,7 @@ def _stack(checkpoint: Seq2SeqCheckpoint, side: str, dropout: float | None) -> T
     g = nn.GELU(form) if form else nn.ReLU()
 
     def linear(*names: str) -> nn.Linear:
-        return linear_of(torch.cat([state[f"{side}.{name}.weight"] for name in names]))
+        return linear_from(torch.cat([state[f"{side}.{name}.weight"] for name in names]))
 
     def norm(name: str) -> RMSNorm:
         return RMSNorm(state[f"{side}.{name}.weight"], config.layer_norm_epsilon)
@@ -324,7 +324,7 @@ def _stack(checkpoint: Seq2SeqCheckpoint, side: str, dropout: float | None) -> T
             [norm(f"{at}.{i}.layer_norm") for i in range(len(kinds) + 1)],
         )
         if config.is_gated_act:
-            feedforward: nn.Module = Gated(
+            feedforward: nn.Module = GatedFeedForward(
                 linear(f"{inner}.wi_0"), linear(f"{inner}.wi_1"), linear(f"{inner}.wo"), g, p
             )
         else:
@@ -351,7 +351,7 @@ class Family(Protocol):
 FAMILIES: Mapping[str, Family] = {"t5": T5Family(), "mt5": T5Family(), "bart": BART, "mbart": MBART, "marian": MARIAN}
 
 
-def encoder_parts(
+def pretrained_encoder_parts(
     checkpoint: str | Path, vocabulary: Sequence[str], dropout: float | None, language: str | None
 ) -> EncoderParts:
     """The encoder of a checkpoint.
@@ -369,7 +369,7 @@ def encoder_parts(
     return FAMILIES[read.config.model_type].encoder(read, dropout, language)
 
 
-def decoder_parts(
+def pretrained_decoder_parts(
     checkpoint: str | Path, vocabulary: Sequence[str], dropout: float | None, language: str | None
 ) -> DecoderParts:
     """The decoder of a checkpoint, as `encoder_parts`; `language` is what it writes."""

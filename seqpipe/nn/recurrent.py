@@ -15,7 +15,7 @@ from seqpipe.config.members import SOURCE_STATE
 from seqpipe.errors import UsageError
 from seqpipe.features.kinds.base import FeatureKind
 from seqpipe.features.kinds.text import Column
-from seqpipe.nn.cells import LIBRARY, Cell, as_node, recurrent_step, suffixes, weights_of
+from seqpipe.nn.cells import LIBRARY, RecurrentCell, as_node, recurrent_step, suffixes, weights_of
 from seqpipe.nn.incremental import CacheSlots, PrefixCache
 from seqpipe.nn.layers import LockedDropout
 from seqpipe.nn.loops import State, scan
@@ -32,7 +32,7 @@ _KERNELS: Mapping[str, Callable[..., Any]] = {  # by an `nn.RNNBase`'s mode: the
 
 
 def ragged_rnn(
-    rnn: nn.RNNBase | Cell, x: Tensor, lengths: Tensor, *, backward: bool = False, start: State = ()
+    rnn: nn.RNNBase | RecurrentCell, x: Tensor, lengths: Tensor, *, backward: bool = False, start: State = ()
 ) -> tuple[Tensor, Tensor]:
     """Runs one layer of an `nn.RNN`, `nn.GRU`, `nn.LSTM` or `Cell` over rows of their own lengths.
 
@@ -47,7 +47,7 @@ def ragged_rnn(
         The hidden states (B, T, directions, H), 0 past the end; and the last that each direction makes
         (B, directions, H): forward's at the row's end, backward's at its beginning.
     """
-    node = rnn.node if isinstance(rnn, Cell) else LIBRARY[rnn.mode]
+    node = rnn.node if isinstance(rnn, RecurrentCell) else LIBRARY[rnn.mode]
     if torch.compiler.is_exporting() and node is not None:
         states, last, *_ = as_node(rnn, node, x, lengths, backward, start)
         return states, last
@@ -63,18 +63,18 @@ def ragged_rnn(
     turn = torch.where(t < lengths[:, None], lengths[:, None] - 1 - t, t)
     ways = [backward or bool(suffix) for suffix in suffixes(rnn)]
     rows = [pick(x, turn) if turned else x for turned in ways]
-    each_way = _stepped(rnn, rows, start) if isinstance(rnn, Cell) else _by_kernel(rnn, rows, start)
+    each_way = _stepped(rnn, rows, start) if isinstance(rnn, RecurrentCell) else _by_kernel(rnn, rows, start)
     ends = [pick(states, lengths[:, None] - 1) for states in each_way]  # (B, 1, H) each
     each = [pick(states, turn) if turned else states for states, turned in zip(each_way, ways, strict=True)]
     return torch.where(real[..., None], torch.stack(each, 2), 0.0), torch.cat(ends, 1)
 
 
-def continued(rnn: nn.RNNBase | Cell, x: Tensor, lengths: Tensor, start: State) -> tuple[Tensor, State]:
+def continued(rnn: nn.RNNBase | RecurrentCell, x: Tensor, lengths: Tensor, start: State) -> tuple[Tensor, State]:
     """One layer of one direction, forward, over rows of their own lengths, 0 too, from these states (B, H) each.
 
     The hidden states (B, T, H), and the states at each row's end.
     """
-    node = rnn.node if isinstance(rnn, Cell) else LIBRARY[rnn.mode]
+    node = rnn.node if isinstance(rnn, RecurrentCell) else LIBRARY[rnn.mode]
     if torch.compiler.is_exporting() and node is not None:
         states, *last = as_node(rnn, node, x, lengths, False, tuple(part[None] for part in start))
         none = (lengths == 0)[:, None]
@@ -90,28 +90,28 @@ def continued(rnn: nn.RNNBase | Cell, x: Tensor, lengths: Tensor, start: State) 
     return states.transpose(0, 1), ends
 
 
-def along(rnn: nn.RNNBase | Cell, x: Tensor, start: State) -> tuple[Tensor, State]:
+def along(rnn: nn.RNNBase | RecurrentCell, x: Tensor, start: State) -> tuple[Tensor, State]:
     """The same of whole rows (B, T, D) in training, by the library's own loop."""
     if rounds(rnn, x):
         with torch.autocast(x.device.type, enabled=False):
             return along(rnn, x.to(start[0].dtype), start)
     first = tuple(part[None] for part in start)
-    if isinstance(rnn, Cell):
+    if isinstance(rnn, RecurrentCell):
         states, ends = rnn.along(x.transpose(0, 1)[None], first)
         return states[0].transpose(0, 1), tuple(part[0] for part in ends)
     states, *last = _by_fused_kernel(rnn, x, first, "")
     return states, tuple(part[0] for part in last)
 
 
-def one_step(rnn: nn.RNNBase | Cell, x: Tensor, state: State) -> State:  # (R, D), (R, H) each
+def one_step(rnn: nn.RNNBase | RecurrentCell, x: Tensor, state: State) -> State:  # (R, D), (R, H) each
     """The states of one layer of one direction after one more token."""
-    if isinstance(rnn, Cell):
+    if isinstance(rnn, RecurrentCell):
         return rnn.stepped(x, state)
     _, after = recurrent_step(rnn, x, tuple(part[:, None] for part in state))
     return tuple(part[:, 0] for part in after)
 
 
-def rounds(rnn: nn.RNNBase | Cell, x: Tensor) -> bool:
+def rounds(rnn: nn.RNNBase | RecurrentCell, x: Tensor) -> bool:
     """Whether autocast has to be left for it: elsewhere than in a GPU's own kernels the state is rounded at each step.
 
     Few processors have the kernels in bf16 at all.
@@ -119,20 +119,20 @@ def rounds(rnn: nn.RNNBase | Cell, x: Tensor) -> bool:
     return torch.is_autocast_enabled(x.device.type) and not (x.is_cuda and isinstance(rnn, nn.RNNBase))
 
 
-CELLS: Mapping[str, type[nn.RNN | nn.LSTM | nn.GRU]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
+TORCH_CELLS: Mapping[str, type[nn.RNN | nn.LSTM | nn.GRU]] = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 
 
-def first_state(bridge: nn.Linear, state: Tensor, rnn: nn.RNNBase) -> State:
+def decoder_start_state(bridge: nn.Linear, state: Tensor, rnn: nn.RNNBase) -> State:
     """Where a decoder's layers start, tanh(W s + b) of a source's s (B, D): (B, layers, H), of an LSTM two of them."""
     parts = torch.tanh(bridge(state)).unflatten(1, (-1, rnn.num_layers, rnn.hidden_size))
     return tuple(part.contiguous() for part in parts.unbind(1))
 
 
-def unrolled(rnn: nn.RNNBase, x: Tensor, start: State) -> Tensor:
-    """The top layer's states (B, N, H) of the library's layers over x (B, N, D), begun as `first_state` has it."""
+def unroll_decoder(rnn: nn.RNNBase, x: Tensor, start: State) -> Tensor:
+    """The top layer's states (B, N, H) of the library's layers over x (B, N, D), from `decoder_start_state`."""
     if rounds(rnn, x):
         with torch.autocast(x.device.type, enabled=False):
-            return unrolled(rnn, x.float(), tuple(part.float() for part in start))
+            return unroll_decoder(rnn, x.float(), tuple(part.float() for part in start))
     first = tuple(part.transpose(0, 1).contiguous() for part in start)  # (layers, B, H) each
     h: Tensor = rnn(x, first if len(first) > 1 else first[0])[0]
     return h
@@ -161,7 +161,7 @@ def _by_fused_kernel(rnn: nn.RNNBase, x: Tensor, start: State, suffix: str) -> S
     return states
 
 
-def _stepped(cell: Cell, rows: list[Tensor], start: State) -> list[Tensor]:
+def _stepped(cell: RecurrentCell, rows: list[Tensor], start: State) -> list[Tensor]:
     """The same of a cell that steps in all its directions at once."""
     x = torch.stack([row.transpose(0, 1) for row in rows])  # (directions, T, B, D)
     states: Tensor = cell.along(x, start)[0] if start else cell(x)  # (directions, T, B, H)
@@ -299,7 +299,7 @@ class Recurrent(InitialStateEncoder):
 
     def __init__(
         self,
-        make: Callable[..., nn.RNNBase | Cell],
+        make: Callable[..., nn.RNNBase | RecurrentCell],
         dim: int,
         hidden: int,
         layers: int,
@@ -369,11 +369,11 @@ class Recurrent(InitialStateEncoder):
     @property
     def _states(self) -> int:
         first = self._layers[0]
-        return first.states if isinstance(first, Cell) else 2 if first.mode == "LSTM" else 1
+        return first.states if isinstance(first, RecurrentCell) else 2 if first.mode == "LSTM" else 1
 
     @property
-    def _layers(self) -> list[nn.RNNBase | Cell]:
-        return cast("list[nn.RNNBase | Cell]", list(self.layers))
+    def _layers(self) -> list[nn.RNNBase | RecurrentCell]:
+        return cast("list[nn.RNNBase | RecurrentCell]", list(self.layers))
 
     def import_cache(self, cache: Tensor, initial_label: Tensor | None = None) -> State:  # (B, C, M, H) -> M × (B, H)
         last = nn.functional.pad(cache, (0, 0, 0, 0, 1, 0))[:, -1]

@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqpipe.nn.layers import BOS, EOS, LOG_ZERO, PAD
+from seqpipe.nn.layers import BOS_ID, EOS_ID, LOG_ZERO, PAD_ID
 from seqpipe.nn.loops import State, while_loop
 from seqpipe.types import Size, Tokens, Uniform
 
@@ -62,7 +62,7 @@ class GenerationOptions(BeamOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(GenerationOptions):
-    """All options of `seqpipe.nn.search.search`.
+    """All options of `seqpipe.nn.search.beam_search`.
 
     Args:
         coverage_penalty: β ≥ 0: what is added to the rank of a sequence, β Σ log min(1, attention that a source token
@@ -93,7 +93,7 @@ class Sampler:
         self.active = torch.full((), steps, device=device) > 0  # ()
         sampled_longest = torch.full((), torch.sym_min(options.max_length, steps), device=device)
         self.limit = torch.where(self.active, sampled_longest, longest)  # () the most tokens of a sequence
-        self.uniform = stretched(stretched(F.pad(uniform, (0, 1)), 0, rows), 1, options.beams)  # (B, K, N' + 1)
+        self.uniform = repeat_axis(repeat_axis(F.pad(uniform, (0, 1)), 0, rows), 1, options.beams)  # (B, K, N' + 1)
         self.temperature = torch.zeros((), device=device) + options.temperature  # one made in a loop does not export
         self.top_k, self.top_p = torch.full((), options.top_k, device=device), options.top_p
         self.needed = options.top_k * torch.sym_min(steps, 1)  # how many candidates it chooses from
@@ -111,22 +111,22 @@ class Sampler:
         return torch.where(self.temperature > 0, chosen, 0)
 
 
-def is_any(tokens: Tensor, of: Tensor) -> Tensor:  # (B, M), (B, E) -> (B, M)
+def is_among(tokens: Tensor, of: Tensor) -> Tensor:  # (B, M), (B, E) -> (B, M)
     """Which tokens are among those of their row, of which there is one at least; [PAD] is none."""
-    return ((tokens[..., None] == of[:, None]) & (of[:, None] != PAD)).any(2)
+    return ((tokens[..., None] == of[:, None]) & (of[:, None] != PAD_ID)).any(2)
 
 
-def stretched(rows: Tensor, axis: int, size: int) -> Tensor:
+def repeat_axis(rows: Tensor, axis: int, size: int) -> Tensor:
     """An axis of this size as it is, one of 1 repeated: `expand` would take the two sizes for one in export."""
     return rows.index_select(axis, torch.arange(size, device=rows.device).clamp(max=rows.shape[axis] - 1))
 
 
-def at(rows: Tensor, places: Tensor) -> Tensor:  # (B, M, N), (B, m) -> (B, m, N)
+def rows_at(rows: Tensor, places: Tensor) -> Tensor:  # (B, M, N), (B, m) -> (B, m, N)
     """The rows at these places."""
     return rows.gather(1, places[..., None].expand(-1, -1, rows.shape[2]))
 
 
-def best(values: Tensor, n: int, largest: bool = True) -> tuple[Tensor, Tensor]:  # (R, M) -> (R, n), (R, n)
+def top_n(values: Tensor, n: int, largest: bool = True) -> tuple[Tensor, Tensor]:  # (R, M) -> (R, n), (R, n)
     """The n largest (or smallest) of each row, best first, and where they stand; of equal ones the first."""
     top, places = values.topk(n, 1, largest)
     if torch.compiler.is_exporting() or not n:
@@ -171,12 +171,14 @@ class Constraints:
         listed = torch.full((), prefix.shape[1] + forbidden.shape[1], device=device) > 0
         repeats = torch.zeros((), device=device) + self.ngram
         self.none = ~listed & (repeats == 0) & (self.least <= 0).all() & (exact < 0).all()  # () nothing constrains
-        self.prefix = stretched(torch.cat([prefix, prefix.new_full((prefix.shape[0], 1), PAD)], 1), 0, rows)  # (B, P')
-        self.forbidden = stretched(forbidden, 0, rows)  # (B, F)
-        self.ends = None if stop is None else with_token(EOS, stop, rows, device)  # (B, 1 + E)
+        self.prefix = repeat_axis(
+            torch.cat([prefix, prefix.new_full((prefix.shape[0], 1), PAD_ID)], 1), 0, rows
+        )  # (B, P')
+        self.forbidden = repeat_axis(forbidden, 0, rows)  # (B, F)
+        self.ends = None if stop is None else prepend_token(EOS_ID, stop, rows, device)  # (B, 1 + E)
 
     def ends_sequence(self, tokens: Tensor) -> Tensor:  # (B, M) -> (B, M)
-        return tokens == EOS if self.ends is None else is_any(tokens, self.ends)
+        return tokens == EOS_ID if self.ends is None else is_among(tokens, self.ends)
 
     def banned(self, t: Tensor, written: Tensor, sequences: Tensor, repeats: Tensor) -> Tensor:
         """Tokens (B K, N + E' + F) that may not come at step t; where there is none, [PAD], which never may.
@@ -188,22 +190,22 @@ class Constraints:
             repeats: (B, K, N) how many tokens right before each place are the last ones written.
         """
         again = (self.ngram > 0) & (repeats >= self.ngram - 1) & written
-        repeated = torch.where(again, sequences, PAD).flatten(0, 1)
-        ends = torch.full_like(self.exact[:, None], EOS) if self.ends is None else self.ends
-        ends = torch.where((t < self.least)[:, None], ends, PAD)
+        repeated = torch.where(again, sequences, PAD_ID).flatten(0, 1)
+        ends = torch.full_like(self.exact[:, None], EOS_ID) if self.ends is None else self.ends
+        ends = torch.where((t < self.least)[:, None], ends, PAD_ID)
         listed = torch.cat([ends, self.forbidden], 1)[:, None].expand(-1, sequences.shape[1], -1).flatten(0, 1)
         return torch.cat([repeated, listed], 1)
 
     def forced(self, t: Tensor, beams: int) -> Tensor:
         """The tokens (B K, 1) that must come at step t, [PAD] where any may."""
         tokens = self.prefix.index_select(1, t[None].clamp(max=self.prefix.shape[1] - 1))  # (B, 1)
-        return torch.where(self.exact[:, None] == t, EOS, tokens).expand(-1, beams).reshape(-1, 1)
+        return torch.where(self.exact[:, None] == t, EOS_ID, tokens).expand(-1, beams).reshape(-1, 1)
 
 
-def with_token(token: int, tokens: Tensor | None, rows: int, device: torch.device) -> Tensor:
+def prepend_token(token: int, tokens: Tensor | None, rows: int, device: torch.device) -> Tensor:
     """A token before those of each row, (1 or B, F) or none: (B, 1 + F)."""
     first = torch.full((rows, 1), token, device=device)
-    return first if tokens is None else torch.cat([first, stretched(tokens, 0, rows)], 1)
+    return first if tokens is None else torch.cat([first, repeat_axis(tokens, 0, rows)], 1)
 
 
 # Greedy search, beam search and sampling: the best sequences of tokens that a decoder can write.
@@ -225,7 +227,7 @@ class Decoder(Protocol):
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]: ...
 
 
-def search(
+def beam_search(
     decoder: Decoder,
     start: State,
     options: SearchOptions,
@@ -260,11 +262,11 @@ def search(
         penalties and the temperature. Where there are not so many sequences, [PAD] alone and LOG_ZERO.
     """
     constraints = Constraints(options, start[0].shape[0], start[0].device, lengths, stop)
-    beam_search = _Search(decoder, options, constraints, start[0], row_limits)
-    finished, scores, ranks = beam_search.run(start, first_tokens, fast_loop)
+    running = _Search(decoder, options, constraints, start[0], row_limits)
+    finished, scores, ranks = running.run(start, first_tokens, fast_loop)
     n = torch.sym_min(options.n_best, options.beams)
     exists = ranks > LOG_ZERO
-    return torch.where(exists[..., None], finished, PAD)[:, :n], torch.where(exists, scores, LOG_ZERO)[:, :n]
+    return torch.where(exists[..., None], finished, PAD_ID)[:, :n], torch.where(exists, scores, LOG_ZERO)[:, :n]
 
 
 class Beams(NamedTuple):
@@ -325,7 +327,7 @@ class _Search:
         mask = self.decoder.mask
         beams = Beams(
             t=self.times.new_zeros(()),
-            tokens=zeros + (BOS if first_tokens is None else first_tokens[:, None]),
+            tokens=zeros + (BOS_ID if first_tokens is None else first_tokens[:, None]),
             scores=torch.where(self.sampler.active, floats, self._only_first(K) + floats),
             done=zeros[:, 0] > 0 if self.row_limits is None else self.row_limits[:, 0] <= 0,
             sequences=empty,
@@ -348,9 +350,9 @@ class _Search:
         """A step without penalties, constraints and sampling: with half the operators."""
         beams = Beams(*state[:_SIZE])
         log_p, decoder_state, _ = self.decoder.step(beams.tokens.flatten(), state[_SIZE:])  # (B K, V)
-        gains, tokens = best(log_p, torch.sym_min(self.twice.shape[0], log_p.shape[1]))  # (B K, C)
+        gains, tokens = top_n(log_p, torch.sym_min(self.twice.shape[0], log_p.shape[1]))  # (B K, C)
         total = beams.scores[:, :, None] + gains.unflatten(0, beams.scores.shape)
-        _, places = best(total.flatten(1), self.twice.shape[0])
+        _, places = top_n(total.flatten(1), self.twice.shape[0])
         scores, tokens, parents = _taken(total, tokens, places)
         penalty = self.penalties.index_select(0, beams.t[None])
         beams, parents = self._advance(beams, Candidates(scores, tokens, parents, scores / penalty))
@@ -364,16 +366,16 @@ class _Search:
         if attention is not None:
             covered = covered + attention
         log_p = free.scatter(1, self.constraints.banned(t, written, beams.sequences, repeats), LOG_ZERO)
-        gains, tokens = best(log_p, torch.sym_min(self.candidates.shape[0], log_p.shape[1]))  # (B K, C)
+        gains, tokens = top_n(log_p, torch.sym_min(self.candidates.shape[0], log_p.shape[1]))  # (B K, C)
         forced = self.constraints.forced(t, K)  # (B K, 1)
         gains = torch.where(forced > 0, free.gather(1, forced) + self._only_first(gains.shape[1]), gains)
         tokens = torch.where(forced > 0, forced, tokens)
         candidates = self._continuations(beams, gains, tokens, covered)
         beams, parents = self._advance(beams, candidates, self.sampler.active)
         same = (beams.sequences == beams.tokens[..., None]) & written
-        repeats = torch.where(same, at(repeats, parents) + 1, 0)
+        repeats = torch.where(same, rows_at(repeats, parents) + 1, 0)
         repeats = torch.cat([torch.zeros_like(repeats[..., :1]), repeats[..., :-1]], 2)  # right before each place
-        return *beams, repeats, at(covered, parents), *self._reordered(decoder_state, parents)
+        return *beams, repeats, rows_at(covered, parents), *self._reordered(decoder_state, parents)
 
     def _advance(self, beams: Beams, candidates: Candidates, sampled: Tensor | None = None) -> tuple[Beams, Tensor]:
         """The beams after a step, and the beam (B, K) that each of them continues."""
@@ -383,17 +385,17 @@ class _Search:
         if self.row_limits is not None:
             ends = ends | (t + 1 >= self.row_limits)
         counts = ends & (self.twice < K) & ~beams.done[:, None] & (scores > LOG_ZERO / 2)
-        sequences = torch.where(self.times == t, tokens[..., None], at(beams.sequences, parents))  # (B, 2 K, N)
+        sequences = torch.where(self.times == t, tokens[..., None], rows_at(beams.sequences, parents))  # (B, 2 K, N)
         new_ranks = torch.where(counts, ranks, 2 * LOG_ZERO)
-        finished_ranks, places = best(torch.cat([beams.finished_ranks, new_ranks], 1), K)
-        finished = at(torch.cat([beams.finished, sequences], 1), places)
+        finished_ranks, places = top_n(torch.cat([beams.finished_ranks, new_ranks], 1), K)
+        finished = rows_at(torch.cat([beams.finished, sequences], 1), places)
         finished_scores = torch.cat([beams.finished_scores, scores], 1).gather(1, places)
 
-        _, chosen = best(torch.where(ends, 4 * LOG_ZERO, ranks), K)
+        _, chosen = top_n(torch.where(ends, 4 * LOG_ZERO, ranks), K)
         if sampled is not None:
             chosen = torch.where(sampled, self.rank, chosen)
         scores = torch.where(ends, 2 * LOG_ZERO, scores).gather(1, chosen)
-        tokens, parents, sequences = tokens.gather(1, chosen), parents.gather(1, chosen), at(sequences, chosen)
+        tokens, parents, sequences = tokens.gather(1, chosen), parents.gather(1, chosen), rows_at(sequences, chosen)
 
         within_reach = (scores / self.penalties[-1:]).amax(1)
         greedy = ~self.several_beams if sampled is None else ~self.several_beams & ~sampled
@@ -411,7 +413,7 @@ class _Search:
         penalty = self.penalties.index_select(0, beams.t[None])
         total = beams.scores[:, :, None] + gains.unflatten(0, beams.scores.shape)
         ranks = total / penalty + self._coverage(covered)[..., None]
-        _, places = best(ranks.flatten(1), self.twice.shape[0])
+        _, places = top_n(ranks.flatten(1), self.twice.shape[0])
         ranked = _taken(total, tokens, places)
         place = self.sampler.choose(gains, beams.t)  # (B K, 1)
         scores = beams.scores + gains.gather(1, place).reshape(B, K)
@@ -465,13 +467,13 @@ def generate(
     """Generate K texts a row, `beams` of the options, without beam search, so that no state is copied.
 
     Each token is the likeliest one or, where uniform samples are given, a sampled one. The arguments are those of
-    `seqpipe.nn.search.search`.
+    `seqpipe.nn.search.beam_search`.
     """
     device, B = first_tokens.device, first_tokens.shape[0]
     sampler, times = Sampler(options, B, device), torch.arange(options.max_length, device=device)
-    ends = with_token(EOS, stop, B, device)  # (B, 1 + E)
+    ends = prepend_token(EOS_ID, stop, B, device)  # (B, 1 + E)
     forbidden = torch.zeros(1, 0, dtype=torch.int64, device=device) if options.forbidden is None else options.forbidden
-    forbidden = stretched(forbidden, 0, B)  # (B, F)
+    forbidden = repeat_axis(forbidden, 0, B)  # (B, F)
     candidates = torch.arange(torch.sym_max(sampler.needed, 1), device=device)
     zeros = (first_tokens[:, None] + torch.arange(options.beams, device=device)) * 0  # (B, K)
 
@@ -489,14 +491,14 @@ def generate(
     ) -> State:
         K = tokens.shape[1]
         free, state, _ = decoder.step(tokens.flatten(), state)  # (B K, V)
-        banned = torch.cat([torch.where(t < options.min_length, ends, PAD), forbidden], 1)
+        banned = torch.cat([torch.where(t < options.min_length, ends, PAD_ID), forbidden], 1)
         log_p = free.scatter(1, banned[:, None].expand(-1, K, -1).flatten(0, 1), LOG_ZERO)
-        gains, best_tokens = best(log_p, torch.sym_min(candidates.shape[0], log_p.shape[1]))  # (B K, C)
+        gains, best_tokens = top_n(log_p, torch.sym_min(candidates.shape[0], log_p.shape[1]))  # (B K, C)
         chosen = best_tokens.gather(1, torch.where(sampler.active, sampler.choose(gains, t), 0))  # (B K, 1)
         gain, tokens = free.gather(1, chosen).view_as(scores), chosen.view_as(tokens)
         scores = torch.where(done, scores, scores + gain)
         sequences = torch.where((times == t) & ~done[..., None], tokens[..., None], sequences)
-        ended = is_any(tokens, ends) | (t + 1 >= row_limits[:, None])
+        ended = is_among(tokens, ends) | (t + 1 >= row_limits[:, None])
         return t + 1, tokens, scores, done | ended, sequences, torch.where(done, steps, t + 1), *state
 
     begin = (

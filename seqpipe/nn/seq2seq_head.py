@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.answers.metrics.text import BleuTokenizer as BleuTokenizer
-from seqpipe.nn.layers import BOS, EOS, PAD, logit_mask
+from seqpipe.nn.layers import BOS_ID, EOS_ID, PAD_ID, logit_mask
 from seqpipe.nn.loops import State
-from seqpipe.nn.multi_source_attention import Names
-from seqpipe.nn.search import SearchOptions, search
+from seqpipe.nn.multi_source_attention import StageOutputs
+from seqpipe.nn.search import SearchOptions, beam_search
 
 
-class Source(NamedTuple):
+class DecoderSource(NamedTuple):
     """The constant input of every step: the projected sources and the mask of their positions."""
 
     parts: Any
@@ -42,7 +42,9 @@ class Seq2SeqHead(nn.Module, ABC):
     def __init__(self, target_vocabulary: Sequence[str], *, label_smoothing: float = 0.0, equal_length: bool = False):
         super().__init__()
         self.label_smoothing, self.equal_length = label_smoothing, equal_length
-        self.register_buffer("logit_mask", logit_mask(len(target_vocabulary), [PAD, BOS]), persistent=False)  # (V,)
+        self.register_buffer(
+            "logit_mask", logit_mask(len(target_vocabulary), [PAD_ID, BOS_ID]), persistent=False
+        )  # (V,)
 
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,22 +56,22 @@ class Seq2SeqHead(nn.Module, ABC):
         return ("max_length", "min_length") if options.get("equal_length") else ()
 
     @abstractmethod
-    def read(self, sources: Sequence[Names]) -> Source:
+    def read(self, sources: Sequence[StageOutputs]) -> DecoderSource:
         """Project the sources, once for all steps."""
 
     @abstractmethod
-    def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
+    def start(self, source: DecoderSource, sources: Sequence[StageOutputs], max_length: int) -> State:
         """The state before the first of at most `max_length` tokens, B rows."""
 
     @abstractmethod
-    def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
+    def step(self, source: DecoderSource, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
         """As `seqpipe.nn.search.Decoder` has it, but that logits (R, V) may come for log-probabilities."""
 
     @abstractmethod
-    def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
+    def teacher_forced(self, source: DecoderSource, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
         """Each token's logits (B, N, V) and attention (B, N, S), given the tokens (B, N) before it."""
 
-    def loss(self, sources: Sequence[Names], target_ids: Tensor, target_mask: Tensor) -> Tensor:
+    def loss(self, sources: Sequence[StageOutputs], target_ids: Tensor, target_mask: Tensor) -> Tensor:
         """Mean cross-entropy () of a target token of (B, N), given those before it."""
         source = self.read(sources)
         logits, attention = self.teacher_forced(source, target_ids, self.start(source, sources, target_ids.shape[1]))
@@ -80,7 +82,7 @@ class Seq2SeqHead(nn.Module, ABC):
         """The log-probabilities (…, V) by which a text is decided, of the logits of `step` or `teacher_forced`."""
         return logits.log_softmax(-1)
 
-    def row_limits(self, sources: Sequence[Names]) -> Tensor | None:
+    def row_limits(self, sources: Sequence[StageOutputs]) -> Tensor | None:
         """The most tokens that the model can write, (B,), where there is a limit beside `max_length`."""
         return None
 
@@ -99,7 +101,7 @@ class Seq2SeqHead(nn.Module, ABC):
         even = torch.where(real, log_p, 0.0).sum(1) / real.sum()
         return -((1 - self.label_smoothing) * log_p.gather(1, ids[:, None])[:, 0] + self.label_smoothing * even).mean()
 
-    def decide(self, sources: Sequence[Names], *, options: SearchOptions) -> dict[str, Tensor]:
+    def decide(self, sources: Sequence[StageOutputs], *, options: SearchOptions) -> dict[str, Tensor]:
         """The likeliest texts (B, n_best, max_length), or sampled ones, and their log-probabilities, the best first."""
         source, first = self.read(sources), sources[0]["mask"]
         if self.equal_length:
@@ -107,20 +109,20 @@ class Seq2SeqHead(nn.Module, ABC):
         start = self.start(source, sources, options.max_length)
         lengths = first.sum(1) if self.equal_length else None
         reading, limits = _Reading(self, source), self.row_limits(sources)
-        tokens, scores = search(reading, start, options, lengths=lengths, row_limits=limits)
+        tokens, scores = beam_search(reading, start, options, lengths=lengths, row_limits=limits)
         return {"tokens": tokens, "scores": scores}
 
-    def explain(self, sources: Sequence[Names], tokens: Tensor) -> dict[str, Tensor]:
+    def explain(self, sources: Sequence[StageOutputs], tokens: Tensor) -> dict[str, Tensor]:
         """Attention weights of each token of the first text, (B, N, S), 0 behind its end; none without attention."""
         source, ids = self.read(sources), tokens[:, 0]
         _, attention = self.teacher_forced(source, ids, self.start(source, sources, ids.shape[1]))
-        return {} if attention is None else {"attention": torch.where(written(ids)[..., None], attention, 0.0)}
+        return {} if attention is None else {"attention": torch.where(mask_before_end(ids)[..., None], attention, 0.0)}
 
-    def score(self, sources: Sequence[Names], tokens: Tensor) -> Tensor:
+    def score(self, sources: Sequence[StageOutputs], tokens: Tensor) -> Tensor:
         """Log-probability (B,) of the first of the given texts (B, n, N), its [EOS] included."""
         source, ids = self.read(sources), tokens[:, 0]
         logits, _ = self.teacher_forced(source, ids, self.start(source, sources, ids.shape[1]))
-        ends = (ids == EOS).long()
+        ends = (ids == EOS_ID).long()
         real = ends.cumsum(1) == ends  # up to and with [EOS]
         log_p = self.log_p(self.decided_logits(logits))
         return torch.where(real, log_p.gather(2, ids[..., None])[..., 0], 0.0).sum(1)
@@ -130,7 +132,7 @@ class _Reading(NamedTuple):
     """A writer on one batch of sources, as search asks for it."""
 
     head: Seq2SeqHead
-    source: Source
+    source: DecoderSource
 
     @property
     def mask(self) -> Tensor | None:
@@ -141,17 +143,17 @@ class _Reading(NamedTuple):
         return self.head.log_p(logits), state, attention
 
 
-def written(ids: Tensor) -> Tensor:  # (B, N) -> (B, N)
+def mask_before_end(ids: Tensor) -> Tensor:  # (B, N) -> (B, N)
     """Which tokens stand before the end."""
-    return ((ids == EOS).long().cumsum(1) == 0) & (ids != PAD)
+    return ((ids == EOS_ID).long().cumsum(1) == 0) & (ids != PAD_ID)
 
 
-def shifted(ids: Tensor) -> Tensor:  # (B, N) -> (B, N)
+def shift_right(ids: Tensor) -> Tensor:  # (B, N) -> (B, N)
     """The token before each, [BOS] before the first."""
-    return F.pad(ids[:, :-1], (1, 0), value=BOS)
+    return F.pad(ids[:, :-1], (1, 0), value=BOS_ID)
 
 
-class Vocabulary(nn.Module):
+class TargetVocabulary(nn.Module):
     """Token vectors in, and logits of every token out.
 
     Args:
@@ -163,7 +165,7 @@ class Vocabulary(nn.Module):
 
     def __init__(self, size: int, dim: int, readout_dim: int, *, tie: bool = False):
         super().__init__()
-        self.embedding = nn.Embedding(size, dim, padding_idx=PAD)
+        self.embedding = nn.Embedding(size, dim, padding_idx=PAD_ID)
         self.output = None if tie else nn.Linear(readout_dim, size)
         self.bias = nn.Parameter(torch.zeros(size)) if tie else None
         if tie:

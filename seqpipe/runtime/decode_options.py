@@ -12,7 +12,7 @@ import numpy as np
 
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.types import Schema
-from seqpipe.errors import DataError, UsageError, nearest
+from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.runtime.manifest import MOST_SIZE, Limits
 
@@ -112,7 +112,7 @@ def chosen(known: Known, values: Mapping[str, Any], kind: AnswerKind | None = No
         if name not in named and name not in known:
             names = [name for name in known if name not in named.values()] + [*named]
             known_names = f"(there is: {', '.join(names) or 'none'})"
-            raise UsageError(f"no decode option {name!r}{nearest(name, names)} {known_names}")
+            raise UsageError(f"no decode option {name!r}{did_you_mean(name, names)} {known_names}")
     arrays = {name: _array(name, option, values.get(name, option["default"]), kind) for name, option in known.items()}
     _check(arrays, values, {beside(name, SEED) for name in seeds})
     return Chosen(arrays, seeds)

@@ -13,7 +13,7 @@ from seqpipe.answers.metrics.numbers import metric_of
 from seqpipe.answers.text import RECORD_CONTINUES, SCORE_PROMPT
 from seqpipe.answers.types import Answer, Counts, Metric, Scores
 from seqpipe.config.contract import Metrics
-from seqpipe.errors import DataError, PluginError, UsageError, nearest
+from seqpipe.errors import DataError, PluginError, UsageError, did_you_mean
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.raw_text import with_raw_text
 from seqpipe.features.sources import fields_of
@@ -138,7 +138,7 @@ def deciding(scores: Mapping[str, Any], metric: str | None) -> tuple[str, float]
     value = _score(scores, name)
     if isinstance(value, Mapping) or value is None:
         names = [*_names(scores)]
-        message = f"there is no dev score {name!r}{nearest(name, names)} (there is: {', '.join(names)})"
+        message = f"there is no dev score {name!r}{did_you_mean(name, names)} (there is: {', '.join(names)})"
         raise UsageError(f"train.metric: {message}")
     return name, float(value)
 

@@ -21,8 +21,7 @@ from seqpipe.features.kinds.base import SENTENCES
 from seqpipe.features.sources import fields_of, masks, one_text, sources_of
 from seqpipe.runtime import bundle, session
 from seqpipe.runtime.decode_options import chosen
-from seqpipe.runtime.explain.figures import figure
-from seqpipe.runtime.explain.maps import Explanation, attention, origins
+from seqpipe.runtime.explanation import Explanation, attention, figure, origins
 from seqpipe.runtime.manifest import Golden
 from seqpipe.runtime.predictor import CHUNK, TOKENS, BundlePredictor, cores
 from seqpipe.runtime.session import SECONDS, RunTimes, Watchdog, import_onnxruntime, open_session

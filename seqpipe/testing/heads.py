@@ -31,7 +31,7 @@ from seqpipe.training.pipeline import Pipeline
 CORRUPTION = "corruption as stated"
 _CURE = (
     "`corrupt_batch` returns a dict with every name of `corrupted_inputs`; with self.training it draws from torch's "
-    "own generator, else from one with a fixed seed (seqpipe.nn.corruption.Drawn), and it looks at real tokens alone"
+    "own generator, else from one with a fixed seed (`seqpipe.plugin.BatchRandom`), and it looks at real tokens alone"
 )
 
 

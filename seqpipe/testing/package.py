@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 from seqpipe.config.plugins import GROUP, Offer, Plugins
 from seqpipe.config.signature import option_fields, options_model
-from seqpipe.errors import PluginError, UsageError, nearest
+from seqpipe.errors import PluginError, UsageError, did_you_mean
 from seqpipe.testing.isolation import IMPORT, check_import
 from seqpipe.testing.report import Check, FaultError, Finding, Report, Subject, inspected
 
@@ -24,14 +24,16 @@ def check_installed(package: str, settings: Mapping[str, Any]) -> list[Report]:
     if not entry_points:
         names = {e.dist.name for e in metadata.entry_points(group=GROUP) if e.dist}
         raise UsageError(
-            f"no installed distribution {package!r} has an entry point in the group {GROUP!r}{nearest(package, names)} "
-            f"(there is: {', '.join(sorted(names)) or 'none'}); pip install it first"
+            f"no installed distribution {package!r} has an entry point in the group {GROUP!r}"
+            f"{did_you_mean(package, names)} (there is: {', '.join(sorted(names)) or 'none'}); pip install it first"
         )
     plugins = Plugins(entry_points)
     for name in settings:
         if not any(name.rpartition(".")[0] in ("", offer.name) for offer in plugins.offers):
             names = {offer.name for offer in plugins.offers}
-            raise UsageError(f"{name}: {package} offers no component of that name{nearest(name.split('.')[0], names)}")
+            raise UsageError(
+                f"{name}: {package} offers no component of that name{did_you_mean(name.split('.')[0], names)}"
+            )
         if "." not in name and not any(name in _names(offer) for offer in plugins.offers):
             raise UsageError(f"{name}: no component of {package} has such an option; see `seqpipe plugins show NAME`")
     return [

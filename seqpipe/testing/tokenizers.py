@@ -29,14 +29,14 @@ TEXTS = (
 UNSEEN = ("Zoë unseen Ω 你好", "🙂", "ADA oslo", "a" * 200)
 
 _TRAINS = (
-    "`train(self, texts)` gets texts and lists of words and returns a tokenizers.Tokenizer; seqpipe.word_level makes "
-    "one with one id a token"
+    "`train(self, texts)` gets texts and lists of words and returns a tokenizers.Tokenizer; seqpipe.plugin.word_level "
+    "makes one with one id a token"
 )
 _DATA = (
     "Say everything with the normalizers, pre-tokenizers, models and decoders of the `tokenizers` library, none of "
     "them custom Python: a runtime in any language has tokenizer.json alone"
 )
-_SPECIAL = f"Begin the vocabulary with {' '.join(SPECIALS)}, as seqpipe.word_level does"
+_SPECIAL = f"Begin the vocabulary with {' '.join(SPECIALS)}, as seqpipe.plugin.word_level does"
 _OFFSETS = (
     "One code point stays one: a normalizer that makes several of one (lower case of İ) gives two tokens one place. "
     "Use NFC, NFD, NFKC, NFKD, Replace and Lowercase, and a splitter that drops blanks. Pieces of words may share one "

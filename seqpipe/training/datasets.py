@@ -155,15 +155,11 @@ class Batches:
         return [batches[i] for i in random.permutation(len(batches))]
 
     def __call__(self, rows: Sequence[int]) -> Batch:
-        return collate(self.artifacts, with_their_matches([self.data[i] for i in rows]))
-
-
-def with_their_matches(data: Sequence[Example]) -> list[Example]:
-    """The examples of a batch and the candidates that match them, each text once."""
-    matches = [example.match for example in data if example.match]
-    if not matches:
-        return list(data)
-    return list({(example.doc.text, str(example.targets)): example for example in [*data, *matches]}.values())
+        data = [self.data[i] for i in rows]
+        if matches := [example.match for example in data if example.match]:
+            # The candidates that match the examples join the batch, each text once.
+            data = list({(example.doc.text, str(example.targets)): example for example in [*data, *matches]}.values())
+        return collate(self.artifacts, data)
 
 
 def collate(artifacts: Artifacts, data: Sequence[Example]) -> Batch:

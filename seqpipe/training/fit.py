@@ -51,12 +51,6 @@ from seqpipe.training.artifacts import Artifacts, Task
 from seqpipe.training.datasets import read
 
 
-def check_first_source(source: Input, heads: Sequence[Component], tokenizer: Tokenizer) -> None:
-    """ConfigError for each head that tags the first of several sources, if that has no words."""
-    joining = [head for head in heads if answer_kind(head).joins_sources]
-    _refuse(joining, (EACH_WORD,), _lacking_words(source, tokenizer))
-
-
 def replacing_encoder(source: Input) -> Component | None:
     """The encoder whose output rows are no longer the tokens, if there is one."""
     return next((stage for stage in source.encoder if replaces_mask(stage)), None)
@@ -64,13 +58,11 @@ def replacing_encoder(source: Input) -> Component | None:
 
 def _refuse(heads: Sequence[Component], subjects: tuple[str, ...], message: str) -> None:
     """ConfigError for heads whose decision is about one of these subjects, if there is a message."""
-    refused = [head for head in heads if message and _subject(head) in subjects]
+    if not message:
+        return
+    refused = [head for head in heads if answer_kind(head).declared_subject(answer_settings(head)) in subjects]
     if refused:
         raise ConfigError([head.problem(f"{describe(head)}: {message}") for head in refused])
-
-
-def _subject(head: Component) -> str:
-    return answer_kind(head).declared_subject(answer_settings(head))
 
 
 def _lacking_words(source: Input, tokenizer: Tokenizer) -> str:
@@ -86,15 +78,6 @@ def _lacking_words(source: Input, tokenizer: Tokenizer) -> str:
             f"the tokenizer {source.tokenizer.use!r} splits words, and a tag belongs to a whole word; add "
             "{use: words} to the encoders, which makes words of pieces, or choose the tokenizer words"
         )
-    return ""
-
-
-def _lacking_passage(source: Input) -> str:
-    """Why a source has no second text whose tokens can be chosen; "" if it has."""
-    if not source.pairs:
-        return "its answer is a span of the second text; let the tokenizer read two, such as field: [question, context]"
-    if encoder := replacing_encoder(source):
-        return f"behind the encoder {encoder.use!r} there are no tokens to choose from; leave that encoder out"
     return ""
 
 
@@ -174,12 +157,6 @@ def fit_target_tokenizer(head: Component, source: Tokenizer | None, records: Seq
             raise ConfigError([head.problem(message)])
         return source
     return fit_tokenizer(choice, lambda: ((record, target_text(record, field)) for record in records))
-
-
-def shared_targets(heads: Sequence[Component]) -> list[str]:
-    """The fields of targets that are written with the tokenizer of their source, which is trained on both then."""
-    writing = [head for head in heads if head.common_keys.get("target_tokenizer") == "same"]
-    return [head.common_keys.get("target") or "target" for head in writing if answer_kind(head).has_target_text]
 
 
 def add_special_tokens(tokenizer: Tokenizer, heads: Sequence[Component]) -> Tokenizer:
@@ -312,7 +289,9 @@ def fit_artifacts(config: Config, records: Sequence[Record]) -> Artifacts:
     featurizer: InputSource = sources[""] if "" in sources else MultiSource(sources)
     tokenizers = [*tokenizers_of(featurizer).values()]
     if len(inputs) > 1 and config.inputs[0].tokenizer:
-        check_first_source(config.inputs[0], config.head, tokenizers[0])
+        # A head that tags the first of several sources needs its words.
+        joining = [head for head in config.head if answer_kind(head).joins_sources]
+        _refuse(joining, (EACH_WORD,), _lacking_words(config.inputs[0], tokenizers[0]))
     shared_tokenizer = tokenizers[0] if len(tokenizers) == 1 else None
     tasks = tuple(
         fit_task(
@@ -347,33 +326,7 @@ def _fit_copying(config: Config, source: InputSource, tasks: Sequence[Task]) -> 
 
 
 def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Record]) -> _Source:
-    features = _declared(source, heads)
-    if source.tokenizer is None:
-        # ConfigError for heads that tag words or choose spans, on a source of numbers.
-        _refuse(heads, (EACH_WORD, PASSAGE), "rows of numbers have no words; take a source with a tokenizer")
-        return _fit_numbers(str(source.field), features, records)
-    field = source.tokenizer.common_keys.get("field") or "text"
-    fields = [field] if isinstance(field, str) else field
-
-    def texts() -> Texts:
-        yield from ((record, split_or_whole(record, fields, name)) for record in records for name in fields)
-        yield from ((record, target_text(record, name)) for name in shared_targets(heads) for record in records)
-
-    tokenizer = add_special_tokens(fit_tokenizer(source.tokenizer, texts), heads)
-    # ConfigError for each head whose answer kind needs words, or a second text, that the source does not have.
-    _refuse(heads, (EACH_WORD,), _lacking_words(source, tokenizer))
-    _refuse(heads, (PASSAGE,), _lacking_passage(source))
-    lossless = all(map(reads_every_token, heads))
-    docs = _split_records(tokenizer, features, field, lossless, records)
-    counts, longest = token_counts(docs, tokenizer.get_vocab_size())
-    if len(fields) == 2 and not lossless:
-        features |= pair_features()
-    fitted = {name: feature.with_tokenizer(tokenizer).fit(docs) for name, feature in features.items()}
-    return _Source(TextSource(tokenizer, fitted, field, lossless), counts, longest)
-
-
-def _declared(source: Input, heads: Sequence[Component]) -> dict[str, FeatureKind]:
-    """The features that the stages of a source declare, continued from those of the runs that `init` names."""
+    # The features that the stages declare, continued from those of the runs that `init` names.
     features: dict[str, FeatureKind] = {}
     for stage in (*source.stages, *heads):
         declared = {name: features.get(name, feature) for name, feature in declared_features(stage).items()}
@@ -381,20 +334,43 @@ def _declared(source: Input, heads: Sequence[Component]) -> dict[str, FeatureKin
             older = Artifacts.load(folder).featurizer.features
             declared = {name: feature.initialise_from(older.get(name)) for name, feature in declared.items()}
         features |= declared
-    return features
+    if source.tokenizer is None:
+        # ConfigError for heads that tag words or choose spans, on a source of numbers.
+        _refuse(heads, (EACH_WORD, PASSAGE), "rows of numbers have no words; take a source with a tokenizer")
+        # The features of numbers hold their means and deviations; DataError if the widths of records differ.
+        field = str(source.field)
+        rows = NumericSource({}, field).docs(records)
+        fitted = {name: feature.fit(rows) for name, feature in features.items() if feature.reads_numbers}
+        return _Source(NumericSource(fitted, field), None, max(map(len, rows), default=0))
+    field = source.tokenizer.common_keys.get("field") or "text"
+    fields = [field] if isinstance(field, str) else field
 
+    def texts() -> Texts:
+        yield from ((record, split_or_whole(record, fields, name)) for record in records for name in fields)
+        # A tokenizer that writes targets too is trained on both.
+        writing = [head for head in heads if head.common_keys.get("target_tokenizer") == "same"]
+        targets = [head.common_keys.get("target") or "target" for head in writing if answer_kind(head).has_target_text]
+        yield from ((record, target_text(record, name)) for name in targets for record in records)
 
-def _split_records(
-    tokenizer: Tokenizer,
-    features: dict[str, FeatureKind],
-    field: str | tuple[str, ...],
-    lossless: bool,
-    records: Sequence[Record],
-) -> Iterable[Doc]:
-    """The records split into tokens, with the features that are still to be fitted."""
-    unfitted = {name: feature.unfitted() for name, feature in features.items()}
-    splitter = TextSource(tokenizer, unfitted, field, lossless)
-    return splitter.docs(records) if isinstance(records, list) else _StreamedDocs(splitter, records)
+    tokenizer = add_special_tokens(fit_tokenizer(source.tokenizer, texts), heads)
+    # ConfigError for each head whose answer kind needs words, or a second text, that the source does not have.
+    _refuse(heads, (EACH_WORD,), _lacking_words(source, tokenizer))
+    missing = ""  # why there is no second text whose tokens can be chosen
+    if not source.pairs:
+        missing = (
+            "its answer is a span of the second text; let the tokenizer read two, such as field: [question, context]"
+        )
+    elif encoder := replacing_encoder(source):
+        missing = f"behind the encoder {encoder.use!r} there are no tokens to choose from; leave that encoder out"
+    _refuse(heads, (PASSAGE,), missing)
+    lossless = all(map(reads_every_token, heads))
+    splitter = TextSource(tokenizer, {name: feature.unfitted() for name, feature in features.items()}, field, lossless)
+    docs = splitter.docs(records) if isinstance(records, list) else _StreamedDocs(splitter, records)
+    counts, longest = token_counts(docs, tokenizer.get_vocab_size())
+    if len(fields) == 2 and not lossless:
+        features |= pair_features()
+    fitted = {name: feature.with_tokenizer(tokenizer).fit(docs) for name, feature in features.items()}
+    return _Source(TextSource(tokenizer, fitted, field, lossless), counts, longest)
 
 
 class _StreamedDocs(Iterable[Doc]):
@@ -406,10 +382,3 @@ class _StreamedDocs(Iterable[Doc]):
     def __iter__(self) -> Iterator[Doc]:
         for chunk in chunks(self.records, CHUNK):
             yield from self.splitter.docs(chunk)
-
-
-def _fit_numbers(field: str, features: dict[str, FeatureKind], records: Sequence[Record]) -> _Source:
-    """A source of numbers with their means and deviations; DataError if the widths of records differ."""
-    docs = NumericSource({}, field).docs(records)
-    fitted = {name: feature.fit(docs) for name, feature in features.items() if feature.reads_numbers}
-    return _Source(NumericSource(fitted, field), None, max(map(len, docs), default=0))

@@ -39,7 +39,7 @@ from seqpipe.config.signature import call
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.sources import mask_of, sources_of
 from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_piece, streaming_entries
-from seqpipe.nn.multi_source_attention import join_sources, summary
+from seqpipe.nn.multi_source_attention import join_sources, summarize_sources
 from seqpipe.runtime.manifest import CacheEntry, Limits
 from seqpipe.training.artifacts import Artifacts, Task
 
@@ -409,7 +409,7 @@ class Pipeline(nn.Module):
         for source, stages in self.sources.items():
             source_names = dict(part_of(names, source)) if source else names
             if source in self.state_sources:
-                source_names[SOURCE_STATE] = summary([sources[self.state_sources[source]]])
+                source_names[SOURCE_STATE] = summarize_sources([sources[self.state_sources[source]]])
             for stage, outputs in trace_source(stages, source_names):
                 yield stage, outputs
                 names |= {f"{source}.{name}": value for name, value in outputs.items()} if source else {}

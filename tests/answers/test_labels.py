@@ -13,7 +13,6 @@ import pytest
 import torch
 from factory import QUIET, labelling, plugins, toy_heads
 
-from seqpipe import Metric
 from seqpipe import load as open_bundle
 from seqpipe.commands.runs.full_run import run_all
 from seqpipe.commands.scoring import score_target
@@ -22,6 +21,7 @@ from seqpipe.config.dataflow import explain
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import DataError, PluginError, TrainingError
+from seqpipe.plugin import Metric
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.training.datasets import read
 from seqpipe.training.fit import fit_artifacts

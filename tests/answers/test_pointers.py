@@ -306,7 +306,7 @@ def test_numbers_may_be_taken_as_they_are(tmp_path: Path) -> None:
 
 def test_points_and_the_way_are_drawn(corners: Path, tmp_path: Path) -> None:
     given = json.dumps({"points": [[0, 0], [1, 0], [1, 1], [0, 1], [0.5, 0.5]]})
-    for ending in ("html", "png", "json"):
+    for ending in ("html", "json"):
         done = seqpipe("explain", corners, given, "-o", tmp_path / f"it.{ending}", "--device", "cpu")
         assert done.code == 0, done.err
     page = (tmp_path / "it.html").read_text()
@@ -316,8 +316,6 @@ def test_points_and_the_way_are_drawn(corners: Path, tmp_path: Path) -> None:
     places = {0: "40.0,520.0", 1: "520.0,520.0", 2: "520.0,40.0", 3: "40.0,40.0", 4: "280.0,280.0"}
     assert f'points="{" ".join(places[at] for at in pointers)}"' in page
     assert 'cx="280.0" cy="280.0"' in page
-    image = pytest.importorskip("PIL.Image").open(tmp_path / "it.png").convert("RGB")
-    assert len(image.getcolors(1 << 20)) > 3
 
 
 def test_what_was_likely_at_each_step_is_shown(names: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from seqpipe.answers.text import Text
 from seqpipe.answers.types import HeadInfo
 from seqpipe.errors import BundleError
 from seqpipe.features.kinds.base import TOKENS
-from seqpipe.features.vocabulary import MARKS, MASK
+from seqpipe.features.vocabulary import MASK, SPAN_MARKS
 from seqpipe_plugins.tokenizers.words import Words
 
 FIELDS = {"mood": {"per": "text", "type": "label"}, "head": {"per": "word", "type": "position"}}
@@ -46,7 +46,7 @@ SIDES: dict[str, tuple[Any, Any]] = {  # a reference, and what was predicted
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     trained = Words().train(["a b c"])
-    trained.add_special_tokens([MASK, *MARKS])
+    trained.add_special_tokens([MASK, *SPAN_MARKS])
     return trained
 
 

@@ -15,7 +15,7 @@ from seqpipe.answers.registry import head_answer_from
 from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError
-from seqpipe.features.vocabulary import MARKS
+from seqpipe.features.vocabulary import SPAN_MARKS
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.words import Words
 
@@ -25,21 +25,21 @@ TEXTS = [" ".join(WORDS[i : i + 12]) for i in range(0, 1200, 12)]
 
 
 def put_back(text: str, written: str) -> str:
-    for number, mark in enumerate(MARKS):
+    for number, mark in enumerate(SPAN_MARKS):
         if mark in text:
-            text = text.replace(mark, written.split(mark)[1].split(MARKS[number + 1])[0].strip())
+            text = text.replace(mark, written.split(mark)[1].split(SPAN_MARKS[number + 1])[0].strip())
     return text
 
 
 @pytest.mark.parametrize("use", [Words, BPE])
 def test_what_it_is_asked_and_what_is_right_make_the_text(use: type) -> None:
     tokenizer = use().train(TEXTS)
-    tokenizer.add_special_tokens([*MARKS])
+    tokenizer.add_special_tokens([*SPAN_MARKS])
     kind = SpanInfilling(tokenizer, share=0.3, length=2.0, field="text")
     whole = 0
     for text in TEXTS:
         asked = kind.question({"text": text})["text"]
-        assert MARKS[0] in asked
+        assert SPAN_MARKS[0] in asked
         assert asked == kind.question({"text": text})["text"]
         whole += "".join(put_back(asked, kind.gold({"text": text})).split()) == "".join(text.split())
     assert whole == len(TEXTS)

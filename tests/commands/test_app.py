@@ -16,7 +16,7 @@ import torch
 from factory import LEAN, Done, command, environ, process, seqpipe, tagging, write_jsonl
 
 from seqpipe.commands.app import app
-from seqpipe.commands.plugins.command import app as plugins_app
+from seqpipe.commands.plugins import app as plugins_app
 
 CRF = ("embedding={use: lookup, dim: 8}", "train.epochs=8")
 
@@ -303,7 +303,6 @@ WITH_JSON = [  # with the exit code, and for an error its kind and what is told
     (["verify", "gone"], 6, "BundleError", "no such folder"),
     (["bench", "gone"], 6, "BundleError", "no such folder"),
     (["explain", "runs/tiny/bundle", "Ada left"], 2, "UsageError", "no attention weights"),
-    (["gradients", "--length", "3"], 0, "", ""),
     (["doctor"], 0, "", ""),
     (["doctor", "--require", "tpu"], 2, "UsageError", "must be cuda"),
     (["plugins", "check", "gone"], 2, "UsageError", "no installed distribution 'gone'"),

@@ -13,11 +13,8 @@ from typing import Any
 import pytest
 
 from seqpipe import Model, load
-from seqpipe.commands.bench import in_process
-from seqpipe.commands.bench.command import bench
-from seqpipe.commands.bench.inputs import MOST, bundle_inputs
-from seqpipe.commands.bench.latency import Latency
-from seqpipe.commands.bench.memory import memory
+from seqpipe.commands.bench import MOST_INPUTS, Latency, bench, bundle_inputs, by_stage, from_threads, one_by_one
+from seqpipe.commands.first_answer import memory
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays
 
@@ -66,7 +63,7 @@ def test_a_result_has_every_measurement_and_takes_about_the_time_it_may(tiny_bun
 
 
 def test_a_table_is_printed_for_people(tiny_bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bench(str(tiny_bundle), seconds=0.5, batches="8", clients="1")
+    bench(tiny_bundle, seconds=0.5, batches="8", clients="1")
     printed = capsys.readouterr()
     for heading in ("cold start", "one by one", "batch size", "threads", "ms an input", "together"):
         assert heading in printed.out
@@ -74,28 +71,28 @@ def test_a_table_is_printed_for_people(tiny_bundle: Path, capsys: pytest.Capture
 
 
 def test_latency_and_stages_see_where_the_time_goes(slow: Model) -> None:
-    one = in_process.one_by_one(slow, RECORDS, {}, 0.2)
+    one = one_by_one(slow, RECORDS, {}, 0.2)
     assert SLEEP * 1000 <= one["p50_ms"] < 3 * SLEEP * 1000
     assert one["per_second"] <= 1 / SLEEP
-    stages = in_process.by_stage(slow, RECORDS, {}, 0.4)
+    stages = by_stage(slow, RECORDS, {}, 0.4)
     assert stages["one_by_one"]["run_ms"] >= SLEEP * 1000 > 10 * stages["one_by_one"]["features_ms"]
     assert stages["in_batches"]["run_ms"] < stages["one_by_one"]["run_ms"] / 10
 
 
 def test_threads_wait_beside_each_other(slow: Model) -> None:
-    alone, together = in_process.from_threads(slow, RECORDS, {}, (1, 4), 0.6)
+    alone, together = from_threads(slow, RECORDS, {}, (1, 4), 0.6)
     assert together["per_second"] > 2 * alone["per_second"]
     assert together["count"] > 2 * alone["count"]
 
 
 def test_an_error_in_a_thread_is_not_lost(tiny: Model) -> None:
     with pytest.raises(UsageError, match="n_bst"):
-        in_process.from_threads(tiny, RECORDS, {"n_bst": 1}, (2,), 0.1)
+        from_threads(tiny, RECORDS, {"n_bst": 1}, (2,), 0.1)
 
 
 def test_texts_without_tokens_are_answered_but_have_no_stages(tiny: Model) -> None:
-    assert in_process.one_by_one(tiny, [{"text": ""}], {}, 0.01)["count"] > 0
-    assert in_process.by_stage(tiny, [{"text": ""}], {}, 0.01) == {}
+    assert one_by_one(tiny, [{"text": ""}], {}, 0.01)["count"] > 0
+    assert by_stage(tiny, [{"text": ""}], {}, 0.01) == {}
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
@@ -115,7 +112,7 @@ def test_memory_sees_what_is_held_and_what_was_held() -> None:
 FILES: dict[str, tuple[str, Sequence[Mapping[str, Any]]]] = {
     "a.txt": ("Anna\nBen in Bern\n", [{"text": "Anna"}, {"text": "Ben in Bern"}]),
     "a.jsonl": ('{"words": ["Anna"], "text": "Anna"}\n"Ben"\n', [{"words": ["Anna"], "text": "Anna"}, {"text": "Ben"}]),
-    "long.txt": ("Anna\n" * (MOST + 5), [{"text": "Anna"}] * MOST),
+    "long.txt": ("Anna\n" * (MOST_INPUTS + 5), [{"text": "Anna"}] * MOST_INPUTS),
 }
 
 
@@ -153,10 +150,10 @@ def test_an_input_that_cannot_be_answered_is_named(
 ) -> None:
     write(tmp_path / "a.txt")
     with pytest.raises(DataError, match=message):
-        bench(str(tiny_bundle), tmp_path / "a.txt", seconds=1)
+        bench(tiny_bundle, tmp_path / "a.txt", seconds=1)
 
 
 @pytest.mark.parametrize(("option", "value"), [("batches", "0"), ("clients", "8,x"), ("clients", "")])
 def test_a_list_that_is_no_list_of_numbers_is_refused(tiny_bundle: Path, option: str, value: str) -> None:
     with pytest.raises(UsageError, match=f"--{option} {value}: must be whole numbers from 1"):
-        bench(str(tiny_bundle), **{option: value})
+        bench(tiny_bundle, **{option: value})

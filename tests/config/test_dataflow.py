@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import pytest
 from bad_yamls import Chars, FromIds, Lookup, Lost, Mean, Mute, Tagger, Writer
 
-import seqpipe
-from seqpipe import Metric
+import seqpipe.plugin
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
 from seqpipe.config.contract import Component, Input, answer_kind, answer_settings, metric_types
 from seqpipe.config.dataflow import explain, problems
 from seqpipe.config.plugins import Offer
 from seqpipe.errors import PluginError
+from seqpipe.plugin import Metric
 from seqpipe.types import Size
 
 
@@ -194,12 +194,12 @@ def test_constructors_get_what_there_is() -> None:
 
 def test_one_feature_name_means_one_feature() -> None:
     class Long(Chars):
-        features: ClassVar = {"chars": seqpipe.Chars(longest=99)}
+        features: ClassVar = {"chars": seqpipe.plugin.Chars(longest=99)}
 
     class Same(Chars): ...
 
     class Own(Chars):
-        features: ClassVar = {"mask": seqpipe.Pieces(), "chars": seqpipe.Chars(longest=20)}
+        features: ClassVar = {"mask": seqpipe.plugin.Pieces(), "chars": seqpipe.plugin.Chars(longest=20)}
 
     class List(Chars):
         features: ClassVar = ["chars"]
@@ -214,7 +214,7 @@ def test_one_feature_name_means_one_feature() -> None:
     assert "embedding.0 ('chars')" in message
     assert "feature 'mask' has a name that seqpipe itself provides" in messages([Own], [], Tagger)[0]
     assert "must be a dict from names to features, not list" in messages([List], [], Tagger)[0]
-    assert "its feature 'chars' must be one such as seqpipe.Chars(), not 20" in messages([Number], [], Tagger)[0]
+    assert "its feature 'chars' must be one such as seqpipe.plugin.Chars(), not 20" in messages([Number], [], Tagger)[0]
 
 
 def test_returns_is_a_tuple_of_names() -> None:

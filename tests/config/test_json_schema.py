@@ -416,7 +416,7 @@ def offering(*offers: tuple[str, str, str, type | str]) -> Plugins:
 
 def test_a_stranger_of_the_right_form_is_in_it_with_its_options(install: Install) -> None:
     code = """
-from seqpipe import hookimpl
+from seqpipe.plugin import hookimpl
 
 class Tabs:
     \"\"\"Reads lines.\"\"\"

@@ -11,11 +11,11 @@ import pytest
 from conftest import Install
 from packaging.requirements import Requirement
 
-from seqpipe import PLUGIN_API
 from seqpipe.config.plugins import KINDS, Plugins
 from seqpipe.errors import PluginError
+from seqpipe.plugin import PLUGIN_API
 
-HOOK = "from seqpipe import hookimpl\n\n@hookimpl\n"
+HOOK = "from seqpipe.plugin import hookimpl\n\n@hookimpl\n"
 TABLE = HOOK + "def register_heads():\n    return "
 SOUND = HOOK + "def register_encoders():\n    return {'mean': 'seqpipe_sound:Mean'}\n\nclass Mean:\n    pass\n"
 

@@ -12,14 +12,14 @@ from exported import elsewhere, export, ragged
 from nn.test_attention import one_query
 from torch import Tensor
 
-from seqpipe.nn.attention import Score
+from seqpipe.nn.attention import AttentionScore
 from seqpipe_plugins.encoders.self_attention import SelfAttention
 
 AXES = {"x": ("b", "t"), "mask": ("b", "t")}
 Array = np.ndarray
 
 
-def built(score: Score, **options: Any) -> SelfAttention:
+def built(score: AttentionScore, **options: Any) -> SelfAttention:
     return SelfAttention(6, score=score, heads=2 if score == "multi-head" else 1, units=5, **options).eval()
 
 
@@ -42,8 +42,8 @@ def assert_follows(encoder: SelfAttention, x: Tensor, mask: Tensor, made: dict[s
 
 
 @pytest.mark.parametrize("options", [{}, {"residual": True, "combine": True}, {"causal": True}])
-@pytest.mark.parametrize("score", get_args(Score))
-def test_each_token_attends_to_its_text_as_the_score_says(score: Score, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("score", get_args(AttentionScore))
+def test_each_token_attends_to_its_text_as_the_score_says(score: AttentionScore, options: dict[str, Any]) -> None:
     encoder, mask = built(score, **options), ragged(4, 6, 1)
     x = noisy(mask)
     made = {name: value.detach().numpy() for name, value in encoder(x, mask).items()}
@@ -52,7 +52,7 @@ def test_each_token_attends_to_its_text_as_the_score_says(score: Score, options:
 
 
 @pytest.mark.parametrize("score", ["additive", "multi-head"])
-def test_the_graph_does_the_same_at_every_size(score: Score, tmp_path: Path) -> None:
+def test_the_graph_does_the_same_at_every_size(score: AttentionScore, tmp_path: Path) -> None:
     encoder, example = built(score, residual=True, causal=True), ragged(7, 2, 4)
     graph = export(tmp_path / "encoder.onnx", encoder, encoder.forward, AXES, x=noisy(example), mask=example)
     for mask in (ragged(1), ragged(9), ragged(2, 1), ragged(3, 12, 1, 7, 12)):

@@ -13,9 +13,9 @@ import torch
 from factory import LEAN, parts, tiny, toy_encoders
 from torch import Tensor, nn
 
-from seqpipe import Chars
 from seqpipe.errors import ExportError, PluginError
 from seqpipe.export.graph import to_onnx
+from seqpipe.plugin import Chars
 from seqpipe.training.evaluation import option_table
 from seqpipe.training.pipeline import Pipeline
 

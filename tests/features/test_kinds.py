@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import seqpipe
+from seqpipe import plugin
 from seqpipe.errors import BundleError
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.base import FeatureKind
@@ -35,7 +35,7 @@ def test_the_list_of_this_file_is_that_of_the_registry() -> None:
 def test_a_kind_has_its_public_name_and_its_array(feature: FeatureKind) -> None:
     cls = type(feature)
     assert feature_kinds()[cls.kind] is cls
-    assert getattr(seqpipe, cls.__name__) is cls
+    assert getattr(plugin, cls.__name__) is cls
     array = fitted(feature).array(DOCS, 2)
     assert array.dtype == cls.dtype
     assert len(cls.shape.split(",")) == array.ndim == len(feature.axes)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqpipe import Ngrams
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.registry import feature_from
+from seqpipe.plugin import Ngrams
 from seqpipe_plugins.tokenizers.words import Words
 
 WORDS = ["한국어", "café", "한국"]

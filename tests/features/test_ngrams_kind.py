@@ -11,7 +11,7 @@ from seqpipe.errors import DataError
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.ngrams import Ngrams, hash_of_word
 from seqpipe.features.kinds.text import Column
-from seqpipe.features.vocabulary import counts_of
+from seqpipe.features.vocabulary import token_counts
 
 A, B, A_B = 0x1CA6127B, 0x67468B28, 0x355B3DC1  # the words "a" and "b", and one after the other
 
@@ -44,7 +44,7 @@ def test_with_labels_each_label_has_its_counts_and_a_deployment_needs_none() -> 
     assert feature.fields == ("mood",)
     assert made.fields == ()
     assert made.hashes == (A, *sorted((A_B, B)))
-    assert counts_of(made.size) == (1, 1, 1, 1, 2, 2, 0, 0)
+    assert token_counts(made.size) == (1, 1, 1, 1, 2, 2, 0, 0)
     with pytest.raises(DataError, match="fewer than 2"):
         feature.fit([replace(doc("a"), columns={"mood": "x"})])
 
@@ -102,8 +102,8 @@ def test_those_of_most_texts_are_kept_with_their_counts() -> None:
     feature = fitted(Ngrams(1, None, max_size=2), "a a a a", "b c", "b c", "c")
     assert feature.hashes == (hash_of("c"), hash_of("b"))
     assert feature.counts == (4, 3, 2)
-    assert (feature.size, counts_of(feature.size)) == (3, (4, 3, 2))
-    assert counts_of(Ngrams().size) is None
+    assert (feature.size, token_counts(feature.size)) == (3, (4, 3, 2))
+    assert token_counts(Ngrams().size) is None
 
 
 def hash_of(word: str) -> int:

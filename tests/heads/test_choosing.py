@@ -11,12 +11,12 @@ from exported import ragged
 from torch import Tensor
 
 from seqpipe.errors import UsageError
-from seqpipe.nn.attention import Estimator, HardAttention
-from seqpipe.nn.layers import BOS, EOS, PAD
+from seqpipe.nn.attention import GradientEstimator, HardAttention
+from seqpipe.nn.layers import BOS_ID, EOS_ID, PAD_ID
 from seqpipe.nn.search import SearchOptions
 from seqpipe_plugins.heads.seq2seq import Seq2Seq
 
-ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
+ESTIMATORS: tuple[GradientEstimator, ...] = get_args(GradientEstimator)
 LETTERS = 8
 WORDS = ["[PAD]", "[UNK]", "[BOS]", "[EOS]", *"abcdefgh"]
 LONGEST = 6
@@ -32,15 +32,15 @@ def strings(count: int, seed: int) -> dict[str, Tensor]:
     eye, place = torch.eye(LETTERS), torch.eye(LONGEST + 1)
     x = torch.cat([eye[letters], place[torch.arange(LONGEST)].expand(count, -1, -1)], 2)
     backward = (lengths[:, None] - 1 - torch.arange(LONGEST)).clamp(min=0)
-    target = torch.where(mask, letters.gather(1, backward) + 4, PAD)
-    target = torch.cat([target, torch.full((count, 1), PAD)], 1).scatter(1, lengths[:, None], EOS)
+    target = torch.where(mask, letters.gather(1, backward) + 4, PAD_ID)
+    target = torch.cat([target, torch.full((count, 1), PAD_ID)], 1).scatter(1, lengths[:, None], EOS_ID)
     state = torch.cat([torch.zeros(count, LETTERS), place[lengths]], 1)
     return {"x": torch.where(mask[..., None], x, torch.nan), "mask": mask, "state": state, "target": target}
 
 
 def loss_of(head: Seq2Seq, some: dict[str, Tensor]) -> Tensor:
     target = some["target"]
-    return head.loss([some], target, target != PAD)
+    return head.loss([some], target, target != PAD_ID)
 
 
 def built(**options: Any) -> Seq2Seq:
@@ -67,7 +67,7 @@ def right(head: Seq2Seq) -> float:
 
 
 @pytest.mark.parametrize("trained", ESTIMATORS)
-def test_looking_at_one_letter_at_a_time_it_learns_to_write_backward(trained: Estimator) -> None:
+def test_looking_at_one_letter_at_a_time_it_learns_to_write_backward(trained: GradientEstimator) -> None:
     head = learned(150, hard_attention=trained, input_feeding=False)
     assert right(head) > 0.95
     some = strings(50, 9)
@@ -96,7 +96,7 @@ def test_without_learning_where_to_look_it_does_not_learn_to_write_backward() ->
 @pytest.mark.parametrize("trained", ESTIMATORS)
 @pytest.mark.parametrize("feeding", [False, True])
 def test_the_loss_is_random_in_training_alone_and_only_where_positions_are_drawn(
-    trained: Estimator, feeding: bool
+    trained: GradientEstimator, feeding: bool
 ) -> None:
     torch.manual_seed(1)
     head, some = built(hard_attention=trained, input_feeding=feeding), strings(5, 0)
@@ -156,10 +156,10 @@ def test_attending_to_what_is_written_is_what_the_paper_says_step_by_step(feedin
     some, total = strings(4, 3), 0.0
     w = {name: p.detach().double().numpy() for name, p in head.named_parameters()}
     for x, mask, first, target in zip(*(some[name] for name in ("x", "mask", "state", "target")), strict=True):
-        memory, words = x[mask].double().numpy(), target[target != PAD].tolist()
+        memory, words = x[mask].double().numpy(), target[target != PAD_ID].tolist()
         h, states = np.tanh(w["bridge.weight"] @ first.double().numpy() + w["bridge.bias"]), []
         fed = np.zeros(7 if head.feeds else 0)
-        for before, word in zip([BOS, *words], words, strict=False):
+        for before, word in zip([BOS_ID, *words], words, strict=False):
             read = np.concatenate([w["vocabulary.embedding.weight"][before], fed])
             i, o = (w[f"rnn.weight_{k}_l0"] @ v + w[f"rnn.bias_{k}_l0"] for k, v in (("ih", read), ("hh", h)))
             r, z = (sigmoid(i[k : k + 7] + o[k : k + 7]) for k in (0, 7))
@@ -178,9 +178,9 @@ def test_attending_to_what_is_written_is_what_the_paper_says_step_by_step(feedin
             fed = readout[: len(fed)]
             states.append(h)
             logits = w["vocabulary.output.weight"] @ readout + w["vocabulary.output.bias"]
-            logits[[PAD, BOS]] = -1e4
+            logits[[PAD_ID, BOS_ID]] = -1e4
             total += np.log(np.exp(logits).sum()) - logits[word]
-    assert loss_of(head, some).item() == pytest.approx(total / int((some["target"] != PAD).sum()), rel=1e-5)
+    assert loss_of(head, some).item() == pytest.approx(total / int((some["target"] != PAD_ID).sum()), rel=1e-5)
 
 
 def test_attending_to_what_is_written_helps_to_write_it_again() -> None:

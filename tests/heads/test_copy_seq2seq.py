@@ -18,7 +18,7 @@ from torch import Tensor
 from seqpipe import load
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import CoverageAttention
-from seqpipe.nn.layers import BOS, EOS, LOG_ZERO, PAD
+from seqpipe.nn.layers import BOS_ID, EOS_ID, LOG_ZERO, PAD_ID
 from seqpipe.nn.search import SearchOptions
 from seqpipe_plugins.heads.copy_seq2seq import UNK, CopySeq2Seq
 
@@ -47,7 +47,7 @@ def writer(kind: str = "coverage", switch: float = 0.0, **options: Any) -> CopyS
         head.switch.bias += switch
         bias = head.vocabulary.bias if head.vocabulary.output is None else head.vocabulary.output.bias
         assert bias is not None
-        bias[EOS] -= 1
+        bias[EOS_ID] -= 1
     return head
 
 
@@ -109,7 +109,7 @@ def test_the_graph_writes_and_copies_the_same(pair: tuple[CopySeq2Seq, Graph], c
     if len(lengths) == 30:  # the texts vary, and copied and generated words are among them
         assert len({tuple(row) for row in made["tokens"][:, 0].tolist()}) > 11
         assert (made["tokens"] >= V).any()
-        assert ((made["tokens"] > EOS) & (made["tokens"] < V)).any()
+        assert ((made["tokens"] > EOS_ID) & (made["tokens"] < V)).any()
 
 
 def by_hand(head: CopySeq2Seq, given: dict[str, Tensor], b: int, n: int, ids: list[int]) -> tuple[list[Any], float]:
@@ -125,7 +125,7 @@ def by_hand(head: CopySeq2Seq, given: dict[str, Tensor], b: int, n: int, ids: li
 
     h, c = np.tanh(p["bridge.weight"] @ given["state"][b].double().numpy() + p["bridge.bias"]).reshape(2, -1)
     context, covered, repeated, steps = np.zeros(D), np.zeros(n), 0.0, []
-    for before in [BOS, *ids[:-1]]:
+    for before in [BOS_ID, *ids[:-1]]:
         vector = p["vocabulary.embedding.weight"][before if before < V else UNK]
         read = np.concatenate([vector, context])
         gates = p["rnn.weight_ih_l0"] @ read + p["rnn.bias_ih_l0"] + p["rnn.weight_hh_l0"] @ h + p["rnn.bias_hh_l0"]
@@ -142,7 +142,7 @@ def by_hand(head: CopySeq2Seq, given: dict[str, Tensor], b: int, n: int, ids: li
         context = a @ x
         readout = np.tanh(p["readout.weight"] @ np.concatenate([h, context]) + p["readout.bias"])
         logits = p["vocabulary.output.weight"] @ readout + p["vocabulary.output.bias"]
-        logits[[PAD, BOS]] = -np.inf
+        logits[[PAD_ID, BOS_ID]] = -np.inf
         switch = p["switch.weight"][0] @ np.concatenate([context, h, read]) + p["switch.bias"][0]
         final = np.concatenate([sigmoid(switch) * softmax(logits), np.zeros(n)])
         for word, weight in zip(words, a, strict=True):
@@ -155,7 +155,10 @@ def by_hand(head: CopySeq2Seq, given: dict[str, Tensor], b: int, n: int, ids: li
 
 def test_each_step_is_what_the_paper_says_in_loops() -> None:
     head, lengths = writer(), (5, 3, 1, 7)
-    given, ids = sources(*lengths, unknown=0.6), [[5, V, 9, EOS], [V, V, UNK, EOS], [4, 4, V, EOS], [7, V + 1, 6, EOS]]
+    given, ids = (
+        sources(*lengths, unknown=0.6),
+        [[5, V, 9, EOS_ID], [V, V, UNK, EOS_ID], [4, 4, V, EOS_ID], [7, V + 1, 6, EOS_ID]],
+    )
     with torch.no_grad():
         source = head.read([given])
         made, _ = head.teacher_forced(source, torch.tensor(ids), head.start(source, [given], 4))
@@ -169,22 +172,22 @@ def test_each_step_is_what_the_paper_says_in_loops() -> None:
 
 def test_the_loss_is_that_of_the_words_and_of_looking_twice() -> None:
     head, given = writer(coverage_weight=0.7), sources(5, 3, unknown=0.6)
-    target = torch.tensor([[5, V, 9, EOS], [V, UNK, EOS, PAD]])
+    target = torch.tensor([[5, V, 9, EOS_ID], [V, UNK, EOS_ID, PAD_ID]])
     words = repeated = 0.0
     for b, n in enumerate((5, 3)):
-        ids = [i for i in target[b].tolist() if i != PAD]
+        ids = [i for i in target[b].tolist() if i != PAD_ID]
         steps, again = by_hand(head, given, b, n, ids)
         words -= sum(np.log(step[i]) for step, i in zip(steps, ids, strict=True))
         repeated += again
-    loss = head.loss([given], target_ids=target, target_mask=target != PAD)
+    loss = head.loss([given], target_ids=target, target_mask=target != PAD_ID)
     assert loss.item() == pytest.approx(words / 7, rel=1e-4)  # in evaluation of the words alone
-    garbage = torch.where(target == PAD, 11, target)
-    assert torch.allclose(head.loss([given], target_ids=garbage, target_mask=target != PAD), loss)
+    garbage = torch.where(target == PAD_ID, 11, target)
+    assert torch.allclose(head.loss([given], target_ids=garbage, target_mask=target != PAD_ID), loss)
     head.train()
-    both = head.loss([given], target_ids=target, target_mask=target != PAD)
+    both = head.loss([given], target_ids=target, target_mask=target != PAD_ID)
     assert both.item() == pytest.approx((words + 0.7 * repeated) / 7, rel=1e-4)
     late = writer(coverage_weight=0.7, coverage_after=1).train()
-    first, second = (late.loss([given], target_ids=target, target_mask=target != PAD) for _ in range(2))
+    first, second = (late.loss([given], target_ids=target, target_mask=target != PAD_ID) for _ in range(2))
     assert (first.item(), second.item()) == (pytest.approx(loss.item()), pytest.approx(both.item()))
 
 
@@ -229,21 +232,21 @@ def test_where_all_words_are_copied_only_words_of_the_source_are_written() -> No
     head, given = writer(switch=-40.0), sources(6, 3, 2, unknown=0.5)
     tokens = head.decide([given], options=SearchOptions(max_length=9))["tokens"][:, 0]
     for row, words, n in zip(tokens.tolist(), given["copy"].tolist(), (6, 3, 2), strict=True):
-        assert {*row} - {EOS, PAD} <= {*words[:n]}
+        assert {*row} - {EOS_ID, PAD_ID} <= {*words[:n]}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loss_reaches_every_weight(kind: str) -> None:
     head, given = CopySeq2Seq(D, WORDS, **{"hidden": 6, "embedding_dim": 6, **KINDS[kind]}, dropout=0.3), sources(4, 2)
-    target = torch.tensor([[5, 9, V, EOS], [7, 6, EOS, PAD]])
-    head.loss([given], target_ids=target, target_mask=target != PAD).backward()
+    target = torch.tensor([[5, 9, V, EOS_ID], [7, 6, EOS_ID, PAD_ID]])
+    head.loss([given], target_ids=target, target_mask=target != PAD_ID).backward()
     assert [name for name, p in head.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
 def test_label_smoothing_spreads_a_share_over_the_vocabulary() -> None:
     plain, smooth, given = writer(coverage_weight=0.0), writer(coverage_weight=0.0, label_smoothing=0.1), sources(5, 3)
-    target = torch.tensor([[5, V, EOS], [7, 6, EOS]])
-    every, losses = target != PAD, []
+    target = torch.tensor([[5, V, EOS_ID], [7, 6, EOS_ID]])
+    every, losses = target != PAD_ID, []
     for head in (plain.train(), smooth.train()):
         losses.append(head.loss([given], target_ids=target, target_mask=every).item())
     source = plain.read([given])
@@ -273,10 +276,10 @@ def test_coverage_attention_without_its_weight_is_additive_attention() -> None:
 
 def test_every_tensor_is_made_where_the_features_are() -> None:
     head, given, chosen = writer(), sources(4, 2), options(3, 2, 8)
-    target = torch.tensor([[5, V, EOS], [7, EOS, PAD]])
+    target = torch.tensor([[5, V, EOS_ID], [7, EOS_ID, PAD_ID]])
     with elsewhere():
         made = decided(head, **given, **chosen)
-        head.loss([given], target_ids=target, target_mask=target != PAD).backward()
+        head.loss([given], target_ids=target, target_mask=target != PAD_ID).backward()
     assert {rows.device.type for rows in made.values()} == {"cpu"}
 
 
@@ -326,7 +329,7 @@ def test_what_is_hardly_ever_copied_or_generated_has_an_exact_probability(switch
     with torch.no_grad():
         head.switch.weight.zero_()
         head.switch.bias.fill_(switch)
-        source, ids = head.read([given]), torch.tensor([[5, V, 4, EOS]] * 3)
+        source, ids = head.read([given]), torch.tensor([[5, V, 4, EOS_ID]] * 3)
         made, _ = head.teacher_forced(source, ids, head.start(source, [given], 4))
     for b, n in enumerate((5, 3, 4)):
         steps, _ = by_hand(head, given, b, n, ids[b].tolist())

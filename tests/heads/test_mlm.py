@@ -18,7 +18,7 @@ from seqpipe.config.loader import load
 from seqpipe.config.yaml_text import dump
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.features.vocabulary import MASK, SPECIALS, Vocabulary
-from seqpipe.nn.corruption import Drawn, beginnings, chosen, repaired, words
+from seqpipe.nn.corruption import BatchRandom, choose_tokens, guessable_tokens, replace_second_texts, word_starts
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import collate, examples
@@ -62,9 +62,9 @@ def masked(folder: Path, **changes: Any) -> Path:
 def test_tokens_are_chosen_by_their_share_and_never_padding_or_special_ones() -> None:
     mask = ragged(400, 300, 200)
     ids = torch.randint(1, len(WORDS), mask.shape, generator=torch.Generator().manual_seed(1))
-    candidates = words(ids, mask, GAP)
+    candidates = guessable_tokens(ids, mask, GAP)
     assert torch.equal(candidates, mask & (ids > 3) & (ids != GAP))
-    found = chosen(candidates, mask, mask, 0.3, Drawn(False, ids.device))
+    found = choose_tokens(candidates, mask, mask, 0.3, BatchRandom(False, ids.device))
     assert not (found & ~candidates).any()
     assert found.sum() / candidates.sum() == pytest.approx(0.3, abs=0.03)
 
@@ -73,21 +73,21 @@ def test_a_short_text_has_one_gap_at_least_and_one_without_a_word_none() -> None
     ids = torch.tensor([[4, 0, 0], [1, 1, 1], [5, 6, 0]])
     mask = ids > 0
     for _ in range(20):
-        found = chosen(words(ids, mask, GAP), mask, mask, 0.01, Drawn(True, ids.device))
+        found = choose_tokens(guessable_tokens(ids, mask, GAP), mask, mask, 0.01, BatchRandom(True, ids.device))
         assert found.sum(1).tolist() == [1, 0, 1]
 
 
 def test_the_pieces_of_a_word_are_chosen_together_and_of_an_unknown_one_none() -> None:
     mask = ragged(9, 7)
     pieces = torch.tensor([[1, 3, 4, 7], [1, 2, 6, 0]])
-    begins = beginnings(mask, pieces)
+    begins = word_starts(mask, pieces)
     assert begins.nonzero()[:, 1].tolist() == [0, 2, 3, 6, 0, 1, 5]
     ids = torch.full(mask.shape, 5)
     ids[0, 1] = 1  # a piece that is unknown
     counts = torch.zeros(mask.shape)
     for seed in range(300):
         torch.manual_seed(seed)
-        found = chosen(words(ids, mask, GAP), mask, begins, 0.4, Drawn(True, ids.device))
+        found = choose_tokens(guessable_tokens(ids, mask, GAP), mask, begins, 0.4, BatchRandom(True, ids.device))
         for row, a, b in ((0, 3, 6), (0, 6, 9), (1, 1, 5), (1, 5, 7)):
             assert found[row, a:b].all() or not found[row, a:b].any()
         counts += found
@@ -115,7 +115,7 @@ def test_half_of_the_pairs_get_the_second_text_of_another_row() -> None:
     seconds, seen = [[6], [8, 9, 10], [11]], set()
     for seed in range(40):
         torch.manual_seed(seed)
-        pairs = repaired(ids, ids > 0, segments, ids > 0, Drawn(True, ids.device))
+        pairs = replace_second_texts(ids, ids > 0, segments, ids > 0, BatchRandom(True, ids.device))
         for row, (whole, real) in enumerate(zip(pairs.ids, pairs.mask, strict=True)):
             given = whole[real].tolist()
             assert not whole[~real].any()
@@ -126,7 +126,7 @@ def test_half_of_the_pairs_get_the_second_text_of_another_row() -> None:
             assert pairs.segments[row].tolist() == [1] * cut + [2] * len(given[cut:]) + [0] * int((~real).sum())
             seen.add((row, seconds.index(given[cut:])))
     assert len(seen) == 9
-    one = repaired(ids[:1], ids[:1] > 0, segments[:1], ids[:1] > 0, Drawn(True, ids.device))
+    one = replace_second_texts(ids[:1], ids[:1] > 0, segments[:1], ids[:1] > 0, BatchRandom(True, ids.device))
     assert one.follows.all()
 
 

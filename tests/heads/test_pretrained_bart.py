@@ -26,7 +26,7 @@ from seqpipe.export.graph import to_onnx
 from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
 from seqpipe.nn import encoder_decoder as layers
 from seqpipe.nn import pretrained_seq2seq as family
-from seqpipe.nn.layers import EOS, PAD
+from seqpipe.nn.layers import EOS_ID, PAD_ID
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.model import Model
@@ -134,7 +134,7 @@ class Peer:
         return [tokens for array in made for tokens in self._tokens(array)]
 
     def _tokens(self, made: np.ndarray) -> list[list[int]]:
-        return [[self.ids[i] for i in row if i not in (PAD, EOS)] for row in made[:, 0].tolist()]
+        return [[self.ids[i] for i in row if i not in (PAD_ID, EOS_ID)] for row in made[:, 0].tolist()]
 
     def theirs(self, given: Sequence[str], **options: Any) -> list[list[int]]:
         generation, made, ids = self.model.generation_config, list[list[int]](), self.source_ids(given)
@@ -207,7 +207,7 @@ def test_greedy_tokens_in_pytorch_are_those_of_generate(peers: Peers, name: str)
     assert len({*map(tuple, expected)}) > 30
 
 
-@pytest.mark.parametrize("name", map(in_graph, MAKERS))
+@pytest.mark.parametrize("name", [*map(in_graph, MAKERS)])
 def test_the_graph_finds_what_generate_finds(peers: Peers, name: str) -> None:
     given = texts(15)
     greedy, best = peers(name).theirs(given), peers(name).theirs(given, **BEAMS)
@@ -281,7 +281,7 @@ def test_the_loss_is_that_of_transformers_without_what_stands_before_a_text(peer
         assert torch.allclose(peer.pipeline.loss(batch), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", map(in_graph, ["bart", "marian"]))
+@pytest.mark.parametrize("name", [*map(in_graph, ["bart", "marian"])])
 def test_the_weights_stand_in_the_graph_once(peers: Peers, name: str) -> None:
     peer = peers(name)
     arrays = [numpy_helper.to_array(one) for one in onnx.load_from_string(peer.graph).graph.initializer]

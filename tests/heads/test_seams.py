@@ -12,7 +12,7 @@ from exported import Graph, export, ragged
 from torch import Tensor
 
 from seqpipe.answers.tagging_schemes import continues
-from seqpipe.nn.pretrained import Windows
+from seqpipe.nn.pretrained import TokenWindows
 from seqpipe_plugins.heads.crf import CRF
 from seqpipe_plugins.heads.tags import Tags
 
@@ -138,7 +138,7 @@ def test_windows_that_say_the_same_change_nothing(kind: str) -> None:
 def test_what_may_stand_at_a_seam_follows_from_three_readings_whatever_their_tags() -> None:
     random, met = np.random.default_rng(1), {True: 0, False: 0}
     own, other = ([[0, 0, 0, 0, 1, 1, 1, 2, 2, 2]], [[0, 0, 1, 1, 0, 0, 2, 1, 1, 2]])
-    windows = Windows(torch.tensor(own), torch.tensor(other))
+    windows = TokenWindows(torch.tensor(own), torch.tensor(other))
     for _ in range(3000):
         first = random.choice(3, T, p=[0.2, 0.1, 0.7])  # I-a behind O too, as without constraints
         paths = [np.where(random.random(T) < share, random.integers(0, 3, T), first) for share in (0, 0.08, 0.08)]
@@ -158,14 +158,16 @@ def test_what_may_stand_at_a_seam_follows_from_three_readings_whatever_their_tag
 
 @pytest.mark.parametrize("fault", ["one window alone", "longer than both"])
 def test_planted_faults_are_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Windows.permitted
+    right = TokenWindows.permitted
 
-    def permitted(self: Windows, tags: Any, span_continues: Tensor) -> Tensor:
+    def permitted(self: TokenWindows, tags: Any, span_continues: Tensor) -> Tensor:
         if fault == "one window alone":
             return right(self, (tags[0], tags[0], tags[0]), span_continues)
-        return right(Windows(self.window, self.neighbour + 10 * (self.window == self.neighbour)), tags, span_continues)
+        return right(
+            TokenWindows(self.window, self.neighbour + 10 * (self.window == self.neighbour)), tags, span_continues
+        )
 
-    monkeypatch.setattr(Windows, "permitted", permitted)
+    monkeypatch.setattr(TokenWindows, "permitted", permitted)
     differ = 0
     for seed in range(SEEDS):
         head, given = made_head("crf", seed), rows(seed, apart=0.6 if fault == "one window alone" else 0)

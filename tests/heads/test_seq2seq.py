@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.errors import UsageError
-from seqpipe.nn.layers import BOS, EOS, PAD
+from seqpipe.nn.layers import BOS_ID, EOS_ID, PAD_ID
 from seqpipe.nn.search import SearchOptions
-from seqpipe.nn.seq2seq_head import shifted
+from seqpipe.nn.seq2seq_head import shift_right
 from seqpipe_plugins.heads.seq2seq import Seq2Seq
 
 WORDS = ["[PAD]", "[UNK]", "[BOS]", "[EOS]", *"abcdefghijklmnop"]
@@ -47,7 +47,7 @@ def writer(kind: str = "additive", ending: float = 1.0, **options: Any) -> Seq2S
                 9 if kind == "additive" and "vocabulary" not in name else 4
             )  # so that what is read makes a difference
         bias = head.vocabulary.bias if head.vocabulary.output is None else head.vocabulary.output.bias
-        bias[EOS] += ending
+        bias[EOS_ID] += ending
     return head
 
 
@@ -122,7 +122,7 @@ def test_the_scores_of_a_decision_are_those_of_teacher_forcing(kind: str) -> Non
 
 def test_texts_end_and_some_do_not() -> None:
     made = writer(ending=0.0).decide([sources(*[4] * 40)], options=SearchOptions(max_length=12))
-    ended = (made["tokens"][:, 0] == EOS).any(1)
+    ended = (made["tokens"][:, 0] == EOS_ID).any(1)
     assert ended.any()
     assert not ended.all()  # a text that reaches the longest counts without its end
 
@@ -130,36 +130,36 @@ def test_texts_end_and_some_do_not() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loss_is_the_mean_log_probability_of_true_tokens(kind: str) -> None:
     head, given = writer(kind), sources(3, 2)
-    target = torch.tensor([[5, 9, 4, EOS], [7, EOS, PAD, PAD]])
-    loss = head.loss([given], target_ids=target, target_mask=target != PAD)
+    target = torch.tensor([[5, 9, 4, EOS_ID], [7, EOS_ID, PAD_ID, PAD_ID]])
+    loss = head.loss([given], target_ids=target, target_mask=target != PAD_ID)
     assert loss.item() == pytest.approx(-head.score([given], tokens=target[:, None]).sum().item() / 6, abs=1e-4)
-    garbage = torch.where(target == PAD, 11, target)
-    assert torch.allclose(head.loss([given], target_ids=garbage, target_mask=target != PAD), loss)
-    assert not torch.allclose(head.loss([given], target_ids=garbage, target_mask=garbage != PAD), loss)
+    garbage = torch.where(target == PAD_ID, 11, target)
+    assert torch.allclose(head.loss([given], target_ids=garbage, target_mask=target != PAD_ID), loss)
+    assert not torch.allclose(head.loss([given], target_ids=garbage, target_mask=garbage != PAD_ID), loss)
 
 
 @pytest.mark.parametrize("cell", ["rnn", "lstm", "gru"])
 def test_without_attention_it_is_the_library_s_layer_and_a_linear_one(cell: Any) -> None:
     head, given = writer("fixed", cell=cell), sources(4, 2)
-    target = torch.tensor([[5, 9, 4, EOS], [7, 6, EOS, PAD]])
+    target = torch.tensor([[5, 9, 4, EOS_ID], [7, 6, EOS_ID, PAD_ID]])
     parts = torch.tanh(head.bridge(given["state"])).unflatten(1, (-1, 2, 12)).permute(1, 2, 0, 3).contiguous()
     first = (parts[0], parts[1]) if cell == "lstm" else parts[0]
-    h, _ = head.rnn(head.vocabulary(shifted(target)), first)
+    h, _ = head.rnn(head.vocabulary(shift_right(target)), first)
     assert isinstance(head.vocabulary.output, nn.Linear)
     log_p = (head.vocabulary.output(h) + head.logit_mask).log_softmax(2)
-    expected = F.nll_loss(log_p[target != PAD], target[target != PAD])
-    assert head.loss([given], target_ids=target, target_mask=target != PAD).item() == pytest.approx(
+    expected = F.nll_loss(log_p[target != PAD_ID], target[target != PAD_ID])
+    assert head.loss([given], target_ids=target, target_mask=target != PAD_ID).item() == pytest.approx(
         expected.item(), rel=1e-5
     )
 
 
 def test_input_feeding_is_what_the_paper_says_step_by_step() -> None:
     head, given = writer(cell="gru"), sources(4, 2)
-    target, total = torch.tensor([[5, 9, EOS], [7, 6, EOS]]), 0.0
+    target, total = torch.tensor([[5, 9, EOS_ID], [7, 6, EOS_ID]]), 0.0
     for b, n in enumerate((4, 2)):
         memory, h = given["x"][b, :n], torch.tanh(head.bridge(given["state"][b]))
         fed = torch.zeros(12)
-        for t, before in enumerate((BOS, *target[b, :-1].tolist())):
+        for t, before in enumerate((BOS_ID, *target[b, :-1].tolist())):
             step = torch.cat([head.vocabulary.embedding.weight[before], fed])
             _, state = head.rnn(step[None, None], h[None, None])
             h = state[0, 0]
@@ -172,7 +172,7 @@ def test_input_feeding_is_what_the_paper_says_step_by_step() -> None:
             )
             fed = torch.tanh(head.readout(torch.cat([h, weights @ memory])))
             total -= head.vocabulary.logits(fed, head.logit_mask).log_softmax(0)[target[b, t]].item()
-    loss = head.loss([given], target_ids=target, target_mask=target != PAD)
+    loss = head.loss([given], target_ids=target, target_mask=target != PAD_ID)
     assert loss.item() == pytest.approx(total / 6, rel=1e-5)
 
 
@@ -200,13 +200,13 @@ def test_without_a_state_it_begins_from_the_mean_of_x() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_loss_reaches_every_weight(kind: str) -> None:
     head, given = Seq2Seq((D,), WORDS, **{"hidden": 6, "embedding_dim": 6, **KINDS[kind]}, dropout=0.3), sources(4, 2)
-    target = torch.tensor([[5, 9, 4, EOS], [7, 6, EOS, PAD]])
-    head.loss([given], target_ids=target, target_mask=target != PAD).backward()
+    target = torch.tensor([[5, 9, 4, EOS_ID], [7, 6, EOS_ID, PAD_ID]])
+    head.loss([given], target_ids=target, target_mask=target != PAD_ID).backward()
     assert [name for name, p in head.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
 def test_smoothing_spreads_over_what_can_be_written() -> None:
-    given, target = sources(4), torch.tensor([[5, EOS]])
+    given, target = sources(4), torch.tensor([[5, EOS_ID]])
     learned = {"target_ids": target, "target_mask": target > 0}
     losses = [writer(label_smoothing=s).train().loss([given], **learned).item() for s in (0, 0.3)]
     assert writer(label_smoothing=0.3).loss([given], **learned).item() == pytest.approx(losses[0], rel=1e-5)
@@ -222,16 +222,16 @@ def test_padding_and_beginnings_are_never_written(kind: str) -> None:
     head = writer(kind, ending=-50)
     with torch.no_grad():
         bias = head.vocabulary.bias if head.vocabulary.output is None else head.vocabulary.output.bias
-        bias[[PAD, BOS]] += 100
+        bias[[PAD_ID, BOS_ID]] += 100
         tokens = head.decide([sources(*[3] * 20)], options=SearchOptions(beams=3, n_best=3, max_length=10))["tokens"]
-    assert not torch.isin(tokens, torch.tensor([PAD, BOS])).any()
+    assert not torch.isin(tokens, torch.tensor([PAD_ID, BOS_ID])).any()
 
 
 def test_everything_is_made_where_the_input_is() -> None:
-    head, given, target = writer(), sources(3, 1), torch.tensor([[5, EOS], [7, EOS]])
+    head, given, target = writer(), sources(3, 1), torch.tensor([[5, EOS_ID], [7, EOS_ID]])
     with elsewhere():
         made = head.decide([given], options=SearchOptions(beams=3, n_best=2, max_length=5, length_penalty=0.5))
-        head.loss([given], target_ids=target, target_mask=target != PAD).backward()
+        head.loss([given], target_ids=target, target_mask=target != PAD_ID).backward()
     assert {rows.device.type for rows in made.values()} == {"cpu"}
 
 
@@ -239,11 +239,11 @@ def test_everything_is_made_where_the_input_is() -> None:
 def test_texts_can_be_learned(kind: str) -> None:
     torch.manual_seed(0)
     head = Seq2Seq((D,), WORDS, **{"hidden": 24, "embedding_dim": 8, **KINDS[kind]})
-    given, target = sources(2, 3), torch.tensor([[5, 9, 4, EOS], [7, EOS, PAD, PAD]])
+    given, target = sources(2, 3), torch.tensor([[5, 9, 4, EOS_ID], [7, EOS_ID, PAD_ID, PAD_ID]])
     optimizer = torch.optim.Adam(head.parameters(), 0.02)
     for _ in range(80):
         optimizer.zero_grad()
-        head.loss([given], target_ids=target, target_mask=target != PAD).backward()
+        head.loss([given], target_ids=target, target_mask=target != PAD_ID).backward()
         optimizer.step()
     made = head.decide([given], options=SearchOptions(beams=2, max_length=6))
     assert torch.equal(made["tokens"][:, 0], F.pad(target, (0, 2)))
@@ -272,8 +272,8 @@ def test_the_share_of_true_tokens_falls_as_the_paper_says(kind: Any, at: float, 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_scheduled_sampling_reads_true_tokens_or_its_own(kind: str) -> None:
-    given, target = sources(4, 2), torch.tensor([[5, 9, 4, 8, EOS], [7, 6, EOS, PAD, PAD]])
-    learned = {"target_ids": target, "target_mask": target != PAD}
+    given, target = sources(4, 2), torch.tensor([[5, 9, 4, 8, EOS_ID], [7, 6, EOS_ID, PAD_ID, PAD_ID]])
+    learned = {"target_ids": target, "target_mask": target != PAD_ID}
     forced = writer(kind).loss([given], **learned)
     true = writer(kind, scheduled_sampling="linear", sampling_steps=10**9).train()
     assert torch.allclose(true.loss([given], **learned), forced, atol=1e-4)
@@ -297,4 +297,4 @@ def test_a_text_as_long_as_its_source_ends_with_it(tmp_path: Path) -> None:
         given = sources(*lengths) | options(beams, beams, 2)
         expected = decided(head, **given)["tokens"]
         assert np.array_equal(graph(**given)["tokens"], expected.numpy())
-        assert ((expected == EOS).long().argmax(2) == torch.tensor(lengths)[:, None]).all()
+        assert ((expected == EOS_ID).long().argmax(2) == torch.tensor(lengths)[:, None]).all()

@@ -12,7 +12,7 @@ from factory import seqpipe, write_jsonl
 from seqpipe import load as open_bundle
 from seqpipe.config.yaml_text import dump
 from seqpipe.features.vocabulary import SPECIALS, Vocabulary
-from seqpipe.nn.corruption import Drawn
+from seqpipe.nn.corruption import BatchRandom
 from seqpipe_plugins.embeddings.vector_files import entries
 from seqpipe_plugins.embeddings.vectors import Vectors
 from seqpipe_plugins.heads.skip_gram import SkipGram
@@ -39,7 +39,7 @@ def test_one_update_is_that_of_word2vec() -> None:
     with torch.no_grad():
         made.contexts.normal_()
     ids, mask = torch.tensor([[4, 5, 4, 6, 1], [7, 4, 0, 0, 0]]), ragged(5, 2)
-    drawn = Drawn(False, ids.device)
+    drawn = BatchRandom(False, ids.device)
     rows, at, other = made.pairs(mask & (ids >= 4), drawn)
     wrong = made.drawn_words(drawn.uniform(len(rows), 3))
     words, right = ids[rows, at], ids[rows, other]
@@ -60,7 +60,7 @@ def test_pairs_are_words_within_a_window_that_is_drawn() -> None:
     counts = np.zeros(4)
     for seed in range(200):
         torch.manual_seed(seed)
-        rows, at, other = made.pairs(words, Drawn(True, words.device))
+        rows, at, other = made.pairs(words, BatchRandom(True, words.device))
         apart = (at - other).abs()
         assert words[rows, at].all()
         assert words[rows, other].all()

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from transformers import MarianConfig, MarianMTModel
 
 from seqpipe.nn import search as searching
-from seqpipe.nn.layers import BOS, EOS, PAD
+from seqpipe.nn.layers import BOS_ID, EOS_ID, PAD_ID
 from seqpipe.nn.search import SearchOptions
 from seqpipe_plugins.heads.transformer_decoder import TransformerDecoder
 
@@ -39,10 +39,10 @@ def marian(seed: int = 0) -> MarianMTModel:
         activation_function="silu",
         scale_embedding=True,
         tie_word_embeddings=False,
-        pad_token_id=PAD,
-        bos_token_id=BOS,
-        eos_token_id=EOS,
-        decoder_start_token_id=BOS,
+        pad_token_id=PAD_ID,
+        bos_token_id=BOS_ID,
+        eos_token_id=EOS_ID,
+        decoder_start_token_id=BOS_ID,
         forced_eos_token_id=None,
         attn_implementation="eager",
     )
@@ -51,7 +51,7 @@ def marian(seed: int = 0) -> MarianMTModel:
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1 and "positions" not in name:
                 parameter.mul_(40 if "lm_head" in name else 70 if "embed" in name or "shared" in name else 12)
-        model.final_logits_bias[0, [PAD, BOS]] = -1e4
+        model.final_logits_bias[0, [PAD_ID, BOS_ID]] = -1e4
     return model
 
 
@@ -100,7 +100,7 @@ def sources(count: int, seed: int) -> tuple[Tensor, Tensor]:
     random = np.random.default_rng(seed)
     mask = ragged(*random.integers(1, 12, count).tolist())
     ids = torch.from_numpy(random.integers(4, V, tuple(mask.shape)))
-    return torch.where(mask, ids, PAD), mask
+    return torch.where(mask, ids, PAD_ID), mask
 
 
 def generated(model: Any, ids: Tensor, mask: Tensor, beams: int, longest: int) -> Tensor:
@@ -116,8 +116,8 @@ def generated(model: Any, ids: Tensor, mask: Tensor, beams: int, longest: int) -
             do_sample=False,
         )[:, 1:]
     found = F.pad(found, (0, longest - found.shape[1]))
-    ended = (found == EOS).long().cumsum(1) - (found == EOS).long() > 0  # where [PAD] is 0 it fills up with [EOS]
-    return torch.where(ended, PAD, found)
+    ended = (found == EOS_ID).long().cumsum(1) - (found == EOS_ID).long() > 0  # where [PAD] is 0 it fills up with [EOS]
+    return torch.where(ended, PAD_ID, found)
 
 
 @pytest.fixture(scope="module")
@@ -209,8 +209,8 @@ def test_step_by_step_is_all_at_once(kind: str) -> None:
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_the_loss_reaches_every_weight(kind: str) -> None:
     head = TransformerDecoder((8,), WORDS, **OPTIONS[kind])
-    target = torch.tensor([[5, 9, 4, EOS], [7, 6, EOS, PAD]])
-    head.loss([given(4, 2)], target_ids=target, target_mask=target != PAD).backward()
+    target = torch.tensor([[5, 9, 4, EOS_ID], [7, 6, EOS_ID, PAD_ID]])
+    head.loss([given(4, 2)], target_ids=target, target_mask=target != PAD_ID).backward()
     assert [name for name, p in head.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
@@ -260,4 +260,4 @@ def test_the_graph_writes_the_same_texts(
 
 def test_search_is_the_one_of_every_writer() -> None:
     assert TransformerDecoder.decide.__module__ == "seqpipe.nn.seq2seq_head"
-    assert searching.search.__module__ == "seqpipe.nn.search"
+    assert searching.beam_search.__module__ == "seqpipe.nn.search"

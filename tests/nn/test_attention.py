@@ -10,10 +10,10 @@ from exported import elsewhere, export, ragged
 from torch import Tensor, nn
 
 from seqpipe.errors import UsageError
-from seqpipe.nn.attention import Attention, AttentionPool, Projected, Score
+from seqpipe.nn.attention import Attention, AttentionPool, AttentionScore, ProjectedKeys
 from seqpipe.nn.loops import State, while_loop
 
-SCORES: tuple[Score, ...] = get_args(Score)
+SCORES: tuple[AttentionScore, ...] = get_args(AttentionScore)
 EQUAL = ("dot", "scaled-dot")  # what needs queries as wide as keys
 MASKS = [ragged(1), ragged(9), ragged(2, 1), ragged(3, 12, 1, 7, 12)]
 Array = np.ndarray
@@ -65,7 +65,7 @@ def one_query(attention: Attention, q: Array, keys: Array) -> tuple[Array, Array
     return context, weights
 
 
-def built(score: Score, **options: Any) -> Attention:
+def built(score: AttentionScore, **options: Any) -> Attention:
     heads = 3 if score == "multi-head" else 1
     return Attention(6, 6 if score in EQUAL else 4, score=score, units=5, heads=heads, **options).eval()
 
@@ -96,7 +96,7 @@ def assert_follows(attention: Attention, query: Tensor, keys: Tensor, mask: Tens
 
 @pytest.mark.parametrize("combine", [False, True])
 @pytest.mark.parametrize("score", SCORES)
-def test_every_score_follows_its_equation_whatever_stands_in_the_padding(score: Score, combine: bool) -> None:
+def test_every_score_follows_its_equation_whatever_stands_in_the_padding(score: AttentionScore, combine: bool) -> None:
     attention, mask = built(score, combine=combine), ragged(4, 6, 1)
     query, keys = given(attention, mask, 3)
     with torch.no_grad():
@@ -109,7 +109,7 @@ def test_every_score_follows_its_equation_whatever_stands_in_the_padding(score: 
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_the_graph_gives_the_same_for_every_size(score: Score, tmp_path: Path) -> None:
+def test_the_graph_gives_the_same_for_every_size(score: AttentionScore, tmp_path: Path) -> None:
     attention, mask = built(score, combine=True), ragged(7, 2, 4)
     axes = {"query": ("b", "n"), "keys": ("b", "t"), "mask": ("b", "t")}
     query, keys = given(attention, mask, 5)
@@ -127,7 +127,9 @@ def test_the_graph_gives_the_same_for_every_size(score: Score, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("score", ["additive", "concat", "multi-head"])  # one of each way to keep the keys
-def test_a_decoder_may_ask_step_by_step_in_a_loop_over_keys_projected_once(score: Score, tmp_path: Path) -> None:
+def test_a_decoder_may_ask_step_by_step_in_a_loop_over_keys_projected_once(
+    score: AttentionScore, tmp_path: Path
+) -> None:
     attention, mask = built(score), ragged(7, 2, 4)
     axes = {"query": ("b", "n"), "keys": ("b", "t"), "mask": ("b", "t")}
 
@@ -175,7 +177,7 @@ def test_several_heads_are_the_library_s() -> None:
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_each_query_may_see_positions_of_its_own(score: Score) -> None:
+def test_each_query_may_see_positions_of_its_own(score: AttentionScore) -> None:
     attention, mask = built(score), ragged(5, 5)
     query, keys = given(attention, mask, 5)
     causal = torch.ones(5, 5).tril().bool().expand(2, -1, -1)
@@ -186,7 +188,7 @@ def test_each_query_may_see_positions_of_its_own(score: Score) -> None:
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_a_text_without_a_real_position_gives_zeros(score: Score) -> None:
+def test_a_text_without_a_real_position_gives_zeros(score: AttentionScore) -> None:
     heads = 2 if score == "multi-head" else 1
     pool, mask = AttentionPool(4, score=score, units=5, heads=heads), torch.tensor([[True, True], [False, False]])
     x = torch.randn(2, 2, 4).masked_fill(~mask[..., None], float("nan")).requires_grad_()
@@ -199,7 +201,7 @@ def test_a_text_without_a_real_position_gives_zeros(score: Score) -> None:
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_scores_of_any_size_give_weights_that_sum_to_one(score: Score) -> None:
+def test_scores_of_any_size_give_weights_that_sum_to_one(score: AttentionScore) -> None:
     attention, mask = built(score), ragged(4, 6)
     query, keys = given(attention, mask, 3)
     _, weights = attention(1e6 * query, -1e6 * keys, mask)
@@ -222,7 +224,7 @@ def test_pooling_as_in_hierarchical_attention_follows_the_paper(mask: Tensor) ->
 
 
 @pytest.mark.parametrize("score", ["additive", "concat", "multi-head"])
-def test_pooling_exports(score: Score, tmp_path: Path) -> None:
+def test_pooling_exports(score: AttentionScore, tmp_path: Path) -> None:
     pool = AttentionPool(6, score=score, units=5, heads=3 if score == "multi-head" else 1)
 
     def call(x: Tensor, mask: Tensor) -> dict[str, Tensor]:
@@ -238,7 +240,7 @@ def test_pooling_exports(score: Score, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_every_weight_learns(score: Score) -> None:
+def test_every_weight_learns(score: AttentionScore) -> None:
     attention, pool = built(score, combine=True), AttentionPool(6, score=score)
     mask = ragged(6, 4, 5)
     query, keys = given(attention, mask, 3)
@@ -255,7 +257,7 @@ def test_dropout_silences_weights_in_training_only() -> None:
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_everything_is_made_where_the_input_is(score: Score) -> None:
+def test_everything_is_made_where_the_input_is(score: AttentionScore) -> None:
     attention, mask = built(score), ragged(4, 2)
     query, keys = given(attention, mask, 3)
     with elsewhere():
@@ -283,4 +285,4 @@ def test_a_mask_that_is_ignored_is_seen() -> None:
     silent = keys.nan_to_num()
     right, wrong = attention(query, silent, mask)[0], attention(query, silent, torch.ones_like(mask))[0]
     assert (right[0] - wrong[0]).abs().max() > 1e-3
-    assert isinstance(attention.project(keys, mask), Projected)
+    assert isinstance(attention.project(keys, mask), ProjectedKeys)

@@ -12,14 +12,14 @@ from exported import elsewhere, export, ragged
 from torch import Tensor
 
 from seqpipe.errors import UsageError
-from seqpipe.nn.attention import Attention, Estimator, HardAttention, Projected, Score, first
+from seqpipe.nn.attention import Attention, AttentionScore, GradientEstimator, HardAttention, ProjectedKeys, first
 
-SCORES: tuple[Score, ...] = get_args(Score)
-ESTIMATORS: tuple[Estimator, ...] = get_args(Estimator)
+SCORES: tuple[AttentionScore, ...] = get_args(AttentionScore)
+ESTIMATORS: tuple[GradientEstimator, ...] = get_args(GradientEstimator)
 D = 6
 
 
-def both(score: Score, trained: Estimator = "straight-through") -> tuple[HardAttention, Attention]:
+def both(score: AttentionScore, trained: GradientEstimator = "straight-through") -> tuple[HardAttention, Attention]:
     """Hard and soft attention with the same weights, large enough to tell positions apart."""
     torch.manual_seed(0)
     hard, soft = HardAttention(D, D, trained=trained, score=score, units=5), Attention(D, D, score=score, units=5)
@@ -41,7 +41,7 @@ def attended(attention: Attention, query: Tensor, keys: Tensor, mask: Tensor) ->
 
 
 @pytest.mark.parametrize("score", SCORES)
-def test_it_looks_where_soft_attention_looks_most_and_nowhere_else(score: Score) -> None:
+def test_it_looks_where_soft_attention_looks_most_and_nowhere_else(score: AttentionScore) -> None:
     hard, soft = both(score)
     query, keys, mask = texts(4, 7, 1, queries=20)
     with torch.no_grad():
@@ -91,7 +91,7 @@ def test_the_graph_looks_at_the_same_position_where_several_are_equal(tmp_path: 
 
 
 @pytest.mark.parametrize("trained", ESTIMATORS)
-def test_a_source_without_any_position_has_the_context_zero(trained: Estimator) -> None:
+def test_a_source_without_any_position_has_the_context_zero(trained: GradientEstimator) -> None:
     hard, _ = both("additive", trained)
     query, keys, mask = texts(3, 2)
     mask = mask & torch.tensor([[True], [False]])
@@ -117,7 +117,7 @@ def test_straight_through_it_looks_at_one_and_learns_as_if_it_looked_at_all() ->
         )
 
 
-def table() -> tuple[HardAttention, Tensor, Projected, Tensor]:
+def table() -> tuple[HardAttention, Tensor, ProjectedKeys, Tensor]:
     """An attention whose scores are a query's numbers, which has a parameter for gradients, and many such queries."""
     hard = HardAttention(4, 4, trained="reinforce", score="dot").train()
     scores = torch.tensor([0.3, -0.5, 1.0, 0.1], requires_grad=True)
@@ -192,7 +192,7 @@ def test_several_heads_look_at_several_positions_and_are_refused() -> None:
 
 
 @pytest.mark.parametrize("trained", ESTIMATORS)
-def test_all_of_it_is_made_where_the_input_is(trained: Estimator) -> None:
+def test_all_of_it_is_made_where_the_input_is(trained: GradientEstimator) -> None:
     hard, _ = both("additive", trained)
     given: Any = texts(5, 3)
     with elsewhere():

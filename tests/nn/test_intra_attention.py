@@ -7,15 +7,15 @@ import torch
 from exported import elsewhere
 from torch import Tensor
 
-from seqpipe.nn.attention import Written
+from seqpipe.nn.attention import IntraDecoderAttention
 
 H = 5
 Array = np.ndarray
 
 
-def built() -> Written:
+def built() -> IntraDecoderAttention:
     torch.manual_seed(0)
-    return Written(H)
+    return IntraDecoderAttention(H)
 
 
 def found(weight: Array, states: Array, itself: bool = False) -> Array:
@@ -28,7 +28,7 @@ def found(weight: Array, states: Array, itself: bool = False) -> Array:
     return np.stack(contexts)
 
 
-def stepped(written: Written, h: Tensor, longest: int, order: list[int] | None = None) -> Tensor:
+def stepped(written: IntraDecoderAttention, h: Tensor, longest: int, order: list[int] | None = None) -> Tensor:
     kept, made = written.start(h, longest), []
     for t in range(h.shape[1]):
         context, kept = written.step(h[:, t], kept)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seqpipe.nn.attention import Attention
-from seqpipe.nn.multi_source_attention import SourceAttention, mask_of_all, summary
+from seqpipe.nn.multi_source_attention import SourceAttention, join_masks, summarize_sources
 
 LENGTHS = ((4, 2), (3, 5), (1, 6))  # of two rows in each of three sources
 DIMS, HIDDEN = (5, 3, 4), 6
@@ -65,7 +65,7 @@ def test_contexts_become_one_as_numpy_says(combine: str) -> None:
     with torch.no_grad():
         context, weights = made.attend(query, made.project(sources()))
     assert context.shape == (2, 3, made.dim)
-    real = mask_of_all(sources())
+    real = join_masks(sources())
     for row in range(2):
         for n in range(3):
             vector, shares = expected(made, query[row, n].double().numpy(), row)
@@ -80,7 +80,7 @@ def test_the_padding_of_a_source_is_never_read_and_its_weights_sum_to_one(combin
     clean, dirty = (made.attend(query, made.project(sources(padding))) for padding in (0.0, float("nan")))
     assert torch.equal(clean[0], dirty[0])
     assert torch.allclose(dirty[1].sum(3), torch.ones(2, 1, 3))
-    assert torch.isfinite(summary(sources(float("nan")))).all()
+    assert torch.isfinite(summarize_sources(sources(float("nan")))).all()
 
 
 def test_one_source_is_its_own_attention() -> None:
@@ -99,7 +99,7 @@ def test_a_decoder_begins_with_the_state_of_each_source_or_the_mean_of_its_x() -
     given = sources()
     given[1] |= {"state": torch.full((2, DIMS[1]), 7.0)}
     given[2] |= {"state": torch.full((2, 99), 7.0)}  # not as wide as x
-    made = summary(given)
+    made = summarize_sources(given)
     assert made.shape == (2, sum(DIMS))
     assert torch.equal(made[:, DIMS[0] : DIMS[0] + DIMS[1]], torch.full((2, DIMS[1]), 7.0))
     for start, number in ((0, 0), (DIMS[0] + DIMS[1], 2)):

@@ -16,9 +16,9 @@ import torch
 from exported import Graph, export
 from torch import Tensor, nn
 
-from seqpipe.nn.layers import BOS, EOS, LOG_ZERO, PAD
+from seqpipe.nn.layers import BOS_ID, EOS_ID, LOG_ZERO, PAD_ID
 from seqpipe.nn.loops import State
-from seqpipe.nn.search import SearchOptions, best, search
+from seqpipe.nn.search import SearchOptions, beam_search, top_n
 
 N, S, V = 5, 3, 6  # the most tokens, source positions, vocabulary; [PAD] and [BOS] are never written
 H = 3  # what a model remembers of all tokens before the last: one of so many states
@@ -40,8 +40,8 @@ class Table(nn.Module):
         super().__init__()
         noise = torch.Generator().manual_seed(seed)
         logits = torch.randn(rows, most, H, V, V, generator=noise) * 2
-        logits[..., EOS] += ending
-        logits[..., [PAD, BOS]] = LOG_ZERO
+        logits[..., EOS_ID] += ending
+        logits[..., [PAD_ID, BOS_ID]] = LOG_ZERO
         self.register_buffer("log_p", logits.log_softmax(4))
         real = torch.arange(S) < torch.randint(1, S + 1, (rows, 1), generator=noise)  # (rows, S)
         weights = torch.randn(rows, most, H, V, S, generator=noise).masked_fill(~real[:, None, None, None], -math.inf)
@@ -72,7 +72,7 @@ class Reading(NamedTuple):
 
 
 def find(decoder: Reading, start: State, lengths: Tensor | None = None, **options: Any) -> tuple[Tensor, Tensor]:
-    return search(decoder, start, SearchOptions(**options), lengths=lengths)
+    return beam_search(decoder, start, SearchOptions(**options), lengths=lengths)
 
 
 def places(sequences: list[Tokens]) -> tuple[Any, Any]:
@@ -80,7 +80,7 @@ def places(sequences: list[Tokens]) -> tuple[Any, Any]:
     found, real = np.zeros((4, len(sequences), max(map(len, sequences), default=1)), int), []
     for n, tokens in enumerate(sequences):
         h = 0
-        for t, (before, token) in enumerate(zip((BOS, *tokens), tokens, strict=False)):
+        for t, (before, token) in enumerate(zip((BOS_ID, *tokens), tokens, strict=False)):
             found[:, n, t] = t, h, before, token
             h = (2 * h + before) % H
         real.append(len(tokens))
@@ -95,7 +95,7 @@ def scores(table: Table, row: int, sequences: list[Tokens]) -> Any:
 
 def gains(table: Table, row: int, before: list[int]) -> Any:
     """The log-probabilities of the token behind these, (V,)."""
-    (t, h, last, _), _ = places([(*before, PAD)])
+    (t, h, last, _), _ = places([(*before, PAD_ID)])
     return table.row(row)[0][t[0, -1], h[0, -1], last[0, -1]]
 
 
@@ -122,12 +122,12 @@ def may_follow(before: Tokens, token: int, options: dict[str, Any]) -> bool:
     """Whether a token may be written behind these."""
     prefix, n = options.get("prefix", ()), options.get("no_repeat_ngram_size", 0)
     if len(before) == options.get("length"):
-        return token == EOS
+        return token == EOS_ID
     if len(before) < len(prefix):
         return bool(token == prefix[len(before)])
-    if token in (PAD, BOS, *options.get("forbidden", ())):
+    if token in (PAD_ID, BOS_ID, *options.get("forbidden", ())):
         return False
-    if token == EOS and len(before) < max(options.get("min_length", 0), options.get("length", 0)):
+    if token == EOS_ID and len(before) < max(options.get("min_length", 0), options.get("length", 0)):
         return False
     tokens = (*before, token)
     grams = [tokens[i : i + n] for i in range(len(tokens) - n + 1)]
@@ -139,10 +139,10 @@ def every(options: dict[str, Any]) -> list[Tokens]:
     found: list[Tokens] = []
     for length in range(1, N + 1):
         for tokens in itertools.product(range(V), repeat=length):
-            whole = tokens[-1] == EOS or length == N
+            whole = tokens[-1] == EOS_ID or length == N
             if (
                 whole
-                and EOS not in tokens[:-1]
+                and EOS_ID not in tokens[:-1]
                 and all(may_follow(tokens[:t], tokens[t], options) for t in range(length))
             ):
                 found.append(tokens)
@@ -157,9 +157,9 @@ def beams_of(table: Table, row: int, beams: int, options: dict[str, Any], most: 
         following = [(*one, token) for one in alive for token in range(V) if may_follow(one, token, options)]
         following = best_of(table, row, following, options)[: 2 * beams]
         last = t + 1 == most
-        fresh = [one for one in following[:beams] if last or one[-1] == EOS]
+        fresh = [one for one in following[:beams] if last or one[-1] == EOS_ID]
         ended = best_of(table, row, [*ended, *fresh], options)[:beams]
-        alive = [one for one in following if not last and one[-1] != EOS][:beams]
+        alive = [one for one in following if not last and one[-1] != EOS_ID][:beams]
         if not alive or (len(ended) == beams and (options.get("early_stopping") or beams == 1)):
             break
     return ended
@@ -167,7 +167,9 @@ def beams_of(table: Table, row: int, beams: int, options: dict[str, Any], most: 
 
 def written(tokens: Tensor | np.ndarray) -> list[Tokens]:
     """Rows without their padding."""
-    rows = [row[: row.index(EOS) + 1] if EOS in row else row for row in tokens.reshape(-1, tokens.shape[-1]).tolist()]
+    rows = [
+        row[: row.index(EOS_ID) + 1] if EOS_ID in row else row for row in tokens.reshape(-1, tokens.shape[-1]).tolist()
+    ]
     return [tuple(token for token in row if token) for row in rows]
 
 
@@ -276,7 +278,7 @@ def test_one_beam_is_greedy_search_whatever_the_penalties(table: Table, graph: G
     expected = []
     for row in rows:
         tokens: list[int] = []
-        while EOS not in tokens and len(tokens) < N:
+        while EOS_ID not in tokens and len(tokens) < N:
             tokens.append(int(gains(table, row, tokens).argmax()))
         expected.append(tuple(tokens))
     for alpha in (0.0, 3.0):
@@ -376,7 +378,7 @@ def drawn(table: Table, row: int, numbers: Any, temperature: float, top_k: int, 
         p /= p.sum()
         kept = p[: max(1, int(((np.cumsum(p) - p) < top_p).sum()))]
         tokens.append(int(order[np.searchsorted(np.cumsum(kept) / kept.sum(), number, side="right")]))
-        if tokens[-1] == EOS:
+        if tokens[-1] == EOS_ID:
             break
     return tuple(tokens)
 
@@ -420,8 +422,8 @@ def test_a_text_that_is_drawn_is_no_longer_than_there_are_numbers() -> None:
 
 def test_of_equal_values_the_first_is_best() -> None:
     values = torch.tensor([[1.0, 3.0, 3.0, 0.0, 3.0, 0.0]])
-    assert best(values, 4)[1].tolist() == [[1, 2, 4, 0]]
-    assert best(values, 3, largest=False)[1].tolist() == [[3, 5, 0]]
+    assert top_n(values, 4)[1].tolist() == [[1, 2, 4, 0]]
+    assert top_n(values, 3, largest=False)[1].tolist() == [[3, 5, 0]]
 
 
 def test_the_graph_finds_the_same_with_every_option(table: Table, graph: Graph) -> None:
@@ -439,7 +441,7 @@ def test_of_equal_values_the_first_are_the_best(largest: bool) -> None:
     torch.manual_seed(0)
     for size, n in ((5, 5), (9, 3), (400, 7), (3000, 20)):
         values = torch.randint(0, 4, (6, size)).float()
-        found, places = best(values, n, largest)
+        found, places = top_n(values, n, largest)
         ordered, expected = values.sort(dim=1, descending=largest, stable=True)
         assert torch.equal(found, ordered[:, :n])
         assert torch.equal(places, expected[:, :n])

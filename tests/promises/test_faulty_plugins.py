@@ -13,7 +13,7 @@ from factory import LEAN, Done, seqpipe, tagging
 
 OWNER = "acme-faults"
 NAMED = "acme-faults 0.7"
-HOOK = "from seqpipe import hookimpl\n\n@hookimpl\ndef register_encoders():\n    return {'%s': '%s'}\n"
+HOOK = "from seqpipe.plugin import hookimpl\n\n@hookimpl\ndef register_encoders():\n    return {'%s': '%s'}\n"
 ENCODER = """
 import torch
 from torch import nn
@@ -39,7 +39,7 @@ UNREADABLE = {
     "its import ends the process": ("raise SystemExit(0)", "SystemExit: 0"),
     "a hook that does not exist": (encoder("x").replace("register_encoders", "register_encodes"), "unknown hook"),
     "no table": (
-        "from seqpipe import hookimpl\n\n@hookimpl\ndef register_encoders():\n    return 3\n",
+        "from seqpipe.plugin import hookimpl\n\n@hookimpl\ndef register_encoders():\n    return 3\n",
         "a dict of names",
     ),
 }

@@ -230,7 +230,7 @@ def test_a_regular_expression_of_a_tokenizer_ends_in_an_error(
 
 
 READERS: dict[str, tuple[dict[str, Any], str]] = {
-    "a regular expression that takes exponential time": ({"skip": "(x+x+)+y"}, "may take exponential time"),
+    "no regular expression": ({"skip": "("}, "'(' is no regular expression"),
     "an option that there is not": ({"evil": 1}, "evil: unknown"),
     "an option of another type": ({"joiner": 5}, "joiner: should be text, not 5"),
 }
@@ -248,6 +248,13 @@ def test_what_a_bundle_states_of_its_reader_is_checked(name: str, tiny_bundle: P
         assert (done.code, "Traceback" in done.err) == (6, False)
         assert "bundle.json: reader.options: " in done.err
         assert message in done.err
+
+
+def test_a_regular_expression_of_a_reader_has_a_time_limit(tiny_bundle: Path, tmp_path: Path) -> None:
+    path = forged(tiny_bundle, tmp_path, reader={"use": "conll", "options": {"skip": "(?:x|xx)+$"}})
+    done = seqpipe("predict", path, "--format", "conll", "--device", "cpu", stdin=f"{'x' * 200}!\n".encode())
+    assert (done.code, "Traceback" in done.err) == (3, False)
+    assert "standard input:1: the pattern '(?:x|xx)+$' of `skip` takes over 1 s" in done.err
 
 
 STATED: dict[str, tuple[dict[str, Any], str]] = {

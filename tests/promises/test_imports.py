@@ -33,7 +33,9 @@ def command(*arguments: str) -> str:
 
 
 def test_importing_seqpipe_imports_nothing_heavy() -> None:
-    assert imported("import seqpipe; seqpipe.__version__, seqpipe.hookimpl").isdisjoint(TRAINING | RUNTIME)
+    assert imported("import seqpipe; seqpipe.__version__, seqpipe.DataError").isdisjoint(TRAINING | RUNTIME)
+    markers = "from seqpipe.plugin import Checkpoint, DataError, Folder, Probability, Size, Tokens, Uniform, hookimpl"
+    assert imported(markers).isdisjoint(TRAINING | RUNTIME)
 
 
 def test_every_public_name_is_there_without_torch() -> None:
@@ -55,7 +57,8 @@ def test_looking_around_imports_neither_torch_nor_onnxruntime(arguments: list[st
 def test_twenty_plugins_are_listed_without_torch(
     tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hook = "from seqpipe import hookimpl\n\n@hookimpl\ndef register_encoders():\n    return {'acme-%d': 'torch:nn'}\n"
+    hook = "from seqpipe.plugin import hookimpl\n\n@hookimpl\n"
+    hook += "def register_encoders():\n    return {'acme-%d': 'torch:nn'}\n"
     for i in range(20):
         install(f"acme-{i}", hook % i)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))

@@ -12,7 +12,7 @@ from factory import tiers
 from seqpipe import Model
 from seqpipe.features.document import Doc
 from seqpipe.features.sources import TextSource
-from seqpipe.features.vocabulary import clean
+from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe_plugins.tokenizers.chars import Chars
 from seqpipe_plugins.tokenizers.words import Words
 
@@ -66,7 +66,7 @@ def test_a_word_is_its_stretch_of_the_text(name: str, count: int) -> None:
     featurizer = TextSource(TOKENIZERS[name].train(generated), {})
     for text, doc in zip(generated, featurizer.docs([{"text": text} for text in generated]), strict=True):
         assert doc.text == text
-        assert fault(clean(text), doc.words, doc.offsets) is None
+        assert fault(replace_surrogates(text), doc.words, doc.offsets) is None
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -75,7 +75,7 @@ def test_nothing_but_blanks_lies_between_the_words(name: str, count: int) -> Non
     generated = texts(count, seed=2)
     featurizer = TextSource(TOKENIZERS[name].train(generated), {})
     for text, doc in zip(generated, featurizer.docs([{"text": text} for text in generated]), strict=True):
-        assert "".join("".join(doc.words).split()) == "".join(clean(text).split())
+        assert "".join("".join(doc.words).split()) == "".join(replace_surrogates(text).split())
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -108,14 +108,14 @@ def shifted(doc: Doc) -> list[tuple[int, int]]:
 
 def in_utf16(doc: Doc) -> list[tuple[int, int]]:
     def units(place: int) -> int:
-        return len(clean(doc.text)[:place].encode("utf-16-le")) // 2
+        return len(replace_surrogates(doc.text)[:place].encode("utf-16-le")) // 2
 
     return [(units(start), units(end)) for start, end in doc.offsets]
 
 
 def in_bytes(doc: Doc) -> list[tuple[int, int]]:
     def size(place: int) -> int:
-        return len(clean(doc.text)[:place].encode())
+        return len(replace_surrogates(doc.text)[:place].encode())
 
     return [(size(start), size(end)) for start, end in doc.offsets]
 
@@ -129,4 +129,4 @@ def of_lowered_text(doc: Doc) -> list[tuple[int, int]]:
 def test_offsets_in_any_other_unit_would_be_found(plant: Callable[[Doc], list[tuple[int, int]]]) -> None:
     generated = texts(1_000)
     docs = TextSource(Words().train(generated), {}).docs([{"text": text} for text in generated])
-    assert sum(fault(clean(doc.text), doc.words, plant(doc)) is not None for doc in docs) > 20
+    assert sum(fault(replace_surrogates(doc.text), doc.words, plant(doc)) is not None for doc in docs) > 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import time
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -257,6 +258,24 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
 def test_options_that_cannot_be_meant_are_refused_before_any_file(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         Conll(**options)
+
+
+@pytest.mark.parametrize("option", ["skip", "pattern"])
+def test_a_pattern_that_takes_too_long_is_an_error_with_its_line(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conll, "MATCH_SECONDS", 0.1)
+    begin = time.perf_counter()
+    message = rf"data\.conll:2: the pattern '\(a\|aa\)\+\$' of `{option}` takes over 0\.1 s for 'aaa.*…'; .*x\+\+"
+    with pytest.raises(DataError, match=message):
+        read("a O\n" + "a" * 200 + "! O\n", tmp_path, **{option: "(a|aa)+$"})
+    assert time.perf_counter() - begin < 5
+
+
+@pytest.mark.parametrize("pattern", [r"(?:a|bc)+$", r"(?:a++|b?+c)+$", r"(?:(?>x|xy)|z)+$", r"([0-9]{3})+$"])
+def test_a_pattern_that_is_undone_in_one_way_alone_is_in_time(pattern: str, tmp_path: Path) -> None:
+    lines = "".join(f"{part * 300}! O\n" for part in ("a", "bc", "b", "xy", "x", "z", "1"))
+    assert len(read(lines, tmp_path, skip=pattern)[0]["words"]) > 0
 
 
 def test_the_first_record_arrives_before_the_file_ends() -> None:

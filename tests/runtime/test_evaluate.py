@@ -11,11 +11,12 @@ import pytest
 from conftest import Build
 from seqeval.metrics import f1_score, precision_score, recall_score
 
-from seqpipe import Metric, Model
+from seqpipe import Model
 from seqpipe.answers.metrics.f1 import SPLIT
 from seqpipe.commands.scoring import score_target
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
+from seqpipe.plugin import Metric
 from seqpipe.runtime.evaluate import deciding, evaluate, goodness, headline, headlines
 
 GOLD = [

@@ -6,7 +6,6 @@ each word of a sentence alike.
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import subprocess
@@ -23,21 +22,19 @@ import torch
 from factory import QUIET, labelling, parts, plugins, seqpipe, toy_heads
 from torch import Tensor, nn
 
-from seqpipe import Model, Sentences, load
+from seqpipe import Model, load
 from seqpipe.answers.classification import Label
 from seqpipe.config.checks import Attended
 from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
-from seqpipe.errors import BundleError, ConfigError, DataError, EnvError, ParityError, PluginError, UsageError
+from seqpipe.errors import BundleError, ConfigError, DataError, ParityError, PluginError, UsageError
+from seqpipe.explain.html import draw, page
+from seqpipe.explain.views import views
 from seqpipe.export.exporter import export
 from seqpipe.features.document import Doc
+from seqpipe.plugin import Sentences
 from seqpipe.runtime import bundle
-from seqpipe.runtime.explain import fonts
-from seqpipe.runtime.explain.drawing import draw
-from seqpipe.runtime.explain.html import page
-from seqpipe.runtime.explain.maps import Attention, Explanation, attention
-from seqpipe.runtime.explain.png import HEAT, picture
-from seqpipe.runtime.explain.views import views
+from seqpipe.runtime.explanation import Attention, Explanation, attention
 from seqpipe.training.datasets import read
 
 TEXT = 'Good <b>food</b> & "wine".\n\nBad service\ud800!'
@@ -195,7 +192,6 @@ def test_what_was_written_looks_at_the_text() -> None:
     titles = [given["title"] for tag, given in Page(page(both)).tags if tag == "td"]
     assert titles == [f"{y} → {x}: {i / 12:.6f}" for i, (y, x) in enumerate(itertools.product("XY", "abc"))]
     assert both.table().endswith("head.attention, over written:\n  0.1667  X  c\n  0.4167  Y  c")
-    assert picture(both)
     with pytest.raises(BundleError, match=r"head\.attention has the shape"):
         attention(Attended("head.attention", "written", "sequence_length"), doc, weights[:, :2], None, ["X", "Y"])
 
@@ -211,97 +207,19 @@ def test_a_page_of_pairs_that_no_browser_would_bear_says_what_it_leaves_out() ->
 def test_an_empty_text_is_shown_with_its_answer_alone(tmp_path: Path) -> None:
     lines = Label(["a"]).lines({"label": None, "score": 0.0})
     empty = explanation("", answer={"label": None, "score": 0.0}, answer_lines=lines, attentions=())
-    for name in ("a.html", "a.png", "a.json"):
+    for name in ("a.html", "a.json"):
         draw(empty, tmp_path / name)
     assert "(nothing) (0.0000)" in (tmp_path / "a.html").read_text()
-
-
-# PNG
-
-
-def test_a_picture_has_the_full_colour_where_the_weight_is_greatest_and_paper_where_it_is_none() -> None:
-    from PIL import Image
-
-    image = np.asarray(Image.open(io.BytesIO(picture(over_words("no no HERE", 3)))))
-    full = (image == HEAT).all(2)
-    assert full.sum() > 200
-    columns = np.flatnonzero(full.any(0))
-    light = (image == 255).all(2)
-    assert light[:, : columns[0]].any()
-    assert columns[-1] - columns[0] < 100  # one short word alone
-
-
-@pytest.mark.parametrize("text", ["a " * 400, "y" * 400, "one\ntwo\r\n\tthree", "naïve cafe\u0301", "\u200d\ufe0fx\0y"])
-def test_long_lines_long_words_and_odd_characters_are_drawn(text: str) -> None:
-    from PIL import Image
-
-    image = Image.open(io.BytesIO(picture(over_words(text))))
-    assert image.width == 1200
-    assert image.height > 150
-
-
-def test_a_picture_of_a_document_and_of_pairs_is_drawn() -> None:
-    from PIL import Image
-
-    weights = np.full((4, len(TOKENS), len(TOKENS)), 0.1, np.float32)
-    pairs = Attention("encoder.1.attention", "pairs", TOKENS, weights)
-    both = explanation(attentions=(*DOCUMENT.attentions, pairs))
-    sizes = [Image.open(io.BytesIO(picture(some))).size for some in (DOCUMENT, both)]
-    assert sizes[1][1] > sizes[0][1] + 26 * len(TOKENS)
-
-
-def test_a_character_that_no_font_has_is_an_error_that_names_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fonts, "FOLDERS", ())
-    assert picture(over_words("abc"))
-    with pytest.raises(EnvError, match=r"no font .* has 播 \(U\+64AD, CJK UNIFIED IDEOGRAPH-64AD\); install the Noto"):
-        picture(over_words("播放"))
-
-
-def test_a_script_whose_letters_join_needs_what_joins_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    from PIL import features
-
-    monkeypatch.setattr(features, "check", lambda name: False)
-    with pytest.raises(EnvError, match=r"script whose letters join.*libfribidi0.*or write \.html"):
-        picture(over_words("كتاب"))
-
-
-def test_a_file_that_is_no_font_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.ttf").write_bytes(b"no font")
-    with pytest.raises(UsageError, match=r"--font .*a\.ttf: no font that Pillow can open"):
-        draw(explanation(), tmp_path / "a.png", tmp_path / "a.ttf")
-
-
-def test_without_pillow_the_error_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(EnvError, match=r"pip install 'seqpipe-nlp\[explain\]'"):
-        draw(explanation(), tmp_path / "a.png")
-    assert not list(tmp_path.iterdir())
-    draw(explanation(), tmp_path / "a.html")
-
-
-def test_what_is_too_long_for_a_picture_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"too long for a picture of 20,000 pixels; write \.html"):
-        draw(over_words("word\n" * 700, 5), tmp_path / "a.png")
-    places = tuple((i, i + 1) for i in range(60))
-    pairs = Attention("a", "pairs", places, np.full((1, 60, 60), 1 / 60, np.float32))
-    with pytest.raises(UsageError, match=r"at most 40 words. Write \.html"):
-        draw(explanation("x" * 60, attentions=(pairs,)), tmp_path / "a.png")
-    assert not list(tmp_path.iterdir())
 
 
 # Files, JSON and the table
 
 
-@pytest.mark.parametrize("name", ["a.svg", "a", "a.htm", "html"])
+@pytest.mark.parametrize("name", ["a.png", "a.svg", "a", "a.htm"])
 def test_another_ending_is_refused_before_anything_is_written(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"one of \.html, \.png, \.json"):
+    with pytest.raises(UsageError, match=r"a page \(\.html\) or data \(\.json\); write a\.html, which a browser"):
         draw(explanation(), tmp_path / name)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_font_is_for_pictures(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--font: only a picture"):
-        draw(explanation(), tmp_path / "a.html", tmp_path / "a.ttf")
 
 
 def test_json_has_the_text_the_answer_and_every_weight(tmp_path: Path) -> None:
@@ -618,7 +536,7 @@ def test_a_bundle_that_misstates_its_weights_is_refused(
 
 def test_the_command_writes_heat_maps_and_a_table_and_imports_no_torch(reading_at: Path, tmp_path: Path) -> None:
     path, text = reading_at, "A lovely day. Sad!"
-    for name in ("a.html", "a.png", "a.json"):
+    for name in ("a.html", "a.json"):
         done = seqpipe("explain", path, text, "-o", tmp_path / name)
         assert (done.code, done.err) == (0, f"wrote {tmp_path / name}\n")
         assert (tmp_path / name).stat().st_size > 200
@@ -628,7 +546,7 @@ def test_the_command_writes_heat_maps_and_a_table_and_imports_no_torch(reading_a
         (tmp_path / "a.json").read_text()
     )
     code = "from seqpipe.commands.app import main\ntry: main()\nfinally: import sys; print('torch' in sys.modules)"
-    command = [sys.executable, "-c", code, "explain", path, text, "-o", tmp_path / "b.png"]
+    command = [sys.executable, "-c", code, "explain", path, text, "-o", tmp_path / "b.html"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
 
 
@@ -650,5 +568,4 @@ def test_a_trained_run_is_exported_again_with_weights(tmp_path: Path) -> None:
 
 def test_the_command_refuses_another_ending_before_it_opens_anything(tmp_path: Path) -> None:
     done = seqpipe("explain", tmp_path / "none", "a text", "-o", tmp_path / "a.svg")
-    assert (done.code, "one of .html, .png, .json" in done.err) == (2, True)
-    assert seqpipe("explain", tmp_path / "none", "a text", "--font", "a.ttf").code == 2
+    assert (done.code, "write a.html" in done.err) == (2, True)

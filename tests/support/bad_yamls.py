@@ -8,9 +8,9 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-import seqpipe
-from seqpipe import hookimpl
+import seqpipe.plugin
 from seqpipe.config.plugins import Plugins
+from seqpipe.plugin import hookimpl
 from seqpipe.types import Size
 
 Positive = Annotated[int, Field(gt=0)]
@@ -46,7 +46,7 @@ class Lookup:
 class Chars:
     """A vector from letters."""
 
-    features: ClassVar = {"chars": seqpipe.Chars(longest=20)}
+    features: ClassVar = {"chars": seqpipe.plugin.Chars(longest=20)}
 
     def __init__(self, sizes, *, dim: Positive = 8, widths: tuple[Positive, ...] = (3,)):
         self.dim = dim
@@ -57,7 +57,7 @@ class Chars:
 class LongChars(Chars):
     """The same, with longer words."""
 
-    features: ClassVar = {"chars": seqpipe.Chars(longest=99)}
+    features: ClassVar = {"chars": seqpipe.plugin.Chars(longest=99)}
 
 
 class Mean:

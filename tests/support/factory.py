@@ -23,12 +23,12 @@ from unittest import mock
 
 import pytest
 
-from seqpipe import Metric
 from seqpipe.commands.app import main
 from seqpipe.config.loader import Config, load
 from seqpipe.config.plugins import Offer, Plugins
 from seqpipe.config.yaml_text import dump
 from seqpipe.console import Console, Tick
+from seqpipe.plugin import Metric
 
 PEOPLE = ("Ada", "Bob Ray", "Cho", "Dee Dee Fox", "Eli", "Fay Low")
 PLACES = ("Oslo", "Rome", "New York", "Lima")

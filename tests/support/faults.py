@@ -16,8 +16,8 @@ from pydantic import AfterValidator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Chars, Column
 from seqpipe.errors import UsageError
+from seqpipe.plugin import Chars, Column
 from seqpipe_plugins.heads.mlm import MaskedLM
 
 # The checks by their names: the kit itself takes longer to import than a component's module may.

@@ -28,7 +28,7 @@ from seqpipe.answers.structured import Field, Structured
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Generation, Text
 from seqpipe.answers.types import Candidates
-from seqpipe.features.vocabulary import MARKS, MASK
+from seqpipe.features.vocabulary import MASK, SPAN_MARKS
 from seqpipe.runtime.decode_options import described
 from seqpipe.runtime.serve import page
 from seqpipe_plugins.tokenizers.words import Words
@@ -100,7 +100,7 @@ def places(text: str) -> list[list[int]]:
 
 
 TOKENIZER: Tokenizer = Words().train(["a b c"])
-TOKENIZER.add_special_tokens([MASK, *MARKS])
+TOKENIZER.add_special_tokens([MASK, *SPAN_MARKS])
 LABELS = ("O", *(f"{at}-{name}" for name in ("city", "date", "organization", "person", "time") for at in "BI"))
 WAKE = "Wake me at seven in Lausanne 🏔️ with Anna"
 NESTED = "The New York University Press opened in Bern"
@@ -311,8 +311,8 @@ CASES = (
     Case(
         "infilling",
         SpanInfilling(TOKENIZER, share=0.15, length=3.0, field="text"),
-        f"The {MARKS[0]} on the mat.",
-        {"generated_text": f"{MARKS[0]} cat sat {MARKS[1]}", "score": 0.3},
+        f"The {SPAN_MARKS[0]} on the mat.",
+        {"generated_text": f"{SPAN_MARKS[0]} cat sat {SPAN_MARKS[1]}", "score": 0.3},
         ("cat sat",),
     ),
     Case(

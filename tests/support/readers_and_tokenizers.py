@@ -9,8 +9,8 @@ from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from seqpipe import word_level
 from seqpipe.errors import DataError
+from seqpipe.plugin import word_level
 from seqpipe.testing.isolation import ACCESS
 from seqpipe.testing.readers import BAD, RECORDS, STREAMS, WHERE
 from seqpipe.testing.report import UNKNOWN

@@ -13,7 +13,7 @@ Install = Callable[..., None]
 CODE = """
 from typing import Annotated
 from pydantic import Field
-from seqpipe import hookimpl
+from seqpipe.plugin import hookimpl
 from readers_and_tokenizers import Blanks, Lines, Unfolds
 
 class Counted(Blanks):

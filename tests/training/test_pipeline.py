@@ -10,9 +10,9 @@ import torch
 from factory import tiny
 from torch import Tensor, nn
 
-from seqpipe import Size
 from seqpipe.config.loader import Config
 from seqpipe.errors import DataError, PluginError
+from seqpipe.plugin import Size
 from seqpipe.runtime.model import same_answer
 from seqpipe.training.datasets import Batches, examples, read
 from seqpipe.training.evaluation import option_table, predictor

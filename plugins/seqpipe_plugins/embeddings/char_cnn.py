@@ -10,9 +10,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Chars, Probability
-from seqpipe.nn.layers import MASKED_LOGIT
-from seqpipe.nn.loops import State, scan
+from seqpipe.plugin import MASKED_LOGIT, Chars, Probability, State, scan
 
 GROUPS = 4  # of words of like lengths
 

@@ -9,9 +9,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import Chars, Probability
-from seqpipe.errors import UsageError
-from seqpipe.nn.recurrent import ragged_rnn
+from seqpipe.plugin import Chars, Probability, UsageError, ragged_rnn
 
 GROUPS = 4  # of words of like lengths
 

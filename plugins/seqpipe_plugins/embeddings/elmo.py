@@ -10,7 +10,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Probability
+from seqpipe.plugin import Probability
 from seqpipe_plugins.embeddings.char_cnn import CharCNN
 from seqpipe_plugins.encoders.bilm import BiLM
 

@@ -9,7 +9,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import Matrix, Probability
+from seqpipe.plugin import Matrix, Probability
 
 
 class Linear(nn.Module):

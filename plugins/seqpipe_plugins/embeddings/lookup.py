@@ -9,8 +9,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import Column, Probability, counts_of
-from seqpipe.nn.layers import LockedDropout
+from seqpipe.plugin import Column, LockedDropout, Probability, token_counts
 
 PAD, UNK = 0, 1
 SPECIALS = 4  # [PAD] [UNK] [BOS] [EOS]
@@ -66,7 +65,7 @@ class Lookup(nn.Module):
             self.values = nn.Embedding(sizes["column"], dim)
             nn.init.uniform_(self.values.weight, -bound, bound)
         self.dropout = nn.Sequential(nn.Dropout(dropout), LockedDropout(locked_dropout))
-        counts = counts_of(vocabulary)
+        counts = token_counts(vocabulary)
         rare = [False] * len(vocabulary) if counts is None else [count == 1 for count in counts]
         self.register_buffer("rare", torch.tensor(rare), persistent=False)  # (V,)
 

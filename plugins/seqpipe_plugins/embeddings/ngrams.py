@@ -10,10 +10,8 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Ngrams as NgramIds
-from seqpipe import Probability, counts_of
-from seqpipe.errors import UsageError
-from seqpipe.nn.loops import State, scan
+from seqpipe.plugin import Ngrams as NgramIds
+from seqpipe.plugin import Probability, State, UsageError, scan, token_counts
 
 INTERPOLATION = 0.25  # what an n-gram keeps of its weight whose frequency is the same with every label
 
@@ -131,7 +129,7 @@ def _refuse_lengths(words: int, chars: list[int] | None) -> None:
 
 def _weights(size: int, weighting: str) -> Tensor:  # (V,)
     """The weight of each n-gram; 0 of the padding."""
-    counts = counts_of(size)
+    counts = token_counts(size)
     if weighting == "none" or counts is None:
         weights = torch.ones(size)
         weights[0] = 0

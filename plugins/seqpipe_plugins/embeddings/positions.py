@@ -8,8 +8,8 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import Probability
-from seqpipe.nn.layers import Positions as Vectors
+from seqpipe.plugin import PositionEmbeddings as Vectors
+from seqpipe.plugin import Probability
 
 
 class Positions(nn.Module):

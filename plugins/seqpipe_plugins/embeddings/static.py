@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import PositiveFloat
 
-from seqpipe import Probability
+from seqpipe.plugin import Probability
 
 from .vectors import Vectors
 

@@ -18,7 +18,7 @@ from typing import BinaryIO, Literal, NamedTuple
 
 import numpy as np
 
-from seqpipe.errors import DataError
+from seqpipe.plugin import DataError
 
 Format = Literal["auto", "word2vec", "word2vec-binary", "glove"]
 

@@ -12,8 +12,7 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Probability, counts_of
-from seqpipe.errors import DataError
+from seqpipe.plugin import DataError, Probability, token_counts
 
 from .lookup import SPECIALS, Lookup
 from .vector_files import Format, entries
@@ -156,7 +155,7 @@ def _matching_rows(
 def _coverage(vocabulary: Sequence[str], rows: dict[int, np.ndarray], path: Path) -> str:
     words = len(vocabulary) - SPECIALS
     coverage = f"{len(rows):,} of {words:,} words ({len(rows) / words:.1%}) have a vector in {path.name}"
-    counts = counts_of(vocabulary)
+    counts = token_counts(vocabulary)
     if counts is None:
         return coverage
     share = sum(counts[i] for i in rows) / max(1, sum(counts[SPECIALS:]))

@@ -8,8 +8,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import Probability
-from seqpipe.errors import UsageError
+from seqpipe.plugin import Probability, UsageError
 
 
 class Bag(nn.Module):

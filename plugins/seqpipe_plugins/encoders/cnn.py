@@ -9,7 +9,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Probability
+from seqpipe.plugin import Probability
 
 
 class CNN(nn.Module):

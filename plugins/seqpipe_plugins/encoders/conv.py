@@ -7,7 +7,7 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Probability
+from seqpipe.plugin import Probability
 
 
 class Conv(nn.Module):

@@ -10,11 +10,20 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import Probability
-from seqpipe.errors import UsageError
-from seqpipe.nn.cells import Cell, Node, Step, Weights, apart
-from seqpipe.nn.loops import State
-from seqpipe.nn.recurrent import Direction, InitialStateOption, Merge, Recurrent
+from seqpipe.plugin import (
+    CellStep,
+    CellWeights,
+    Direction,
+    InitialStateOption,
+    Merge,
+    OnnxNode,
+    Probability,
+    Recurrent,
+    RecurrentCell,
+    State,
+    UsageError,
+    split_columns,
+)
 
 
 class GRU(Recurrent):
@@ -69,15 +78,15 @@ class GRU(Recurrent):
         )
 
 
-class ResetBefore(Cell):
+class ResetBefore(RecurrentCell):
     """The cell whose reset gate meets the state before the recurrent weights do; gates r, z, n as PyTorch has them."""
 
     def __init__(self, dim: int, hidden: int, *, scan: bool = False, bias: bool = True, bidirectional: bool = False):
-        node = None if scan else Node("GRU", (1, 0, 2), attributes={"linear_before_reset": 0})
+        node = None if scan else OnnxNode("GRU", (1, 0, 2), attributes={"linear_before_reset": 0})
         super().__init__(dim, hidden, gates=3, bias=bias, bidirectional=bidirectional, node=node)
 
-    def step(self, weights: Weights) -> Step:
-        R_gates, R_new = apart(weights["weight_hh"], 2 * self.hidden_size)
+    def step(self, weights: CellWeights) -> CellStep:
+        R_gates, R_new = split_columns(weights["weight_hh"], 2 * self.hidden_size)
 
         def step(state: State, inward: Tensor) -> State:
             (before,) = state  # (n, B, H)

@@ -9,11 +9,22 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import Probability
-from seqpipe.errors import UsageError
-from seqpipe.nn.cells import Cell, LSTMParts, LSTMVariant, Node, Step, Weights, apart
-from seqpipe.nn.loops import State
-from seqpipe.nn.recurrent import Direction, InitialStateOption, Merge, Recurrent
+from seqpipe.plugin import (
+    CellStep,
+    CellWeights,
+    Direction,
+    InitialStateOption,
+    LSTMParts,
+    LSTMVariant,
+    Merge,
+    OnnxNode,
+    Probability,
+    Recurrent,
+    RecurrentCell,
+    State,
+    UsageError,
+    split_columns,
+)
 
 
 class LSTM(Recurrent):
@@ -79,7 +90,7 @@ class LSTM(Recurrent):
             input_gate, forget_gate, output_gate, input_activation, output_activation, full_gate_recurrence
         )
         _check_options(parts, peephole=peephole, coupled=coupled, scan=scan)
-        make: Callable[..., nn.RNNBase | Cell] = nn.LSTM
+        make: Callable[..., nn.RNNBase | RecurrentCell] = nn.LSTM
         if parts != LSTMParts():
             make = partial(LSTMVariant, parts=parts, peephole=peephole, coupled=coupled)
         elif peephole or coupled:
@@ -105,7 +116,7 @@ def _check_options(parts: LSTMParts, *, peephole: bool, coupled: bool, scan: boo
                 raise UsageError(f"lstm.{name}: it feeds the gates, and all three are left out; keep one of them")
 
 
-class Variant(Cell):
+class Variant(RecurrentCell):
     """The cell with peepholes, or with coupled gates, or both; gates i, f, g, o as PyTorch has them, coupled i, g, o.
 
     `weight_ch` holds p_i, p_f, p_o, coupled p_i, p_o.
@@ -124,7 +135,7 @@ class Variant(Cell):
     ):
         gates = (0, 2, 0, 1) if coupled else (0, 3, 1, 2)  # the node skips the forget gate where it is coupled
         peepholes = (0, 1, 0) if coupled else (0, 2, 1)
-        node = Node("LSTM", gates, peepholes if peephole else (), {"input_forget": int(coupled)})
+        node = OnnxNode("LSTM", gates, peepholes if peephole else (), {"input_forget": int(coupled)})
         super().__init__(
             dim,
             hidden,
@@ -137,10 +148,10 @@ class Variant(Cell):
         )
         self.peephole, self.coupled = peephole, coupled
 
-    def step(self, weights: Weights) -> Step:
+    def step(self, weights: CellWeights) -> CellStep:
         R, H = weights["weight_hh"], self.hidden_size
         early = 1 if self.coupled else 2  # gates that see the cell as it was: i, f
-        P_early, P_o = apart(weights["weight_ch"], early * H) if self.peephole else (None, None)
+        P_early, P_o = split_columns(weights["weight_ch"], early * H) if self.peephole else (None, None)
 
         def step(state: State, inward: Tensor) -> State:
             h, cell = state  # (n, B, H)

@@ -9,10 +9,17 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from seqpipe import Probability
-from seqpipe.nn.cells import Cell, Step, Weights
-from seqpipe.nn.loops import State
-from seqpipe.nn.recurrent import Direction, InitialStateOption, Merge, Recurrent
+from seqpipe.plugin import (
+    CellStep,
+    CellWeights,
+    Direction,
+    InitialStateOption,
+    Merge,
+    Probability,
+    Recurrent,
+    RecurrentCell,
+    State,
+)
 
 
 class NestedLSTM(Recurrent):
@@ -62,7 +69,7 @@ class NestedLSTM(Recurrent):
         )
 
 
-class Nested(Cell):
+class Nested(RecurrentCell):
     """The cell; gates i, f, g, o. `inner_1` holds [W' R'], `inner_bias_1` b', and so on inwards."""
 
     def __init__(self, dim: int, hidden: int, *, depth: int, bias: bool = True, bidirectional: bool = False):
@@ -71,7 +78,7 @@ class Nested(Cell):
             more |= {f"inner_{k}": (4 * hidden, 2 * hidden)} | ({f"inner_bias_{k}": (4 * hidden,)} if bias else {})
         super().__init__(dim, hidden, gates=4, states=1 + depth, bias=bias, bidirectional=bidirectional, more=more)
 
-    def step(self, weights: Weights) -> Step:
+    def step(self, weights: CellWeights) -> CellStep:
         R = weights["weight_hh"]
 
         def step(state: State, inward: Tensor) -> State:
@@ -82,7 +89,7 @@ class Nested(Cell):
 
         return step
 
-    def _remembered(self, kept: Tensor, let_in: Tensor, inner: list[Tensor], weights: Weights) -> State:
+    def _remembered(self, kept: Tensor, let_in: Tensor, inner: list[Tensor], weights: CellWeights) -> State:
         """The cell and all cells within it, of the forget gate's and the input gate's products."""
         if not inner:
             return (kept + let_in,)

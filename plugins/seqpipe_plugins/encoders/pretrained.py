@@ -10,9 +10,7 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import BOS, EOS, SPECIALS, Checkpoint, Probability
-from seqpipe.errors import UsageError
-from seqpipe.nn.pretrained import longest, pretrained_model, tells_texts_apart
+import seqpipe.plugin as sp
 
 _LONGEST = 512  # tokens of a window with both special ones; attention in one of 8,192 takes gigabytes a layer
 _LAYER = re.compile(r"\blayers?\.(\d+)\.")
@@ -53,10 +51,10 @@ class Pretrained(nn.Module):
         self,
         vocabulary: Sequence[str],
         *,
-        checkpoint: Checkpoint,
+        checkpoint: sp.Checkpoint,
         depth: PositiveInt | None = None,
         layers: Annotated[tuple[int, ...], Field(min_length=1)] = (-1,),
-        dropout: Probability | None = None,
+        dropout: sp.Probability | None = None,
         layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0,
         recompute: bool = False,
         window: Annotated[int, Field(ge=2)] | None = None,
@@ -64,27 +62,33 @@ class Pretrained(nn.Module):
         first: Annotated[int, Field(ge=1)] | None = None,
     ):
         super().__init__()
-        self.model, self.separators = pretrained_model(checkpoint, vocabulary, depth=depth, dropout=dropout)
+        self.model, self.separators = sp.pretrained_model(checkpoint, vocabulary, depth=depth, dropout=dropout)
         words = self.model.get_input_embeddings().weight
         self.rows = {name: ("vocabulary",) for name, weight in self.named_parameters() if weight is words}
         self.dim: int = self.model.config.hidden_size
         self.depth: int = self.model.config.num_hidden_layers
         for layer in layers:
             if not -self.depth - 1 <= layer <= self.depth:
-                raise UsageError(f"pretrained.layers: there is no layer {layer} of {self.depth}")
-        most = longest(self.model)
+                raise sp.UsageError(f"pretrained.layers: there is no layer {layer} of {self.depth}")
+        most = sp.longest_input(self.model)
         if window is None:
             window = (_LONGEST if most is None else min(most, _LONGEST)) - 2
         elif most is not None and window > most - 2:
-            raise UsageError(f"pretrained.window: {checkpoint} reads {most} tokens, two of them special; not {window}")
+            raise sp.UsageError(
+                f"pretrained.window: {checkpoint} reads {most} tokens, two of them special; not {window}"
+            )
         self.window, self.overlap, self.first_tokens = window, overlap, first or window // 2
         if overlap is not None and overlap >= window:
-            raise UsageError(f"pretrained.overlap: it must be less than the window of {window} tokens")
-        self.tells_apart = tells_texts_apart(self.model)
+            raise sp.UsageError(f"pretrained.overlap: it must be less than the window of {window} tokens")
+        self.tells_apart = sp.has_segment_embeddings(self.model)
         self.layers, self.layer_decay = layers, layer_decay
         self.example_length = 2 * window  # two windows and more: an example for export has no axis of 1
         if recompute:
-            self.model.gradient_checkpointing_enable()
+            # transformers 5.23 renames this method and warns of the old name, the only one that earlier versions have.
+            if hasattr(self.model, "activation_checkpointing_enable"):
+                self.model.activation_checkpointing_enable()
+            else:
+                self.model.gradient_checkpointing_enable()
 
     def learning_rate_factor(self, name: str) -> float:
         """The factor of the learning rate of a parameter."""
@@ -104,7 +108,7 @@ class Pretrained(nn.Module):
         at = torch.where(stays, j, j - more + starts[:, None])  # (B, n, w) places in the text
         real = ~moves | ((rest < room)[:, None] & (at < lengths[..., None]))  # (B, n, w)
         window_ids = ids.gather(1, at.clamp(max=T - 1).flatten(1)).unflatten(1, (n, width))
-        window_ids = torch.where(stays | moves, window_ids, SPECIALS.index(EOS)).flatten(0, 1)  # (B * n, w)
+        window_ids = torch.where(stays | moves, window_ids, sp.SPECIALS.index(sp.EOS)).flatten(0, 1)  # (B * n, w)
         second = None if segments is None else moves.expand(-1, n, -1).flatten(0, 1)
         outputs = self._read(window_ids, real.flatten(0, 1), second)  # (B * n, 1 + w + 1, D)
         last = (lengths - first - overlap - 1).clamp(min=0) // step  # (B, 1) the last window that is needed
@@ -136,14 +140,14 @@ class Pretrained(nn.Module):
         overlap = room // 2 if self.overlap is None else self.overlap
         if not 0 < overlap < room:
             problem = f"of a window of {self.window}, {room} tokens are left for the second text of a pair"
-            raise UsageError(f"pretrained.overlap: {problem}; it must be less, and at least 1: lower it, or `first`")
+            raise sp.UsageError(f"pretrained.overlap: {problem}; it must be less, and at least 1: lower it, or `first`")
         return ((segments == 1) & mask).sum(1, keepdim=True).clamp(max=self.first_tokens + 1), room, overlap, more
 
     def _read(self, ids: Tensor, mask: Tensor, second: Tensor | None) -> Tensor:  # (R, w) each -> (R, 1 + w + 1, D)
         end = mask.sum(1, keepdim=True) + 1  # (R, 1)
         t = torch.arange(ids.shape[1] + 2, device=ids.device)
         ids = nn.functional.pad(torch.where(mask, ids, 0), (1, 1))
-        ids = torch.where(t == 0, SPECIALS.index(BOS), torch.where(t == end, SPECIALS.index(EOS), ids))
+        ids = torch.where(t == 0, sp.SPECIALS.index(sp.BOS), torch.where(t == end, sp.SPECIALS.index(sp.EOS), ids))
         inputs = {"inputs_embeds": self.model.get_input_embeddings()(ids), "attention_mask": (t <= end).long()}
         if second is not None and self.tells_apart:
             inputs["token_type_ids"] = torch.where(t == end, 1, nn.functional.pad(second, (1, 1)).long())

@@ -11,16 +11,12 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import LACKING, Checkpoint, Probability
-from seqpipe.errors import DataError
-from seqpipe.nn.incremental import KVCacheEncoder
-from seqpipe.nn.layers import MASKED_LOGIT, Gated, RMSNorm, linear_of
-from seqpipe.nn.pretrained import optional_attribute, pretrained_decoder
+import seqpipe.plugin as sp
 
 _ACTIVATIONS = {"gelu_new": "tanh", "gelu_pytorch_tanh": "tanh", "gelu": "none", "silu": ""}
 
 
-class PretrainedDecoder(KVCacheEncoder):
+class PretrainedDecoder(sp.KVCacheEncoder):
     """A pretrained causal decoder (GPT-2, Llama, Mistral), for the head `lm`.
 
     GPT-2 (Radford et al. 2019): learned positions, layer norm before each sublayer. Llama (Touvron et al. 2023) and
@@ -47,20 +43,20 @@ class PretrainedDecoder(KVCacheEncoder):
         self,
         vocabulary: Sequence[str],
         *,
-        checkpoint: Checkpoint,
-        dropout: Probability | None = None,
+        checkpoint: sp.Checkpoint,
+        dropout: sp.Probability | None = None,
         layer_decay: Annotated[float, Field(gt=0, le=1)] = 1.0,
     ):
         super().__init__()
-        config, state, ids = pretrained_decoder(checkpoint, vocabulary, [*_FAMILIES])
+        config, state, ids = sp.pretrained_decoder(checkpoint, vocabulary, [*_FAMILIES])
         make = _FAMILIES[config.model_type](config, state, checkpoint)
         self.dim, self.groups, self.head_dim = make.dim, make.groups, make.dim_of_head
         self.max_length: int = config.max_position_embeddings
         self.layer_decay = layer_decay
         dropout_p = make.dropout if dropout is None else dropout
         at = torch.tensor([max(i, 0) for i in ids])
-        real = torch.tensor(ids) != LACKING
-        self.register_buffer("lacking", torch.where(real, 0.0, MASKED_LOGIT))  # (V,)
+        real = torch.tensor(ids) != sp.NO_CHECKPOINT_ID
+        self.register_buffer("lacking", torch.where(real, 0.0, sp.MASKED_LOGIT))  # (V,)
         self.words = nn.Embedding.from_pretrained(state[make.words][at] * real[:, None], freeze=False)
         output = state.get("lm_head.weight", state[make.words])
         tied = config.tie_word_embeddings
@@ -161,7 +157,7 @@ class _GPT2:
 
     def __init__(self, config: Any, state: Mapping[str, Tensor], checkpoint: object):
         if config.scale_attn_by_inverse_layer_idx or not config.scale_attn_weights:
-            raise DataError(f"{checkpoint}: its attention is scaled in a way that is not known here; choose another")
+            raise sp.DataError(f"{checkpoint}: its attention is scaled in a way that is not known here; choose another")
         self.config, self.state = config, state
         self.dim, self.groups = config.n_embd, config.n_head
         self.dim_of_head = self.dim // config.n_head
@@ -178,7 +174,7 @@ class _GPT2:
 
         def linear(name: str) -> nn.Linear:
             weight, bias = self.state[f"{at}.{name}.weight"].T.contiguous(), self.state[f"{at}.{name}.bias"]
-            return linear_of(weight, bias)
+            return sp.linear_from(weight, bias)
 
         feedforward = nn.Sequential(linear("mlp.c_fc"), self.activation, linear("mlp.c_proj"))
         norms = self.norm(f"{at}.ln_1"), self.norm(f"{at}.ln_2")
@@ -193,23 +189,23 @@ class _Llama:
 
     def __init__(self, config: Any, state: Mapping[str, Tensor], checkpoint: object):
         rope = config.rope_parameters
-        window = optional_attribute(config, "sliding_window")
+        window = sp.optional_attribute(config, "sliding_window")
         if (
             rope["rope_type"] != "default"
             or (window or config.max_position_embeddings) < config.max_position_embeddings
         ):
             problem = f"positions of the type {rope['rope_type']}" if not window else f"a window of {window} tokens"
-            raise DataError(f"{checkpoint}: it has {problem}, which is not known here; choose another checkpoint")
+            raise sp.DataError(f"{checkpoint}: it has {problem}, which is not known here; choose another checkpoint")
         self.config, self.state = config, state
         self.dim, self.groups = config.hidden_size, config.num_key_value_heads
-        self.dim_of_head = optional_attribute(config, "head_dim") or self.dim // config.num_attention_heads
+        self.dim_of_head = sp.optional_attribute(config, "head_dim") or self.dim // config.num_attention_heads
         self.dropout = float(config.attention_dropout)
         self.activation = _activation(config.hidden_act, checkpoint)
         d = self.dim_of_head
         self.rotary = rope["rope_theta"] ** (-torch.arange(0, d, 2, dtype=torch.float64) / d).float()
 
     def norm(self, name: str) -> nn.Module:
-        return RMSNorm(self.state[f"{name}.weight"], self.config.rms_norm_eps)
+        return sp.RMSNorm(self.state[f"{name}.weight"], self.config.rms_norm_eps)
 
     def layer(self, i: int, dropout: float) -> Layer:
         at = f"model.layers.{i}"
@@ -217,11 +213,13 @@ class _Llama:
         def linear(*names: str) -> nn.Linear:
             biases = [self.state.get(f"{at}.{name}.bias") for name in names]
             weights = torch.cat([self.state[f"{at}.{name}.weight"] for name in names])
-            return linear_of(
+            return sp.linear_from(
                 weights, None if biases[0] is None else torch.cat([bias for bias in biases if bias is not None])
             )
 
-        feedforward = Gated(linear("mlp.gate_proj"), linear("mlp.up_proj"), linear("mlp.down_proj"), self.activation)
+        feedforward = sp.GatedFeedForward(
+            linear("mlp.gate_proj"), linear("mlp.up_proj"), linear("mlp.down_proj"), self.activation
+        )
         norms = self.norm(f"{at}.input_layernorm"), self.norm(f"{at}.post_attention_layernorm")
         sizes = self.config.num_attention_heads, self.groups, self.dim_of_head
         joined = linear("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
@@ -234,5 +232,7 @@ _FAMILIES: Mapping[str, type[_GPT2 | _Llama]] = {"gpt2": _GPT2, "llama": _Llama,
 def _activation(name: str, checkpoint: object) -> nn.Module:
     if name not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
-        raise DataError(f"{checkpoint}: its activation {name!r} is not known here ({known}); choose another checkpoint")
+        raise sp.DataError(
+            f"{checkpoint}: its activation {name!r} is not known here ({known}); choose another checkpoint"
+        )
     return nn.SiLU() if name == "silu" else nn.GELU(_ACTIVATIONS[name])

@@ -11,9 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Checkpoint, Probability
-from seqpipe.nn.layers import EOS, UNK
-from seqpipe.nn.pretrained_seq2seq import encoder_parts
+from seqpipe.plugin import EOS_ID, UNK_ID, Checkpoint, Probability, pretrained_encoder_parts
 
 
 class PretrainedSeq2Seq(nn.Module):
@@ -45,7 +43,7 @@ class PretrainedSeq2Seq(nn.Module):
         language: str | None = None,
     ):
         super().__init__()
-        parts = encoder_parts(checkpoint, vocabulary, dropout, language)
+        parts = pretrained_encoder_parts(checkpoint, vocabulary, dropout, language)
         self.dim: int = parts.table.shape[1]
         self.layer_decay, self.known = layer_decay, parts.known
         self.before, self.behind = [*parts.before], [*parts.behind]
@@ -74,8 +72,8 @@ class PretrainedSeq2Seq(nn.Module):
         places = [t[:before].expand(ids.shape[0], -1), end + t[:behind]]
         around = states.gather(1, torch.cat(places, 1)[..., None].expand(-1, -1, self.dim))  # (B, E, D)
         x = torch.where(mask[..., None], states[:, before : before + T], 0.0)
-        state = around[:, before + self.behind.index(EOS)]
+        state = around[:, before + self.behind.index(EOS_ID)]
         return {"x": x, "state": state, "table": self.words.weight, "around": around}
 
     def _known(self, ids: Tensor) -> Tensor:
-        return ids if self.known == len(self.words.weight) else torch.where(ids < self.known, ids, UNK)
+        return ids if self.known == len(self.words.weight) else torch.where(ids < self.known, ids, UNK_ID)

@@ -9,8 +9,7 @@ from typing import Literal
 from pydantic import PositiveInt
 from torch import nn
 
-from seqpipe import Probability
-from seqpipe.nn.recurrent import Direction, InitialStateOption, Merge, Recurrent
+from seqpipe.plugin import Direction, InitialStateOption, Merge, Probability, Recurrent
 
 
 class RNN(Recurrent):

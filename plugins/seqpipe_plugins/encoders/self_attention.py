@@ -8,9 +8,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import Probability
-from seqpipe.nn.attention import Attention, Score, visible
-from seqpipe.nn.layers import Positions
+from seqpipe.plugin import Attention, AttentionScore, PositionEmbeddings, Probability, attention_mask
 
 
 class SelfAttention(nn.Module):
@@ -44,7 +42,7 @@ class SelfAttention(nn.Module):
         self,
         dim: int,
         *,
-        score: Score = "multi-head",
+        score: AttentionScore = "multi-head",
         heads: PositiveInt = 1,
         units: PositiveInt = 128,
         combine: bool = False,
@@ -59,7 +57,7 @@ class SelfAttention(nn.Module):
         self.dim, self.residual, self.causal = dim, residual, causal
         self.scale = dim**0.5 if scale else 1.0
         self.positions = (
-            None if positions == "none" else Positions(dim, learned=positions == "learned", longest=longest)
+            None if positions == "none" else PositionEmbeddings(dim, learned=positions == "learned", longest=longest)
         )
         self.attention = Attention(dim, dim, score=score, units=units, heads=heads, combine=combine, dropout=dropout)
 
@@ -67,6 +65,6 @@ class SelfAttention(nn.Module):
         x = torch.where(mask[..., None], x, 0.0)
         if self.positions is not None:
             x = self.scale * x + self.positions(x)
-        context, weights = self.attention.attend(x, self.attention.project(x, mask), visible(mask, self.causal))
+        context, weights = self.attention.attend(x, self.attention.project(x, mask), attention_mask(mask, self.causal))
         x = torch.where(mask[..., None], x + context if self.residual else context, 0.0)
         return {"x": x, "attention": torch.where(mask[:, None, :, None], weights, 0.0)}

@@ -10,10 +10,7 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Probability
-from seqpipe.nn.attention import Attention, visible
-from seqpipe.nn.incremental import KVCacheEncoder
-from seqpipe.nn.layers import Positions, feed_forward
+from seqpipe.plugin import Attention, KVCacheEncoder, PositionEmbeddings, Probability, attention_mask, feed_forward
 
 Norm = Literal["pre", "post"]
 
@@ -71,7 +68,7 @@ class Transformer(KVCacheEncoder):
         self.groups, self.head_dim = heads, width // heads
         self.input = nn.Identity() if width == dim else nn.Linear(dim, width)
         self.positions = (
-            None if positions == "none" else Positions(width, learned=positions == "learned", longest=longest)
+            None if positions == "none" else PositionEmbeddings(width, learned=positions == "learned", longest=longest)
         )
         self.dropout = nn.Dropout(dropout)
         inner = feedforward or 4 * width
@@ -90,7 +87,7 @@ class Transformer(KVCacheEncoder):
     def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D'), (B, H, T, T)
         places = torch.arange(x.shape[1], device=x.device)[None]
         x = self.dropout(self.enter(torch.where(mask[..., None], x, 0.0), places))
-        weights, seen = x[:, :0, :0, None], visible(mask, self.causal)
+        weights, seen = x[:, :0, :0, None], attention_mask(mask, self.causal)
         for layer in self._stack:
             if self.causal and self.training:
                 x = layer.fused_forward(x, places)

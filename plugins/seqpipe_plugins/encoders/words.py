@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Pieces
-from seqpipe.nn.layers import MASKED_LOGIT
+from seqpipe.plugin import MASKED_LOGIT, Pieces
 
 
 class Words(nn.Module):

@@ -9,9 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from seqpipe.errors import UsageError
-from seqpipe.nn.attention import AttentionPool, Score
-from seqpipe.nn.layers import MASKED_LOGIT
+from seqpipe.plugin import MASKED_LOGIT, AttentionPool, AttentionScore, UsageError
 
 Pooling = Literal["mean", "max", "first", "last", "attention", "state"]
 
@@ -32,7 +30,7 @@ class Pool(nn.Module):
         score: What says how well the learned query and a vector match, as in `seqpipe.nn.attention.Attention`.
     """
 
-    def __init__(self, dim: int, how: Pooling, score: Score):
+    def __init__(self, dim: int, how: Pooling, score: AttentionScore):
         super().__init__()
         self.how = how
         self.attention = AttentionPool(dim, score=score) if how == "attention" else None
@@ -87,7 +85,7 @@ class PooledHead(nn.Module):
     """
 
     def __init__(
-        self, dim: int, outputs: int | None, *, pool: Pooling, score: Score, hidden: int | None, dropout: float
+        self, dim: int, outputs: int | None, *, pool: Pooling, score: AttentionScore, hidden: int | None, dropout: float
     ):
         super().__init__()
         self.state_shape = 1, dim + 1

@@ -9,10 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Probability, Size
-from seqpipe.errors import UsageError
-from seqpipe.nn.layers import LOG_ZERO
-from seqpipe.nn.search import best
+from seqpipe.plugin import LOG_ZERO, Probability, Size, UsageError, top_n
 
 # Of all tokens as starts, or as ends: their log-probabilities; of a passage read in windows also those in the
 # neighbouring window, and the numbers of the two windows.
@@ -78,7 +75,7 @@ class AnswerSpan(nn.Module):
         reach = tuple(F.pad(row, (0, L - 1), value=LOG_ZERO if row.is_floating_point() else -1)[:, to] for row in ends)
         spans_log_p = _together(tuple(row[..., None] for row in starts), reach)  # (B, T, L)
         fillers = torch.full((B, n_best), 2 * LOG_ZERO, device=x.device)
-        log_p, place = best(torch.cat([none.sum(2), spans_log_p.flatten(1), fillers], 1), n_best)  # (B, K)
+        log_p, place = top_n(torch.cat([none.sum(2), spans_log_p.flatten(1), fillers], 1), n_best)  # (B, K)
         exists = log_p > LOG_ZERO / 2
         chosen = exists & (place > 0)
         spans = torch.stack([t.expand_as(to), to], 2).flatten(0, 1)  # (T * L, 2)

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Metric, Probability
-from seqpipe.nn.layers import BOS, PAD, logit_mask
+from seqpipe.plugin import BOS_ID, PAD_ID, Metric, Probability, logit_mask
 
 
 class BiLM(nn.Module):
@@ -38,7 +37,7 @@ class BiLM(nn.Module):
         self.edges = nn.Parameter(torch.zeros(2, dim // 2))
         self.output = nn.Linear(dim // 2, len(vocabulary))
         self.dropout = nn.Dropout(dropout)
-        self.register_buffer("logit_mask", logit_mask(len(vocabulary), [PAD, BOS]), persistent=False)  # (V,)
+        self.register_buffer("logit_mask", logit_mask(len(vocabulary), [PAD_ID, BOS_ID]), persistent=False)  # (V,)
 
     def loss(self, forwards: Tensor, backwards: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
         """Mean cross-entropy () of a token of (B, T), the mean of both directions."""

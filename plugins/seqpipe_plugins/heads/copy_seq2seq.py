@@ -11,15 +11,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Copy, Probability
-from seqpipe.errors import UsageError
-from seqpipe.nn.attention import Attention, CoverageAttention, Projected, Score
-from seqpipe.nn.cells import recurrent_step
-from seqpipe.nn.layers import LOG_ZERO, UNK
-from seqpipe.nn.loops import State, scan
-from seqpipe.nn.multi_source_attention import Names, summary
-from seqpipe.nn.recurrent import CELLS, first_state
-from seqpipe.nn.seq2seq_head import BleuTokenizer, Seq2SeqHead, Source, Vocabulary, shifted, written
+import seqpipe.plugin as sp
 
 _LEAST = 1e-30  # a probability below is none
 
@@ -27,7 +19,7 @@ _LEAST = 1e-30  # a probability below is none
 class _Read(NamedTuple):
     """The projected source, its mask (B, S), and its words as ids of the extended vocabulary (B, S)."""
 
-    projected: Projected
+    projected: sp.ProjectedKeys
     mask: Tensor
     words: Tensor
 
@@ -41,7 +33,7 @@ class _Step(NamedTuple):
     repeated: Tensor  # (R,) the coverage loss
 
 
-class CopySeq2Seq(Seq2SeqHead):
+class CopySeq2Seq(sp.Seq2SeqHead):
     """A recurrent decoder that generates words or copies them: a pointer-generator (See, Liu and Manning 2017).
 
     The input x of a step is the previous token and the previous context (Luong et al. 2015). The decoder attends to the
@@ -71,7 +63,7 @@ class CopySeq2Seq(Seq2SeqHead):
             references are Chinese or Japanese, else 13a. ja-mecab needs `sacrebleu[ja]`.
     """
 
-    features: ClassVar = {"copy": Copy()}
+    features: ClassVar = {"copy": sp.Copy()}
     explains: ClassVar = {"attention": "written", "generating": "steps"}
     trained: Tensor
     unwritten: Tensor
@@ -85,58 +77,58 @@ class CopySeq2Seq(Seq2SeqHead):
         hidden: PositiveInt = 128,
         embedding_dim: PositiveInt = 64,
         layers: PositiveInt = 1,
-        attention: Score = "additive",
+        attention: sp.AttentionScore = "additive",
         units: PositiveInt = 128,
         coverage: bool = True,
         coverage_weight: NonNegativeFloat = 1.0,
         coverage_after: NonNegativeInt = 0,
         tie: bool = False,
-        dropout: Probability = 0.0,
-        label_smoothing: Probability = 0.0,
-        bleu_tokenize: BleuTokenizer | None = None,
+        dropout: sp.Probability = 0.0,
+        label_smoothing: sp.Probability = 0.0,
+        bleu_tokenize: sp.BleuTokenizer | None = None,
     ):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing)
         self.coverage_weight, self.coverage_after = coverage_weight if coverage else 0.0, coverage_after
         self.register_buffer("trained", torch.zeros((), dtype=torch.int64))
-        unwritten = torch.zeros(len(target_vocabulary)).index_fill(0, torch.tensor(UNK), LOG_ZERO)
+        unwritten = torch.zeros(len(target_vocabulary)).index_fill(0, torch.tensor(sp.UNK_ID), sp.LOG_ZERO)
         self.register_buffer("unwritten", unwritten, persistent=False)  # (V,)
         width = embedding_dim if tie else hidden  # of the readout
-        self.vocabulary = Vocabulary(len(target_vocabulary), embedding_dim, width, tie=tie)
+        self.vocabulary = sp.TargetVocabulary(len(target_vocabulary), embedding_dim, width, tie=tie)
         self.rows = {f"vocabulary.{name}": axes for name, axes in self.vocabulary.rows.items()}
         if coverage and attention != "additive":
-            raise UsageError(
+            raise sp.UsageError(
                 f"coverage: it is a part of the score `additive`; choose that, or coverage: false ({attention})"
             )
         self.attention = (
-            CoverageAttention(hidden, dim, units=units)
+            sp.CoverageAttention(hidden, dim, units=units)
             if coverage
-            else Attention(hidden, dim, score=attention, units=units)
+            else sp.Attention(hidden, dim, score=attention, units=units)
         )
         seen = self.attention.dim
-        self.rnn = CELLS[cell](embedding_dim + seen, hidden, layers, batch_first=True)
+        self.rnn = sp.TORCH_CELLS[cell](embedding_dim + seen, hidden, layers, batch_first=True)
         self.bridge = nn.Linear(dim, (2 if cell == "lstm" else 1) * layers * hidden)
         self.readout = nn.Linear(hidden + seen, width)
         self.switch = nn.Linear(2 * seen + hidden + embedding_dim, 1)
         self.dropout = nn.Dropout(dropout)
 
-    def read(self, sources: Sequence[Names]) -> Source:
+    def read(self, sources: Sequence[sp.StageOutputs]) -> sp.DecoderSource:
         names = sources[0]
         mask = names["mask"]
-        return Source(_Read(self.attention.project(names["x"], mask), mask, names["copy"]), mask)
+        return sp.DecoderSource(_Read(self.attention.project(names["x"], mask), mask, names["copy"]), mask)
 
-    def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
-        state = summary(sources)
+    def start(self, source: sp.DecoderSource, sources: Sequence[sp.StageOutputs], max_length: int) -> sp.State:
+        state = sp.summarize_sources(sources)
         context = torch.zeros(state.shape[0], self.attention.dim, device=state.device)
         covered = torch.zeros_like(sources[0]["mask"], dtype=torch.float32)
-        return (*first_state(self.bridge, state, self.rnn), context, covered)
+        return (*sp.decoder_start_state(self.bridge, state, self.rnn), context, covered)
 
-    def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor]:
+    def step(self, source: sp.DecoderSource, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, Tensor]:
         state, step = self._advance(source, self.vocabulary(self._known(tokens)), state)
         rows = source.parts.words.shape[0]
         words = source.parts.words[:, None].expand(-1, tokens.unflatten(0, (rows, -1)).shape[1], -1).flatten(0, 1)
         return self._mixed(step, words), state, step.weights.unflatten(0, (rows, -1))
 
-    def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor]:
+    def teacher_forced(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> tuple[Tensor, Tensor]:
         step = self._all(source, ids, state)  # (B, N, …)
         words = source.parts.words[:, None].expand(-1, ids.shape[1], -1)
         flat = _Step(*(part.flatten(0, 1) for part in step))
@@ -145,7 +137,7 @@ class CopySeq2Seq(Seq2SeqHead):
     def log_p(self, logits: Tensor) -> Tensor:
         return logits + F.pad(self.unwritten, (0, logits.shape[-1] - self.unwritten.shape[0]))
 
-    def loss(self, sources: Sequence[Names], target_ids: Tensor, target_mask: Tensor) -> Tensor:
+    def loss(self, sources: Sequence[sp.StageOutputs], target_ids: Tensor, target_mask: Tensor) -> Tensor:
         """Mean over the target's tokens (B, N) of -log of their probability, given those before, and of coverage's."""
         source = self.read(sources)
         step = self._all(source, target_ids, self.start(source, sources, target_ids.shape[1]))
@@ -154,7 +146,7 @@ class CopySeq2Seq(Seq2SeqHead):
         there = (source.parts.words[:, None] == target_ids[..., None]) & source.parts.mask[:, None]  # (B, N, S)
         copied = torch.where(there, step.weights, 0.0).sum(2)[target_mask].float()  # (M,)
         log_p, switch, V = logits.log_softmax(1), step.switch[target_mask].float(), logits.shape[1]
-        generated = torch.where(ids < V, log_p.gather(1, ids.clamp(max=V - 1)[:, None])[:, 0], LOG_ZERO)
+        generated = torch.where(ids < V, log_p.gather(1, ids.clamp(max=V - 1)[:, None])[:, 0], sp.LOG_ZERO)
         right = torch.logaddexp(
             F.logsigmoid(switch) + generated, F.logsigmoid(-switch) + copied.clamp_min(_LEAST).log()
         )
@@ -165,11 +157,11 @@ class CopySeq2Seq(Seq2SeqHead):
                 return missed + self.coverage_weight * step.repeated[target_mask].mean()
         return missed
 
-    def explain(self, sources: Sequence[Names], tokens: Tensor) -> dict[str, Tensor]:
+    def explain(self, sources: Sequence[sp.StageOutputs], tokens: Tensor) -> dict[str, Tensor]:
         """Attention weights of each token of the first text, (B, N, S), and its probability to be generated, (B, N)."""
         source, ids = self.read(sources), tokens[:, 0]
         step = self._all(source, ids, self.start(source, sources, ids.shape[1]))
-        real = written(ids)
+        real = sp.mask_before_end(ids)
         return {
             "attention": torch.where(real[..., None], step.weights, 0.0),
             "generating": torch.where(real, step.switch.sigmoid(), 0.0),
@@ -184,22 +176,24 @@ class CopySeq2Seq(Seq2SeqHead):
 
     def _known(self, tokens: Tensor) -> Tensor:
         """The tokens with [UNK] for words that the vocabulary lacks."""
-        return torch.where(tokens < self.unwritten.shape[0], tokens, UNK)
+        return torch.where(tokens < self.unwritten.shape[0], tokens, sp.UNK_ID)
 
-    def _all(self, source: Source, ids: Tensor, state: State) -> _Step:
+    def _all(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> _Step:
         """Every step of texts (B, N) by teacher forcing: (B, N, …)."""
-        vectors = self.dropout(self.vocabulary(self._known(shifted(ids)))).transpose(0, 1).contiguous()  # (N, B, E)
-        _, step = scan(partial(self._fed, source), state, (vectors,))
+        vectors = (
+            self.dropout(self.vocabulary(self._known(sp.shift_right(ids)))).transpose(0, 1).contiguous()
+        )  # (N, B, E)
+        _, step = sp.scan(partial(self._fed, source), state, (vectors,))
         return _Step(*(part.transpose(0, 1) for part in step))
 
-    def _fed(self, source: Source, state: State, rows: State) -> tuple[State, State]:
+    def _fed(self, source: sp.DecoderSource, state: sp.State, rows: sp.State) -> tuple[sp.State, sp.State]:
         return self._advance(source, rows[0], state)
 
-    def _advance(self, source: Source, vector: Tensor, state: State) -> tuple[State, _Step]:
+    def _advance(self, source: sp.DecoderSource, vector: Tensor, state: sp.State) -> tuple[sp.State, _Step]:
         """One step: token vectors (R, E) and the state before to the state after and the step's outputs."""
         *hidden, context, covered = state
         x = torch.cat([vector, context], 1)
-        h, after = recurrent_step(self.rnn, x, tuple(hidden), self.dropout)
+        h, after = sp.recurrent_step(self.rnn, x, tuple(hidden), self.dropout)
         rows = source.parts.words.shape[0]
         context, weights = self._attended(source, h.unflatten(0, (rows, -1)), covered.unflatten(0, (rows, -1)))
         context, weights = context.flatten(0, 1), weights.flatten(0, 1)
@@ -208,9 +202,9 @@ class CopySeq2Seq(Seq2SeqHead):
         repeated = torch.minimum(weights, covered).sum(1)
         return (*after, context, covered + weights), _Step(readout, weights, switch, repeated)
 
-    def _attended(self, source: Source, h: Tensor, covered: Tensor) -> tuple[Tensor, Tensor]:
+    def _attended(self, source: sp.DecoderSource, h: Tensor, covered: Tensor) -> tuple[Tensor, Tensor]:
         """The context (B, K, D) and the weights (B, K, S) of states (B, K, H) whose steps before covered (B, K, S)."""
-        if isinstance(self.attention, CoverageAttention):
+        if isinstance(self.attention, sp.CoverageAttention):
             return self.attention.attend_covered(h, source.parts.projected, source.parts.mask, covered)
         context, weights = self.attention.attend(h, source.parts.projected, source.parts.mask)
         return context, weights[:, 0]
@@ -221,4 +215,4 @@ class CopySeq2Seq(Seq2SeqHead):
         generating, copying = 1 / (1 + torch.exp(-switch)), 1 / (1 + torch.exp(switch))  # each right where it is small
         generated = generating * self.vocabulary.logits(step.readout, self.logit_mask).softmax(1)
         both = torch.cat([generated, torch.zeros_like(step.weights)], 1).scatter_add(1, words, copying * step.weights)
-        return torch.where(both > _LEAST, both.clamp_min(_LEAST).log(), LOG_ZERO)
+        return torch.where(both > _LEAST, both.clamp_min(_LEAST).log(), sp.LOG_ZERO)

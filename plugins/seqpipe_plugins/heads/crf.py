@@ -9,10 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Probability, Size, tagging_schemes
-from seqpipe.nn import crf
-from seqpipe.nn.layers import LOG_ZERO, MASKED_LOGIT
-from seqpipe.nn.pretrained import Windows
+from seqpipe.plugin import LOG_ZERO, MASKED_LOGIT, Probability, Size, TokenWindows, crf, tagging_schemes
 
 
 class CRF(nn.Module):
@@ -124,7 +121,7 @@ class CRF(nn.Module):
     ) -> Tensor:  # -> (T, P, B)
         emissions = self.emissions(x)
         if self.spans and other_x is not None and window is not None and other_window is not None:
-            windows, others = Windows(window, other_window), self.emissions(other_x)
+            windows, others = TokenWindows(window, other_window), self.emissions(other_x)
             emissions = windows.limited(emissions, others, self.span_continues, lambda rows: self._best(rows, mask))
         return crf.bounded(emissions, mask)
 

@@ -10,11 +10,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqpipe import Probability, counts_of
-from seqpipe.errors import DataError, UsageError, nearest
-from seqpipe.nn import calibration
-from seqpipe.nn.attention import Score
-from seqpipe.nn.layers import MASKED_LOGIT
+import seqpipe.plugin as sp
 from seqpipe_plugins.heads import PooledHead, Pooling
 
 Weights = dict[str, PositiveFloat]
@@ -75,10 +71,10 @@ class Label(PooledHead):
         *,
         multi: bool = False,
         pool: Pooling = "max",
-        score: Score = "additive",
+        score: sp.AttentionScore = "additive",
         hidden: PositiveInt | None = None,
-        dropout: Probability = 0.0,
-        label_smoothing: Probability = 0.0,
+        dropout: sp.Probability = 0.0,
+        label_smoothing: sp.Probability = 0.0,
         class_weights: Weights | Literal["balanced"] | None = None,
         threshold: Chosen | None = None,
         positive: str | None = None,
@@ -180,7 +176,7 @@ class Label(PooledHead):
         z, right = (evidence[name].detach().cpu() for name in ("logits", "label"))
         known = torch.ones(len(z), dtype=torch.bool) if self.multi else self.allowed.cpu()[right]
         if self.choose_temperature:
-            fit = calibration.sigmoid_temperature if self.multi else calibration.softmax_temperature
+            fit = sp.calibration.sigmoid_temperature if self.multi else sp.calibration.softmax_temperature
             before = self._calibration_error(z[known], right[known])
             self.temperature.fill_(fit(z[known], right[known]))
             self.errors.copy_(torch.tensor([before, self._calibration_error(z[known], right[known])]))
@@ -199,29 +195,31 @@ class Label(PooledHead):
         self, x: Tensor, mask: Tensor, state: Tensor | None, learning: bool = False
     ) -> tuple[Tensor, dict[str, Tensor]]:  # (B, L)
         z, shown = self.read(x, mask, state, learning)
-        return torch.where(self.allowed, z, MASKED_LOGIT), shown
+        return torch.where(self.allowed, z, sp.MASKED_LOGIT), shown
 
     def _calibration_error(self, z: Tensor, right: Tensor) -> float:
         z = z / self.temperature.cpu()
         if self.multi:
-            return calibration.calibration_error(z.sigmoid().flatten(), right.flatten() > 0)
+            return sp.calibration.calibration_error(z.sigmoid().flatten(), right.flatten() > 0)
         best, label = z.softmax(1).max(1)
-        return calibration.calibration_error(best, label == right)
+        return sp.calibration.calibration_error(best, label == right)
 
     def _best_threshold(self, z: Tensor, right: Tensor) -> float:
         if self.outside is not None:
             outside = right == self.outside
             if not outside.any():
                 cure = "add some, or give a number"
-                raise DataError(f"label.threshold: no dev text has the label of out_of_scope to choose it by; {cure}")
+                raise sp.DataError(
+                    f"label.threshold: no dev text has the label of out_of_scope to choose it by; {cure}"
+                )
             best, label = z.softmax(1).max(1)
-            return calibration.refusal_threshold(best, label == right, outside)
+            return sp.calibration.refusal_threshold(best, label == right, outside)
         if self.positive is not None:
-            chosen = calibration.f1_threshold(z.softmax(1)[:, self.positive], right == self.positive)
+            chosen = sp.calibration.f1_threshold(z.softmax(1)[:, self.positive], right == self.positive)
         else:
-            chosen = calibration.f1_threshold(z.sigmoid().flatten(), right.flatten() > 0)
+            chosen = sp.calibration.f1_threshold(z.sigmoid().flatten(), right.flatten() > 0)
         if chosen is None:
-            raise DataError("label.threshold: no dev text has a label to choose it by; add some, or give a number")
+            raise sp.DataError("label.threshold: no dev text has a label to choose it by; add some, or give a number")
         return chosen
 
 
@@ -232,37 +230,37 @@ def _refuse(options: Mapping[str, Any], labels: Sequence[str]) -> None:
     if options["multi"]:
         for name in ("label_smoothing", "positive", "out_of_scope"):
             if name in set_options:
-                raise UsageError(f"label.{name}: it is for one label a text; leave it or multi out")
+                raise sp.UsageError(f"label.{name}: it is for one label a text; leave it or multi out")
     elif "threshold" in set_options and positive is None and outside is None:
         cure = "name the label that it is for: positive, of two labels, or out_of_scope; or set multi"
-        raise UsageError(f"label.threshold: of several labels the likeliest is the answer; {cure}")
+        raise sp.UsageError(f"label.threshold: of several labels the likeliest is the answer; {cure}")
     if positive is not None and outside is not None:
-        raise UsageError("label.positive: out_of_scope has the threshold; leave one of the two out")
+        raise sp.UsageError("label.positive: out_of_scope has the threshold; leave one of the two out")
     for name in ("positive", "out_of_scope"):
         if name in set_options and "threshold" not in set_options:
-            raise UsageError(f"label.{name}: it needs a threshold; add one, such as threshold: dev")
+            raise sp.UsageError(f"label.{name}: it needs a threshold; add one, such as threshold: dev")
     if "exposure" in set_options and outside is None:
-        raise UsageError("label.exposure: it is for texts of out_of_scope; name that label, or leave it out")
+        raise sp.UsageError("label.exposure: it is for texts of out_of_scope; name that label, or leave it out")
     if positive is not None and (len(labels) != 2 or positive not in labels):
         listed = f"{', '.join(map(repr, labels[:5]))}{', …' if len(labels) > 5 else ''}"
-        raise UsageError(f"label.positive: it must be one of two labels; the training data have {listed}")
+        raise sp.UsageError(f"label.positive: it must be one of two labels; the training data have {listed}")
     if list(labels) == [outside]:
-        raise UsageError(f"label.out_of_scope: every text that was read has the label {outside!r}; add others")
+        raise sp.UsageError(f"label.out_of_scope: every text that was read has the label {outside!r}; add others")
 
 
 def _weights(labels: Sequence[str], weights: Weights | Literal["balanced"] | None, outside: str | None) -> Tensor:
     """The weight of a text of each label, (L,)."""
     if weights == "balanced":
-        counts = counts_of(labels)
+        counts = sp.token_counts(labels)
         if counts is None:
-            raise UsageError("label.class_weights: how often each label occurs is not known here; give numbers")
+            raise sp.UsageError("label.class_weights: how often each label occurs is not known here; give numbers")
         kept = [0 if label == outside else count for label, count in zip(labels, counts, strict=True)]
         even = sum(kept) / max(1, sum(count > 0 for count in kept))
         return torch.tensor([even / count if count else 1.0 for count in kept])
     for label in weights or {}:
         if label == outside:
-            raise UsageError(f"label.class_weights: {label!r} is out of scope; what its texts count is `exposure`")
+            raise sp.UsageError(f"label.class_weights: {label!r} is out of scope; what its texts count is `exposure`")
         if label not in labels:
-            cure = f"name labels of the training data{nearest(label, labels)}"
-            raise UsageError(f"label.class_weights: no text that was read has the label {label!r}; {cure}")
+            cure = f"name labels of the training data{sp.did_you_mean(label, labels)}"
+            raise sp.UsageError(f"label.class_weights: no text that was read has the label {label!r}; {cure}")
     return torch.tensor([(weights or {}).get(label, 1.0) for label in labels])

@@ -11,16 +11,11 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Probability, Tokens
-from seqpipe.errors import UsageError
-from seqpipe.nn.incremental import IncrementalStages, Prefix
-from seqpipe.nn.layers import BOS, EOS, PAD, UNK, logit_mask
-from seqpipe.nn.loops import State, while_loop
-from seqpipe.nn.search import GenerationOptions, SearchOptions, best, generate, is_any, search, with_token
+import seqpipe.plugin as sp
 
 
 @dataclass(frozen=True, kw_only=True)
-class LMOptions(GenerationOptions):
+class LMOptions(sp.GenerationOptions):
     """Decode options of a language model.
 
     Args:
@@ -31,13 +26,13 @@ class LMOptions(GenerationOptions):
     """
 
     repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
-    stop: Tokens = None
+    stop: sp.Tokens = None
     score_prompt: bool = False
 
     @property
-    def of_search(self) -> SearchOptions:
+    def of_search(self) -> sp.SearchOptions:
         """The options of beam search, of which all beams are returned."""
-        return SearchOptions(
+        return sp.SearchOptions(
             beams=self.beams,
             n_best=self.beams,
             max_length=self.max_length,
@@ -83,12 +78,14 @@ class LM(nn.Module):
         context: PositiveInt = 256,
         stateful: bool = False,
         tie: bool = True,
-        label_smoothing: Probability = 0.0,
+        label_smoothing: sp.Probability = 0.0,
     ):
         super().__init__()
         self.dim, self.adds_bos, self.label_smoothing = dim, not packed, label_smoothing
         self.output = None if tie else nn.Linear(dim, len(vocabulary))
-        self.register_buffer("logit_mask", logit_mask(len(vocabulary), [PAD, BOS]), persistent=False)  # (V,)
+        self.register_buffer(
+            "logit_mask", sp.logit_mask(len(vocabulary), [sp.PAD_ID, sp.BOS_ID]), persistent=False
+        )  # (V,)
 
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,11 +120,11 @@ class LM(nn.Module):
             return F.linear(x, self.output.weight, self.output.bias + self.logit_mask)
         if table is None or table.shape[1] != self.dim:
             width = "no embedding returns a table" if table is None else f"the table has {table.shape[1]}"
-            raise UsageError(f"tie: x has the width {self.dim}, and {width}; make them equal, or set tie: false")
+            raise sp.UsageError(f"tie: x has the width {self.dim}, and {width}; make them equal, or set tie: false")
         return F.linear(x, table, self.logit_mask if table_bias is None else self.logit_mask + table_bias)
 
     def decide(
-        self, ids: Tensor, mask: Tensor, incremental: IncrementalStages, *, options: LMOptions
+        self, ids: Tensor, mask: Tensor, incremental: sp.IncrementalStages, *, options: LMOptions
     ) -> dict[str, Tensor]:
         """Continue the texts (B, T); return the tokens and the cache.
 
@@ -139,14 +136,14 @@ class LM(nn.Module):
         prefix, B, K = incremental.prefill(ids, mask), ids.shape[0], options.beams
         start = _Continuation(self, incremental, prefix, options.repetition_penalty).start(options.max_length)
         decoder = _Continuation(self, incremental, incremental.repeated(prefix, K), options.repetition_penalty)
-        options = replace(options, forbidden=with_token(UNK, options.forbidden, B, ids.device))
+        options = replace(options, forbidden=sp.prepend_token(sp.UNK_ID, options.forbidden, B, ids.device))
         samples = 0 if options.uniform is None else options.uniform.shape[2]
         searches = (torch.full((), K, device=ids.device) > 1) & ~(torch.full((), samples, device=ids.device) > 0)
         limits, stop = self._limits(incremental, prefix, options.max_length), options.stop
         row_limits = torch.where(searches, 0, limits)
-        generated = generate(decoder, start, prefix.last, options, row_limits=row_limits, stop=stop)
+        generated = sp.generate(decoder, start, prefix.last, options, row_limits=row_limits, stop=stop)
         row_limits = torch.where(searches, limits, 0)
-        beams, beam_scores = search(
+        beams, beam_scores = sp.beam_search(
             decoder,
             start,
             options.of_search,
@@ -155,10 +152,10 @@ class LM(nn.Module):
             stop=stop,
             fast_loop=False,
         )
-        _, order = best(generated.scores, K)
+        _, order = sp.top_n(generated.scores, K)
         texts = generated.tokens.gather(1, order[..., None].expand_as(generated.tokens))
         n, scores = torch.sym_min(options.n_best, K), generated.scores.gather(1, order)
-        ended = is_any(generated.tokens[:, 0], with_token(EOS, stop, B, ids.device)).any(1)
+        ended = sp.is_among(generated.tokens[:, 0], sp.prepend_token(sp.EOS_ID, stop, B, ids.device)).any(1)
         state = tuple(part.unflatten(0, (B, -1))[:, 0] for part in generated.state[1:])
         return {
             "tokens": torch.where(searches, beams, texts)[:, :n],
@@ -167,10 +164,10 @@ class LM(nn.Module):
             **incremental.export_cache(prefix, generated.tokens[:, 0], generated.steps[:, 0], ended, state),
         }
 
-    def score(self, ids: Tensor, mask: Tensor, incremental: IncrementalStages, tokens: Tensor) -> Tensor:
+    def score(self, ids: Tensor, mask: Tensor, incremental: sp.IncrementalStages, tokens: Tensor) -> Tensor:
         """Log-probability (B,) of the first of the given texts (B, n, N) behind the prompts (B, T)."""
         tokens = tokens[:, 0]  # (B, N)
-        count, more = mask.sum(1, keepdim=True), (tokens != PAD).sum(1, keepdim=True)
+        count, more = mask.sum(1, keepdim=True), (tokens != sp.PAD_ID).sum(1, keepdim=True)
         p = torch.arange(ids.shape[1] + tokens.shape[1], device=ids.device)
         order = torch.where(p < count, p, p - count + ids.shape[1]).clamp(max=len(p) - 1)
         prefix = incremental.prefill(torch.cat([ids, tokens], 1).gather(1, order), p < count + more)
@@ -180,45 +177,47 @@ class LM(nn.Module):
         log_p = self.logits(prefix.x, **incremental.logit_weights).log_softmax(2)  # (B, M, V)
         return torch.where(behind, log_p.gather(2, following[..., None])[..., 0], 0.0).sum(1)
 
-    def _limits(self, incremental: IncrementalStages, prefix: Prefix, max_length: int) -> Tensor:
+    def _limits(self, incremental: sp.IncrementalStages, prefix: sp.TokenPrefix, max_length: int) -> Tensor:
         """How many tokens each row may write (B,): of a limited context, those that the prompt leaves."""
         limits = torch.full_like(prefix.last, max_length)
         context = incremental.max_length
         return limits if context is None else limits.minimum(context - prefix.length)
 
-    def _prompt_scores(self, incremental: IncrementalStages, prefix: Prefix, wanted: bool | Tensor) -> Tensor:
+    def _prompt_scores(
+        self, incremental: sp.IncrementalStages, prefix: sp.TokenPrefix, wanted: bool | Tensor
+    ) -> Tensor:
         """Log-probabilities (B, n - 1) of the prompt's tokens, 0 where not wanted: a loop of one step or none."""
         ids, nothing = prefix.ids[:, 1:].contiguous(), prefix.x[..., 0] * 0.0
         x, real = prefix.x.clone(), prefix.inside.clone()
 
-        def step(again: Tensor, scores: Tensor) -> State:
+        def step(again: Tensor, scores: Tensor) -> sp.State:
             log_p = self.logits(x, **incremental.logit_weights).log_softmax(2).gather(2, ids[..., None])[..., 0]
             return again & False, torch.where(real, log_p, 0.0)
 
         again = torch.zeros((), dtype=torch.bool, device=ids.device) | wanted
-        return while_loop(lambda again, scores: again & True, step, (again, nothing))[1]
+        return sp.while_loop(lambda again, scores: again & True, step, (again, nothing))[1]
 
 
 class _Continuation(NamedTuple):
     """The model behind prompts that were read, as search asks for it."""
 
     head: LM
-    incremental: IncrementalStages
-    prefix: Prefix
+    incremental: sp.IncrementalStages
+    prefix: sp.TokenPrefix
     repetition_penalty: float | Tensor
 
     @property
     def mask(self) -> None:
         return None
 
-    def start(self, max_length: int) -> State:
+    def start(self, max_length: int) -> sp.State:
         """The state of the stages, and which tokens stand in the texts so far, (B, V)."""
         inside = self.prefix.inside
         ids = torch.cat([self.prefix.past_ids, self.prefix.ids[:, : inside.shape[1]] * inside], 1)
         seen = torch.zeros(ids.shape[0], self.head.logit_mask.shape[0], device=ids.device).scatter(1, ids, 1.0)
         return (seen, *self.incremental.start(self.prefix, max_length))
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, None]:
+    def step(self, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, None]:
         seen, *rest = state
         x, after = self.incremental.step(tokens, self.prefix, tuple(rest))
         seen = seen.scatter(1, tokens[:, None], 1.0)

@@ -10,12 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import MASK, SPECIALS, Metric, Pieces, Size, Tokens
-from seqpipe.errors import UsageError
-from seqpipe.nn.corruption import Drawn, beginnings, chosen, repaired, words
-from seqpipe.nn.layers import ACTIVATIONS, LOG_ZERO, MASKED_LOGIT, PAD, logit_mask
-from seqpipe.nn.loops import while_loop
-from seqpipe.nn.search import best, stretched
+import seqpipe.plugin as sp
 from seqpipe_plugins.heads import Pool
 
 
@@ -46,10 +41,10 @@ class MaskedLM(nn.Module):
     answer = "fill-mask"
     self_supervised: ClassVar = True
     score_types: ClassVar = {
-        "perplexity": Metric(percent=False, more_is_better=False),
-        "next_sentence_accuracy": Metric(),
+        "perplexity": sp.Metric(percent=False, more_is_better=False),
+        "next_sentence_accuracy": sp.Metric(),
     }
-    special_tokens: ClassVar = (MASK,)
+    special_tokens: ClassVar = (sp.MASK,)
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"decoder.weight": ("vocabulary",), "bias": ("vocabulary",)}
     logit_mask: Tensor
     others: Tensor
@@ -70,29 +65,31 @@ class MaskedLM(nn.Module):
     ):
         super().__init__()
         if masked + random > 1:
-            raise UsageError(f"mlm.random: {masked:g} and {random:g} are more than all chosen tokens; lower one")
-        if MASK not in vocabulary:
-            raise UsageError(f"mlm: the vocabulary has no {MASK}; take the tokenizer of another run, or learn one")
+            raise sp.UsageError(f"mlm.random: {masked:g} and {random:g} are more than all chosen tokens; lower one")
+        if sp.MASK not in vocabulary:
+            raise sp.UsageError(
+                f"mlm: the vocabulary has no {sp.MASK}; take the tokenizer of another run, or learn one"
+            )
         self.share, self.masked, self.random = share, masked, random
-        self.gap, size = list(vocabulary).index(MASK), len(vocabulary)
-        self.dense, self.norm = nn.Sequential(nn.Linear(dim, dim), ACTIVATIONS[activation]()), nn.LayerNorm(dim)
+        self.gap, size = list(vocabulary).index(sp.MASK), len(vocabulary)
+        self.dense, self.norm = nn.Sequential(nn.Linear(dim, dim), sp.ACTIVATIONS[activation]()), nn.LayerNorm(dim)
         self.decoder = None if tie else nn.Linear(dim, size, bias=False)
         self.bias = nn.Parameter(torch.zeros(size))
         self.pool = Pool(dim, pool, "dot") if next_sentence else None
         self.follows = nn.Linear(dim, 1) if next_sentence else None
-        special = [*range(len(SPECIALS)), self.gap]
-        self.register_buffer("logit_mask", logit_mask(size, special), persistent=False)  # (V,)
-        others = torch.tensor([i for i in range(len(SPECIALS), size) if i != self.gap])
+        special = [*range(len(sp.SPECIALS)), self.gap]
+        self.register_buffer("logit_mask", sp.logit_mask(size, special), persistent=False)  # (V,)
+        others = torch.tensor([i for i in range(len(sp.SPECIALS), size) if i != self.gap])
         self.register_buffer("others", others, persistent=False)  # ids of words
 
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
         """The mask token, and the share of masked words in evaluation."""
-        return {"token": MASK, "share": options["share"]}
+        return {"token": sp.MASK, "share": options["share"]}
 
     @staticmethod
-    def features(options: Mapping[str, Any]) -> dict[str, Pieces]:
-        return {"pieces": Pieces()} if options.get("whole_words") else {}
+    def features(options: Mapping[str, Any]) -> dict[str, sp.Pieces]:
+        return {"pieces": sp.Pieces()} if options.get("whole_words") else {}
 
     @staticmethod
     def corrupted_inputs(options: Mapping[str, Any]) -> tuple[str, ...]:
@@ -106,13 +103,15 @@ class MaskedLM(nn.Module):
 
         With `next_sentence` other pairs, T then being their longest, and which of them are as they were given, (B,).
         """
-        drawn, begins, pairs = Drawn(self.training, ids.device), beginnings(mask, pieces), {}
+        drawn, begins, pairs = sp.BatchRandom(self.training, ids.device), sp.word_starts(mask, pieces), {}
         if self.follows is not None:
             if segments is None:
-                raise UsageError("mlm.next_sentence: it needs two texts; set the tokenizer's field: [text, text_pair]")
-            ids, mask, segments, begins, follows = repaired(ids, mask, segments, begins, drawn)
+                raise sp.UsageError(
+                    "mlm.next_sentence: it needs two texts; set the tokenizer's field: [text, text_pair]"
+                )
+            ids, mask, segments, begins, follows = sp.replace_second_texts(ids, mask, segments, begins, drawn)
             pairs = {"mask": mask, "segments": segments, "follows": follows}
-        guessed = chosen(words(ids, mask, self.gap), mask, begins, self.share, drawn)
+        guessed = sp.choose_tokens(sp.guessable_tokens(ids, mask, self.gap), mask, begins, self.share, drawn)
         how, substitute = drawn.uniform(*ids.shape), (drawn.uniform(*ids.shape) * len(self.others)).long()
         seen = torch.where(how < self.masked + self.random, self.others[substitute], ids)
         seen = torch.where(how < self.masked, self.gap, seen)
@@ -161,8 +160,8 @@ class MaskedLM(nn.Module):
         ids: Tensor,
         table: Tensor | None = None,
         *,
-        n_best: Size = 1,
-        filling: Tokens = None,
+        n_best: sp.Size = 1,
+        filling: sp.Tokens = None,
     ) -> dict[str, Tensor]:
         """The text with its gaps filled (B, n_best, T) and the log-probabilities (B, n_best), the best first.
 
@@ -172,11 +171,11 @@ class MaskedLM(nn.Module):
         V, gaps = len(self.bias), (ids == self.gap) & mask
         number = gaps.long().cumsum(1)  # (B, T) the number of each gap, from 1
         forced_tokens = forced_filling(filling, number)
-        forced = (forced_tokens != PAD).any(1, keepdim=True)  # (B, 1)
+        forced = (forced_tokens != sp.PAD_ID).any(1, keepdim=True)  # (B, 1)
         most = number[:, -1].max()
         rank = torch.arange(n_best, device=x.device)
         filled = torch.where(mask, ids, 0)[:, None] + 0 * rank[:, None]  # (B, K, T)
-        scores = torch.where(rank == 0, 0.0, LOG_ZERO) + 0.0 * number[:, :1]  # (B, K)
+        scores = torch.where(rank == 0, 0.0, sp.LOG_ZERO) + 0.0 * number[:, :1]  # (B, K)
 
         def go_on(turn: Tensor, filled: Tensor, scores: Tensor) -> Tensor:
             return turn <= most
@@ -186,22 +185,22 @@ class MaskedLM(nn.Module):
             there = here.any(1, keepdim=True)  # (B, 1)
             at = torch.where(here[..., None], x, 0.0).sum(1)  # (B, D)
             log_p = self._logits(at, table).log_softmax(1)  # (B, V)
-            gains, tokens = best(log_p, torch.sym_min(filled.shape[1], V))
-            wanted = torch.where(here, forced_tokens, PAD).sum(1, keepdim=True)  # (B, 1)
-            gain = torch.where(wanted != PAD, log_p.gather(1, wanted), 0.0)
+            gains, tokens = sp.top_n(log_p, torch.sym_min(filled.shape[1], V))
+            wanted = torch.where(here, forced_tokens, sp.PAD_ID).sum(1, keepdim=True)  # (B, 1)
+            gain = torch.where(wanted != sp.PAD_ID, log_p.gather(1, wanted), 0.0)
             first = torch.arange(gains.shape[1], device=x.device) == 0
-            gains = torch.where(forced, torch.where(first, gain, LOG_ZERO), gains)
-            tokens = torch.where(forced, torch.where(wanted != PAD, wanted, self.gap), tokens)
-            gains = torch.where(gains > MASKED_LOGIT / 2, gains, LOG_ZERO)
+            gains = torch.where(forced, torch.where(first, gain, sp.LOG_ZERO), gains)
+            tokens = torch.where(forced, torch.where(wanted != sp.PAD_ID, wanted, self.gap), tokens)
+            gains = torch.where(gains > sp.MASKED_LOGIT / 2, gains, sp.LOG_ZERO)
             together = (scores[:, :, None] + gains[:, None]).flatten(1)  # (B, K * K')
-            after, places = best(together, filled.shape[1])
+            after, places = sp.top_n(together, filled.shape[1])
             beams = (rank[:, None] + 0 * tokens[:, None]).flatten(1)  # (B, K * K')
             filled_rows = filled.gather(1, beams.gather(1, places)[..., None].expand(-1, -1, filled.shape[2]))
             new = (tokens[:, None] + 0 * rank[:, None]).flatten(1).gather(1, places)  # (B, K)
             filled_rows = torch.where(here[:, None], new[..., None], filled_rows)
             return turn + 1, torch.where(there[..., None], filled_rows, filled), torch.where(there, after, scores)
 
-        _, filled, scores = while_loop(go_on, step, (torch.ones_like(most), filled, scores))
+        _, filled, scores = sp.while_loop(go_on, step, (torch.ones_like(most), filled, scores))
         return {"tokens": filled, "scores": scores}
 
     def score(self, x: Tensor, mask: Tensor, ids: Tensor, tokens: Tensor, table: Tensor | None = None) -> Tensor:
@@ -233,7 +232,9 @@ class MaskedLM(nn.Module):
             return F.linear(z, self.decoder.weight, self.bias + self.logit_mask)
         if table is None or table.shape[1] != z.shape[1]:
             what = "no embedding gives one" if table is None else f"it is {table.shape[1]} wide, and x {z.shape[1]}"
-            raise UsageError(f"mlm.tie: it needs a table of token vectors as wide as x, and {what}; or set tie: false")
+            raise sp.UsageError(
+                f"mlm.tie: it needs a table of token vectors as wide as x, and {what}; or set tie: false"
+            )
         return F.linear(z, table, self.bias + self.logit_mask)
 
     def _follows(self, x: Tensor, mask: Tensor, state: Tensor | None) -> Tensor:  # -> (B,)
@@ -246,5 +247,5 @@ def forced_filling(filling: Tensor | None, number: Tensor) -> Tensor:
     """The token that is to fill each gap (B, T), by the gaps' numbers (B, T); [PAD] where none is given."""
     if filling is None:
         return torch.zeros_like(number)
-    tokens = F.pad(stretched(filling, 0, number.shape[0]), (1, 1))  # (B, 1 + G + 1)
+    tokens = F.pad(sp.repeat_axis(filling, 0, number.shape[0]), (1, 1))  # (B, 1 + G + 1)
     return tokens.gather(1, number.minimum(torch.full_like(number, tokens.shape[1] - 1)))

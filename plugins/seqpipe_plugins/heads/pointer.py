@@ -10,21 +10,13 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Metric, Probability
-from seqpipe.errors import UsageError
-from seqpipe.nn.attention import Attention, Glimpse, Projected
-from seqpipe.nn.cells import recurrent_step
-from seqpipe.nn.layers import EOS, LOG_ZERO
-from seqpipe.nn.loops import State, scan
-from seqpipe.nn.multi_source_attention import summary
-from seqpipe.nn.recurrent import CELLS, first_state, unrolled
-from seqpipe.nn.search import BeamOptions, SearchOptions, at, search
+import seqpipe.plugin as sp
 
-from ..pointer_metrics import hull_scores, tour_scores
+from ..geometry import hull_scores, tour_scores
 
 _LATER = 1e-3  # by how much the score of a position is less than that of one before it which is the same
 FEWEST = {"sequence": 0, "hull": 3, "tour": 1}  # positions of a sequence, its closing one not counted
-_FIRST = EOS + 1  # the token that stands for position 0
+_FIRST = sp.EOS_ID + 1  # the token that stands for position 0
 
 
 class Source(NamedTuple):
@@ -36,7 +28,7 @@ class Source(NamedTuple):
     read: Tensor  # (B, 1 + T, D) what a step reads: the beginning, then the vector of each position
     keys: Tensor  # of all slots, as the score needs them
     real: Tensor  # (B, 1 + T) whether a slot is there
-    glimpsed: tuple[Projected, ...]  # of all positions, for each glimpse
+    glimpsed: tuple[sp.ProjectedKeys, ...]  # of all positions, for each glimpse
 
 
 class Pointer(nn.Module):
@@ -67,8 +59,8 @@ class Pointer(nn.Module):
 
     answer = "pointers"
     score_types: ClassVar = {
-        **dict.fromkeys(("hull_accuracy", "area_covered", "valid", "optimality"), Metric()),
-        "tour_length": Metric(percent=False, more_is_better=False),
+        **dict.fromkeys(("hull_accuracy", "area_covered", "valid", "optimality"), sp.Metric()),
+        "tour_length": sp.Metric(percent=False, more_is_better=False),
     }
     explains: ClassVar = {"attention": "written"}
 
@@ -87,18 +79,18 @@ class Pointer(nn.Module):
         units: PositiveInt = 128,
         glimpses: NonNegativeInt = 1,
         heads: PositiveInt = 4,
-        dropout: Probability = 0.0,
+        dropout: sp.Probability = 0.0,
     ):
         super().__init__()
         _refuse_unfit(task, once, every, close)
         self.once, self.every, self.close = once, every, close
         self.fewest = max(FEWEST[task], int(close))
-        self.rnn = CELLS[cell](dim, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        self.rnn = sp.TORCH_CELLS[cell](dim, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
         self.bridge = nn.Linear(dim, (2 if cell == "lstm" else 1) * layers * hidden)
         self.begin = nn.Parameter(torch.randn(dim) * dim**-0.5)
         self.end = None if every else nn.Parameter(torch.randn(dim) * dim**-0.5)  # else it is never one of several
-        self.pointing = Attention(hidden, dim, score=score, units=units)
-        self.glimpses = nn.ModuleList(Glimpse(hidden, dim, heads, dropout) for _ in range(glimpses))
+        self.pointing = sp.Attention(hidden, dim, score=score, units=units)
+        self.glimpses = nn.ModuleList(sp.Glimpse(hidden, dim, heads, dropout) for _ in range(glimpses))
         self.dropout = nn.Dropout(dropout)
 
     @staticmethod
@@ -141,22 +133,22 @@ class Pointer(nn.Module):
         mask: Tensor,
         state: Tensor | None = None,
         *,
-        options: BeamOptions,
+        options: sp.BeamOptions,
     ) -> dict[str, Tensor]:
         """The likeliest sequences (B, n_best, N), -1 behind their end, and their log-probabilities, the best first."""
         source = self._read(x, mask)
         chosen = torch.zeros_like(source.real, dtype=torch.float32)
-        search_options = SearchOptions(
+        search_options = sp.SearchOptions(
             beams=options.beams,
             n_best=options.n_best,
             max_length=mask.shape[1] + 1 if self.once else options.max_length,
             length_penalty=options.length_penalty,
         )
         start = (*self._start(x, mask, state), chosen)
-        tokens, scores = search(_Reading(self, source, mask), start, search_options)
+        tokens, scores = sp.beam_search(_Reading(self, source, mask), start, search_options)
         pointers = torch.where(tokens >= _FIRST, tokens - _FIRST, -1)
         if self.close:
-            pointers = torch.where(tokens == EOS, pointers[..., :1], pointers)
+            pointers = torch.where(tokens == sp.EOS_ID, pointers[..., :1], pointers)
         return {"pointers": pointers, "scores": scores}
 
     def explain(self, x: Tensor, mask: Tensor, pointers: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
@@ -195,44 +187,46 @@ class Pointer(nn.Module):
         return Source(torch.cat([begin, x], 1), keys, real, glimpsed)
 
     @property
-    def _each(self) -> list[Glimpse]:
-        return [glimpse for glimpse in self.glimpses if isinstance(glimpse, Glimpse)]
+    def _each(self) -> list[sp.Glimpse]:
+        return [glimpse for glimpse in self.glimpses if isinstance(glimpse, sp.Glimpse)]
 
-    def _start(self, x: Tensor, mask: Tensor, state: Tensor | None) -> State:
-        return first_state(self.bridge, summary([{"x": x, "mask": mask, "state": state}]), self.rnn)
+    def _start(self, x: Tensor, mask: Tensor, state: Tensor | None) -> sp.State:
+        return sp.decoder_start_state(
+            self.bridge, sp.summarize_sources([{"x": x, "mask": mask, "state": state}]), self.rnn
+        )
 
     def _teacher_forced(self, x: Tensor, mask: Tensor, state: Tensor | None, slots: Tensor) -> Tensor:
         """Log-probabilities of all slots (B, N, 1 + T), given the slots (B, N) before each."""
         source = self._read(x, mask)
         before = F.pad(slots[:, :-1], (1, 0))  # (B, N) the beginning is read where the end stands
-        vectors = self.dropout(at(source.read, before))
+        vectors = self.dropout(sp.rows_at(source.read, before))
         h = self._run(vectors, self._start(x, mask, state))
         places = torch.arange(source.real.shape[1], device=x.device)
         chosen = (before[..., None] == places).cumsum(1) > 0  # (B, N, 1 + T)
         return self._log_p(source, h, chosen.float())
 
-    def _run(self, vectors: Tensor, start: State) -> Tensor:  # (B, N, D), (B, layers, H) each -> (B, N, H)
+    def _run(self, vectors: Tensor, start: sp.State) -> Tensor:  # (B, N, D), (B, layers, H) each -> (B, N, H)
         if torch.compiler.is_exporting():  # an LSTM of PyTorch's would have the example's length
 
-            def step(now: State, rows: State) -> tuple[State, State]:
-                h, after = recurrent_step(self.rnn, rows[0], now)
+            def step(now: sp.State, rows: sp.State) -> tuple[sp.State, sp.State]:
+                h, after = sp.recurrent_step(self.rnn, rows[0], now)
                 return after, (h,)
 
-            _, (states,) = scan(step, start, (vectors.transpose(0, 1),))
+            _, (states,) = sp.scan(step, start, (vectors.transpose(0, 1),))
             return states.transpose(0, 1)
-        return unrolled(self.rnn, vectors, start)
+        return sp.unroll_decoder(self.rnn, vectors, start)
 
-    def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, source: Source, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State]:
         """As `seqpipe.nn.search.Decoder` has it."""
         *before, chosen = state
-        slots = tokens - EOS  # (R,) of the beginning -1
+        slots = tokens - sp.EOS_ID  # (R,) of the beginning -1
         rows = source.real.shape[0]
-        vectors = at(source.read, slots.clamp(min=0).reshape(rows, -1)).flatten(0, 1)  # (R, D)
-        h, after = recurrent_step(self.rnn, vectors, tuple(before))
+        vectors = sp.rows_at(source.read, slots.clamp(min=0).reshape(rows, -1)).flatten(0, 1)  # (R, D)
+        h, after = sp.recurrent_step(self.rnn, vectors, tuple(before))
         places = torch.arange(chosen.shape[1], device=chosen.device)
         chosen = chosen + (slots[:, None] == places).float()
         log_p = self._log_p(source, h.unflatten(0, (rows, -1)), chosen.unflatten(0, (rows, -1))).flatten(0, 1)
-        return F.pad(log_p, (EOS, 0), value=LOG_ZERO), (*after, chosen)
+        return F.pad(log_p, (sp.EOS_ID, 0), value=sp.LOG_ZERO), (*after, chosen)
 
     def _log_p(self, source: Source, h: Tensor, chosen: Tensor) -> Tensor:
         """Log-probabilities of all slots (B, M, 1 + T), of states (B, M, H) and how often each was chosen."""
@@ -246,7 +240,7 @@ class Pointer(nn.Module):
         allowed = torch.cat([ends[..., None], positions], 2)
         places = torch.arange(allowed.shape[2], device=h.device)
         logits = self.pointing.scores(h, source.keys)[:, 0].float() - _LATER * places  # (B, M, 1 + T)
-        return torch.where(allowed, torch.where(allowed, logits, LOG_ZERO).log_softmax(2), LOG_ZERO)
+        return torch.where(allowed, torch.where(allowed, logits, sp.LOG_ZERO).log_softmax(2), sp.LOG_ZERO)
 
 
 class _Reading(NamedTuple):
@@ -256,7 +250,7 @@ class _Reading(NamedTuple):
     source: Source
     mask: Tensor
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
+    def step(self, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, Tensor | None]:
         log_p, state = self.head.step(self.source, tokens, state)
         return log_p, state, None
 
@@ -264,8 +258,8 @@ class _Reading(NamedTuple):
 def _refuse_unfit(task: str, once: bool, every: bool, close: bool) -> None:
     """UsageError for options of which one makes nonsense of another."""
     if (every or close) and not once:
-        raise UsageError(f"{'every' if every else 'close'}: so no position is chosen twice; set once: true")
+        raise sp.UsageError(f"{'every' if every else 'close'}: so no position is chosen twice; set once: true")
     if task == "hull" and not close:
-        raise UsageError("task: the corners of a hull are a closed way; set close: true")
+        raise sp.UsageError("task: the corners of a hull are a closed way; set close: true")
     if task == "tour" and not (every and close):
-        raise UsageError("task: a round trip goes through every point and returns; set every: true and close: true")
+        raise sp.UsageError("task: a round trip goes through every point and returns; set every: true and close: true")

@@ -10,18 +10,10 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Checkpoint, Probability
-from seqpipe.errors import DataError, UsageError
-from seqpipe.nn.corruption import SpanCorruption
-from seqpipe.nn.encoder_decoder import Memory
-from seqpipe.nn.layers import BOS, EOS, MASKED_LOGIT, UNK
-from seqpipe.nn.loops import State
-from seqpipe.nn.multi_source_attention import Names
-from seqpipe.nn.pretrained_seq2seq import decoder_parts
-from seqpipe.nn.seq2seq_head import BleuTokenizer, Seq2SeqHead, Source, shifted
+import seqpipe.plugin as sp
 
 
-class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
+class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
     """The decoder of a pretrained T5, BART, mBART or Marian, over the encoder `pretrained-seq2seq` of its checkpoint.
 
     (Raffel et al. 2020; Lewis et al. 2020; Liu et al. 2020; Junczys-Dowmunt et al. 2018.) It attends to the text and
@@ -59,21 +51,21 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
         dim: int,
         target_vocabulary: Sequence[str],
         *,
-        checkpoint: Checkpoint,
-        dropout: Probability | None = None,
+        checkpoint: sp.Checkpoint,
+        dropout: sp.Probability | None = None,
         language: str | None = None,
-        label_smoothing: Probability = 0.0,
+        label_smoothing: sp.Probability = 0.0,
         spans: Annotated[float, Field(gt=0, lt=1)] | None = None,
         span_length: Annotated[float, Field(ge=1)] = 3.0,
-        bleu_tokenize: BleuTokenizer | None = None,
+        bleu_tokenize: sp.BleuTokenizer | None = None,
     ):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing)
         self.learn_spans(target_vocabulary, spans, span_length)
-        parts = decoder_parts(checkpoint, target_vocabulary, dropout, language)
+        parts = sp.pretrained_decoder_parts(checkpoint, target_vocabulary, dropout, language)
         self.dim: int = parts.stack.dim
         self.cure = f"put the encoder {{use: pretrained-seq2seq, checkpoint: {checkpoint}}} right before it"
         if dim != self.dim:
-            raise UsageError(
+            raise sp.UsageError(
                 f"pretrained-seq2seq: {checkpoint} reads {self.dim} numbers a token, not {dim}; {self.cure}"
             )
         self.own_table = None if parts.table is None else nn.Parameter(parts.table)
@@ -82,14 +74,14 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
         self.stack, self.scale, self.known = parts.stack, parts.scale, parts.known
         *self.start_tokens, self.first_token = parts.start
         self.positions = parts.positions
-        self.logit_mask[self.known :] = MASKED_LOGIT
-        ending = torch.full_like(self.logit_mask, MASKED_LOGIT).index_fill(0, torch.tensor([EOS]), 0.0)
+        self.logit_mask[self.known :] = sp.MASKED_LOGIT
+        ending = torch.full_like(self.logit_mask, sp.MASKED_LOGIT).index_fill(0, torch.tensor([sp.EOS_ID]), 0.0)
         self.register_buffer("last_logits", ending, persistent=False)  # (V,)
         self.ends = parts.ends
 
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
-        settings = SpanCorruption.answer_settings(options)
+        settings = sp.SpanCorruption.answer_settings(options)
         return settings if options["spans"] else settings | {"every_token": True}  # as the checkpoint reads texts
 
     @property
@@ -97,19 +89,19 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
         """How many tokens a text can have, its end included."""
         return None if self.positions is None else self.positions - len(self.start_tokens)
 
-    def read(self, sources: Sequence[Names]) -> Source:
+    def read(self, sources: Sequence[sp.StageOutputs]) -> sp.DecoderSource:
         (source,) = sources
         x, mask, table = source["x"], source["mask"], source.get("table")
         size = (len(self.logit_mask), self.dim)
         if table is None or "around" not in source or (self.own_table is None and table.shape != size):
-            raise UsageError(f"pretrained-seq2seq: the encoder before it gives no table of its tokens; {self.cure}")
+            raise sp.UsageError(f"pretrained-seq2seq: the encoder before it gives no table of its tokens; {self.cure}")
         around = source["around"]  # behind all, since the order of what is attended to does not matter
         x = torch.cat([torch.where(mask[..., None], x, 0.0), around], 1)
         mask = F.pad(mask, (0, around.shape[1]), value=True)
         table = table if self.own_table is None else self.own_table
-        return Source(_SourceParts(self.stack.memories(x), table, mask), mask)
+        return sp.DecoderSource(_SourceParts(self.stack.memories(x), table, mask), mask)
 
-    def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
+    def start(self, source: sp.DecoderSource, sources: Sequence[sp.StageOutputs], max_length: int) -> sp.State:
         x = sources[0]["x"]
         state = self.stack.init_cache(x, max_length + len(self.start_tokens))
         memories, table, mask = source.parts
@@ -118,7 +110,7 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
             _, state, _ = self.stack.step(F.embedding(ids, table), state, memories, mask)
         return state
 
-    def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
+    def step(self, source: sp.DecoderSource, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, Tensor | None]:
         memories, table, mask = source.parts
         x, after, weights = self.stack.step(F.embedding(self._inputs(tokens), table), state, memories, mask)
         logits = self._logits(x, source)
@@ -127,22 +119,22 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
             logits = torch.where(is_last[:, None], self.last_logits, logits)
         return logits, after, weights
 
-    def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
+    def teacher_forced(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> tuple[Tensor, Tensor | None]:
         memories, table, mask = source.parts
-        inputs = self._inputs(shifted(ids))
+        inputs = self._inputs(sp.shift_right(ids))
         for token in reversed(self.start_tokens):
             inputs = F.pad(inputs, (1, 0), value=token)
         x, weights = self.stack.teacher_forced(F.embedding(inputs, table), memories, mask)
         begin = len(self.start_tokens)
         return self._logits(x[:, begin:], source), weights[:, begin:]
 
-    def loss(self, sources: Sequence[Names], target_ids: Tensor, target_mask: Tensor) -> Tensor:
+    def loss(self, sources: Sequence[sp.StageOutputs], target_ids: Tensor, target_mask: Tensor) -> Tensor:
         if self.longest is not None and target_ids.shape[1] > self.longest:
             problem = f"a target of {target_ids.shape[1]:,} tokens; the checkpoint can write {self.longest:,}"
-            raise DataError(f"pretrained-seq2seq: {problem}, the end token included; shorten the targets")
-        return super().loss(sources, torch.where(target_ids < self.known, target_ids, UNK), target_mask)
+            raise sp.DataError(f"pretrained-seq2seq: {problem}, the end token included; shorten the targets")
+        return super().loss(sources, torch.where(target_ids < self.known, target_ids, sp.UNK_ID), target_mask)
 
-    def row_limits(self, sources: Sequence[Names]) -> Tensor | None:
+    def row_limits(self, sources: Sequence[sp.StageOutputs]) -> Tensor | None:
         if self.longest is None:
             return None
         return torch.full_like(sources[0]["mask"][:, 0], self.longest, dtype=torch.int64)
@@ -159,10 +151,10 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
 
     def _inputs(self, ids: Tensor) -> Tensor:
         """Tokens as the decoder reads them: [BOS] is the last of those that a text begins with."""
-        ids = ids if self.first_token == BOS else torch.where(ids == BOS, self.first_token, ids)
-        return ids if self.known == len(self.logit_mask) else torch.where(ids < self.known, ids, UNK)
+        ids = ids if self.first_token == sp.BOS_ID else torch.where(ids == sp.BOS_ID, self.first_token, ids)
+        return ids if self.known == len(self.logit_mask) else torch.where(ids < self.known, ids, sp.UNK_ID)
 
-    def _logits(self, x: Tensor, source: Source) -> Tensor:  # (…, D) -> (…, V)
+    def _logits(self, x: Tensor, source: sp.DecoderSource) -> Tensor:  # (…, D) -> (…, V)
         bias = self.logit_mask if self.bias is None else self.logit_mask + self.bias
         return F.linear(self.scale * x, source.parts.table if self.output is None else self.output, bias)
 
@@ -170,6 +162,6 @@ class PretrainedSeq2Seq(SpanCorruption, Seq2SeqHead):
 class _SourceParts(NamedTuple):
     """A source's projected keys and values for each layer, its mask, and the table of token vectors."""
 
-    memories: tuple[Memory, ...]
+    memories: tuple[sp.DecoderMemory, ...]
     table: Tensor  # (V, D)
     mask: Tensor  # (B, S)

@@ -10,9 +10,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqpipe import Probability, Size
-from seqpipe.nn.attention import Score
-from seqpipe.nn.search import best
+from seqpipe.plugin import AttentionScore, Probability, Size, top_n
 from seqpipe_plugins.heads import Pooling
 from seqpipe_plugins.heads.vector import Vector, unit
 
@@ -50,7 +48,7 @@ class Retrieval(Vector):
         labels: Sequence[str],
         *,
         pool: Pooling = "mean",
-        score: Score = "additive",
+        score: AttentionScore = "additive",
         width: PositiveInt | None = None,
         dropout: Probability = 0.0,
         temperature: PositiveFloat = 0.05,
@@ -77,7 +75,7 @@ class Retrieval(Vector):
         """
         decision = super().decide(x, mask, state)
         scores = F.linear(decision["vector"], self.vectors)  # (B, N)
-        scores, nearest = best(F.pad(scores, (0, MOST), value=ABSENT), MOST)
+        scores, nearest = top_n(F.pad(scores, (0, MOST), value=ABSENT), MOST)
         first = torch.arange(k, device=x.device)
         scores, nearest = scores.index_select(1, first), nearest.index_select(1, first)
         counts = (scores > ABSENT) & (scores.clamp(min=-1.0) >= threshold)  # rounding may give less than -1

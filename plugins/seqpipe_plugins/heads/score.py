@@ -9,9 +9,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqpipe import Probability
-from seqpipe.errors import UsageError
-from seqpipe.nn.attention import Score as AttentionScore
+from seqpipe.plugin import AttentionScore, Probability, UsageError
 from seqpipe_plugins.heads import PooledHead, Pooling
 
 Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]

@@ -11,18 +11,10 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import Probability
-from seqpipe.errors import UsageError
-from seqpipe.nn.attention import Estimator, Score, Written
-from seqpipe.nn.cells import recurrent_step
-from seqpipe.nn.layers import BOS
-from seqpipe.nn.loops import State, scan
-from seqpipe.nn.multi_source_attention import Combination, Names, SourceAttention, mask_of_all, summary
-from seqpipe.nn.recurrent import CELLS, first_state, unrolled
-from seqpipe.nn.seq2seq_head import BleuTokenizer, Seq2SeqHead, Source, Vocabulary, shifted
+import seqpipe.plugin as sp
 
 
-class Seq2Seq(Seq2SeqHead):
+class Seq2Seq(sp.Seq2SeqHead):
     """A recurrent decoder with attention (Bahdanau et al. 2015; Luong et al. 2015).
 
     The initial state is tanh(W s + b), where s is the encoder's `state` or, without a `state` as wide as x, the mean of
@@ -74,46 +66,46 @@ class Seq2Seq(Seq2SeqHead):
         hidden: PositiveInt = 128,
         embedding_dim: PositiveInt = 64,
         layers: PositiveInt = 1,
-        attention: Score | Literal["none"] = "additive",
+        attention: sp.AttentionScore | Literal["none"] = "additive",
         units: PositiveInt = 128,
         heads: PositiveInt = 1,
-        combine: Combination = "concatenation",
-        hard_attention: Estimator | Literal["none"] = "none",
+        combine: sp.SourceCombination = "concatenation",
+        hard_attention: sp.GradientEstimator | Literal["none"] = "none",
         intra_attention: bool = False,
         input_feeding: bool = True,
         tie: bool = False,
-        dropout: Probability = 0.0,
+        dropout: sp.Probability = 0.0,
         scheduled_sampling: Literal["none", "linear", "exponential", "inverse-sigmoid"] = "none",
         sampling_steps: PositiveInt = 10_000,
         sampling_floor: Annotated[float, Field(ge=0, le=1)] = 0.0,
-        label_smoothing: Probability = 0.0,
+        label_smoothing: sp.Probability = 0.0,
         equal_length: bool = False,
-        bleu_tokenize: BleuTokenizer | None = None,
+        bleu_tokenize: sp.BleuTokenizer | None = None,
     ):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing, equal_length=equal_length)
-        self.attention: SourceAttention | None = None
+        self.attention: sp.SourceAttention | None = None
         if attention != "none":
-            self.attention = SourceAttention(
+            self.attention = sp.SourceAttention(
                 hidden, sources, combine=combine, hard=hard_attention, score=attention, units=units, heads=heads
             )
         elif hard_attention != "none":
             cure = "choose an attention, such as additive, or hard_attention: none"
-            raise UsageError(f"hard_attention: with attention: none there is nothing to choose from; {cure}")
-        self.written = Written(hidden) if intra_attention else None
+            raise sp.UsageError(f"hard_attention: with attention: none there is nothing to choose from; {cure}")
+        self.written = sp.IntraDecoderAttention(hidden) if intra_attention else None
         reads = hidden + (0 if self.attention is None else self.attention.dim) + (hidden if intra_attention else 0)
         if reads == hidden and tie and hidden != embedding_dim:
-            raise UsageError(
+            raise sp.UsageError(
                 f"tie: without attention it needs hidden ({hidden}) and embedding_dim ({embedding_dim}) equal"
             )
         self.sampling, self.sampling_steps, self.sampling_floor = scheduled_sampling, sampling_steps, sampling_floor
         self.register_buffer("trained", torch.zeros((), dtype=torch.int64))
         self.feeds = input_feeding and self.attention is not None
         width = embedding_dim if tie else hidden  # of the readout
-        self.vocabulary = Vocabulary(len(target_vocabulary), embedding_dim, width, tie=tie)
+        self.vocabulary = sp.TargetVocabulary(len(target_vocabulary), embedding_dim, width, tie=tie)
         self.rows = {f"vocabulary.{name}": axes for name, axes in self.vocabulary.rows.items()}
         between = dropout if layers > 1 else 0.0
         read = embedding_dim + (width if self.feeds else 0)
-        self.rnn = CELLS[cell](read, hidden, layers, batch_first=True, dropout=between)
+        self.rnn = sp.TORCH_CELLS[cell](read, hidden, layers, batch_first=True, dropout=between)
         self.states = 2 if cell == "lstm" else 1
         self.bridge = nn.Linear(sum(sources), self.states * layers * hidden)
         self.readout = None if reads == hidden else nn.Linear(reads, width)
@@ -123,32 +115,32 @@ class Seq2Seq(Seq2SeqHead):
     def explains(options: Mapping[str, Any]) -> dict[str, str]:
         return {} if options.get("attention") == "none" else {"attention": "written"}
 
-    def read(self, sources: Sequence[Names]) -> Source:
+    def read(self, sources: Sequence[sp.StageOutputs]) -> sp.DecoderSource:
         if self.attention is None:
-            return Source(None, None)
-        return Source(self.attention.project(sources), mask_of_all(sources))
+            return sp.DecoderSource(None, None)
+        return sp.DecoderSource(self.attention.project(sources), sp.join_masks(sources))
 
-    def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
-        state = summary(sources)
-        first = first_state(self.bridge, state, self.rnn)
+    def start(self, source: sp.DecoderSource, sources: Sequence[sp.StageOutputs], max_length: int) -> sp.State:
+        state = sp.summarize_sources(sources)
+        first = sp.decoder_start_state(self.bridge, state, self.rnn)
         if self.written is not None:
             first = (*first, *self.written.start(state, max_length))
         if self.readout is None or not self.feeds:
             return first
         return (*first, torch.zeros(state.shape[0], self.readout.out_features, device=state.device))
 
-    def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
+    def step(self, source: sp.DecoderSource, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, Tensor | None]:
         readout, state, weights = self._advance(source, self.vocabulary(tokens), state)
         return self.vocabulary.logits(readout, self.logit_mask), state, weights
 
-    def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
+    def teacher_forced(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> tuple[Tensor, Tensor | None]:
         if self.training and self.sampling != "none":
             return self._sampled(source, ids, state)
-        vectors = self.dropout(self.vocabulary(shifted(ids)))  # (B, N, E)
+        vectors = self.dropout(self.vocabulary(sp.shift_right(ids)))  # (B, N, E)
         if self.feeds:
-            _, (readouts, weights) = scan(partial(self._fed, source), state, (vectors.transpose(0, 1).contiguous(),))
+            _, (readouts, weights) = sp.scan(partial(self._fed, source), state, (vectors.transpose(0, 1).contiguous(),))
             return self.vocabulary.logits(readouts.transpose(0, 1), self.logit_mask), weights.transpose(0, 1)
-        h = unrolled(self.rnn, vectors, state[: self.states])
+        h = sp.unroll_decoder(self.rnn, vectors, state[: self.states])
         readout, attended = self._attend(source, h, None if self.written is None else self.written(h))
         return self.vocabulary.logits(readout, self.logit_mask), attended
 
@@ -159,13 +151,13 @@ class Seq2Seq(Seq2SeqHead):
         log_p = logits.log_softmax(2).gather(2, ids[..., None])[..., 0]
         return drawing.auxiliary_loss(attention, log_p, mask)
 
-    def _fed(self, source: Source, state: State, rows: State) -> tuple[State, State]:
+    def _fed(self, source: sp.DecoderSource, state: sp.State, rows: sp.State) -> tuple[sp.State, sp.State]:
         readout, after, weights = self._advance(source, rows[0], state)
         return after, (readout, readout if weights is None else weights[:, 0])
 
-    def _sampled(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
+    def _sampled(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> tuple[Tensor, Tensor | None]:
         """As `teacher_forced`, each token read being the true one or one that was drawn."""
-        share, tokens, steps = self.teacher_share(int(self.trained)), torch.full_like(ids[:, 0], BOS), []
+        share, tokens, steps = self.teacher_share(int(self.trained)), torch.full_like(ids[:, 0], sp.BOS_ID), []
         self.trained += 1
         for true in ids.unbind(1):
             readout, state, weights = self._advance(source, self.dropout(self.vocabulary(tokens)), state)
@@ -186,10 +178,12 @@ class Seq2Seq(Seq2SeqHead):
         }
         return max(self.sampling_floor, share[self.sampling]())
 
-    def _advance(self, source: Source, vector: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
+    def _advance(
+        self, source: sp.DecoderSource, vector: Tensor, state: sp.State
+    ) -> tuple[Tensor, sp.State, Tensor | None]:
         """One step: token vectors (R, E) and the state before to the readout, the state after and weights (B, K, S)."""
         x = torch.cat([vector, state[-1]], 1) if self.feeds else vector
-        h, after = recurrent_step(self.rnn, x, state[: self.states], self.dropout)
+        h, after = sp.recurrent_step(self.rnn, x, state[: self.states], self.dropout)
         rows, intra_context = h.shape[0] if source.mask is None else source.mask.shape[0], None
         if self.written is not None:
             intra_context, kept = self.written.step(h, state[self.states : self.states + 2])
@@ -198,7 +192,9 @@ class Seq2Seq(Seq2SeqHead):
         readout = readout.flatten(0, 1)
         return readout, (*after, readout) if self.feeds else after, weights
 
-    def _attend(self, source: Source, h: Tensor, intra_context: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _attend(
+        self, source: sp.DecoderSource, h: Tensor, intra_context: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
         """Readouts (B, N, …) and attention weights (B, N, S) of states (B, N, H) and their intra-attention contexts."""
         vectors, weights = [h], None
         if self.attention is not None and source.mask is not None:

@@ -10,8 +10,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import SPECIALS, Metric, counts_of
-from seqpipe.nn.corruption import Drawn
+from seqpipe.plugin import SPECIALS, BatchRandom, Metric, token_counts
 
 
 class SkipGram(nn.Module):
@@ -52,7 +51,7 @@ class SkipGram(nn.Module):
         super().__init__()
         self.window, self.negatives = window, negatives
         self.contexts = nn.Parameter(torch.zeros(len(vocabulary), dim))
-        counts = counts_of(vocabulary)
+        counts = token_counts(vocabulary)
         seen = torch.ones(len(vocabulary)) if counts is None else torch.tensor(counts, dtype=torch.float32)
         words = torch.arange(len(vocabulary)) >= len(SPECIALS)
         seen = torch.where(words, seen, 0.0)
@@ -64,7 +63,7 @@ class SkipGram(nn.Module):
 
     def corrupt_batch(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """The words that are not left out, closed up (B, T'); a text keeps one token in any case."""
-        number = Drawn(self.training, ids.device).uniform(*ids.shape)
+        number = BatchRandom(self.training, ids.device).uniform(*ids.shape)
         odds = torch.where(mask, self.kept[torch.where(mask, ids, 0)] - number, -2.0)
         stays = (odds > 0) | ((odds == odds.amax(1, keepdim=True)) & mask)
         order = (~stays).to(torch.int8).argsort(dim=1, stable=True)[:, : int(stays.sum(1).max())]
@@ -88,7 +87,7 @@ class SkipGram(nn.Module):
 
     def _lost(self, ids: Tensor, mask: Tensor, table: Tensor) -> tuple[Tensor, int]:
         """The sum over pairs, and how many there are."""
-        drawn = Drawn(self.training, ids.device)
+        drawn = BatchRandom(self.training, ids.device)
         rows, at, context = self.pairs(mask & (ids >= len(SPECIALS)), drawn)
         v, right = F.embedding(ids[rows, at], table), ids[rows, context]  # (P, D), (P,)
         wrong = self.drawn_words(drawn.uniform(len(right), self.negatives))  # (P, n)
@@ -97,7 +96,7 @@ class SkipGram(nn.Module):
         chance = torch.where(wrong == right[:, None], 0.0, F.softplus(far))  # what is right is no wrong one
         return F.softplus(-near).sum() + chance.sum(), len(right)
 
-    def pairs(self, words: Tensor, drawn: Drawn) -> tuple[Tensor, ...]:
+    def pairs(self, words: Tensor, drawn: BatchRandom) -> tuple[Tensor, ...]:
         """Row, place of a word and place of one around it, of every pair of these words (B, T)."""
         B, T = words.shape
         reach = 1 + (drawn.uniform(B, T) * self.window).long()

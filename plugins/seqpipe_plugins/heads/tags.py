@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe import Probability, tagging_schemes
-from seqpipe.nn.pretrained import Windows
+from seqpipe.plugin import Probability, TokenWindows, tagging_schemes
 
 
 class Tags(nn.Module):
@@ -126,7 +125,7 @@ class Tags(nn.Module):
     ) -> Tensor:  # (B, T, L)
         logits = self.emissions(x)
         if self.spans and other_x is not None and window is not None and other_window is not None:
-            windows, others = Windows(window, other_window), self.emissions(other_x)
+            windows, others = TokenWindows(window, other_window), self.emissions(other_x)
             logits = windows.limited(logits, others, self.span_continues, lambda rows: self._likeliest(rows, mask))
         return logits.log_softmax(2)
 

@@ -9,16 +9,10 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import MARKS, Probability
-from seqpipe.nn.attention import Attention, Projected, visible
-from seqpipe.nn.corruption import SpanCorruption
-from seqpipe.nn.layers import Positions, feed_forward
-from seqpipe.nn.loops import State
-from seqpipe.nn.multi_source_attention import Combination, Names, Parts, SourceAttention, mask_of_all
-from seqpipe.nn.seq2seq_head import BleuTokenizer, Seq2SeqHead, Source, Vocabulary, shifted
+import seqpipe.plugin as sp
 
 
-class TransformerDecoder(SpanCorruption, Seq2SeqHead):
+class TransformerDecoder(sp.SpanCorruption, sp.Seq2SeqHead):
     """The decoder of a Transformer (Vaswani et al. 2017), with attention to the source.
 
     Each layer has three sublayers: attention to the tokens generated so far, attention to the source, and a
@@ -68,22 +62,24 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
         norm: Literal["pre", "post"] = "pre",
         activation: Literal["relu", "gelu", "silu"] = "relu",
         tie: bool = True,
-        combine: Combination = "concatenation",
-        dropout: Probability = 0.1,
-        label_smoothing: Probability = 0.0,
+        combine: sp.SourceCombination = "concatenation",
+        dropout: sp.Probability = 0.1,
+        label_smoothing: sp.Probability = 0.0,
         equal_length: bool = False,
         spans: Annotated[float, Field(gt=0, lt=1)] | None = None,
         span_length: Annotated[float, Field(ge=1)] = 3.0,
-        bleu_tokenize: BleuTokenizer | None = None,
+        bleu_tokenize: sp.BleuTokenizer | None = None,
     ):
         super().__init__(target_vocabulary, label_smoothing=label_smoothing, equal_length=equal_length)
         self.learn_spans(target_vocabulary, spans, span_length)
         width = hidden or sources[0]
-        self.vocabulary = Vocabulary(len(target_vocabulary), width, width, tie=tie)
+        self.vocabulary = sp.TargetVocabulary(len(target_vocabulary), width, width, tie=tie)
         self.rows = {f"vocabulary.{name}": axes for name, axes in self.vocabulary.rows.items()}
         self.scale = width**0.5 if scale else 1.0
         self.positions = (
-            None if positions == "none" else Positions(width, learned=positions == "learned", longest=longest)
+            None
+            if positions == "none"
+            else sp.PositionEmbeddings(width, learned=positions == "learned", longest=longest)
         )
         self.dropout = nn.Dropout(dropout)
         inner, pre = feedforward or 4 * width, norm == "pre"
@@ -94,16 +90,16 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
 
     @staticmethod
     def special_tokens(options: Mapping[str, Any]) -> tuple[str, ...]:
-        return () if options.get("spans") is None else MARKS
+        return () if options.get("spans") is None else sp.SPAN_MARKS
 
-    def read(self, sources: Sequence[Names]) -> Source:
-        return Source(tuple(layer.source.project(sources) for layer in self._stack), mask_of_all(sources))
+    def read(self, sources: Sequence[sp.StageOutputs]) -> sp.DecoderSource:
+        return sp.DecoderSource(tuple(layer.source.project(sources) for layer in self._stack), sp.join_masks(sources))
 
     @property
     def _stack(self) -> list[Layer]:
         return cast("list[Layer]", list(self.layers))
 
-    def start(self, source: Source, sources: Sequence[Names], max_length: int) -> State:
+    def start(self, source: sp.DecoderSource, sources: Sequence[sp.StageOutputs], max_length: int) -> sp.State:
         """Of each layer keys (B, H, D / H, N) and values (B, H, N, D / H); and the number of tokens so far, (B,)."""
         x = sources[0]["x"]
         B, heads = x.shape[0], self._stack[0].itself.heads
@@ -112,7 +108,7 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
         caches = (cache for _ in self._stack for cache in (keys, keys.transpose(2, 3).contiguous()))
         return (*caches, torch.zeros(B, dtype=torch.int64, device=x.device))
 
-    def step(self, source: Source, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
+    def step(self, source: sp.DecoderSource, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, Tensor | None]:
         *caches, t = state
         x = self._placed(self.vocabulary(tokens)[:, None], t[:, None])  # (R, 1, D)
         times = torch.arange(caches[0].shape[3], device=x.device)
@@ -124,15 +120,15 @@ class TransformerDecoder(SpanCorruption, Seq2SeqHead):
             keys = caches[2 * number] + here[:, None, None] * new.keys  # a cache is 0 where nothing was written yet
             values = caches[2 * number + 1] + here[:, None, :, None] * new.values
             after += [keys, values]
-            x, weights = layer(x, Projected(keys, values), seen, source.parts[number])
+            x, weights = layer(x, sp.ProjectedKeys(keys, values), seen, source.parts[number])
         logits = self.vocabulary.logits(self.norm(x)[:, 0], self.logit_mask)
         return logits, (*after, t + 1), weights.mean(1)
 
-    def teacher_forced(self, source: Source, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
+    def teacher_forced(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> tuple[Tensor, Tensor | None]:
         t = torch.arange(ids.shape[1], device=ids.device)
-        x = self.dropout(self._placed(self.vocabulary(shifted(ids)), t[None]))
+        x = self.dropout(self._placed(self.vocabulary(sp.shift_right(ids)), t[None]))
         everything = torch.ones_like(ids, dtype=torch.bool)
-        seen, weights = visible(everything, causal=True), x
+        seen, weights = sp.attention_mask(everything, causal=True), x
         for layer, memory in zip(self._stack, source.parts, strict=True):
             projected = layer.itself.project(layer.first(x), everything)
             x, weights = layer(x, projected, seen, memory)
@@ -150,7 +146,7 @@ class Layer(nn.Module):
         self,
         dim: int,
         sources: Sequence[int],
-        combine: Combination,
+        combine: sp.SourceCombination,
         heads: int,
         inner: int,
         pre: bool,
@@ -159,19 +155,21 @@ class Layer(nn.Module):
     ):
         super().__init__()
         self.pre = pre
-        self.itself = Attention(dim, dim, score="multi-head", heads=heads, dropout=dropout)
-        self.source = SourceAttention(dim, sources, combine=combine, score="multi-head", heads=heads, dropout=dropout)
+        self.itself = sp.Attention(dim, dim, score="multi-head", heads=heads, dropout=dropout)
+        self.source = sp.SourceAttention(
+            dim, sources, combine=combine, score="multi-head", heads=heads, dropout=dropout
+        )
         self.merge = nn.Identity() if self.source.dim == dim else nn.Linear(self.source.dim, dim)
         self.norms = nn.ModuleList(nn.LayerNorm(dim) for _ in range(3))
         self.dropout = nn.Dropout(dropout)
-        self.feedforward = feed_forward(dim, inner, activation, dropout)
+        self.feedforward = sp.feed_forward(dim, inner, activation, dropout)
 
     def first(self, x: Tensor) -> Tensor:
         """The input of self-attention."""
         return self.norms[0](x) if self.pre else x
 
     def forward(
-        self, x: Tensor, itself: Projected, seen: Tensor, source: Parts
+        self, x: Tensor, itself: sp.ProjectedKeys, seen: Tensor, source: sp.ProjectedSources
     ) -> tuple[Tensor, Tensor]:  # (R, N, D), …, (R, N) or (R, N, N), … -> (R, N, D), (B, H, K * N, S)
         x = self._added(0, x, self.itself.attend(self.first(x), itself, seen)[0])
         read = self.norms[1](x) if self.pre else x

@@ -6,8 +6,7 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
-from seqpipe import Probability
-from seqpipe.nn.attention import Score
+from seqpipe.plugin import AttentionScore, Probability
 from seqpipe_plugins.heads import PooledHead, Pooling
 
 LEAST = 1e-6  # length of a vector: one of no length has no direction
@@ -38,7 +37,7 @@ class Vector(PooledHead):
         dim: int,
         *,
         pool: Pooling = "mean",
-        score: Score = "additive",
+        score: AttentionScore = "additive",
         width: PositiveInt | None = None,
         dropout: Probability = 0.0,
         normalize: bool = True,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from seqpipe import tagging_schemes as schemes
-from seqpipe.errors import DataError, nearest
+from seqpipe.plugin import DataError, did_you_mean
+from seqpipe.plugin import tagging_schemes as schemes
 
 Record = dict[str, Any]
 SchemeOption = Literal["IOB1", "IOB2", "BIOES", "BILOU", "BMES", "none"]
@@ -127,7 +127,7 @@ def _other_scheme(tags: Sequence[str]) -> str:
 def _similar(path: Path) -> str:
     if not path.parent.is_dir():
         return f" (nor a folder {path.parent})"
-    return nearest(path.name, (entry.name for entry in path.parent.iterdir()))
+    return did_you_mean(path.name, (entry.name for entry in path.parent.iterdir()))
 
 
 def _too_long(name: str, number: int) -> DataError:

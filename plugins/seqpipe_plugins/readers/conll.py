@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from seqpipe import may_explode
-from seqpipe import tagging_schemes as schemes
-from seqpipe.errors import DataError, UsageError, nearest
+import regex
+
+from seqpipe.plugin import DataError, UsageError, did_you_mean
+from seqpipe.plugin import tagging_schemes as schemes
 
 from . import IllFormed, Record, SchemeOption, TagError, free, numbered, read_file, to_iob2
 
+MATCH_SECONDS = 1.0  # for a pattern and a line; a pattern that backtracks exponentially would take years
 LONGEST_SENTENCE = 100_000  # words; more means that the empty lines are missing
 _HEADER = re.compile(r"(?:columns\s*:|global\.columns\s*=)(.*)")
 _BLANKS = re.compile(r"[ \t]+")  # other white space, such as U+3000, may be a word or stand in one
@@ -80,7 +82,7 @@ class Conll:
             raise UsageError(f"conll.pattern: {pattern!r} has {self.pattern.groups} groups; one at most, write (?:…)")
         for option, column in (("words", words), ("tags", tags)):
             if columns is not None and isinstance(column, str) and column not in columns:
-                raise UsageError(f"conll.{option}: no column is named {column!r}{nearest(column, columns)}")
+                raise UsageError(f"conll.{option}: no column is named {column!r}{did_you_mean(column, columns)}")
         _check_names(columns or [], UsageError, "conll.columns")
 
     def read(self, path: Path) -> Iterator[Record]:
@@ -104,7 +106,7 @@ class Conll:
                 header = self._header(line, name) if number == 1 else None
                 names = names or header
                 comments |= {} if header else self._assignment(line)
-            elif not (self.skip and self.skip.match(line)):
+            elif not (self.skip and _match("skip", self.skip, line, f"{name}:{number}")):
                 cells = self._split(line)
                 layout = layout or self._layout(cells, names, number, name)
                 self._check(cells, layout, f"{name}:{number}", len(rows))
@@ -124,7 +126,7 @@ class Conll:
     def _word(self, cell: str, where: str) -> str:
         if self.pattern is None:
             return cell
-        match = self.pattern.search(cell)
+        match = _match("pattern", self.pattern, cell, where)
         word = match[self.pattern.groups] if match else None
         if not word:
             raise DataError(
@@ -198,7 +200,7 @@ def _index(option: str, column: int | str, names: list[str] | None, width: int, 
             raise DataError(f"{where}: `{option}: {column}`, but the columns of this file have no names; {cure}")
         if column not in names:
             raise DataError(
-                f"{where}: no column is named {column!r}{nearest(column, names)} (there is: {', '.join(names)})"
+                f"{where}: no column is named {column!r}{did_you_mean(column, names)} (there is: {', '.join(names)})"
             )
         return names.index(column)
     if not -width <= column < width:
@@ -217,13 +219,23 @@ def _columns(number: int) -> str:
     return "one column" if number == 1 else f"{number} columns"
 
 
-def _compiled(option: str, pattern: str | None) -> re.Pattern[str] | None:
+def _compiled(option: str, pattern: str | None) -> regex.Pattern[str] | None:
     try:
-        compiled = None if pattern is None else re.compile(pattern)
-        explodes = pattern is not None and may_explode(pattern)
-    except re.error as error:
+        return None if pattern is None else regex.compile(pattern)
+    except regex.error as error:
         raise UsageError(f"conll.{option}: {pattern!r} is no regular expression: {error}") from error
-    if explodes:
-        danger = "repeats a repetition, or alternatives that may begin alike, which may take exponential time"
-        raise UsageError(f"conll.{option}: {pattern!r} {danger}; write the inner one as x++ or (?>…)")
-    return compiled
+
+
+def _match(option: str, pattern: regex.Pattern[str], text: str, where: str) -> regex.Match[str] | None:
+    """Return the match of `skip` at the beginning of a line, or of `pattern` anywhere in a cell.
+
+    Patterns come from a YAML or from a bundle of a stranger, and Python's `re` has no limit of steps or time.
+    """
+    find = pattern.match if option == "skip" else pattern.search
+    try:
+        return find(text, timeout=MATCH_SECONDS)
+    except TimeoutError as error:
+        shown = text if len(text) <= 40 else f"{text[:40]}…"
+        problem = f"the pattern {pattern.pattern!r} of `{option}` takes over {MATCH_SECONDS:g} s for {shown!r}"
+        cure = "write a repeat within a repeat as x++ or (?>…), and alternatives that begin with different characters"
+        raise DataError(f"{where}: {problem}; {cure}") from error

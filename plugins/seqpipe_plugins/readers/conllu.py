@@ -9,7 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from seqpipe.errors import DataError
+from seqpipe.plugin import DataError
 
 from . import Record, free, numbered, read_file
 

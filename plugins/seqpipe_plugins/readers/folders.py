@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 
-from seqpipe.errors import DataError, UsageError
+from seqpipe.plugin import DataError, UsageError
 
 from . import LONGEST_LINE, Record, file_lines, numbered
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from seqpipe.errors import DataError, UsageError
+from seqpipe.plugin import DataError, UsageError
 
 from . import IllFormed, Record, SchemeOption, opened
 from .json_stream import JsonStream

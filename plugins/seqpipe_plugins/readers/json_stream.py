@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import IO, Any
 
-from seqpipe.errors import DataError
+from seqpipe.plugin import DataError
 
 _FIRST = 1 << 16  # bytes that are read at once, the first time
 _BLANK = re.compile(r"[ \t\r\n]*")

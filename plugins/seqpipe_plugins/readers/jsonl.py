@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from seqpipe.errors import DataError
+from seqpipe.plugin import DataError
 
 from . import Record, numbered, read_file
 from .json_stream import DECODER

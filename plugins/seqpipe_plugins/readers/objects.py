@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from seqpipe.errors import DataError, nearest
+from seqpipe.plugin import DataError, did_you_mean
 
 from . import IllFormed, Record, SchemeOption, TagError, free, to_iob2
 
@@ -53,7 +53,7 @@ class Objects:
             if key not in item:
                 names = ", ".join(item) or "none"
                 cure = f"correct the reader's option `{field}`, or the line"
-                raise DataError(f"{where}: `{key}` is no key here{nearest(key, item)} (keys: {names}); {cure}")
+                raise DataError(f"{where}: `{key}` is no key here{did_you_mean(key, item)} (keys: {names}); {cure}")
             if key != field:
                 kept = {f"source_{name}" if name == field else name: value for name, value in item.items()}
                 item = {**kept, field: kept.pop(key)}
@@ -84,7 +84,7 @@ class Objects:
     def _from_text(self, item: dict[str, Any], where: str) -> Record:
         if self.text not in item:
             keys = ", ".join(item) or "none"
-            hint = nearest(self.text or "", item) or nearest(self.words, item)
+            hint = did_you_mean(self.text or "", item) or did_you_mean(self.words, item)
             cure = "name them with the reader's options `text` and `words`, or set `text: null` if there are two texts"
             raise DataError(
                 f"{where}: neither `{self.text}` nor `{self.words}` is a key here{hint} (keys: {keys}); {cure}"

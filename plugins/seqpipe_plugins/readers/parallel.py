@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from seqpipe.errors import DataError, UsageError
+from seqpipe.plugin import DataError, UsageError
 
 from . import IllFormed, Record, SchemeOption, TagError, file_lines, numbered, to_iob2
 

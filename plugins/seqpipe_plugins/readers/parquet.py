@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from seqpipe.errors import DataError, EnvError
+from seqpipe.plugin import DataError, EnvError
 
 from . import Record
 from .objects import Objects

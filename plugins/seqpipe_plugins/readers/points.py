@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import PositiveInt
 
-from seqpipe.errors import DataError, nearest
+from seqpipe.plugin import DataError, did_you_mean
 
 from ..geometry import LONGEST_TOUR, hulls, tours
 from . import Record, file_lines, numbered, read_file
@@ -115,7 +115,7 @@ def _recipe(path: Path, width: int) -> dict[str, Any]:
     if not isinstance(recipe, Mapping):
         raise DataError(f"{path}:1: a recipe is an object such as {_FORM}")
     for key in recipe.keys() - {*_KEYS}:
-        raise _wrong(path, text, key, f"a recipe has no {key!r}{nearest(key, _KEYS)}")
+        raise _wrong(path, text, key, f"a recipe has no {key!r}{did_you_mean(key, _KEYS)}")
     for key in _KEYS:
         if key not in recipe:
             raise DataError(f"{path}:1: the recipe has no {key!r}; write one such as {_FORM}")
@@ -126,7 +126,7 @@ def _checked(recipe: Mapping[str, Any], path: Path, text: str, width: int) -> tu
     """The least and the most points of a record."""
     task = recipe["task"]
     if task not in _WIDTHS:
-        raise _wrong(path, text, "task", f"no task {task!r}{nearest(str(task), _WIDTHS)}: {', '.join(_WIDTHS)}")
+        raise _wrong(path, text, "task", f"no task {task!r}{did_you_mean(str(task), _WIDTHS)}: {', '.join(_WIDTHS)}")
     if _WIDTHS[task] != width:
         problem = f"the task {task} is of rows of {_WIDTHS[task]}"
         raise _wrong(path, text, "task", f"{problem}; set the reader's option width: {_WIDTHS[task]}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from seqpipe.errors import DataError, UsageError
+from seqpipe.plugin import DataError, UsageError
 
 from . import Record, numbered, read_file
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from seqpipe import gold_answers, locate_answer
-from seqpipe.errors import DataError
+from seqpipe.plugin import DataError, gold_answers, locate_answer
 
 from . import Record, opened
 from .json_stream import JsonStream

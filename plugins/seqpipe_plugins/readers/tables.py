@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from seqpipe.errors import DataError, UsageError, nearest
+from seqpipe.plugin import DataError, UsageError, did_you_mean
 
 from . import LONGEST_LINE, Record, free, numbered, read_file
 
@@ -138,7 +138,7 @@ def _number(cell: str, column: str, where: str) -> float:
 
 
 def _there_are(column: str, names: Sequence[str]) -> str:
-    return f"{nearest(column, names)} (there is: {', '.join(names)})"
+    return f"{did_you_mean(column, names)} (there is: {', '.join(names)})"
 
 
 def _columns(number: int) -> str:

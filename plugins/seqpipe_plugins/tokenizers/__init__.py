@@ -9,8 +9,7 @@ from typing import Any, Literal
 from tokenizers import Regex, Tokenizer, normalizers
 from tokenizers.normalizers import Normalizer
 
-from seqpipe import SPECIALS, clean
-from seqpipe.errors import DataError
+from seqpipe.plugin import SPECIALS, DataError, replace_surrogates
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
@@ -53,7 +52,7 @@ def learned_subwords(
         marked: The letters of a word that the model writes with a sign of their place. The library numbers them as
             they come, in no fixed order: here they are numbered first.
     """
-    cleaned = [clean(text if isinstance(text, str) else " ".join(text)) for text in texts]
+    cleaned = [replace_surrogates(text if isinstance(text, str) else " ".join(text)) for text in texts]
     if not any(text.strip() for text in cleaned):
         raise DataError("the training texts hold nothing but blanks: there is no subword to learn; correct the data")
     letters: set[str] = set()

@@ -9,8 +9,7 @@ from typing import Annotated
 from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from seqpipe import SPECIALS, UNK
-from seqpipe.errors import UsageError
+from seqpipe.plugin import SPECIALS, UNK, UsageError
 
 from . import Form, folding, learned_subwords
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 
-from seqpipe import word_level
+from seqpipe.plugin import word_level
 
 from . import folding
 

@@ -12,8 +12,7 @@ from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 from tokenizers.pre_tokenizers import PreTokenizer
 
-from seqpipe import Folder, clean, load, word_level
-from seqpipe.errors import DataError, UsageError
+from seqpipe.plugin import DataError, Folder, UsageError, load, replace_surrogates, word_level
 
 from . import Form, folding
 from .lexicon_pattern import longest_match
@@ -88,7 +87,7 @@ class Lexicon:
 
     def dev_messages(self, tokenizer: Tokenizer, texts: Sequence[str | list[str]]) -> list[str]:
         """How far the tokenizer's words are those of the run (word F1) on dev texts."""
-        whole = [clean(text) for text in texts if isinstance(text, str)][:_COMPARED]
+        whole = [replace_surrogates(text) for text in texts if isinstance(text, str)][:_COMPARED]
         if self.run is None or not whole:
             return []
         gold = [{(start, start + len(word)) for word, start in words} for words in _segmented(self.run, whole)]
@@ -100,7 +99,7 @@ class Lexicon:
     def _sentences(self, texts: Sequence[str | list[str]]) -> list[list[str]]:
         """The training texts split into words, normalised: by the run, or as they come."""
         split = [[*text] for text in texts if not isinstance(text, str)]
-        whole = [clean(text) for text in texts if isinstance(text, str)]
+        whole = [replace_surrogates(text) for text in texts if isinstance(text, str)]
         if self.run is None and whole:
             cure = "name a lexicon (`path`) or a trained segmenter (`run`), or use a reader that yields `words`"
             raise DataError(f"the lexicon would be the words of the training data, which is not split: {cure}")
@@ -125,7 +124,7 @@ class Lexicon:
         return _splitter(word for word in words if balance[word] >= 0)
 
     def _normal(self, word: str) -> str:
-        return str(self.normalizer.normalize_str(clean(word)))
+        return str(self.normalizer.normalize_str(replace_surrogates(word)))
 
 
 def _splitter(words: Iterable[str]) -> PreTokenizer:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from tokenizers import Tokenizer, normalizers
 
-from seqpipe import Checkpoint, pretrained_tokenizer
+from seqpipe.plugin import Checkpoint, pretrained_tokenizer
 
 from . import Form, unicode_form
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from seqpipe import SPECIALS, UNK
+from seqpipe.plugin import SPECIALS, UNK
 
 from . import Form, changed, folding, learned_subwords, ranked
 

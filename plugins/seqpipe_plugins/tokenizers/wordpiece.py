@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from seqpipe import UNK
+from seqpipe.plugin import UNK
 
 from . import Form, learned_subwords, unicode_form
 

@@ -9,8 +9,7 @@ from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 from tokenizers.decoders import Decoder
 
-from seqpipe import word_level
-from seqpipe.errors import UsageError
+from seqpipe.plugin import UsageError, word_level
 
 from . import Form, folding
 

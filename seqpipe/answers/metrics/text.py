@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Literal, get_args
 
-from seqpipe.errors import UsageError, nearest
+from seqpipe.errors import UsageError, did_you_mean
 
 BleuTokenizer = Literal["13a", "char", "intl", "ja-mecab", "none", "zh"]
 
@@ -25,7 +25,8 @@ def has(package: str) -> bool:
 def tokenizer_fault(tokenize: str | None) -> str:
     """Why BLEU cannot be computed with this tokenizer, and the cure; "" if it can, or where sacrebleu is absent."""
     if tokenize is not None and tokenize not in (names := get_args(BleuTokenizer)):
-        return f"bleu_tokenize: unknown tokenizer {tokenize!r}{nearest(tokenize, names)}; choose of {', '.join(names)}"
+        cure = f"{did_you_mean(tokenize, names)}; choose of {', '.join(names)}"
+        return f"bleu_tokenize: unknown tokenizer {tokenize!r}{cure}"
     if tokenize == "ja-mecab" and has("sacrebleu") and not (has("MeCab") and has("ipadic")):
         return "bleu_tokenize: ja-mecab needs MeCab and its dictionary: pip install 'sacrebleu[ja]', or choose char"
     return ""

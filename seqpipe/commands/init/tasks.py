@@ -7,7 +7,7 @@ from pathlib import Path
 
 from seqpipe.commands.init.roles import Task
 from seqpipe.commands.init.summary import DataSummary
-from seqpipe.errors import DataError, UsageError, nearest
+from seqpipe.errors import DataError, UsageError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ TASKS = {
 def task_of(name: str) -> Wanted:
     """Return the task of a name; UsageError if there is none."""
     if name not in TASKS:
-        raise UsageError(f"--task: no task is named {name!r}{nearest(name, TASKS)}; there is: {', '.join(TASKS)}")
+        raise UsageError(f"--task: no task is named {name!r}{did_you_mean(name, TASKS)}; there is: {', '.join(TASKS)}")
     return TASKS[name]
 
 

@@ -12,14 +12,13 @@ import onnx_ir
 import torch
 from onnx_ir.passes import PassManager, Sequential, common
 from onnxscript import rewriter, version_converter
-from onnxscript.optimizer import _constant_folding
 from onnxscript.rewriter.pattern import RewriteRule, RewriteRuleSet
 from torch import Tensor, nn
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
-from torch.onnx._internal.exporter import _core, _ir_passes
 
 from seqpipe.export.tracing.onnx_registry import onnx_registry
 from seqpipe.export.tracing.recorder import Traced, UntraceableError, trace
+from seqpipe.nn.torch_internals import DEFAULT_REWRITE_RULES, constant_folding, exporter_core, ir_passes
 
 _LEAST_OPSET = 18  # that PyTorch translates to; lower ones are converted to
 
@@ -62,9 +61,9 @@ def onnx_model(
         )
         assert program is not None
         return program.model_proto
-    _ir_passes.rename_outputs(model, [*outputs])
+    ir_passes.rename_outputs(model, [*outputs])
     weights = [model.graph.inputs.pop() for _ in range(len(model.graph.inputs) - len(inputs))]
-    _ir_passes.rename_inputs(model, [*inputs])
+    ir_passes.rename_inputs(model, [*inputs])
     proto = onnx_ir.to_proto(model)
     for value in reversed(weights):
         if value.uses():
@@ -100,7 +99,7 @@ def _translated(traced: Traced, opset: int) -> onnx_ir.Model:
         constants={},
     )
     registry = onnx_registry(max(opset, _LEAST_OPSET))
-    model = _core._exported_program_to_onnx_program(program, registry=registry).model
+    model = exporter_core._exported_program_to_onnx_program(program, registry=registry).model
     for function in model.functions.values():  # of a loop in a loop; the inliner wants the same versions everywhere
         function.opset_imports.update(model.opset_imports)
     for name in [name for name in model.graph.initializers if name in traced.weights]:  # no pass may look at a value
@@ -108,7 +107,7 @@ def _translated(traced: Traced, opset: int) -> onnx_ir.Model:
         weight.const_value = None
         model.graph.inputs.append(weight)
     version_converter.convert_version(model, opset, fallback=True)
-    _ir_passes.rename_axis(model, traced.axes)
+    ir_passes.rename_axis(model, traced.axes)
     return _simplified(model)
 
 
@@ -135,13 +134,13 @@ def _simplified(model: onnx_ir.Model) -> onnx_ir.Model:
     """As `onnxscript.optimizer.optimize`, in a fraction of its time: see `_Rule`."""
     operators = {node.op_type for node in model.graph.all_nodes()}
     operators |= {node.op_type for function in model.functions.values() for node in function.all_nodes()}
-    rules: Any = [rule for rule in map(_Rule, rewriter._DEFAULT_REWRITE_RULES) if rule.operators <= operators]
+    rules: Any = [rule for rule in map(_Rule, DEFAULT_REWRITE_RULES) if rule.operators <= operators]
     fold = PassManager(
         [
-            _constant_folding.FoldConstantsPass(
+            constant_folding.FoldConstantsPass(
                 shape_inference=True,
-                input_size_limit=_constant_folding.DEFAULT_CONSTANT_FOLD_INPUT_SIZE_LIMIT,
-                output_size_limit=_constant_folding.DEFAULT_CONSTANT_FOLD_OUTPUT_SIZE_LIMIT,
+                input_size_limit=constant_folding.DEFAULT_CONSTANT_FOLD_INPUT_SIZE_LIMIT,
+                output_size_limit=constant_folding.DEFAULT_CONSTANT_FOLD_OUTPUT_SIZE_LIMIT,
             ),
             *([rewriter.RewritePass(RewriteRuleSet(rules))] if rules else []),
             common.RemoveUnusedNodesPass(),

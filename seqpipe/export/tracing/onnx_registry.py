@@ -10,11 +10,9 @@ import onnxscript.function_libs.torch_lib.ops  # noqa: F401 (it fills the regist
 import torch
 from onnxscript.function_libs.torch_lib import registration
 from torch import SymFloat, SymInt, Tensor
-from torch._export.utils import _check_valid_to_preserve, _is_cia_op
-from torch._ops import OpOverload
-from torch.onnx._internal.exporter import _registration
-from torch.onnx._internal.exporter._torchlib import _torchlib_registry
-from torch.onnx._internal.fx.passes.type_promotion import TypePromotionTable
+
+from seqpipe.nn import torch_internals
+from seqpipe.nn.torch_internals import OpOverload, TypePromotionTable, is_composite, is_valid_to_preserve
 
 aten, prims = torch.ops.aten, torch.ops.prims
 _DTYPES: Mapping[type, torch.dtype] = {
@@ -26,7 +24,7 @@ _DTYPES: Mapping[type, torch.dtype] = {
 }
 
 
-class OnnxRegistry(_registration.ONNXRegistry):
+class OnnxRegistry(torch_internals.registration.ONNXRegistry):
     """What the ONNX exporter translates at an opset; onnxscript's functions are entered on their first use.
 
     The exporter enters all 500 of them at once and reads their source code for it, which takes longer than a trace.
@@ -35,19 +33,21 @@ class OnnxRegistry(_registration.ONNXRegistry):
     def __init__(self, opset: int):
         super().__init__()
         self._opset_version = opset
-        for meta in _torchlib_registry.get_torchlib_ops():
+        for meta in torch_internals.torchlib_registry.get_torchlib_ops():
             self._register(meta.fx_target, meta)
         self._cleanup_registry_based_on_opset_version()
         self._waiting = dict(registration.default_registry.items())
 
-    def get_decomps(self, target: Any) -> list[_registration.OnnxDecompMeta]:
+    def get_decomps(self, target: Any) -> list[torch_internals.registration.OnnxDecompMeta]:
         name = target.name() if isinstance(target, OpOverload) else f"{target.__module__}::{target.__name__}"
         if (waiting := self._waiting.pop(name, None)) is not None:
             for function in (*waiting.overloads, *waiting.complex):
                 is_complex = function in waiting.complex
-                meta = _registration.OnnxDecompMeta(function, target, signature=None, is_complex=is_complex)
+                meta = torch_internals.registration.OnnxDecompMeta(
+                    function, target, signature=None, is_complex=is_complex
+                )
                 self._register(target, meta)
-        entries: list[_registration.OnnxDecompMeta] = super().get_decomps(target)
+        entries: list[torch_internals.registration.OnnxDecompMeta] = super().get_decomps(target)
         return entries
 
 
@@ -62,13 +62,13 @@ def is_recorded(func: OpOverload, registry: Any) -> bool:
     """Whether an operator goes into the graph as it is. Composite ones that return views never do, but for reshape."""
     if func.namespace in ("onnx", "onnx_symbolic") or func is aten.reshape.default:
         return True
-    return registry.is_registered(func) and (not _is_cia_op(func) or _check_valid_to_preserve(func))
+    return registry.is_registered(func) and (not is_composite(func) or is_valid_to_preserve(func))
 
 
 @cache
 def decompositions() -> tuple[Mapping[Any, Callable[..., Any]], ...]:
     """PyTorch's tables of decompositions; the first that has an operator counts."""
-    return torch.export.default_decompositions(), torch._decomp.decomposition_table
+    return torch.export.default_decompositions(), torch_internals.decomposition_table
 
 
 @cache

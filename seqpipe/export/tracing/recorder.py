@@ -1,4 +1,4 @@
-"""One graph of a traced program in the making: the program itself, or the body or the condition of one of its loops."""
+"""Record a program as a graph: its operators, its symbolic sizes, its loops as graphs of their own."""
 
 from __future__ import annotations
 
@@ -15,21 +15,30 @@ import sympy
 import torch
 from onnx_ir import SymbolicDim
 from torch import SymInt, Tensor, fx, nn
-from torch._dispatch.python import enable_python_dispatcher
-from torch._export.utils import _compiling_state_context
-from torch._ops import HigherOrderOperator, OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch._subclasses.functional_tensor import FunctionalTensor
-from torch.fx.experimental import _config as shapes_config
-from torch.fx.experimental.sym_node import SymNode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack, _pop_mode_temporarily
-from torch.utils._pytree import tree_map
-from torch.utils._sympy.interp import sympy_interp
-from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from seqpipe.export.tracing.onnx_registry import OnnxRegistry, converted, decompositions, is_recorded, promotions
 from seqpipe.nn import loops
+from seqpipe.nn.torch_internals import (
+    AutoDispatchBelowAutograd,
+    DimDynamic,
+    FakeTensor,
+    FakeTensorMode,
+    FunctionalTensor,
+    HigherOrderOperator,
+    OpOverload,
+    PythonReferenceAnalysis,
+    ShapeEnv,
+    StatelessSymbolicContext,
+    SymNode,
+    TorchDispatchMode,
+    compiling_state,
+    dispatch_modes,
+    enable_python_dispatcher,
+    shapes_config,
+    sympy_interp,
+    tree_map,
+    without_innermost_mode,
+)
 
 
 class Frame:
@@ -396,8 +405,8 @@ class Recorder(TorchDispatchMode):
 @contextlib.contextmanager
 def _unrecorded() -> Iterator[None]:
     """Inside it operators run on fake tensors and leave no node."""
-    modes = _get_current_dispatch_mode_stack()
-    with _pop_mode_temporarily() if modes and isinstance(modes[-1], Recorder) else contextlib.nullcontext():
+    modes = dispatch_modes()
+    with without_innermost_mode() if modes and isinstance(modes[-1], Recorder) else contextlib.nullcontext():
         yield
 
 
@@ -477,10 +486,10 @@ def trace(
         }
         with (
             fake,
-            _compiling_state_context(),
+            compiling_state(),
             _no_fast_path(),
             enable_python_dispatcher(),
-            torch._C._AutoDispatchBelowAutograd(),
+            AutoDispatchBelowAutograd(),
             loops.exported_by(recorder),
             recorder,
         ):

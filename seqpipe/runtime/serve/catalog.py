@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from seqpipe.errors import UsageError, nearest
+from seqpipe.errors import UsageError, did_you_mean
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model, check_golden, load
 from seqpipe.runtime.serve.http_errors import HttpError, unavailable
@@ -44,7 +44,9 @@ class Catalog:
         if self.state:
             raise unavailable(self.state)
         if service is None:
-            raise HttpError(404, f"no bundle {name!r}{nearest(name, self.services)}; GET /v1 lists those that are here")
+            raise HttpError(
+                404, f"no bundle {name!r}{did_you_mean(name, self.services)}; GET /v1 lists those that are here"
+            )
         if (record := current()) is not None:
             record.bundle = name
         return service

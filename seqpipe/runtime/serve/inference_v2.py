@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from seqpipe.errors import DataError, UsageError, nearest
+from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.features.document import Record
 from seqpipe.features.sources import fields_of, numeric_fields
 from seqpipe.runtime.serve.answer_tensors import Output, outputs_of
@@ -122,7 +122,7 @@ def _records(service: Service, inputs: Mapping[str, Tensor]) -> tuple[list[Recor
     fields, numeric = fields_of(featurizer), numeric_fields(featurizer)
     for name in inputs:
         if name not in fields:
-            raise UsageError(f"no input {name!r}{nearest(name, fields)} (there is: {', '.join(fields)})")
+            raise UsageError(f"no input {name!r}{did_you_mean(name, fields)} (there is: {', '.join(fields)})")
     for name in fields:
         if name not in inputs:
             raise UsageError(f"the input {name!r} is missing (there is: {', '.join(fields)})")
@@ -163,7 +163,7 @@ def _requested(entries: Any, outputs: Mapping[str, Output], all_binary: bool) ->
     for entry in entries:
         name, parameters = entry.get("name"), _parameters(entry, f"output {entry.get('name')!r}")
         if not isinstance(name, str) or name not in outputs:
-            raise UsageError(f"no output {name!r}{nearest(str(name), outputs)} (there is: {', '.join(outputs)})")
+            raise UsageError(f"no output {name!r}{did_you_mean(str(name), outputs)} (there is: {', '.join(outputs)})")
         if unknown := [key for key in parameters if key != _BINARY]:
             raise UsageError(f"output {name!r}: the parameter {unknown[0]!r} is not supported; leave it out")
         requested.append((outputs[name], bool(parameters.get(_BINARY, all_binary))))

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.responses import Response, StreamingResponse
 
 from seqpipe.errors import DataError
-from seqpipe.features.vocabulary import clean
+from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe.files import json_bytes
 from seqpipe.runtime.decode_options import Known, option_schemas
 from seqpipe.runtime.serve.openai_replies import (
@@ -76,7 +76,7 @@ async def complete(service: Service, body: Mapping[str, Any], settings: Settings
             raise answer
         for alternative in answer if isinstance(answer, list) else [answer]:
             prompts.append(prompt)
-            texts.append(alternative["generated_text"].removeprefix(clean(prompt)))
+            texts.append(alternative["generated_text"].removeprefix(replace_surrogates(prompt)))
     read, written = await asyncio.to_thread(_counts, service, parsed, prompts, texts)
     choices = [
         _choice(parsed, i, prompt if parsed.echo else "", text, tokens)

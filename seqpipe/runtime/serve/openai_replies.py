@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from seqpipe.errors import UsageError, nearest
+from seqpipe.errors import UsageError, did_you_mean
 from seqpipe.files import json_bytes
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.serve.http_errors import HttpError, http_error
@@ -48,7 +48,9 @@ def checked_keys(body: Mapping[str, Any], known: Sequence[str]) -> None:
     """InvalidRequestError for a parameter that is none of these; null is the same as leaving one out."""
     for name, value in body.items():
         if name not in known and value is not None:
-            raise InvalidRequestError(name, f"is not supported{nearest(name, known)} (there is: {', '.join(known)})")
+            raise InvalidRequestError(
+                name, f"is not supported{did_you_mean(name, known)} (there is: {', '.join(known)})"
+            )
 
 
 def texts_of(parameter: str, value: Any, settings: Settings) -> list[str]:

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from seqpipe.errors import UsageError, nearest
+from seqpipe.errors import UsageError, did_you_mean
 from seqpipe.runtime.serve.catalog import Catalog
 from seqpipe.runtime.serve.http_errors import HttpError
 from seqpipe.runtime.serve.metrics import Metrics, Waiting
@@ -88,4 +88,4 @@ async def _body(request: Request, settings: Settings, keys: tuple[str, ...]) -> 
 def _refuse_unknown(values: dict[str, object], known: tuple[str, ...]) -> None:
     for key in values:
         if key not in known:
-            raise UsageError(f"no key {key!r}{nearest(key, known)} (there is: {', '.join(known)})")
+            raise UsageError(f"no key {key!r}{did_you_mean(key, known)} (there is: {', '.join(known)})")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from seqpipe.errors import SeqpipeError, UsageError, nearest
+from seqpipe.errors import SeqpipeError, UsageError, did_you_mean
 from seqpipe.runtime import bundle
 from seqpipe.runtime.predictor import trim_heap
 from seqpipe.runtime.serve.catalog import Catalog, check_name
@@ -176,7 +176,7 @@ def locate(root: Path, name: str, version: str | None = None) -> Location:
     check_name(name)
     folder = root / name
     if not _is_folder(folder):
-        raise HttpError(404, f"the repository holds no bundle {name!r}{nearest(name, names(root))}")
+        raise HttpError(404, f"the repository holds no bundle {name!r}{did_you_mean(name, names(root))}")
     present = versions(folder)
     if version is None and ((folder / bundle.MANIFEST).exists() or not present):
         return Location(folder, "")

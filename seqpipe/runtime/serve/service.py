@@ -17,7 +17,7 @@ from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import all_texts
 from seqpipe.runtime.decode_options import Chosen, chosen
-from seqpipe.runtime.explain.maps import Explanation
+from seqpipe.runtime.explanation import Explanation
 from seqpipe.runtime.file_io import json_record
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import cores

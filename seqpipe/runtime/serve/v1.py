@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from seqpipe.errors import DataError, UsageError, nearest
+from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.files import finite, json_bytes
 from seqpipe.runtime.decode_options import described
 from seqpipe.runtime.serve.catalog import Catalog
@@ -107,7 +107,7 @@ async def answer(scope: Scope, receive: Receive, send: Send, catalog: Catalog, s
 def _parse(body: Mapping[str, Any], settings: Settings) -> PredictRequest:
     for key in body:
         if key not in KEYS:
-            raise UsageError(f"no key {key!r}{nearest(key, KEYS)} (there is: {', '.join(KEYS)})")
+            raise UsageError(f"no key {key!r}{did_you_mean(key, KEYS)} (there is: {', '.join(KEYS)})")
     if "inputs" not in body:
         raise UsageError("the key 'inputs' is missing: a text, a record, or a list of them")
     parsed = PredictRequest(**body)

@@ -10,7 +10,7 @@ from conftest import Build
 from deployed import deploy
 from factory import Done, seqpipe
 
-from seqpipe.commands.deploy import output as shared
+from seqpipe.commands import deploy as shared
 from seqpipe.runtime.model import verify_bundle
 
 IMAGE = ("--image", "registry.example.com/toy:1")

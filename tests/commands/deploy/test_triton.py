@@ -24,7 +24,7 @@ from triton_backend import InferenceRequest as Request
 from tritonclient.grpc import model_config_pb2
 
 from seqpipe import load
-from seqpipe.commands.deploy.triton import graph_config
+from seqpipe.commands.deploy import graph_config
 from seqpipe.errors import BundleError
 
 DTYPES = {"TYPE_BOOL": np.bool_, "TYPE_INT64": np.int64, "TYPE_FP32": np.float32}  # Triton's model_configuration.md

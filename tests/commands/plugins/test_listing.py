@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from conftest import Install
 
-from seqpipe.commands.plugins.listing import list_components, show_component
+from seqpipe.commands.plugins import list_components, show_component
 from seqpipe.config.plugins import KINDS, Plugins
 from seqpipe.errors import PluginError
 from seqpipe.version import VERSION
 
 CODE = '''
-from seqpipe import hookimpl
+from seqpipe.plugin import hookimpl
 
 @hookimpl
 def register_tokenizers():

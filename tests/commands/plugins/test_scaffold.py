@@ -15,7 +15,7 @@ import pytest
 from conftest import Install
 from factory import Done, environ, process, seqpipe
 
-from seqpipe.commands.plugins.scaffold import LICENSES, write_package
+from seqpipe.commands.plugins import LICENSES, write_package
 from seqpipe.config.plugins import KINDS
 from seqpipe.errors import UsageError
 
@@ -223,7 +223,9 @@ def test_a_name_that_will_not_do_is_refused_with_the_reason(name: str, words: st
 
 
 def test_the_name_of_a_strangers_component_is_refused(install: Install, tmp_path: Path) -> None:
-    install("acme-two", "from seqpipe import hookimpl\n@hookimpl\ndef register_heads(): return {'ordinal': 'a:B'}")
+    install(
+        "acme-two", "from seqpipe.plugin import hookimpl\n@hookimpl\ndef register_heads(): return {'ordinal': 'a:B'}"
+    )
     with pytest.raises(UsageError, match=r"'ordinal' is the name of head 'ordinal' of acme-two 1\.0"):
         write_package("ordinal", "head", tmp_path)
 

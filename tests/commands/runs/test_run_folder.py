@@ -110,7 +110,9 @@ def test_the_saved_yaml_is_every_setting_and_reads_as_the_same_pipeline(finished
 def test_the_saved_yaml_says_which_versions_made_it_and_another_one_installed_is_told(
     here: Path, install: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = "from seqpipe import hookimpl\nfrom factory import toy_encoders\n\n@hookimpl\ndef register_encoders():\n"
+    code = (
+        "from seqpipe.plugin import hookimpl\nfrom factory import toy_encoders\n\n@hookimpl\ndef register_encoders():\n"
+    )
     install("seqpipe-toy", code + "    return {'sound': toy_encoders()['sound'][1]}\n", version="1.0")
     config = load(tagging(here), ["encoder=[sound]", "plugins.allow=[seqpipe-toy]"])
     run = begin_run(config)

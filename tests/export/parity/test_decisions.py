@@ -16,7 +16,7 @@ from seqpipe.errors import ParityError
 from seqpipe.export.graph import LENGTHS, SIZES, random_batches
 from seqpipe.export.parity.decisions import DecisionParity, Tally, with_short_texts
 from seqpipe.features.document import Arrays
-from seqpipe.nn.layers import EOS
+from seqpipe.nn.layers import EOS_ID
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.predictor import Run
 from seqpipe.training.evaluation import option_table, predictor
@@ -186,7 +186,7 @@ def writes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Pipeline, Run]:
     config = load(writing(tmp_path_factory.mktemp("parity")))
     pipeline, _ = parts(config)
     with torch.no_grad():
-        pipeline.head.vocabulary.output.bias[EOS] = -100.0
+        pipeline.head.vocabulary.output.bias[EOS_ID] = -100.0
     run, defaults = predictor(pipeline, config).run, option_arrays(option_table(*config.head), {})
     return pipeline, lambda feeds: run(defaults | feeds)
 

@@ -1,6 +1,6 @@
 """Offers the encoder `gated-conv` to seqpipe."""
 
-from seqpipe import hookimpl
+from seqpipe.plugin import hookimpl
 
 
 @hookimpl

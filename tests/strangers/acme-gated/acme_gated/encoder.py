@@ -7,7 +7,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.errors import UsageError
+from seqpipe.plugin import UsageError
 
 
 class GatedConv(nn.Module):

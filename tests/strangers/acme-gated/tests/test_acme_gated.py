@@ -3,8 +3,7 @@ import pytest
 import torch
 from acme_gated.encoder import GatedConv
 
-from seqpipe.errors import UsageError
-from seqpipe.testing import check_encoder
+from seqpipe.plugin import UsageError, check_encoder
 
 
 def test_it_keeps_what_every_encoder_promises() -> None:

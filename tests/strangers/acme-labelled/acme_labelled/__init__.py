@@ -1,6 +1,6 @@
 """Offers the reader `labelled-lines` to seqpipe."""
 
-from seqpipe import hookimpl
+from seqpipe.plugin import hookimpl
 
 
 @hookimpl

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from seqpipe.errors import DataError
+from seqpipe.plugin import DataError
 
 
 class FastText:

@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 from acme_labelled.reader import FastText
 
-from seqpipe.errors import DataError
-from seqpipe.testing import check_reader
+from seqpipe.plugin import DataError, check_reader
 
 RECORDS = [{"text": "a lovely soup", "label": "good"}, {"text": "stale, süß bread", "label": "not-good"}]
 

@@ -1,6 +1,6 @@
 """Offers the head `ordinal` to seqpipe."""
 
-from seqpipe import hookimpl
+from seqpipe.plugin import hookimpl
 
 
 @hookimpl

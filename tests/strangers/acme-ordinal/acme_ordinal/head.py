@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from seqpipe.errors import UsageError
+from seqpipe.plugin import UsageError
 
 
 class Ordinal(nn.Module):

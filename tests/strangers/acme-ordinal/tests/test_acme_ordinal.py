@@ -3,8 +3,7 @@ import pytest
 import torch
 from acme_ordinal.head import Ordinal
 
-from seqpipe.errors import UsageError
-from seqpipe.testing import check_head
+from seqpipe.plugin import UsageError, check_head
 
 LABELS = ["awful", "fair", "good", "poor"]  # sorted as texts
 ORDER = ["awful", "poor", "fair", "good"]

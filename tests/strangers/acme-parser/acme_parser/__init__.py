@@ -1,6 +1,6 @@
 """Offers the head `biaffine-parser` and the reader `dependencies` to seqpipe."""
 
-from seqpipe import hookimpl
+from seqpipe.plugin import hookimpl
 
 
 @hookimpl

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from acme_parser.tree import best_heads, spanning_tree
-from seqpipe import Metric
+from seqpipe.plugin import Metric
 
 MASKED_LOGIT = -1e4
 

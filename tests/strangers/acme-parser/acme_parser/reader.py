@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from seqpipe.errors import DataError
+from seqpipe.plugin import DataError
 
 
 class Dependencies:

@@ -10,8 +10,7 @@ from acme_parser.head import BiaffineParser
 from acme_parser.reader import Dependencies
 from acme_parser.tree import best_heads, spanning_tree
 
-from seqpipe.errors import DataError
-from seqpipe.testing import check_head, check_reader
+from seqpipe.plugin import DataError, check_head, check_reader
 
 PIPELINE = """
 name: parser

@@ -1,6 +1,6 @@
 """Offers the head `relations` to seqpipe."""
 
-from seqpipe import hookimpl
+from seqpipe.plugin import hookimpl
 
 
 @hookimpl

@@ -9,7 +9,7 @@ import pytest
 import torch
 from acme_relations.head import Relations
 
-from seqpipe.testing import check_head
+from seqpipe.plugin import check_head
 
 LABELS = {"relations": ["none", "lives-in", "works-for"], "topic": ["home", "work"]}
 PEOPLE, FIRMS, TOWNS = ["Ada", "Ben", "Cleo", "Dan"], ["Acme", "Globex", "Initech"], ["Bern", "Oslo", "Lima"]

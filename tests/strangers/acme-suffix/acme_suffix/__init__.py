@@ -1,6 +1,6 @@
 """Offers the embedding `suffix` to seqpipe."""
 
-from seqpipe import hookimpl
+from seqpipe.plugin import hookimpl
 
 
 @hookimpl

@@ -7,7 +7,7 @@ import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
-from seqpipe import Chars
+from seqpipe.plugin import Chars
 
 
 class Suffix(nn.Module):

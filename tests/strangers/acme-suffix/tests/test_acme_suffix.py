@@ -2,7 +2,7 @@ import torch
 from acme_suffix.embedding import Suffix
 from torch import Tensor
 
-from seqpipe.testing import check_embedding
+from seqpipe.plugin import check_embedding
 
 
 def spelled(*words: str) -> Tensor:

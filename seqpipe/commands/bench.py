@@ -1,0 +1,321 @@
+"""`seqpipe bench`: speed and memory of a bundle in this process: one by one, in batches, by threads, by stage."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seqpipe.commands.first_answer import memory
+from seqpipe.commands.options import (
+    BundlePath,
+    DecodeOptions,
+    Device,
+    Json,
+    Quiet,
+    make_console,
+    parse_decode_options,
+    print_json,
+)
+from seqpipe.console import text_table
+from seqpipe.errors import DataError, EnvError, UsageError
+
+if TYPE_CHECKING:
+    from seqpipe.features.document import Record
+    from seqpipe.runtime.model import Model
+
+BATCHES, THREADS = "1,8,32,128", "1,4,16"
+MOST_INPUTS = 1000  # inputs that are kept, and repeated as often as there is time
+MOST_STARTS = 5
+# The parts of the time that each measurement gets, and the part of each measurement that passes before anything counts.
+START_PART, ONE_BY_ONE_PART, BATCHES_PART, THREADS_PART, STAGES_PART = 0.15, 0.25, 0.25, 0.2, 0.15
+WARM_UP = 0.1
+PERCENTILES = {"p50_ms": "p50 ms", "p90_ms": "p90 ms", "p99_ms": "p99 ms", "max_ms": "max ms"}
+STARTS = {
+    "python_s": "start Python",
+    "load_s": "import seqpipe, open the bundle",
+    "answer_s": "first answer",
+    "total_s": "together",
+}
+STAGES = {"features_ms": "features", "run_ms": "run of the graph", "answer_ms": "answer"}
+Call = Callable[[], object]
+
+
+def bench(
+    bundle: BundlePath,
+    input: Annotated[
+        Path | None, typer.Option("--input", "-i", help="File of inputs; default: the golden examples of the bundle.")
+    ] = None,
+    form: Annotated[
+        str, typer.Option("--format", help="text, jsonl or conll; default: by the file extension.")
+    ] = "auto",
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="Time for all measurements together.")] = 20.0,
+    clients: Annotated[
+        str, typer.Option("--clients", metavar="NUMBERS", help="Threads that share the model.")
+    ] = THREADS,
+    batches: Annotated[str, typer.Option("--batches", metavar="NUMBERS", help="Batch sizes.")] = BATCHES,
+    options: DecodeOptions = None,
+    device: Device = "auto",
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="Number of parallel runs; default: one per core.")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure the speed and memory of a bundle. Needs no PyTorch."""
+    numbers = []
+    for flag, text in (("--batches", batches), ("--clients", clients)):
+        items = [item.strip() for item in text.split(",")]
+        if not all(item.isdecimal() and int(item) for item in items):
+            raise UsageError(f"{flag} {text}: must be whole numbers from 1, separated by commas")
+        numbers.append([int(item) for item in items])
+
+    from seqpipe import load
+
+    model = load(bundle, device, threads)
+    decode_options = parse_decode_options(options or [], {}, model.manifest.options)
+    records = bundle_inputs(model, input, form)
+    settings = f"{model.device}, {model.predictor.workers} at once, {len(records):,} inputs"
+    make_console(quiet).say(f"{bundle}: {settings}, about {seconds:g} seconds")
+    result = measure(bundle, model, records, decode_options, numbers[0], numbers[1], seconds)
+    if not as_json:
+        typer.echo(tables(result))
+    print_json(result, as_json)
+
+
+def bundle_inputs(model: Model, source: Path | None, form: str) -> list[Record]:
+    """Return the first records of a file, or the golden examples; DataError for the first that cannot be read."""
+    from seqpipe.features.sources import all_texts
+    from seqpipe.runtime.file_io import input_format, open_source, read_lines, read_records
+
+    if source is None:
+        examples: list[Any] = [example.record for example in model.manifest.golden]
+        if not examples:
+            raise UsageError("the bundle has no golden examples; give a file of inputs: --input FILE")
+        return examples
+    form = input_format(form, source, "text" if all_texts(model.predictor.featurizer) else "jsonl")
+    name = str(source)
+    records: list[Record] = []
+    with ExitStack() as stack:
+        lines = read_lines(open_source(source, stack), name, lambda: None)
+        for record, where in itertools.islice(read_records(model, lines, form, name), MOST_INPUTS):
+            if isinstance(record, DataError):
+                raise record
+            records.append({**record, "where": where})
+    if not records:
+        raise DataError(f"{name}: holds no input")
+    return records
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Percentiles of latencies in milliseconds; each is a latency that was measured (nearest rank)."""
+
+    count: int
+    p50_ms: float
+    p90_ms: float
+    p99_ms: float
+    max_ms: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Latency:
+        """Return the percentiles of at least one latency."""
+        import numpy as np
+
+        ms = np.percentile(np.asarray(seconds) * 1000, (50, 90, 99, 100), method="inverted_cdf")
+        return cls(len(seconds), *(round(float(value), 3) for value in ms))
+
+    def data(self) -> dict[str, float]:
+        return asdict(self)
+
+
+def measure(
+    bundle: Path,
+    model: Model,
+    records: Sequence[Record],
+    options: Mapping[str, Any],
+    sizes: Sequence[int],
+    threads: Sequence[int],
+    seconds: float,
+) -> dict[str, Any]:
+    """All measurements; DataError for an input that cannot be answered."""
+    model.predictor.docs([model.record(record) for record in records])
+    model(records[0], **options)
+    return {
+        "bundle": str(bundle),
+        "sha256": model.sha256,
+        "device": model.device,
+        "threads": model.predictor.workers,
+        "inputs": len(records),
+        "options": options,
+        "seconds": seconds,
+        "start": start_up(bundle, model, records[0], options, seconds * START_PART),
+        "one_by_one": one_by_one(model, records, options, seconds * ONE_BY_ONE_PART),
+        "batches": in_batches(model, records, options, sizes, seconds * BATCHES_PART),
+        "clients": from_threads(model, records, options, threads, seconds * THREADS_PART),
+        "stages": by_stage(model, records, options, seconds * STAGES_PART),
+        "memory": memory(),
+    }
+
+
+def start_up(bundle: Path, model: Model, record: Record, options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """Seconds from the start of a Python process to its first answer, and its memory then: the median of some."""
+    arguments = [str(bundle), model.device, str(model.predictor.workers), json.dumps(record), json.dumps(options)]
+    command = [sys.executable, "-m", "seqpipe.commands.first_answer", *arguments]
+    starts: list[dict[str, Any]] = []
+    end = time.perf_counter() + seconds
+    while not starts or (len(starts) < MOST_STARTS and time.perf_counter() < end):
+        clock = time.perf_counter()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            total = time.perf_counter() - clock
+            _, errors = process.communicate()
+        if process.returncode:
+            raise EnvError(f"{bundle}: a new process gave no answer:\n{errors.strip()}")
+        times, held = json.loads(line)
+        times = {"python_s": total - sum(times.values()), **times, "total_s": total}
+        starts.append({name: round(value, 4) for name, value in times.items()} | {"memory": held})
+    median = sorted(starts, key=itemgetter("total_s"))[(len(starts) - 1) // 2]
+    return {"processes": len(starts), **median}
+
+
+def one_by_one(model: Model, records: Sequence[Record], options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """Latency of single inputs, one after the other."""
+    taken = _timed(_singles(model, records, options), seconds)
+    return {"per_second": round(len(taken) / sum(taken), 2), **Latency.of(taken).data()}
+
+
+def in_batches(
+    model: Model, records: Sequence[Record], options: Mapping[str, Any], sizes: Sequence[int], seconds: float
+) -> list[dict[str, Any]]:
+    """Inputs a second in lists of each size."""
+    rows = []
+    for size in sizes:
+        endless = itertools.cycle(records)
+        calls = (partial(model, [record, *itertools.islice(endless, size - 1)], **options) for record in endless)
+        taken = _timed(calls, seconds / len(sizes))
+        rows.append({"size": size, "per_second": round(size * len(taken) / sum(taken), 2)})
+    return rows
+
+
+def from_threads(
+    model: Model, records: Sequence[Record], options: Mapping[str, Any], numbers: Sequence[int], seconds: float
+) -> list[dict[str, Any]]:
+    """Inputs a second and latency, where each of so many threads calls the model again as soon as it has an answer."""
+    rows = []
+    for number in numbers:
+        with ThreadPoolExecutor(number) as pool:
+            rotated = [[*records[i % len(records) :], *records[: i % len(records)]] for i in range(number)]
+            calls = [_singles(model, some, options) for some in rotated]
+            parts = list(pool.map(_timed, calls, itertools.repeat(seconds / len(numbers))))
+        taken = [each for part in parts for each in part]
+        rate = sum(len(part) / sum(part) for part in parts)
+        rows.append({"clients": number, "per_second": round(rate, 2), **Latency.of(taken).data()})
+    return rows
+
+
+def by_stage(model: Model, records: Sequence[Record], options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """Milliseconds an input for its features, the run of the graph, and the answer; inputs without text need none."""
+    from seqpipe.runtime.decode_options import chosen
+    from seqpipe.runtime.predictor import ROWS, batches
+
+    predictor = model.predictor
+    decoding = chosen(predictor.options, options, predictor.kind)
+
+    def work(some: Sequence[Record]) -> list[float]:
+        clocks = [time.perf_counter()]
+        docs = predictor.docs([model.record(record) for record in some])
+        feeds = predictor.featurizer.collate(docs) | decoding.of(docs)
+        clocks.append(time.perf_counter())
+        decision = predictor.run(feeds)
+        clocks.append(time.perf_counter())
+        predictor.read(docs, decision)
+        clocks.append(time.perf_counter())
+        return [end - start for start, end in itertools.pairwise(clocks)]
+
+    lengths = [predictor.kind.text_length(doc) for doc in predictor.docs([model.record(record) for record in records])]
+    positions = [i for i, length in enumerate(lengths) if length]
+    repeated = positions * -(-ROWS // max(1, len(positions)))
+    groups = {
+        "one_by_one": [[i] for i in positions],
+        "in_batches": [[repeated[j] for j in batch] for batch in batches([lengths[i] for i in repeated])],
+    }
+    stages: dict[str, Any] = {}
+    for name, parts in groups.items():
+        if not parts:
+            continue
+        start, share = time.perf_counter(), seconds / len(groups)
+        sums, count = [0.0] * len(STAGES), 0
+        for some in itertools.cycle([[records[i] for i in part] for part in parts]):
+            times, passed = work(some), time.perf_counter() - start
+            if passed > share * WARM_UP:
+                sums, count = [total + each for total, each in zip(sums, times, strict=True)], count + len(some)
+            if passed > share and count:
+                break
+        stages[name] = {key: round(1000 * each / count, 4) for key, each in zip(STAGES, sums, strict=True)}
+    return stages
+
+
+def _singles(model: Model, records: Sequence[Record], options: Mapping[str, Any]) -> Iterator[Call]:
+    for record in itertools.cycle(records):
+        yield partial(model, record, **options)
+
+
+def _timed(calls: Iterator[Call], seconds: float) -> list[float]:
+    """Seconds of each call, the warm-up left out; of one call at least."""
+    start = time.perf_counter()
+    taken: list[float] = []
+    for call in calls:
+        clock = time.perf_counter()
+        call()
+        end = time.perf_counter()
+        if clock - start > seconds * WARM_UP:
+            taken.append(end - clock)
+        if end - start > seconds and taken:
+            break
+    return taken
+
+
+def tables(result: Mapping[str, Any]) -> str:
+    """Return the results as tables for a person."""
+
+    def rate(row: Mapping[str, Any]) -> str:
+        return f"{row['per_second']:,.1f}"
+
+    def latency(name: str, row: Mapping[str, Any]) -> list[str]:
+        return [name, rate(row), *(f"{row[key]:,.2f}" for key in PERCENTILES)]
+
+    start, stages = result["start"], result["stages"]
+    drawn = [
+        [
+            [f"cold start (median of {start['processes']})", "s"],
+            *([name, f"{start[key]:.3f}"] for key, name in STARTS.items()),
+        ],
+        [["one by one", "inputs/s", *PERCENTILES.values()], latency("", result["one_by_one"])],
+        [["batch size", "inputs/s"], *([str(row["size"]), rate(row)] for row in result["batches"])],
+        [
+            ["threads", "inputs/s", *PERCENTILES.values()],
+            *(latency(str(row["clients"]), row) for row in result["clients"]),
+        ],
+    ]
+    if stages:
+        rows = [[name, *(f"{stage[key]:.3f}" for stage in stages.values())] for key, name in STAGES.items()]
+        drawn.append([["ms an input", *(key.replace("_", " ") for key in stages)], *rows])
+    memories = {"after the first answer": start["memory"], "after all measurements": result["memory"]}
+    rows = [[name, f"{m['resident_mib']:,.0f}", f"{m['peak_mib']:,.0f}"] for name, m in memories.items() if m]
+    if rows:
+        drawn.append([["memory", "resident MiB", "peak MiB"], *rows])
+    return "\n\n".join("\n".join(text_table(table, numbers=True)) for table in drawn)

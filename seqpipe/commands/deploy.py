@@ -1,0 +1,353 @@
+"""`seqpipe deploy`: write the files with which Triton, Docker, KServe or systemd runs a bundle.
+
+For every target the bundle is checked, its name suits the target, and the folder appears as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from string import Template
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from seqpipe.commands.options import BundlePath, Quiet, make_console
+from seqpipe.errors import BundleError, UsageError
+from seqpipe.version import VERSION
+
+if TYPE_CHECKING:
+    from seqpipe.runtime.bundle import Bundle
+
+app = typer.Typer(help="Write the files with which another tool runs a bundle.", rich_markup_mode=None)
+
+DISTRIBUTION = "seqpipe-nlp"
+DOCKER_IMAGE = "python:3.12-slim"
+TRITON_IMAGE = "nvcr.io/nvidia/tritonserver:25.08-py3"
+ANSWER = "answer_json"  # as `seqpipe serve` calls it in the Open Inference Protocol
+BATCH = "batch_size"  # the first axis of every input and output of a graph that seqpipe exported
+TENSOR_TYPES = {"tensor(bool)": "TYPE_BOOL", "tensor(int64)": "TYPE_INT64", "tensor(float)": "TYPE_FP32"}
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]+)?"
+_IMAGE_NAME = re.compile(rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::[\w][\w.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?")
+_UNIT_PATH = re.compile(r"(/[A-Za-z0-9_.+@-]+)+")
+_HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # by ProtectHome and PrivateTmp
+
+
+@dataclass(frozen=True)
+class NameRule:
+    """Which names a target takes.
+
+    Args:
+        target: The tool, for messages.
+        pattern: What the whole name matches.
+        longest: The most characters.
+        words: The pattern in words.
+    """
+
+    target: str
+    pattern: str
+    longest: int
+    words: str
+
+    def choose(self, given: str | None, content: Bundle) -> str:
+        """Return the name that was given, else the bundle's own; UsageError if the target does not take it."""
+        from seqpipe.runtime.serve.catalog import check_name
+
+        name = content.manifest.name if given is None else given
+        if not re.fullmatch(self.pattern, name) or len(name) > self.longest:
+            rule = f"{self.words}, at most {self.longest} characters"
+            raise UsageError(f"{self.target} takes no name {name!r}; give one with --name: {rule}")
+        check_name(name)
+        return name
+
+
+TRITON_NAMES = NameRule("Triton", r"[A-Za-z0-9][A-Za-z0-9_.-]*", 90, "letters, digits, '.', '_' and '-'")
+DOCKER_NAMES = NameRule("Docker", _PART, 100, "small letters and digits, with single '.', '_' or '-' between them")
+KSERVE_NAMES = NameRule(  # KServe appends -predictor and the number of a revision to it
+    "KServe", r"[a-z]([a-z0-9-]*[a-z0-9])?", 40, "small letters, digits and '-', a letter first and no '-' last"
+)
+SYSTEMD_NAMES = NameRule("systemd", r"[A-Za-z0-9][A-Za-z0-9_.-]*", 100, "letters, digits, '.', '_' and '-'")
+
+Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to write; it must be new or empty.")]
+Name = Annotated[str | None, typer.Option("--name", help="Name to serve the bundle as; default: the bundle's own.")]
+OnCuda = Annotated[bool, typer.Option("--cuda", help="Run on an NVIDIA GPU in place of the CPU.")]
+Port = Annotated[int, typer.Option("--port", "-p", min=1, max=65535, help="Port that the server listens at.")]
+
+
+@app.command()
+def triton(bundle: BundlePath, output: Output, name: Name = None, cuda: OnCuda = False, quiet: Quiet = False) -> None:
+    """Write a model repository for NVIDIA Triton: NAME takes texts, NAME_graph takes the tensors of the graph."""
+    from seqpipe.features.sources import fields_of
+    from seqpipe.runtime.model import Model
+
+    content = checked_bundle(bundle, output, cuda)
+    name = TRITON_NAMES.choose(name, content)
+    model = Model(content, "cpu", threads=1)
+    files: dict[str, bytes | str] = {
+        f"{name}/config.pbtxt": text_config(name, fields_of(model.predictor.featurizer), cuda),
+        f"{name}/1/model.py": template("model.py", distribution=requirement(cuda), answer=ANSWER),
+        **bundle_files(content, f"{name}/1/bundle"),
+        f"{name}_graph/config.pbtxt": graph_config(f"{name}_graph", model.session, cuda),
+        f"{name}_graph/1/model.onnx": content.files["model.onnx"],
+    }
+    gpus = "--gpus all " if cuda else ""
+    ports = "-p 8000:8000 -p 8001:8001 -p 8002:8002"
+    inside = f"pip install '{requirement(cuda)}' && tritonserver --model-repository /models"
+    mount = f"{_quoted(output.resolve())}:/models:ro"
+    write_files(output, files, quiet, f'docker run --rm {gpus}{ports} -v {mount} {TRITON_IMAGE} sh -c "{inside}"')
+
+
+@app.command()
+def docker(
+    bundle: BundlePath, output: Output, name: Name = None, cuda: OnCuda = False, port: Port = 8000, quiet: Quiet = False
+) -> None:
+    """Write a Dockerfile, and the bundle beside it: an image that runs `seqpipe serve`."""
+    content = checked_bundle(bundle, output, cuda)
+    name = DOCKER_NAMES.choose(name, content)
+    tag = f"seqpipe-{name}"
+    gpus = "--gpus all " if cuda else ""
+    write_files(
+        output,
+        image_files(content, name, cuda, port),
+        quiet,
+        f"docker build -t {tag} {_quoted(output)}",
+        f"docker run --rm {gpus}--read-only --tmpfs /tmp -p {port}:{port} {tag}",
+    )
+
+
+@app.command()
+def kserve(
+    bundle: BundlePath,
+    output: Output,
+    image: Annotated[str, typer.Option("--image", help="Name of the image, such as registry.example.com/ner:1.")],
+    name: Name = None,
+    cuda: OnCuda = False,
+    port: Port = 8000,
+    quiet: Quiet = False,
+) -> None:
+    """Write an InferenceService for KServe, the same for Kubernetes alone, and the image that they run."""
+    if not _IMAGE_NAME.fullmatch(image):
+        raise UsageError(f"--image {image}: is no name of an image; write one such as registry.example.com/ner:1")
+    content = checked_bundle(bundle, output, cuda)
+    name = KSERVE_NAMES.choose(name, content)
+    # The runtime takes 768 MiB, and the weights may stand in memory four times while the bundle is opened.
+    mib = 768 + 4 * sum(map(len, content.files.values())) / (1 << 20)
+    memory, gpu = f"{256 * -(-int(mib) // 256)}Mi", ', nvidia.com/gpu: "1"' if cuda else ""
+    values = {"name": name, "image": image, "port": port, "memory": memory, "gpu": gpu}
+    files = {f"image/{file}": data for file, data in image_files(content, name, cuda, port).items()}
+    for file in ("inference-service.yaml", "deployment.yaml"):
+        files[file] = template(file, **values)
+    write_files(
+        output,
+        files,
+        quiet,
+        f"docker build -t {image} {_quoted(output / 'image')} && docker push {image}",
+        f"kubectl apply -f {_quoted(output / 'inference-service.yaml')}",
+    )
+
+
+@app.command()
+def systemd(
+    bundle: BundlePath,
+    output: Output,
+    name: Name = None,
+    command: Annotated[
+        str, typer.Option("--command", metavar="PATH", help="The command seqpipe on the machine that serves.")
+    ] = "/opt/seqpipe/bin/seqpipe",
+    place: Annotated[
+        str | None,
+        typer.Option("--place", metavar="FOLDER", help="The bundle on that machine; default: /srv/seqpipe/NAME."),
+    ] = None,
+    cuda: OnCuda = False,
+    port: Port = 8000,
+    socket: Annotated[
+        bool, typer.Option("--socket", help="Let systemd listen; the server starts with the first request.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a unit for systemd, and the bundle beside it."""
+    content = checked_bundle(bundle, output, cuda)
+    name = SYSTEMD_NAMES.choose(name, content)
+    program, folder = PurePosixPath(command), PurePosixPath(place or f"/srv/seqpipe/{name}")
+    for flag, path in (("--command", program), ("--place", folder)):
+        if not _UNIT_PATH.fullmatch(str(path)) or ".." in path.parts:
+            raise UsageError(f"{flag} {path}: must be an absolute path of letters, digits and . _ + @ -")
+        hidden = next((parent for parent in _HIDDEN if path.is_relative_to(parent)), None)
+        if hidden:
+            raise UsageError(f"{flag} {path}: the service does not see {hidden}; choose a place such as /opt or /srv")
+    service, listener = f"seqpipe-{name}.service", f"seqpipe-{name}.socket"
+    values = {
+        "name": name,
+        "command": program,
+        "place": folder,
+        "port": port,
+        "device": "cuda" if cuda else "cpu",
+        "devices": "" if cuda else "PrivateDevices=yes\n",
+        "after": f"{listener}\nRequires={listener}" if socket else "network.target",
+    }
+    units: dict[str, bytes | str] = {service: template("unit.service", **values)}
+    if socket:
+        units[listener] = template("unit.socket", **values)
+    write_files(
+        output,
+        {**units, **bundle_files(content, "bundle")},
+        quiet,
+        f"sudo mkdir -p {folder.parent} && sudo cp -rT {_quoted(output / 'bundle')} {folder}",
+        f"sudo cp {' '.join(_quoted(output / unit) for unit in units)} /etc/systemd/system/",
+        f"sudo systemctl daemon-reload && sudo systemctl enable --now {listener if socket else service}",
+    )
+
+
+def checked_bundle(path: Path, output: Path, cuda: bool = False) -> Bundle:
+    """Return a bundle that answers its golden examples here, and is to be written to `output`.
+
+    Those are answered on the CPU unless this machine has the GPU too: it need not be the one that serves.
+
+    Raises:
+        UsageError: if the output is there already.
+        BundleError: if the bundle is damaged, or answers otherwise.
+    """
+    from seqpipe.runtime import bundle
+    from seqpipe.runtime.model import verify_bundle
+
+    if output.is_dir():
+        if any(output.iterdir()):
+            raise UsageError(f"{output} is there and not empty; name another folder with --output, or remove it")
+    elif output.exists() or output.is_symlink():
+        raise UsageError(f"{output} is there and no folder; name another folder with --output")
+    report = verify_bundle(path, "auto" if cuda else "cpu", threads=1)
+    return bundle.read(path, report["sha256"])
+
+
+def bundle_files(content: Bundle, folder: str) -> dict[str, bytes]:
+    """Return the files of a bundle by their paths below the folder of the target."""
+    from seqpipe.runtime.bundle import MANIFEST
+
+    files = {f"{folder}/{name}": data for name, data in content.files.items()}
+    return {**files, f"{folder}/{MANIFEST}": (content.path / MANIFEST).read_bytes()}
+
+
+def image_files(content: Bundle, name: str, cuda: bool, port: int) -> dict[str, bytes | str]:
+    """Return the files that `docker build` needs."""
+    values = {
+        "image": DOCKER_IMAGE,
+        "requirement": requirement(cuda, "serve"),
+        "name": name,
+        "port": port,
+        "device": "cuda" if cuda else "cpu",
+        "gpu": template("gpu.Dockerfile") if cuda else "",
+    }
+    return {
+        "Dockerfile": template("Dockerfile", **values),
+        ".dockerignore": "*\n!bundle\n",
+        **bundle_files(content, "bundle"),
+    }
+
+
+def write_files(output: Path, files: Mapping[str, bytes | str], quiet: bool, *next_steps: str) -> None:
+    """Write the folder whole or not at all, and say what to type next; every account may read it, as servers need."""
+    from seqpipe.files import writing_folder
+
+    with writing_folder(output) as temporary:
+        for name, data in files.items():
+            path = temporary / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data if isinstance(data, bytes) else data.encode())
+        for path in temporary.rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+    make_console(quiet).say("\n".join([f"wrote {output}", "", "next:", *(f"  {line}" for line in next_steps)]))
+
+
+def requirement(cuda: bool, *extras: str) -> str:
+    """Return what pip is asked for: this version, with the onnxruntime of the device."""
+    return f"{DISTRIBUTION}[{','.join(['gpu' if cuda else 'cpu', *extras])}]=={VERSION}"
+
+
+def template(name: str, /, **values: object) -> str:
+    """Return the text of a template with its values filled in."""
+    from importlib import resources
+
+    file = resources.files("seqpipe.commands") / "templates" / "deploy" / f"{name}.txt"
+    return Template(file.read_text(encoding="utf-8")).substitute(values)
+
+
+def _quoted(path: Path) -> str:
+    """Return a path as a shell takes it."""
+    return shlex.quote(str(path))
+
+
+def text_config(name: str, fields: Sequence[str], cuda: bool) -> str:
+    """Return the config.pbtxt of the model that takes texts: one input for each field of a record."""
+    from seqpipe.runtime.predictor import ROWS
+
+    inputs = [_tensor(field, "TYPE_STRING", [1]) for field in fields]
+    return "\n".join(
+        [
+            f"name: {_text(name)}",
+            'backend: "python"',
+            f"max_batch_size: {8 * ROWS}",  # of texts, which the runtime divides among the cores
+            *_list("input", inputs),
+            *_list("output", [_tensor(ANSWER, "TYPE_STRING", [1])]),
+            "dynamic_batching { } # takes what waits, without a delay",
+            _instances(cuda),
+            "",
+        ]
+    )
+
+
+def graph_config(name: str, session: Any, cuda: bool) -> str:
+    """Return the config.pbtxt of the graph. It is batched if the first axis of everything is the batch.
+
+    Raises:
+        BundleError: if a tensor has a type that no graph of a bundle has.
+    """
+    from seqpipe.runtime.predictor import ROWS
+
+    inputs, outputs = session.get_inputs(), session.get_outputs()
+    is_batched = all(tensor.shape and tensor.shape[0] == BATCH for tensor in (*inputs, *outputs))
+    optional = [tensor.name for tensor in session.get_overridable_initializers()]
+    note = f"# These inputs stay at their defaults, as they have no batch: {', '.join(optional)}."
+    return "\n".join(
+        [
+            *([note] if optional else []),
+            f"name: {_text(name)}",
+            'backend: "onnxruntime"',
+            f"max_batch_size: {ROWS if is_batched else 0}",
+            *_list("input", [_graph_tensor(tensor, is_batched) for tensor in inputs]),
+            *_list("output", [_graph_tensor(tensor, is_batched) for tensor in outputs]),
+            *(["dynamic_batching { } # of requests with equal shapes, without a delay"] if is_batched else []),
+            _instances(cuda),
+            "",
+        ]
+    )
+
+
+def _graph_tensor(tensor: Any, is_batched: bool) -> str:
+    if tensor.type not in TENSOR_TYPES:
+        raise BundleError(f"model.onnx: {tensor.name} is a {tensor.type}, which no bundle has; export it again")
+    shape = tensor.shape[1:] if is_batched else tensor.shape
+    return _tensor(tensor.name, TENSOR_TYPES[tensor.type], [size if isinstance(size, int) else -1 for size in shape])
+
+
+def _tensor(name: str, type: str, dims: Sequence[int]) -> str:
+    """An input or output; Triton has no dims of length 0, but reshapes one number to them."""
+    shape = f"dims: [ {', '.join(map(str, dims))} ]" if dims else "dims: [ 1 ] reshape { shape: [ ] }"
+    return f"{{ name: {_text(name)} data_type: {type} {shape} }}"
+
+
+def _list(key: str, items: Sequence[str]) -> list[str]:
+    return [f"{key} [", *(f"  {item}{',' if i < len(items) else ''}" for i, item in enumerate(items, 1)), "]"]
+
+
+def _instances(cuda: bool) -> str:
+    return f"instance_group [ {{ count: 1 kind: {'KIND_GPU' if cuda else 'KIND_CPU'} }} ]"
+
+
+def _text(text: str) -> str:
+    """A string as protobuf's text format and JSON both write it."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,1 +1,0 @@
-"""`seqpipe plugins`: the installed components, and packages of new ones."""

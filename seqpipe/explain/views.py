@@ -1,0 +1,108 @@
+"""Attention weights as rows of shaded text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqpipe.runtime.explanation import Attention, Explanation
+
+Mark = tuple[int, int, float, float]  # start, end, weight, shade
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of the text: its weight (None: no token) and how strongly it is shaded, 0 to 1."""
+
+    text: str
+    weight: float | None = None
+    shade: float = 0.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """A stretch of the text that stands by itself: a sentence with its weight, or the whole text with none."""
+
+    pieces: tuple[Piece, ...]
+    weight: float | None = None
+    share: float = 0.0  # of the greatest weight of a sentence
+
+
+@dataclass(frozen=True)
+class View:
+    """The text once, shaded by one attention over words, with the bars of one over sentences; or one of the two."""
+
+    words: Attention | None
+    sentences: Attention | None
+
+    @property
+    def title(self) -> str:
+        return " and ".join(f"{a.name} (over {a.over})" for a in (self.words, self.sentences) if a)
+
+    @property
+    def legend(self) -> str:
+        """What shades and bars mean."""
+        if self.words and self.sentences:
+            return "shade: word's weight × √ sentence's weight; bar: sentence's weight"
+        return "shade: the word's weight" if self.words else "bar: the sentence's weight"
+
+    def rows(self, text: str) -> list[Row]:
+        """The whole text, every code point in one piece of one row."""
+        cuts = [0, len(text)]
+        weights: list[float | None] = [None]
+        if self.sentences and self.sentences.places:
+            cuts = [0, *(start for start, _ in self.sentences.places[1:]), len(text)]
+            weights = self.sentences.weights.tolist()
+        marked = self._marked(self._shades(cuts, weights))
+        most = max((w for w in weights if w), default=0.0)
+        return [
+            Row(tuple(_pieces(text, a, b, marked)), w, w / most if w and most else 0.0)
+            for a, b, w in zip(cuts, cuts[1:], weights, strict=False)
+        ]
+
+    def _shades(self, cuts: Sequence[int], weights: Sequence[float | None]) -> np.ndarray:
+        """How strongly each word is shaded, (N,): a word counts as much as its sentence does (Yang et al. 2016)."""
+        if self.words is None or not self.words.places:
+            return np.zeros(0)
+        starts = [start for start, _ in self.words.places]
+        rows = np.searchsorted(cuts[1:-1], starts, side="right")
+        factors = np.sqrt([1.0 if w is None else max(w, 0.0) for w in weights])[rows]
+        shades = np.maximum(self.words.weights, 0) * factors
+        return np.asarray(shades / max(float(shades.max()), 1e-12))
+
+    def _marked(self, shades: np.ndarray) -> list[Mark]:
+        """Each word's stretch of text; tokens that share a code point are one, with the sum of their weights."""
+        marks: list[Mark] = []
+        if self.words is None:
+            return marks
+        for (a, b), weight, shade in zip(self.words.places, self.words.weights.tolist(), shades.tolist(), strict=True):
+            if marks and a < marks[-1][1]:
+                first, last, before, deeper = marks.pop()
+                a, b, weight, shade = first, max(b, last), weight + before, max(shade, deeper)
+            if a < b:
+                marks.append((a, b, weight, shade))
+        return marks
+
+
+def _pieces(text: str, start: int, end: int, marked: Sequence[Mark]) -> list[Piece]:
+    """The text from start to end in pieces."""
+    pieces: list[Piece] = []
+    at = start
+    for a, b, weight, shade in marked:
+        if start <= a < end:
+            pieces += [Piece(text[at:a])] if at < a else []
+            at = min(b, end)
+            pieces.append(Piece(text[a:at], weight, shade))
+    return [*pieces, Piece(text[at:end])] if at < end else pieces
+
+
+def views(explanation: Explanation) -> list[View]:
+    """What is drawn over the text: each attention over words, with the one over sentences if there is one."""
+    words = [a for a in explanation.attentions if a.over == "words"]
+    sentences = [a for a in explanation.attentions if a.over == "sentences"]
+    if not words:
+        return [View(None, attention) for attention in sentences]
+    first = sentences[0] if sentences else None
+    return [View(attention, first) for attention in words] + [View(None, attention) for attention in sentences[1:]]

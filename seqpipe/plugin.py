@@ -1,0 +1,35 @@
+"""Everything that an author of components imports, flat: `from seqpipe.plugin import DataError, Size, hookimpl`.
+
+The names are listed once, in `plugin.pyi` beside this file. Each is imported when it is first asked for, so that
+plugins are listed without NumPy, and readers and tokenizers run without PyTorch.
+"""
+
+from __future__ import annotations
+
+import ast
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+# Type checkers and editors read the stub, since they cannot follow a module's `__getattr__`. A table here would repeat
+# the stub; to parse it takes half a millisecond.
+_MODULES = {
+    alias.name: statement.module
+    for statement in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
+    if isinstance(statement, ast.ImportFrom) and statement.module
+    for alias in statement.names
+}
+__all__ = sorted(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'seqpipe.plugin' has no attribute {name!r}")
+    owner = import_module(_MODULES[name])
+    value = getattr(owner, name) if hasattr(owner, name) else import_module(f"{owner.__name__}.{name}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,1 +1,0 @@
-"""Attention weights and answers as figures."""

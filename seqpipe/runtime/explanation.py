@@ -1,0 +1,235 @@
+"""The explanation of one answer: attention weights over the text, origins of copied words, points; JSON and a table.
+
+The drawing is the package `seqpipe.explain`, which the runtime does not import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from seqpipe.answers.base import AnswerKind
+from seqpipe.config.checks import Attended
+from seqpipe.console import text_table
+from seqpipe.errors import BundleError
+from seqpipe.features.document import Doc
+from seqpipe.features.kinds.base import SENTENCES, TOKENS
+
+Places = tuple[tuple[int, int], ...]
+TOP = 10  # lines of the table for each attention, but of a written text one for each token
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Weights as one stage made them.
+
+    Args:
+        name: The stage's key in the YAML and the stage's own name for them, such as `head.attention`.
+        over: What they stand at: words (N,), sentences (N,), pairs of words (heads, N, N), row looks at column, or what
+            was written (1, M, N), each token looking at the words.
+        places: Start and end of each of the N in the text, in code points.
+        weights: float32, none of them padding.
+        written: The M tokens that were written, where they are what looks.
+    """
+
+    name: str
+    over: str
+    places: Places
+    weights: np.ndarray
+    written: tuple[str, ...] | None = None
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether each of several rows looks at columns."""
+        return self.over in ("pairs", "written")
+
+    @property
+    def mean(self) -> np.ndarray:
+        """The mean of the heads, (N, N), where there are any."""
+        return np.asarray(self.weights.mean(0)) if self.is_matrix else self.weights
+
+    @property
+    def title(self) -> str:
+        """What is seen in a matrix."""
+        who = "each token that was written" if self.written is not None else "each row"
+        return f"{self.name} (over {self.over}: {who} looks at its columns"
+
+    def data(self) -> dict[str, Any]:
+        places = [list(place) for place in self.places]
+        content = {"over": self.over, "places": places, "weights": rounded(self.weights)}
+        return (
+            content
+            if self.written is None
+            else content | {"written": [*self.written], "weights": rounded(self.weights[0])}
+        )
+
+
+def attention(
+    attended: Attended, doc: Doc, weights: np.ndarray, sentences: np.ndarray | None, written: Sequence[str] = ()
+) -> Attention:
+    """The weights of one text, (N,), (heads, N, N) or (M, N), with their places; BundleError if they do not fit it.
+
+    Args:
+        one: What the bundle says of them.
+        doc: The text.
+        weights: As the graph gave them.
+        sentences: (S, W): position + 1 of each token of each sentence; 0 where there is none.
+        written: The tokens of the answer's first text.
+    """
+    if attended.axis == SENTENCES:
+        rows = [] if sentences is None else [row[row > 0] - 1 for row in sentences]
+        places = [(doc.offsets[row[0]][0], doc.offsets[row[-1]][1]) for row in rows if len(row)]
+    else:
+        places = doc.offsets if attended.axis == TOKENS else doc.word_offsets
+    N = len(places)
+    if attended.over == "written":
+        weights = weights[None, : len(written)]
+    matrix = {"pairs": (*weights.shape[:1], N, N), "written": (1, len(written), N)}
+    wanted = matrix.get(attended.over, (N,))
+    if weights.shape != wanted:
+        raise BundleError(f"the graph's {attended.output} has the shape {weights.shape}, not {wanted}; export it again")
+    steps = tuple(written) if attended.over == "written" else None
+    return Attention(attended.key, attended.over, tuple((a, b) for a, b in places), weights, steps)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A word that was written by a head that copies: with which probability it would be generated, and its source.
+
+    Args:
+        token: The word.
+        generating: The probability of generating, not copying, at that step (See, Liu and Manning 2017).
+        place: Start and end of the place in the text that holds the same word and got the most attention then; None
+            where the text does not hold it.
+    """
+
+    token: str
+    generating: float
+    place: tuple[int, int] | None
+
+    def data(self) -> dict[str, Any]:
+        start, end = self.place or (None, None)
+        return {"token": self.token, "generating": round(self.generating, 6), "start": start, "end": end}
+
+
+def origins(
+    doc: Doc, ids: Sequence[int], words: Sequence[int], tokens: Sequence[str], weights: np.ndarray, p: np.ndarray
+) -> tuple[Origin, ...]:
+    """Where each token of a text comes from.
+
+    Args:
+        doc: The source.
+        ids: The text's M tokens.
+        words: What each token of the source is among them.
+        tokens: As `ids`, in words.
+        weights: (M', S) what each step attended to, M' being M or more.
+        p: (M') the probabilities of generating.
+    """
+    origins = []
+    for i, (number, token) in enumerate(zip(ids, tokens, strict=True)):
+        same = np.array(words) == number
+        place = doc.offsets[int(np.where(same, weights[i, : len(same)], -1.0).argmax())] if same.any() else None
+        origins.append(Origin(token, float(p[i]), place))
+    return tuple(origins)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Points of one number or two, and the positions that an answer has of them.
+
+    Args:
+        points: Rows of numbers; of one number they stand on a line.
+        way: Positions of them, in the order in which they were chosen.
+        style: How the way is drawn: a line, or a polygon, which is filled.
+    """
+
+    points: tuple[tuple[float, ...], ...]
+    way: tuple[int, ...]
+    style: str
+
+
+def figure(kind: AnswerKind, doc: Doc, answer: Any) -> Figure | None:
+    """Return the figure of an answer, its first one if it has several; None if its kind is not drawn.
+
+    Rows of more than two numbers are none of the plane.
+    """
+    if kind.figure_style is None or doc.rows is None or doc.rows.shape[1] > 2:
+        return None
+    rows = tuple(tuple(float(f"{number:.7g}") for number in row) for row in doc.rows.tolist())  # what float32 holds
+    return Figure(rows, tuple(kind.predicted(answer)), kind.figure_style)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One text or points, the answer, what each attention looked at, the way through the points, and what was copied.
+
+    Of heads that copy, by the name of the probabilities, each word has its origin.
+    """
+
+    text: str
+    answer: Any
+    answer_lines: Sequence[str]  # as a person reads it
+    attentions: tuple[Attention, ...]
+    figure: Figure | None = None
+    copied: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)
+
+    def data(self) -> dict[str, Any]:
+        """As JSON says it; weights are rounded to 6 decimal places."""
+        attentions = {attention.name: attention.data() for attention in self.attentions}
+        copied = {name: [origin.data() for origin in origins] for name, origins in self.copied.items()}
+        points = {} if self.figure is None else {"points": [*map(list, self.figure.points)]}
+        content = {"text": self.text, **points, "answer": self.answer, "attentions": attentions}
+        return content | {"copied": copied} if copied else content
+
+    def origin_rows(self, origins: Sequence[Origin]) -> list[tuple[str, str, str]]:
+        """A line for each word: the word, the probability of generating it, and where it stands in the text."""
+        return [
+            (
+                origin.token,
+                f"{origin.generating:.4f}",
+                f"{self.text[slice(*origin.place)]!r} at {origin.place[0]}" if origin.place else "",
+            )
+            for origin in origins
+        ]
+
+    def table(self) -> str:
+        """The answer, and of each attention the greatest weights; of a written text each token's, its alignment."""
+        parts = [[*self.answer_lines]]
+        for attention in self.attentions:
+            shown = [[f"{weight:.4f}", *words] for weight, words in self._greatest(attention)]
+            whole = attention.written is not None or not attention.weights.size
+            left_out = 0 if whole else attention.mean.size - len(shown)
+            more = [f"  … and {left_out:,} more"] if left_out else []
+            parts.append([f"{attention.name}, over {attention.over}:", *_indented(shown), *more])
+        for name, origins in self.copied.items():
+            parts.append([f"{name}, each word's probability of being generated, and its source:"])
+            parts[-1] += _indented(self.origin_rows(origins)) if origins else []
+        return "\n\n".join("\n".join(lines) for lines in parts)
+
+    def _greatest(self, attention: Attention) -> list[tuple[float, list[str]]]:
+        weights = attention.mean
+        if attention.written is not None and attention.places:
+            places = list(enumerate(weights.argmax(1).tolist()))
+        else:
+            order = np.argsort(-weights, axis=None, kind="stable")[:TOP]
+            places = [np.unravel_index(i, weights.shape) for i in order.tolist()]
+        words = [_short(self.text[a:b]) for a, b in attention.places]
+        axes = [words] if weights.ndim == 1 else [attention.written or words, words]
+        return [(float(weights[at]), [axis[i] for axis, i in zip(axes, at, strict=True)]) for at in places]
+
+
+def rounded(weights: np.ndarray) -> Any:
+    """The weights as nested lists, rounded to 6 decimal places."""
+    return np.round(weights.astype(np.float64), 6).tolist()
+
+
+def _short(text: str, most: int = 60) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def _indented(rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"  {line}" for line in text_table(rows)]
