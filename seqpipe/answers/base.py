@@ -173,7 +173,7 @@ class AnswerKind(ABC):
 
     def text_length(self, doc: Doc) -> int:
         """How many tokens are read of a text."""
-        return len(doc)
+        return len(doc.ids)
 
     def refuse_empty(self, docs: Sequence[Doc], records: Sequence[Record], before: int) -> None:
         """DataError for the first text that cannot be answered for want of a token, `before` others behind it."""

@@ -11,7 +11,7 @@ import torch
 from seqpipe.config.loader import Config
 from seqpipe.errors import DataError
 from seqpipe.features.document import Record
-from seqpipe.runtime.decode_options import refuse_long
+from seqpipe.runtime.predictor import refuse_long
 from seqpipe.training.data_forms import DataForm, TrainingData, data_form
 from seqpipe.training.datasets import Batch
 from seqpipe.training.evaluation import unwritable_notes

@@ -101,7 +101,7 @@ def _compare_graph(pipeline: Pipeline, config: Config, console: Console, graph: 
     model = Model(bundle.Bundle(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu", threads=1)
     console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
     reference = predictor(pipeline, config, explain=config.export.explain)
-    parity = DecisionParity(pipeline, reference.run, model.run_all, options)
+    parity = DecisionParity(pipeline, reference.run, model.graph.run_all, options)
     short = random_batches(artifacts, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
     long = random_batches(artifacts, config.train.seed, sizes=(2,), lengths=pipeline.long)
     parity.compare_batches(itertools.chain(short, long), {})

@@ -443,7 +443,7 @@ def test_a_document_is_explained_at_both_levels(reading: Model) -> None:
 def test_an_ordinary_run_computes_no_weights_and_answers_the_same(looking: Model) -> None:
     featurizer = looking.predictor.featurizer
     feeds = featurizer.collate(featurizer.docs([{"text": "a sad x day"}]))
-    decision, everything = looking.run(feeds), looking.run_all(feeds)
+    decision, everything = looking.run(feeds), looking.graph.run_all(feeds)
     assert set(decision) == {"label", "scores"}
     assert set(everything) - set(decision) == {f"explain.{name}" for name in looking.manifest.explain}
     assert (decision["scores"] == everything["scores"]).all()

@@ -7,7 +7,7 @@ from seqpipe.config.loader import Config
 from seqpipe.console import Console
 from seqpipe.errors import DataError
 from seqpipe.features.document import resolve_overlaps
-from seqpipe.runtime.decode_options import refuse_long
+from seqpipe.runtime.predictor import refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import unseen_labels
 from seqpipe.training.pipeline import Pipeline

@@ -32,6 +32,7 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.manifest import Limits
 from seqpipe.runtime.model import Model
+from seqpipe.runtime.session import GraphSession
 from seqpipe.training.datasets import read
 from seqpipe.training.evaluation import option_table
 from seqpipe.training.pipeline import Pipeline
@@ -182,16 +183,16 @@ def test_offsets_that_are_others_are_found(tags: Trained, monkeypatch: pytest.Mo
 def wrong_once(monkeypatch: pytest.MonkeyPatch, ids: np.ndarray, name: str = "tags") -> None:
     """The graph decides otherwise about the text of these ids, alone or in a batch, and about no other."""
     for method in ("run", "run_all"):
-        right = getattr(Model, method)
+        right = getattr(GraphSession, method)
 
-        def wrong(self: Model, feeds: Arrays, right: Any = right) -> Arrays:
+        def wrong(self: GraphSession, feeds: Arrays, right: Any = right) -> Arrays:
             made, width = right(self, feeds), feeds["ids"].shape[1]
             if width >= len(ids):
                 here = (feeds["ids"] == np.pad(ids, (0, width - len(ids)))).all(1)
                 made[name] = np.where(here[:, None], 1 - made[name] % 2, made[name])
             return made
 
-        monkeypatch.setattr(Model, method, wrong)
+        monkeypatch.setattr(GraphSession, method, wrong)
 
 
 def test_one_wrong_record_is_found(tags: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,8 +219,10 @@ def ignore(monkeypatch: pytest.MonkeyPatch, model: Model, option: str) -> None:
     """The graph takes an option and does nothing with it."""
     default = option_arrays(model.predictor.options, {})[option]
     for method in ("run", "run_all"):
-        right = getattr(Model, method)
-        monkeypatch.setattr(Model, method, lambda self, feeds, right=right: right(self, feeds | {option: default}))
+        right = getattr(GraphSession, method)
+        monkeypatch.setattr(
+            GraphSession, method, lambda self, feeds, right=right: right(self, feeds | {option: default})
+        )
 
 
 def test_every_option_that_the_graph_ignores_is_found(tags: Trained, writer: Trained) -> None:
@@ -332,7 +335,7 @@ def changed_in(model: Model, share: float) -> Model:
         moved_on = dice.random(made["tags"].shape) < share
         return made | {"tags": np.where(moved_on, (made["tags"] + 1) % 3, made["tags"])}
 
-    model.run = model.predictor.run = other  # type: ignore[method-assign]
+    model.graph.run = model.predictor.run = other  # type: ignore[method-assign]
     return model
 
 
