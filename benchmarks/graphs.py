@@ -35,9 +35,9 @@ def export(folder: Path, names: Sequence[str]) -> None:
 
     from seqpipe.config.loader import load
     from seqpipe.export.graph import random_batches, to_onnx
-    from seqpipe.export.parity.decisions import option_inputs, trial_options
+    from seqpipe.export.parity.decisions import Trials, option_inputs
     from seqpipe.training.datasets import read
-    from seqpipe.training.evaluation import option_table
+    from seqpipe.training.evaluation import option_table, option_trials
     from seqpipe.training.fit import fit_artifacts
     from seqpipe.training.pipeline import Pipeline
 
@@ -51,7 +51,7 @@ def export(folder: Path, names: Sequence[str]) -> None:
         (folder / f"{name}.onnx").write_bytes(data)
         feeds = [
             batch | option_inputs(batch, options, chosen)
-            for chosen in trial_options(options)
+            for chosen in Trials(options, option_trials(*config.head)).together()
             for batch in random_batches(artifacts, 1, SIZES, LENGTHS)
         ]
         (folder / f"{name}.inputs").write_bytes(pickle.dumps(feeds))

@@ -62,7 +62,7 @@ class Connection(asyncio.Protocol):
         self.idle_since = time.perf_counter()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are of no class of asyncio
+        self._transport = cast(asyncio.Transport, transport)
         self.is_open = True
 
     def send(self, request: bytes, scheduled: float) -> None:

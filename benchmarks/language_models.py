@@ -160,7 +160,7 @@ def exported(path: Path, *ways: Callable[[bytes], bytes]) -> list[Any]:
     print(f"exported in {time.perf_counter() - clock:.0f} s, {len(graph):,} bytes, the weights {weights:,}")
     manifest = bundle_manifest(pipeline, config, options, {})
     files = (bundle_files(pipeline, way(graph)) for way in ways)
-    return [Model(bundle.Bundle(config.file, manifest, each), "cpu", 1) for each in files]
+    return [Model(bundle.BundleContent(config.file, manifest, each), "cpu", 1) for each in files]
 
 
 def t5(data: Path | None) -> None:

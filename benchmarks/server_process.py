@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import common
-import uvloop
 from common import ROOT
 from http_load import ClosedLoop, Load, OpenLoop, Settings, http_request
 
@@ -170,7 +169,7 @@ class Process:
             return {**await load.run(*arguments), "total": load.tally.total}
 
         with on_core(cores()[1]):
-            return uvloop.run(run())
+            return asyncio.run(run())
 
 
 def served(bundles: Mapping[str, Path], name: str, *options: object) -> Process:

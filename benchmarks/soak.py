@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import uvloop
 from server_process import Process, cores, on_core, row, texts_of
 
 import seqpipe
@@ -231,7 +230,7 @@ def _reloads(process: Process, name: str, texts: Sequence[str], answers: Sequenc
 
     soak = Soak(process.port, name, texts, answers, count, retries=False)
     with on_core(cores()[1]):
-        uvloop.run(soak.run(reload, RELOAD_SECONDS))
+        asyncio.run(soak.run(reload, RELOAD_SECONDS))
     before, after = (settled or [process.resident()])[0], process.resident()
     memory = f"{before:.0f} → {after:.0f} ({100 * (after / before - 1):+.1f} %)"
     return ["reloads", f"{count:,}", dict(reloads), dict(soak.faults) or 0, memory, dict(soak.codes)]
@@ -251,7 +250,7 @@ def _kills(process: Process, name: str, texts: Sequence[str], answers: Sequence[
 
     soak = Soak(process.port, name, texts, answers, count, retries=True)
     with on_core(cores()[1]):
-        uvloop.run(soak.run(kill, KILL_SECONDS))
+        asyncio.run(soak.run(kill, KILL_SECONDS))
     return ["kills", f"{count:,}", dict(kills), dict(soak.faults) or 0, "", dict(soak.codes)]
 
 

@@ -1,30 +1,32 @@
 """Generate the reference pages and the component tables from settings, components and commands.
 
-`python docs/generate.py` writes docs/reference/yaml.md, commands.md and contract.md, and the component tables of
-README.md and docs/index.md between their markers; a test fails where a file differs.
+`python docs/generate.py` writes docs/reference/yaml.md, commands.md, contract.md and plugin.md, and the component
+tables of README.md and docs/index.md between their markers; a test fails where a file differs.
 """
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import typer
 from pydantic import BaseModel
 
-from seqpipe import errors
+from seqpipe import errors, plugin
 from seqpipe.commands.app import app
 from seqpipe.config.contract import decode_options
 from seqpipe.config.members import ABSENT, MEMBERS, REQUIRED, Member
 from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
 from seqpipe.config.schema import OF_A_SOURCE, TOP, AdamW, Constant, DataKeys, Export, NeedKeys, PluginKeys, Train
 from seqpipe.config.signature import COMMON_KEYS, CommonKeys, option_rows, words
-from seqpipe.config.yaml_text import plain, shown
+from seqpipe.config.yaml import plain, shown
 from seqpipe.features.kinds.registry import feature_kinds
 
 ROOT = Path(__file__).parents[1]
@@ -274,10 +276,10 @@ def contract_page() -> str:
         "",
         "Every member that seqpipe reads of a component's class or of its instances. A class needs no base class; a",
         "member that it leaves out has the default. *By options*: the attribute may instead be a static method of the",
-        "options. `seqpipe check` and `seqpipe plugins check` refuse a member whose name is nearly one of these, and",
-        "name the right one. How the members work together is described in [Reader](../plugins/reader.md),",
-        "[Tokenizer](../plugins/tokenizer.md), [Embedding](../plugins/embedding.md), [Encoder](../plugins/encoder.md)",
-        "and [Head](../plugins/head.md).",
+        "options. `seqpipe plugins check` refuses a member whose name is nearly one of these, and names the right one;",
+        "`seqpipe check` refuses it if the right one is required, and warns otherwise. How the members work together",
+        "is described in [Reader](../plugins/reader.md), [Tokenizer](../plugins/tokenizer.md),",
+        "[Embedding](../plugins/embedding.md), [Encoder](../plugins/encoder.md) and [Head](../plugins/head.md).",
     ]
     for kind in KINDS:
         rows = [
@@ -291,8 +293,8 @@ def contract_page() -> str:
         "",
         "## Feature kinds",
         "",
-        "What a stage may declare in `features`; the classes are imported from `seqpipe`. The set is closed, because",
-        "every runtime has to make each kind: [Bundle format](../bundle-format.md#inputs) says how.",
+        "What a stage may declare in `features`; the classes are in `seqpipe.plugin`. The set is closed, because every",
+        "runtime has to make each kind: [Bundle format](../bundle-format.md#inputs) says how.",
         "",
         *_table(("class", "kind", "shape", "dtype", "made of", "meaning"), _feature_kinds()),
     ]
@@ -313,6 +315,59 @@ def _member_default(member: Member) -> str:
     if member.default is REQUIRED:
         return "required"
     return "" if member.default is ABSENT or callable(member.default) else f"`{member.default!r}`"
+
+
+# Names of seqpipe.plugin
+
+SUBJECTS = {  # of modules, by how they begin
+    "seqpipe.config": "Hooks, versions and options",
+    "seqpipe.version": "Hooks, versions and options",
+    "seqpipe.types": "Hooks, versions and options",
+    "seqpipe.errors": "Errors",
+    "seqpipe.features": "Features, vocabularies and tokenizers",
+    "seqpipe.answers": "Answers and metrics",
+    "seqpipe.runtime": "Bundles",
+    "seqpipe.nn": "Building blocks of PyTorch",
+    "seqpipe.testing": "Tests of components",
+}
+
+
+def plugin_page() -> str:
+    """Every name that `seqpipe.plugin` offers."""
+    rows: dict[str, list[tuple[str, str]]] = {subject: [] for subject in SUBJECTS.values()}
+    for name in sorted(plugin.__all__, key=str.lower):
+        module = plugin.SOURCES[name]
+        subject = next(text for prefix, text in SUBJECTS.items() if module.startswith(prefix))
+        rows[subject].append((f"`{name}`", _meaning(name, module)))
+    lines = [
+        "# Names for plugins",
+        "",
+        "Every name that `from seqpipe.plugin import …` offers to authors of components, with the beginning of its",
+        "documentation; `help(seqpipe.plugin.NAME)` prints the rest. Each is imported when it is first asked for: only",
+        "the building blocks of PyTorch need PyTorch, so that readers and tokenizers run without it. A component with",
+        "many names may `import seqpipe.plugin as sp`, as the built-in heads do.",
+    ]
+    for subject, names in rows.items():
+        lines += ["", f"## {subject}", "", *_table(("name", "meaning"), names)]
+    return "\n".join(lines) + "\n"
+
+
+def _meaning(name: str, module: str) -> str:
+    """The first sentence of an object's docstring; of a value, what it is and the comment behind its definition."""
+    value = getattr(plugin, name)
+    if inspect.isclass(value) and issubclass(value, errors.SeqpipeError):
+        line = re.search(rf"\b{name} +\d+ +(.*)", errors.__doc__ or "")
+        return line[1] if line else _first(value)
+    if inspect.isclass(value) or inspect.isfunction(value) or inspect.ismodule(value):
+        text = " ".join((inspect.getdoc(value) or "").split("\n\n")[0].split())
+        return re.split(r"(?<!al)(?<=\.) (?=[A-Z`])", text)[0]
+    source = inspect.getsource(import_module(module))
+    statements = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assign | ast.AnnAssign)]
+    is_of = [node for node in statements if name in ast.unparse(node).partition(" = ")[0].replace(":", ",").split(", ")]
+    comment = source.splitlines()[(is_of[-1].end_lineno or 1) - 1].partition("  # ")[2]
+    if isinstance(value, int | float | str):
+        return f"`{value!r}`; {comment}".removesuffix("; ")
+    return comment or f"`{ast.unparse(is_of[-1].value or is_of[-1])}`"
 
 
 # Component tables
@@ -341,6 +396,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/yaml.md": yaml_page,
     "docs/reference/commands.md": commands_page,
     "docs/reference/contract.md": contract_page,
+    "docs/reference/plugin.md": plugin_page,
     "README.md": partial(with_component_table, "README.md"),
     "docs/index.md": partial(with_component_table, "docs/index.md"),
 }

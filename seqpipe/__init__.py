@@ -20,15 +20,22 @@ from seqpipe.errors import (
 from seqpipe.version import VERSION
 
 if TYPE_CHECKING:
-    from seqpipe.runtime.model import Model, load
+    from seqpipe.console import Progress
+    from seqpipe.pipeline.pipeline import Pipeline
+    from seqpipe.pipeline.run import Run
+    from seqpipe.runtime.model import Bundle, Model, load
 
 __all__ = [
+    "Bundle",
     "BundleError",
     "ConfigError",
     "DataError",
     "EnvError",
     "ExportError",
     "Model",
+    "Pipeline",
+    "Progress",
+    "Run",
     "SeqpipeError",
     "TrainingError",
     "UsageError",
@@ -37,7 +44,14 @@ __all__ = [
 ]
 __version__ = VERSION
 
-_LATER = {"Model": "seqpipe.runtime.model", "load": "seqpipe.runtime.model"}  # NumPy and onnxruntime take their time
+_LATER = {  # imported when first asked for: NumPy, pydantic and onnxruntime take their time
+    "Bundle": "seqpipe.runtime.model",
+    "Model": "seqpipe.runtime.model",
+    "Pipeline": "seqpipe.pipeline.pipeline",
+    "Progress": "seqpipe.console",
+    "Run": "seqpipe.pipeline.run",
+    "load": "seqpipe.runtime.model",
+}
 
 
 def __getattr__(name: str) -> Any:

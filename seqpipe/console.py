@@ -6,8 +6,9 @@ import contextlib
 import sys
 import time
 import unicodedata
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 EVERY = 30.0  # seconds between lines where there is no terminal
 
@@ -35,21 +36,65 @@ def text_width(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
 
 
+@dataclass(frozen=True)
+class Progress:
+    """One report on the work of a pipeline, for a callback.
+
+    Attributes:
+        kind: `message`, `warning`, `detail` (of interest to few) or `result` (a score): a line of text. `step`: an
+            advance of something that takes long. `end`: that step has ended, or failed.
+        text: The line, or the name of the step, such as `training`.
+        done: Amount of the step that is done, such as batches.
+        total: Amount of the step in all; None if it is unknown.
+        note: Remark on the step, such as the epoch and the loss.
+    """
+
+    kind: Literal["message", "warning", "detail", "result", "step", "end"]
+    text: str
+    done: int = 0
+    total: int | None = None
+    note: str = ""
+
+
 class Tick(Protocol):
     def __call__(self, done: int, note: str = "") -> None: ...
 
 
 class Console:
-    """Says things at one of three volumes: -1 quiet, 0 normal, 1 verbose."""
+    """Says things at one of three volumes: -1 quiet, 0 normal, 1 verbose. As a callback it says what is reported."""
 
     def __init__(self, volume: int = 0):
         self.volume = volume
+        self._step = contextlib.ExitStack()
+        self._tick: Tick | None = None
+
+    def __call__(self, progress: Progress) -> None:
+        """Say a line, advance the progress of a step, or end it."""
+        match progress.kind:
+            case "message" | "warning":
+                self.say(progress.text)
+            case "detail":
+                self.detail(progress.text)
+            case "result":
+                self.result(progress.text)
+            case "step":
+                if self._tick is None:
+                    self._tick = self._step.enter_context(self.progress(progress.text, progress.total))
+                if progress.done:
+                    self._tick(progress.done, progress.note)
+            case "end":
+                self._tick = None
+                self._step.close()
 
     def say(self, text: str = "") -> None:
         """A line that belongs to normal work."""
         if self.volume >= 0:
             sys.stderr.write(text + "\n")
             sys.stderr.flush()
+
+    def warn(self, text: str, indent: str = "") -> None:
+        """A line about what is probably a mistake."""
+        self.say(f"{indent}warning: {text}")
 
     def result(self, text: str) -> None:
         """A line that was asked for: said at any volume."""
@@ -102,3 +147,38 @@ class Console:
                 progress.update(task, completed=done, note=note, count=f"{done:,}")
 
             yield tick
+
+
+class CallbackConsole(Console):
+    """A console that writes nothing: everything said is reported to a callback, or to nobody."""
+
+    def __init__(self, callback: Callable[[Progress], None] | None):
+        super().__init__()
+        self.callback = callback or (lambda progress: None)
+        self.warnings: list[str] = []
+
+    def say(self, text: str = "") -> None:
+        self.callback(Progress("message", text))
+
+    def warn(self, text: str, indent: str = "") -> None:
+        self.warnings.append(text)
+        self.callback(Progress("warning", f"{indent}warning: {text}"))
+
+    def detail(self, text: str) -> None:
+        self.callback(Progress("detail", text))
+
+    def result(self, text: str) -> None:
+        self.callback(Progress("result", text))
+
+    @contextlib.contextmanager
+    def progress(self, what: str, total: int | None) -> Iterator[Tick]:
+        """Report the start and the end of a step; yield a function to call with how much is done."""
+        self.callback(Progress("step", what, 0, total))
+
+        def tick(done: int, note: str = "") -> None:
+            self.callback(Progress("step", what, done, total, note))
+
+        try:
+            yield tick
+        finally:
+            self.callback(Progress("end", what, 0, total))

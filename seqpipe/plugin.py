@@ -13,19 +13,19 @@ from typing import Any
 
 # Type checkers and editors read the stub, since they cannot follow a module's `__getattr__`. A table here would repeat
 # the stub; to parse it takes half a millisecond.
-_MODULES = {
+SOURCES = {
     alias.name: statement.module
     for statement in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
     if isinstance(statement, ast.ImportFrom) and statement.module
     for alias in statement.names
 }
-__all__ = sorted(_MODULES)
+__all__ = sorted(SOURCES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
+    if name not in SOURCES:
         raise AttributeError(f"module 'seqpipe.plugin' has no attribute {name!r}")
-    owner = import_module(_MODULES[name])
+    owner = import_module(SOURCES[name])
     value = getattr(owner, name) if hasattr(owner, name) else import_module(f"{owner.__name__}.{name}")
     globals()[name] = value
     return value

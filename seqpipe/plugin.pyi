@@ -103,6 +103,7 @@ from seqpipe.nn.recurrent import InitialStateEncoder as InitialStateEncoder
 from seqpipe.nn.recurrent import InitialStateOption as InitialStateOption
 from seqpipe.nn.recurrent import Merge as Merge
 from seqpipe.nn.recurrent import Recurrent as Recurrent
+from seqpipe.nn.recurrent import RecurrentOptions as RecurrentOptions
 from seqpipe.nn.recurrent import decoder_start_state as decoder_start_state
 from seqpipe.nn.recurrent import ragged_rnn as ragged_rnn
 from seqpipe.nn.recurrent import unroll_decoder as unroll_decoder
@@ -136,5 +137,6 @@ from seqpipe.types import Folder as Folder
 from seqpipe.types import Probability as Probability
 from seqpipe.types import Size as Size
 from seqpipe.types import Tokens as Tokens
+from seqpipe.types import TryWith as TryWith
 from seqpipe.types import Uniform as Uniform
 from seqpipe.version import PLUGIN_API as PLUGIN_API

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,14 +16,14 @@ TOKENS = "tokens"  # marks a decode option that is ids of target tokens, (1 or B
 UNIFORM = "uniform"  # marks a decode option that is random numbers from 0 up to but not 1, (B, beams, max_length)
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]  # a momentum, a decay, a share of the steps
-Probability = Fraction  # of dropout and masking: at 1 nothing would be left
-Size = Annotated[int, Field(ge=1, le=100_000), SIZE]
+Probability = Fraction  # of dropout and masking, below 1: at 1 nothing would be left
+Size = Annotated[int, Field(ge=1, le=100_000), SIZE]  # a count from 1 to 100,000, which stays dynamic in a graph
 if TYPE_CHECKING:
     Tokens = Any  # a tensor or None; what reads signatures has no PyTorch
     Uniform = Any
 else:
-    Tokens = Annotated[None, TOKENS]
-    Uniform = Annotated[None, UNIFORM]
+    Tokens = Annotated[None, TOKENS]  # a decode option: ids of target tokens, (1 or B, n) int64
+    Uniform = Annotated[None, UNIFORM]  # a decode option: random numbers of a seed, (B, beams, max_length)
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,22 @@ class Means:
     words: str
 
 
+@dataclass(frozen=True, init=False)
+class TryWith:
+    """Metadata of a decode option that has an effect only beside others: values for a trial that shows its effect.
+
+    The comparison at export changes each option and expects another decision. `Annotated[float, TryWith(beams=3)]`
+    says that it has to set `beams` too. Several `TryWith` are alternatives; one that names an option which the head
+    lacks is left out. Its own name among the values says at which value the option itself is tried.
+    """
+
+    values: Mapping[str, int | float | bool]
+
+    def __init__(self, **values: int | float | bool):
+        object.__setattr__(self, "values", values)
+
+
 Checkpoint = Annotated[
     str | Path, Means("a folder, or a name on the hub such as org/name or org/name@revision"), CHECKPOINT
-]
-Folder = Annotated[Path | None, Means("a folder or null"), FOLDER]  # of a run: its bundle counts for the fingerprint
+]  # a folder of a checkpoint of `transformers`, or its name on the hub
+Folder = Annotated[Path | None, Means("a folder or null"), FOLDER]  # a folder of a run, or null

@@ -26,7 +26,8 @@ NOT_CODE = (
     "commands/templates/deploy/*.txt",
     "commands/templates/plugin/*.txt",
     "commands/templates/plugin/licenses/*.txt",
-    "runtime/serve/page/*",
+    "init/templates/*.yaml",
+    "serve/page/*",
     "py.typed",
 )
 ANSWER = [
@@ -79,7 +80,7 @@ def test_the_wheel_holds_every_module_and_the_files_beside_them(wheel: Path) -> 
     expected = {
         f"{package}/{path.relative_to(ROOT / folder).as_posix()}"
         for package, folder in PACKAGES.items()
-        for pattern in ("**/*.py", *NOT_CODE)
+        for pattern in ("**/*.py", "**/*.pyi", *NOT_CODE)
         for path in (ROOT / folder).glob(pattern)
     }
     assert {"seqpipe/py.typed", "seqpipe_plugins/py.typed"} <= expected

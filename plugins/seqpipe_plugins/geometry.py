@@ -19,31 +19,26 @@ def hulls(points: np.ndarray) -> list[list[int]]:
 
     A corner lies on no line between two others; of several points on one place the first is meant.
     """
-    size = max(1, _BLOCK // points.shape[1] ** 3)
-    return [hull for first in range(0, len(points), size) for hull in _hulls(points[first : first + size])]
-
-
-def _hulls(points: np.ndarray) -> list[list[int]]:
-    """From corner to corner: the next one has no point to the right of the way to it, and is the farthest such."""
-    to = points[:, None] - points[:, :, None]  # (B, n, n, 2) from i to j
-    turn = cross(to[:, :, :, None], to[:, :, None])  # (B, n, n, n) > 0: k is to the left of i -> j
-    length = (to**2).sum(3)
-    follows = (turn >= 0).all(3) & (length > 0)  # (B, n, n)
-    after = np.where(follows, length, -1.0).argmax(2)  # (B, n) of equal ones the first
-    lowest = np.lexsort((points[..., 1], points[..., 0]), axis=1)[:, 0]  # a corner for certain
-    return [_from_smallest(_walk(int(first), row)) for first, row in zip(lowest, after.tolist(), strict=True)]
-
-
-def _walk(first: int, after: Sequence[int]) -> list[int]:
-    seen = [first]
-    while (now := after[seen[-1]]) not in seen:
-        seen.append(now)
-    return seen[seen.index(now) :]
-
-
-def _from_smallest(cycle: list[int]) -> list[int]:
-    at = cycle.index(min(cycle))
-    return [*cycle[at:], *cycle[:at], min(cycle)]
+    size, corners = max(1, _BLOCK // points.shape[1] ** 3), []
+    for begin in range(0, len(points), size):
+        block = points[begin : begin + size]
+        # Gift wrapping (Jarvis 1973) of all sets at once: the corner behind i is the j that has no point to the right
+        # of the way from i to j, of several on one line the farthest. It is computed for every i, whether a corner or
+        # not, so that one array holds all sets; the walk below then passes from corner to corner.
+        to = block[:, None] - block[:, :, None]  # (B, n, n, 2) from i to j
+        turn = cross(to[:, :, :, None], to[:, :, None])  # (B, n, n, n) > 0: k is to the left of i -> j
+        distance = (to**2).sum(3)
+        follows = (turn >= 0).all(3) & (distance > 0)  # (B, n, n)
+        after = np.where(follows, distance, -1.0).argmax(2)  # (B, n) of equal ones the first
+        lowest = np.lexsort((block[..., 1], block[..., 0]), axis=1)[:, 0]  # a corner for certain
+        for first, row in zip(lowest.tolist(), after.tolist(), strict=True):
+            walk = [first]
+            while (now := row[walk[-1]]) not in walk:
+                walk.append(now)
+            cycle = walk[walk.index(now) :]
+            at = cycle.index(min(cycle))
+            corners.append([*cycle[at:], *cycle[:at], min(cycle)])
+    return corners
 
 
 def tours(points: np.ndarray) -> list[list[int]]:
@@ -61,6 +56,9 @@ def tours(points: np.ndarray) -> list[list[int]]:
 
 
 def _tours(points: np.ndarray) -> list[list[int]]:
+    # The dynamic programme of Held and Karp: the shortest way from the first point through a set of others that ends at
+    # j is the shortest, over the set's other points k, of the way through the set without j that ends at k, and the
+    # step from k to j. Sets are bit masks, so that every subset of a set has a smaller number and is done before it.
     B, n = points.shape[:2]
     m, rows = n - 1, np.arange(B)  # the first point is where everything begins
     far = np.sqrt(((points[:, None] - points[:, :, None]) ** 2).sum(3)).transpose(1, 2, 0)  # (n, n, B)
@@ -130,12 +128,11 @@ def _meet(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> bool:
     if sides[0] * sides[1] < 0 and sides[2] * sides[3] < 0:
         return True
     ends = ((a, b, c), (a, b, d), (c, d, a), (c, d, b))
-    return any(not side and _between(*three) for side, three in zip(sides, ends, strict=True))
-
-
-def _between(p: np.ndarray, q: np.ndarray, r: np.ndarray) -> bool:
-    """Whether r, which is on the line through p and q, is not outside the two."""
-    return bool((np.minimum(p, q) <= r).all() and (r <= np.maximum(p, q)).all())
+    # An end of one line that lies on the other one's straight line (side 0) is a common point if it is not outside it.
+    return any(
+        not side and bool((np.minimum(p, q) <= r).all() and (r <= np.maximum(p, q)).all())
+        for side, (p, q, r) in zip(sides, ends, strict=True)
+    )
 
 
 def hull_scores(gold: Sequence[Any], predicted: Sequence[Sequence[int]]) -> dict[str, float]:

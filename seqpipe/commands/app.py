@@ -1,4 +1,4 @@
-"""The command `seqpipe`: its commands, its global options, and its exit codes.
+"""The command `seqpipe`: its commands, its global options, its exit codes, and the report of an error that ends it.
 
 Each command has a file of its name with its options; what does the work is imported when the command runs, so that
 `seqpipe --help` and the commands on bundles start without PyTorch.
@@ -7,11 +7,15 @@ Each command has a file of its name with its options; what does the work is impo
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import itertools
+import json
 import os
 import signal
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -21,16 +25,10 @@ from seqpipe.commands.candidates import candidates
 from seqpipe.commands.check import check
 from seqpipe.commands.deploy import app as deploy_app
 from seqpipe.commands.doctor import doctor
-from seqpipe.commands.error_report import (
-    drop_unwritable_output,
-    report,
-    report_command_line,
-    report_system_error,
-)
 from seqpipe.commands.evaluate import evaluate
 from seqpipe.commands.explain import explain
 from seqpipe.commands.export import export
-from seqpipe.commands.init.command import init
+from seqpipe.commands.init import init
 from seqpipe.commands.plugins import app as plugins_app
 from seqpipe.commands.predict import predict
 from seqpipe.commands.run import run
@@ -39,7 +37,8 @@ from seqpipe.commands.serve import serve
 from seqpipe.commands.train import train
 from seqpipe.commands.vectors import distill_vectors, vectors
 from seqpipe.commands.verify import verify
-from seqpipe.errors import EnvError, SeqpipeError
+from seqpipe.console import printable
+from seqpipe.errors import ConfigError, EnvError, SeqpipeError, UsageError
 from seqpipe.version import VERSION
 
 app = typer.Typer(
@@ -103,7 +102,9 @@ def main() -> None:
     try:
         exit_code = app(args=arguments, standalone_mode=False)
     except COMMAND_LINE_ERROR as error:
-        report_command_line(error, as_json)
+        error.show()
+        if as_json:
+            _print_json(UsageError(), error.exit_code, error.format_message(), [])
         sys.exit(error.exit_code)
     except SeqpipeError as error:
         if debug:
@@ -136,3 +137,64 @@ def main() -> None:
     finally:
         signal.signal(signal.SIGTERM, handler_before or signal.SIG_DFL)
         drop_unwritable_output()
+
+
+# The report of an error that ends a command.
+
+_ROOM = "make room, or write to another place"
+_FILE = "a file stands where a folder has to be; move it, or give another path"
+_PERMISSION = "this user may not do that; give another path, or change its permissions"
+_CURES = {
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: _ROOM,
+    errno.ENOTDIR: _FILE,
+    errno.EEXIST: _FILE,
+    errno.EISDIR: "it is a folder; name a file in it",
+    errno.EACCES: _PERMISSION,
+    errno.EPERM: _PERMISSION,
+    errno.EROFS: "it cannot be written to; give another path",
+}
+
+
+def report(error: SeqpipeError, as_json: bool = False) -> None:
+    """Write an error of seqpipe to standard error; with `--json` also to standard output."""
+    text = str(error)
+    if as_json:
+        problems = [asdict(problem) for problem in error.problems] if isinstance(error, ConfigError) else []
+        _print_json(error, error.exit_code, text, problems)
+    if isinstance(error, ConfigError):
+        count = len(error.problems)
+        text += f"\n{count} problem{'s' if count > 1 else ''}; nothing was run"
+    sys.stderr.write(printable(text) + "\n")  # messages quote files, which strangers may have written
+
+
+def report_system_error(error: OSError | MemoryError, exit_code: int, as_json: bool = False) -> None:
+    """Write to standard error what failed, where, and the cure; with `--json` also to standard output."""
+    if isinstance(error, MemoryError):
+        message = "out of memory; give shorter texts, a smaller train.batch_tokens, or fewer --threads"
+    else:
+        cure = _CURES.get(error.errno or 0, "seqpipe --debug shows where it happened")
+        message = f"{error.filename or 'standard output or error'}: {error.strerror or error}; {cure}"
+    sys.stderr.write(f"{message}\n")
+    if as_json:
+        _print_json(error, exit_code, message, [])
+
+
+def _print_json(error: Exception, exit_code: int, message: str, problems: Sequence[Mapping[str, Any]]) -> None:
+    """Write an error to standard output as one JSON object; each of the problems in a YAML also has its place."""
+    content: dict[str, Any] = {"kind": type(error).__name__, "exit_code": exit_code, "message": message}
+    if problems:
+        content["problems"] = problems
+    with contextlib.suppress(OSError):  # standard output takes nothing more, and standard error has the message
+        sys.stdout.write(json.dumps({"error": content}, indent=1) + "\n")
+
+
+def drop_unwritable_output() -> None:
+    """Discard what standard output did not take.
+
+    That was reported once; Python would try again at its end, and end with code 120.
+    """
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from seqpipe.commands.first_answer import memory
 from seqpipe.commands.options import (
     BundlePath,
     DecodeOptions,
@@ -31,6 +30,7 @@ from seqpipe.commands.options import (
 )
 from seqpipe.console import text_table
 from seqpipe.errors import DataError, EnvError, UsageError
+from seqpipe.runtime.first_answer import memory
 
 if TYPE_CHECKING:
     from seqpipe.features.document import Record
@@ -173,7 +173,7 @@ def measure(
 def start_up(bundle: Path, model: Model, record: Record, options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """Seconds from the start of a Python process to its first answer, and its memory then: the median of some."""
     arguments = [str(bundle), model.device, str(model.predictor.workers), json.dumps(record), json.dumps(options)]
-    command = [sys.executable, "-m", "seqpipe.commands.first_answer", *arguments]
+    command = [sys.executable, "-m", "seqpipe.runtime.first_answer", *arguments]
     starts: list[dict[str, Any]] = []
     end = time.perf_counter() + seconds
     while not starts or (len(starts) < MOST_STARTS and time.perf_counter() < end):

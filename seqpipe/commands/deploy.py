@@ -21,7 +21,7 @@ from seqpipe.errors import BundleError, UsageError
 from seqpipe.version import VERSION
 
 if TYPE_CHECKING:
-    from seqpipe.runtime.bundle import Bundle
+    from seqpipe.runtime.bundle import BundleContent
 
 app = typer.Typer(help="Write the files with which another tool runs a bundle.", rich_markup_mode=None)
 
@@ -54,9 +54,9 @@ class NameRule:
     longest: int
     words: str
 
-    def choose(self, given: str | None, content: Bundle) -> str:
+    def choose(self, given: str | None, content: BundleContent) -> str:
         """Return the name that was given, else the bundle's own; UsageError if the target does not take it."""
-        from seqpipe.runtime.serve.catalog import check_name
+        from seqpipe.serve.settings import check_name
 
         name = content.manifest.name if given is None else given
         if not re.fullmatch(self.pattern, name) or len(name) > self.longest:
@@ -165,9 +165,6 @@ def systemd(
     ] = None,
     cuda: OnCuda = False,
     port: Port = 8000,
-    socket: Annotated[
-        bool, typer.Option("--socket", help="Let systemd listen; the server starts with the first request.")
-    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a unit for systemd, and the bundle beside it."""
@@ -180,30 +177,27 @@ def systemd(
         hidden = next((parent for parent in _HIDDEN if path.is_relative_to(parent)), None)
         if hidden:
             raise UsageError(f"{flag} {path}: the service does not see {hidden}; choose a place such as /opt or /srv")
-    service, listener = f"seqpipe-{name}.service", f"seqpipe-{name}.socket"
-    values = {
-        "name": name,
-        "command": program,
-        "place": folder,
-        "port": port,
-        "device": "cuda" if cuda else "cpu",
-        "devices": "" if cuda else "PrivateDevices=yes\n",
-        "after": f"{listener}\nRequires={listener}" if socket else "network.target",
-    }
-    units: dict[str, bytes | str] = {service: template("unit.service", **values)}
-    if socket:
-        units[listener] = template("unit.socket", **values)
+    service = f"seqpipe-{name}.service"
+    unit = template(
+        "unit.service",
+        name=name,
+        command=program,
+        place=folder,
+        port=port,
+        device="cuda" if cuda else "cpu",
+        devices="" if cuda else "PrivateDevices=yes\n",
+    )
     write_files(
         output,
-        {**units, **bundle_files(content, "bundle")},
+        {service: unit, **bundle_files(content, "bundle")},
         quiet,
         f"sudo mkdir -p {folder.parent} && sudo cp -rT {_quoted(output / 'bundle')} {folder}",
-        f"sudo cp {' '.join(_quoted(output / unit) for unit in units)} /etc/systemd/system/",
-        f"sudo systemctl daemon-reload && sudo systemctl enable --now {listener if socket else service}",
+        f"sudo cp {_quoted(output / service)} /etc/systemd/system/",
+        f"sudo systemctl daemon-reload && sudo systemctl enable --now {service}",
     )
 
 
-def checked_bundle(path: Path, output: Path, cuda: bool = False) -> Bundle:
+def checked_bundle(path: Path, output: Path, cuda: bool = False) -> BundleContent:
     """Return a bundle that answers its golden examples here, and is to be written to `output`.
 
     Those are answered on the CPU unless this machine has the GPU too: it need not be the one that serves.
@@ -224,7 +218,7 @@ def checked_bundle(path: Path, output: Path, cuda: bool = False) -> Bundle:
     return bundle.read(path, report["sha256"])
 
 
-def bundle_files(content: Bundle, folder: str) -> dict[str, bytes]:
+def bundle_files(content: BundleContent, folder: str) -> dict[str, bytes]:
     """Return the files of a bundle by their paths below the folder of the target."""
     from seqpipe.runtime.bundle import MANIFEST
 
@@ -232,7 +226,7 @@ def bundle_files(content: Bundle, folder: str) -> dict[str, bytes]:
     return {**files, f"{folder}/{MANIFEST}": (content.path / MANIFEST).read_bytes()}
 
 
-def image_files(content: Bundle, name: str, cuda: bool, port: int) -> dict[str, bytes | str]:
+def image_files(content: BundleContent, name: str, cuda: bool, port: int) -> dict[str, bytes | str]:
     """Return the files that `docker build` needs."""
     values = {
         "image": DOCKER_IMAGE,

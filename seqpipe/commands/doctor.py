@@ -19,7 +19,7 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Examine this machine: onnxruntime and its providers, CUDA, telemetry, conflicting wheels, threads."""
-    from seqpipe.commands.environment import examine
+    from seqpipe.runtime.environment import examine
 
     if require not in (None, "cuda"):
         raise UsageError(f"--require {require}: must be cuda")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from seqpipe.commands.options import DecodeOptions, Device, Json, Quiet, make_console, print_json
+from seqpipe.commands.options import DecodeOptions, Device, Json, Quiet, make_console, parse_decode_options, print_json
 from seqpipe.errors import UsageError
 
 
@@ -45,8 +46,7 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Compute the scores of a run (PyTorch) or a bundle (onnxruntime) on its test sets or on a file."""
-    from seqpipe.commands.pair_scoring import score_pairs
-    from seqpipe.commands.scoring import score_target
+    from seqpipe.pipeline.scoring import score_pairs, score_target
 
     console = make_console(quiet)
     items = [*(options or [])] if beams is None else [f"beams={beams}", *(options or [])]
@@ -61,7 +61,10 @@ def evaluate(
     elif (normalize, masking) != ("none", "token"):
         raise UsageError("--normalize and --masking are for --pairs; give a file of pairs")
     else:
-        result = score_target(target, console, data=data, raw=raw, by=by, errors=errors, device=device, options=items)
+        decode_options = partial(parse_decode_options, items, {})
+        result = score_target(
+            target, console, data=data, raw=raw, by=by, errors=errors, device=device, options=decode_options
+        )
     if errors:
         console.say(f"\nwhat went wrong is listed in {errors}")
     print_json(result, as_json)

@@ -42,23 +42,17 @@ def explain(
         check_ending(output)
     model = load(bundle, device, threads=1)
     decode_options = parse_decode_options(options or [], {}, model.manifest.options)
-    explanation = model.explain(one_record(model, _read_text(text)), **decode_options)
+    if text == "-":
+        data = sys.stdin.buffer.read()
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            cure = "convert it: iconv -f latin1 -t utf-8"
+            raise DataError(f"standard input: byte {error.start + 1} is not UTF-8; {cure}") from error
+    explanation = model.explain(one_record(model, text), **decode_options)
     if output:
         draw(explanation, output)
         make_console(quiet).say(f"wrote {output}")
     elif not as_json:
         typer.echo(replace_surrogates(explanation.table()))
     print_json(explanation.data(), as_json)
-
-
-def _read_text(argument: str) -> str:
-    """Return the argument, or what standard input holds where it is a dash."""
-    if argument != "-":
-        return argument
-    data = sys.stdin.buffer.read()
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"standard input: byte {error.start + 1} is not UTF-8; convert it: iconv -f latin1 -t utf-8"
-        ) from error

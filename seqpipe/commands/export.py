@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from seqpipe.commands.options import NoCache, Quiet, RunFolder, graph_cache, make_console
+from seqpipe.commands.options import NoCache, Quiet, RunFolder, make_console
 from seqpipe.errors import UsageError
 
 
@@ -24,21 +24,12 @@ def export(
     quiet: Quiet = False,
 ) -> None:
     """Export a trained run to a bundle, and compare its answers with PyTorch's."""
-    from seqpipe.commands.runs.held_out import held_out_records
-    from seqpipe.commands.runs.run_folder import load_trained, open_run
-    from seqpipe.commands.runs.run_lock import lock_around
-    from seqpipe.export.exporter import export as export_bundle
-    from seqpipe.runtime.bundle import refuse_other
+    from seqpipe.export.graph_cache import default_cache
+    from seqpipe.pipeline.full_run import export_run
 
     for item in sets or []:
         if not item.startswith("export."):
             raise UsageError(f"--set {item}: the run is trained; only keys of `export` can change, as export.opset=20")
     console = make_console(quiet)
-    path = output or folder / "bundle"
-    refuse_other(path)
-    cache = graph_cache(no_cache)
-    with lock_around(path):
-        run = open_run(folder, console, sets=sets or [])
-        pipeline, records = load_trained(run), held_out_records(run)
-        export_bundle(pipeline, run.config, records, path, console, run.scores, cache, run.outcome)
+    path = export_run(folder, output, sets or [], console, None if no_cache else default_cache())
     console.say(f"\nnext: seqpipe predict {path}")

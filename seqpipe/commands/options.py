@@ -13,8 +13,7 @@ from seqpipe.console import Console
 from seqpipe.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqpipe.config.loader import Config
-    from seqpipe.export.graph_cache import GraphCache
+    from seqpipe.pipeline.pipeline import Pipeline
 
 YamlFile = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's YAML.")]
 Overrides = Annotated[
@@ -42,26 +41,19 @@ def make_console(quiet: bool, verbose: bool = False) -> Console:
     return Console(1 if verbose else 0)
 
 
-def load_config(
-    console: Console, file: Path, overrides: Sequence[str] | None, sets: Sequence[str] | None, seed: int | None
-) -> Config:
+def load_pipeline(
+    console: Console, file: Path, overrides: Sequence[str] | None, sets: Sequence[str] | None, seed: int | None = None
+) -> Pipeline:
     """Load a YAML with the overrides of the command line; report which versions have changed since."""
-    from seqpipe.config.loader import load
+    from seqpipe.pipeline.pipeline import Pipeline
 
     items = [*(overrides or []), *(sets or [])]
     if seed is not None:
         items.append(f"train.seed={seed}")
-    config = load(file, items)
-    for note in config.drift:
+    pipeline = Pipeline(file, items)
+    for note in pipeline.notes:
         console.say(note)
-    return config
-
-
-def graph_cache(no_cache: bool) -> GraphCache | None:
-    """Return where traced graphs are cached between commands; None with `--no-cache`."""
-    from seqpipe.export.graph_cache import default_cache
-
-    return None if no_cache else default_cache()
+    return pipeline
 
 
 def parse_decode_options(

@@ -187,7 +187,7 @@ def write_package(
 
 def _module_name(name: str) -> str:
     """Return the module that a distribution of this name has; UsageError if the name will not do."""
-    from seqpipe.config.yaml_text import resolve
+    from seqpipe.config.yaml import resolve
 
     if not _NAME.fullmatch(name):
         rule = "letters, digits, '.', '_' and '-', the first and the last a letter or digit"

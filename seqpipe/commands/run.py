@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
 
@@ -17,12 +18,10 @@ from seqpipe.commands.options import (
     Sets,
     Verbose,
     YamlFile,
-    graph_cache,
-    load_config,
+    load_pipeline,
     make_console,
     print_json,
 )
-from seqpipe.console import Console
 
 
 def run(
@@ -42,23 +41,12 @@ def run(
 ) -> None:
     """Check, train, evaluate, export, verify, and show answers. Resumes an interrupted run."""
     console = make_console(quiet, verbose)
-    config = load_config(console, file, overrides, sets, seed)
-    from seqpipe.commands.runs.full_run import run_all, run_seeds
-    from seqpipe.commands.runs.needs import make_needs
-
-    cache = graph_cache(no_cache)
-    if make_needs(config, console, device, cache):
-        config = load_config(Console(-1), file, overrides, sets, seed)  # what was not there could not be checked
+    pipeline = load_pipeline(console, file, overrides, sets, seed)
     if seeds:
-        result = run_seeds(
-            lambda more: load_config(Console(-1), file, overrides, [*(sets or []), *more], seed),
-            config.name,
-            seeds,
-            console,
-            device,
-            fresh,
-            cache,
-        )
+        by_test = pipeline.run_seeds(seeds, device=device, fresh=fresh, cache=not no_cache, progress=console)
+        result: dict[str, Any] = {test: asdict(scores) for test, scores in by_test.items()}
     else:
-        result = run_all(config, console, device, fresh, cache)
+        finished = pipeline.run(device=device, fresh=fresh, cache=not no_cache, progress=console)
+        result = {"run": str(finished.folder), "bundle": str(finished.bundle.path)}
+        result |= {"training": finished.outcome, "scores": finished.scores}
     print_json(result, as_json)

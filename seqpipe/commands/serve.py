@@ -30,12 +30,10 @@ _WaitingTokens = Annotated[
 ]
 _Body = Annotated[int, typer.Option("--max-body", min=1, help="Largest request body, in bytes.")]
 _Items = Annotated[int, typer.Option("--max-items", min=1, help="Most inputs in one request.")]
-_Connections = Annotated[int, typer.Option("--max-connections", min=1, help="Most connections at a time.")]
-_Read = Annotated[
-    float, typer.Option("--read-timeout", min=0.1, help="Maximum time to send a request, or to read a response, in s.")
-]
+_Connections = Annotated[int, typer.Option("--max-connections", min=1, help="Most connections at a time; more wait.")]
+_Read = Annotated[float, typer.Option("--read-timeout", min=0.1, help="Maximum time to send a body, in seconds.")]
 _Idle = Annotated[
-    float, typer.Option("--idle-timeout", min=1, help="Time a connection without a request is kept, in seconds.")
+    float, typer.Option("--idle-timeout", min=0.1, max=60, help="Maximum time until the next request's headers, in s.")
 ]
 _Uds = Annotated[Path | None, typer.Option("--uds", help="Unix socket to listen at, in place of host and port.")]
 _TokenFile = Annotated[
@@ -68,7 +66,7 @@ def serve(
     max_items: _Items = 1_024,
     max_connections: _Connections = 1_000,
     read_timeout: _Read = 20.0,
-    idle_timeout: _Idle = 75.0,
+    idle_timeout: _Idle = 60.0,
     uds: _Uds = None,
     token_file: _TokenFile = None,
     cors: _Cors = None,
@@ -80,11 +78,10 @@ def serve(
     if os.name == "nt":
         raise EnvError("seqpipe serve needs Linux or macOS; on Windows run it in the Windows Subsystem for Linux")
     try:
-        from seqpipe.runtime.serve.auth import read_token
-        from seqpipe.runtime.serve.catalog import named
-        from seqpipe.runtime.serve.processes import serve as run_server
-        from seqpipe.runtime.serve.repository import bundles as stored
-        from seqpipe.runtime.serve.settings import Settings
+        from seqpipe.serve.auth import read_token
+        from seqpipe.serve.repository import bundles as stored
+        from seqpipe.serve.server import serve as run_server
+        from seqpipe.serve.settings import Settings, named
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("seqpipe"):
             raise

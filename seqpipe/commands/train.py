@@ -15,11 +15,9 @@ from seqpipe.commands.options import (
     Sets,
     Verbose,
     YamlFile,
-    graph_cache,
-    load_config,
+    load_pipeline,
     make_console,
 )
-from seqpipe.console import Console
 from seqpipe.errors import UsageError
 
 
@@ -38,19 +36,12 @@ def train(
 ) -> None:
     """Train; start a run, or resume an interrupted one."""
     console = make_console(quiet, verbose)
-    config = load_config(console, file, overrides, sets, seed)
-    from seqpipe.commands.runs.needs import make_needs
-    from seqpipe.commands.runs.run_folder import RUNS, start_run
-    from seqpipe.commands.runs.training_run import train_run
+    pipeline = load_pipeline(console, file, overrides, sets, seed)
     from seqpipe.config.run_layout import STATE
+    from seqpipe.pipeline.run import RUNS
 
-    folder = RUNS / config.name
+    folder = RUNS / pipeline.name
     if resume and not (folder / STATE).exists():
         raise UsageError(f"--resume: {folder} is no run yet; leave --resume out to start one")
-    if make_needs(config, console, device, graph_cache(False)):
-        config = load_config(Console(-1), file, overrides, sets, seed)  # what was not there could not be checked
-    with start_run(config, console, fresh) as run:
-        train_run(run, console, device)
-        for line in run.outcome_lines():
-            console.say(f"  {line}")
+    pipeline.train(device=device, fresh=fresh, progress=console)
     console.say(f"\nnext: seqpipe evaluate {folder}, then seqpipe export {folder}")

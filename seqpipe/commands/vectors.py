@@ -31,9 +31,9 @@ def vectors(
     quiet: Quiet = False,
 ) -> None:
     """Write the word vectors of a run to a file, in the format of word2vec."""
-    from seqpipe.commands.runs.run_folder import load_trained, open_run
-    from seqpipe.commands.runs.run_lock import lock_around
     from seqpipe.files import write
+    from seqpipe.pipeline.lock import lock_around
+    from seqpipe.pipeline.run_folder import load_trained, open_run
 
     console = make_console(quiet)
     path = output or folder / ("vectors.bin" if binary else "vectors.vec")
@@ -69,9 +69,9 @@ def distill_vectors(
     quiet: Quiet = False,
 ) -> None:
     """Distill a sentence encoder to a vector for each token of its vocabulary, in a file in the format of word2vec."""
-    from seqpipe.commands.runs.run_lock import lock_around
-    from seqpipe.commands.runs.training_run import resolve_device
     from seqpipe.nn.pretrained import Distiller, check_dim, principal_components, zipf_weights
+    from seqpipe.pipeline.lock import lock_around
+    from seqpipe.pipeline.training import resolve_device
 
     if vocabulary and pipeline:
         raise UsageError("--vocabulary and --pipeline each say which words; leave one of them out")

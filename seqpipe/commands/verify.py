@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -37,26 +36,20 @@ def verify(
 ) -> None:
     """Check the hashes of a bundle and repeat its golden examples on this machine. Needs no PyTorch."""
     if untrusted:
-        result = _verify_untrusted(bundle, device, sha256, memory, timeout)
+        from seqpipe.runtime.untrusted import Limits, verify_untrusted
+
+        if device not in ("auto", "cpu"):
+            raise UsageError(f"--device {device}: with --untrusted a bundle is opened on the CPU; leave it out")
+        limits = Limits(Limits.memory if memory is None else memory, Limits.seconds if timeout is None else timeout)
+        result = verify_untrusted(bundle, limits, sha256)
     else:
-        from seqpipe.runtime.model import verify_bundle
+        from seqpipe import Bundle
 
         if memory is not None or timeout is not None:
             raise UsageError("--memory and --timeout are limits of --untrusted; give that too")
-        result = verify_bundle(bundle, device, sha256=sha256)
+        result = Bundle(bundle, sha256).verify(device)
     summary = f"hashes right, {result['golden']} golden examples answered the same on {result['device']}"
     if "no_golden" in result:
         summary += f"; {printable(result['no_golden'])}"
     make_console(quiet).say(f"{bundle}: {summary}\nsha256 of its bundle.json: {result['sha256']}")
     print_json(result, as_json)
-
-
-def _verify_untrusted(
-    bundle: Path, device: str, sha256: str | None, memory: float | None, timeout: float | None
-) -> dict[str, Any]:
-    from seqpipe.runtime.untrusted import Limits, verify_untrusted
-
-    if device not in ("auto", "cpu"):
-        raise UsageError(f"--device {device}: with --untrusted a bundle is opened on the CPU; leave it out")
-    limits = Limits(Limits.memory if memory is None else memory, Limits.seconds if timeout is None else timeout)
-    return verify_untrusted(bundle, limits, sha256)

@@ -12,7 +12,7 @@ from seqpipe.answers.registry import ANSWER_KINDS, MultiHead
 from seqpipe.answers.types import WHOLE_TEXT, Array, Metric
 from seqpipe.config.members import MEMBERS, REQUIRED
 from seqpipe.config.plugins import Offer
-from seqpipe.config.signature import DecodeOption, keyword_options, optional_names
+from seqpipe.config.signature import DecodeOption, construct, keyword_options, optional_names
 from seqpipe.errors import ConfigError, PluginError, Problem, SeqpipeError, UsageError, did_you_mean
 from seqpipe.features.kinds.base import FeatureKind
 
@@ -93,7 +93,7 @@ def build_component(component: Component, *wired: Any) -> Any:
         PluginError: if it raises anything else that is not seqpipe's own.
     """
     try:
-        return component.cls(*wired, **component.options)
+        return construct(component.cls, *wired, **component.options)
     except UsageError as error:
         raise ConfigError([component.problem(f"{describe(component)}: {error}")]) from error
     except (SeqpipeError, MemoryError):
@@ -105,13 +105,13 @@ def build_component(component: Component, *wired: Any) -> Any:
 
 # The one place that reads the members of components.
 #
-# A member that is nearly one of `MEMBERS` is a misspelling, which `seqpipe check` and `seqpipe plugins check` refuse.
+# A member that is nearly one of `MEMBERS` is a misspelling. `seqpipe plugins check` refuses it; `seqpipe check` refuses
+# one of a required member and warns of others.
 
 Metrics = Callable[[Sequence[Any], Sequence[Any]], Mapping[str, float]]  # gold and predicted answers to scores
 
 
 NEAR = 0.8  # similarity from which a name is taken for a misspelling
-HELPERS = ("message", "record")  # names of helper methods that are nearly a member's
 
 
 def member(component: Any, name: str) -> Any:
@@ -147,21 +147,28 @@ def declaration(component: Component, name: str) -> Any:
 
 
 def misspelt_members(cls: type, place: str) -> list[tuple[str, str]]:
-    """The public names that a class defines and that are nearly a member of its place, each with that member."""
+    """The public names that a class defines and that are nearly a member of its place, each with that member.
+
+    A method of its own may be another form of a member's word: `scores` beside `score`, `decided` beside `decide`.
+    """
     members = [name for name, entry in MEMBERS.items() if place in entry.places]
-    defined = {name for base in cls.__mro__[:-1] if not _is_library(base) for name in vars(base)}
+    defined: dict[str, Any] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        if base.__module__.partition(".")[0] not in ("torch", "builtins", "typing", "abc"):
+            defined |= vars(base)
     misspelt = []
-    for name in sorted(defined - MEMBERS.keys()):
-        if name.startswith("_") or name in HELPERS:
+    for name in sorted(defined.keys() - MEMBERS.keys()):
+        if name.startswith("_"):
             continue
         close = difflib.get_close_matches(name.lower(), members, 1, NEAR)
-        if close and close[0] not in defined:
-            misspelt.append((name, close[0]))
+        if not close or close[0] in defined:
+            continue
+        right = close[0]
+        is_method = callable(defined[name]) or isinstance(defined[name], (staticmethod, classmethod, property))
+        word = right if right.endswith("ss") else right.removesuffix("s")
+        if not (is_method and name in (word, *(f"{word}{ending}" for ending in ("s", "d", "ed", "ing")))):
+            misspelt.append((name, right))
     return misspelt
-
-
-def _is_library(cls: type) -> bool:
-    return cls.__module__.partition(".")[0] in ("torch", "builtins", "typing", "abc")
 
 
 def decode_options(cls: type) -> dict[str, DecodeOption]:

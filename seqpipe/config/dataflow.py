@@ -35,7 +35,7 @@ from seqpipe.config.contract import (
     state_source,
     stated_shapes,
 )
-from seqpipe.config.members import SHAPES, SOURCE_STATE
+from seqpipe.config.members import MEMBERS, REQUIRED, SHAPES, SOURCE_STATE
 from seqpipe.config.signature import method_names, optional_names, wired
 from seqpipe.console import text_table
 from seqpipe.errors import PluginError, Problem, did_you_mean
@@ -43,6 +43,64 @@ from seqpipe.features.kinds.base import FeatureKind
 from seqpipe.features.kinds.registry import pair_features
 
 _OPTIONAL_METHODS = ("score", "margin", "explain", "measures")
+_METRICS = ("options", "gold", "predicted")
+_CURES: Mapping[str, str] = {
+    "vocabulary": "the source has no tokenizer; add one, or take an embedding of numbers, linear",
+    "sources": "only a head is built from all sources",
+    "sizes": "a head of several inputs has no features",
+    "dim": "there is no x yet whose width that could be: add an embedding",
+    "labels": "the answer of the head has none; use a head that gives labels",
+    "target_vocabulary": "there is none: add `target_tokenizer: {use: NAME}` to the head, or `target_tokenizer: same`",
+}
+
+_PAIR_FEATURES = pair_features()
+_PROVIDED = {"ids", "mask", "x", "sources"} | _PAIR_FEATURES.keys() | TARGETS.keys() | DECIDED.keys()
+
+Stages = Sequence[Component]
+
+
+def problems(inputs: Sequence[Input], heads: Stages) -> list[Problem]:
+    """Every name that a stage asks for and nothing provides, and every component that is not a valid stage."""
+    misspelt = [
+        stage.problem(f"{describe(stage)}: its member {name!r} is not read; did you mean {right!r}?")
+        for stage in (*(stage for source in inputs for stage in source.stages), *heads)
+        for name, right in misspelt_members(stage.cls, stage.kind)
+        if MEMBERS[right].default is REQUIRED  # of others a person is warned
+    ]
+    try:
+        unsound = [
+            stage.problem(f"{describe(stage)}: initial_state: {message}")
+            for stage, message in source_state_problems(inputs)
+        ]
+    except PluginError as error:
+        return [heads[0].problem(str(error))]
+    return [*misspelt, *(unsound or trace(inputs, heads).problems)]
+
+
+def explained_names(inputs: Sequence[Input], head: Stages) -> list[dict[str, Any]]:
+    """Every name: its shape and dtype, who provides it, who uses it."""
+    return [
+        {"name": name.name, "shape": name.shape, "dtype": name.dtype, "from": name.provider, "used_by": [*name.users]}
+        for name in trace(inputs, head).names
+    ]
+
+
+def explain(inputs: Sequence[Input], head: Stages) -> str:
+    """A table of every name: its shape and dtype, who provides it, who uses it."""
+    rows = [("name", "shape", "dtype", "from", "used by")]
+    for name in explained_names(inputs, head):
+        rows.append((*(name[key] for key in rows[0][:-1]), ", ".join(name["used_by"]) or "-"))
+    return "\n".join(
+        [
+            *text_table(rows),
+            "",
+            "x and dim stand once for each place that gives them.",
+            "B batch, T source time, N target time, D width, C characters, F numbers, L labels, K beams, V tokens",
+        ]
+    )
+
+
+# The flow of names through the stages of a pipeline, read from signatures alone, and every name that is missing.
 
 
 @dataclass
@@ -56,96 +114,327 @@ class ProvidedName:
     users: list[str] = field(default_factory=list)
 
 
-class ProvidedNames:
-    """The names that are available at one place of the pipeline, and the problems of the stages that ask for others."""
+@dataclass
+class Trace:
+    """The names in the order in which they come to be (x may be there several times), and the problems of the stages.
 
-    def __init__(self) -> None:
-        self.problems: list[Problem] = []
-        self.names: list[ProvidedName] = []  # in the order in which they come to be; x may be there several times
-        self.available: dict[str, ProvidedName] = {}  # what the methods of a stage see now
-        self.wired: dict[str, ProvidedName] = {}  # what its constructor sees
-        self.without_x: list[str] = []  # names of the inputs that have no x
+    Attributes:
+        without_x: Names of the inputs that heads read and that have no x.
+    """
+
+    names: list[ProvidedName] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    without_x: list[str] = field(default_factory=list)
+
+    def complain(self, stage: Component, message: str) -> None:
+        self.problems.append(stage.problem(f"{describe(stage)}: {message}"))
+
+
+@dataclass
+class Scope:
+    """The names that are available at one place of the pipeline.
+
+    Args:
+        trace: Takes every name and the problems of the stages that ask for others.
+        available: Names that the methods of a stage see.
+        wired: Names that its constructor sees.
+    """
+
+    trace: Trace
+    available: dict[str, ProvidedName] = field(default_factory=dict)
+    wired: dict[str, ProvidedName] = field(default_factory=dict)
 
     def give(self, name: str, provider: str, stated: tuple[str, str] | None = None) -> None:
         shape, dtype = stated or SHAPES.get(name, ("as returned", "as returned"))
         self.available[name] = ProvidedName(name, provider, shape, dtype)
-        self.names.append(self.available[name])
+        self.trace.names.append(self.available[name])
         if name == "x":
             self.wire("dim", provider)
 
     def wire(self, name: str, provider: str) -> None:
         self.wired[name] = ProvidedName(name, provider, *SHAPES[f"{name}()" if f"{name}()" in SHAPES else name])
-        self.names.append(self.wired[name])
-
-    def complain(self, stage: Component, message: str) -> None:
-        self.problems.append(stage.problem(f"{describe(stage)}: {message}"))
+        self.trace.names.append(self.wired[name])
 
     def construct(self, stage: Component) -> None:
+        """Check that all that a constructor asks for by position is given."""
         try:
             names = wired(stage.cls)
         except PluginError as error:
-            self.complain(stage, str(error))
+            self.trace.complain(stage, str(error))
             return
         for name in names:
             if name in self.wired:
                 self.wired[name].users.append(f"{stage.key}()")
             else:
-                self.complain(stage, f"it is built from {name!r}, and {_CURES[name]}")
+                self.trace.complain(stage, f"it is built from {name!r}, and {_CURES[name]}")
         if stage.common_keys.get("target_tokenizer") is not None and "target_vocabulary" not in names:
-            self.complain(stage, "it is built without a target vocabulary; delete `target_tokenizer`")
+            self.trace.complain(stage, "it is built without a target vocabulary; delete `target_tokenizer`")
 
     def method(self, stage: Component, method: str) -> None:
-        """Checks that a stage has the method, and that all it asks for is given."""
+        """Check that a stage has the method, and that all it asks for is given."""
         function = member(stage.cls, method)
         # A module without a `forward` inherits one of this name from nn.Module.
         if function is None or (inspect.isfunction(function) and function.__name__ == "_forward_unimplemented"):
             if method not in _OPTIONAL_METHODS:
-                self.complain(stage, f"its class has no `{method}`, which every {stage.kind} needs")
+                self.trace.complain(stage, f"its class has no `{method}`, which every {stage.kind} needs")
             return
         try:
             names, options = method_names(function)
         except (PluginError, ValueError, TypeError) as error:
-            self.complain(stage, str(error))
+            self.trace.complain(stage, str(error))
             return
         if options and method != "decide":
-            self.complain(stage, f"`{method}` has an option {options[0]!r} after the '*'; only `decide` has options")
+            message = f"`{method}` has an option {options[0]!r} after the '*'; only `decide` has options"
+            self.trace.complain(stage, message)
         for name in names:
-            if name == "sources" and self.without_x:
-                source = f" {self.without_x[0]!r}" if self.without_x[0] else ""
+            if name == "sources" and self.trace.without_x:
+                source = f" {self.trace.without_x[0]!r}" if self.trace.without_x[0] else ""
                 message = f"`{method}` asks for the x of every source, and{source} has none; add an embedding"
-                self.complain(stage, message)
+                self.trace.complain(stage, message)
             elif name in self.available:
                 self.available[name].users.append(f"{stage.key}.{method}")
             elif name not in optional_names(function):
-                self.complain(stage, f"`{method}` asks for {name!r}, which nothing provides{self.cure(name)}")
+                message = f"`{method}` asks for {name!r}, which nothing provides{self.cure(name)}"
+                self.trace.complain(stage, message)
 
     def cure(self, name: str) -> str:
+        """The fix for a stage that asks for a name which is not available."""
         known = [available for available in self.available if available != "sources"] or ["sources"]
         there_is = f" (there is: {', '.join(known)})"
         if name == "x":
             return f"; add an embedding{there_is}"
-        if name in pair_features():
+        if name in _PAIR_FEATURES:
             return "; let the tokenizer read two texts of a record, such as field: [text, text_pair]"
         if name in TARGETS:
             return f" here; a target is given to `loss`, if the head's answer kind has it{there_is}"
         return did_you_mean(name, self.available) + there_is
 
-    def returned(self, stage: Component) -> Sequence[str]:
+    def returned(self, stage: Component) -> dict[str, tuple[str, str] | None]:
+        """The names that a stage returns here, with shape and dtype where it states them."""
         returns = member(stage.cls, "returns")
-        if isinstance(returns, (tuple, list, Mapping)) and all(isinstance(name, str) for name in returns):
-            return expected_outputs(stage.cls, self.available)
-        self.complain(stage, f"its `returns` must be a tuple of names such as ('x', 'state'), not {returns!r}")
-        return ("x",)
+        if not isinstance(returns, (tuple, list, Mapping)) or not all(isinstance(name, str) for name in returns):
+            message = f"its `returns` must be a tuple of names such as ('x', 'state'), not {returns!r}"
+            self.trace.complain(stage, message)
+            return {"x": None}
+        shapes = stated_shapes(stage.cls)
+        return {name: shapes.get(name) for name in expected_outputs(stage.cls, self.available)}
+
+    def declare(self, stages: Iterable[Component], source: Input) -> None:
+        """Give the features that the stages of a source declare; one name means one feature."""
+        declared: dict[str, tuple[Component, FeatureKind]] = {}
+        for stage in stages:
+            try:
+                features = declared_features(stage)
+            except PluginError as error:
+                self.trace.problems.append(stage.problem(str(error)))
+                continue
+            for name, feature in features.items():
+                first, same = declared.setdefault(name, (stage, feature))
+                if name in _PROVIDED:
+                    message = f"feature {name!r} has a name that seqpipe itself provides; it needs another"
+                    self.trace.complain(stage, message)
+                elif same != feature:
+                    message = f"feature {name!r} is {feature!r} here and {same!r} in {first.key} ({first.use!r})"
+                    message = f"{message}; in one pipeline it can be one thing only: leave one out"
+                    self.trace.complain(stage, message)
+                elif message := feature.mismatch(source.tokenizer is not None, source.name):
+                    self.trace.complain(stage, message)
+                elif first is stage:
+                    self.give(name, f"data (feature of {stage.key})", stated=(feature.shape, feature.dtype))
 
 
-_CURES: Mapping[str, str] = {
-    "vocabulary": "the source has no tokenizer; add one, or take an embedding of numbers, linear",
-    "sources": "only a head is built from all sources",
-    "sizes": "a head of several inputs has no features",
-    "dim": "there is no x yet whose width that could be: add an embedding",
-    "labels": "the answer of the head has none; use a head that gives labels",
-    "target_vocabulary": "there is none: add `target_tokenizer: {use: NAME}` to the head, or `target_tokenizer: same`",
-}
+def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
+    """Follow the names through the stages, forward, as a batch takes them."""
+    trace = Trace()
+    arrays = [_arrays(head, trace) for head in heads]
+    read = read_by_heads(inputs)
+    scopes: dict[str, Scope] = {}  # by source, the names behind its stages
+    for source in run_order(inputs):
+        scope = scopes[source.name] = Scope(trace)
+        _give_data(scope, source, heads if len(inputs) == 1 else ())
+        if source is inputs[0]:
+            _check_corruption(scope, source, heads, alone=len(inputs) == len(heads) == 1)
+        if len(heads) == 1:  # of several heads each has its own labels, so no stage before them can have any
+            _wire_answer(scope, heads[0], arrays[0])
+        if name := state_source(source):
+            if "x" in scopes[name].available:
+                scope.give(SOURCE_STATE, f"input {name}")
+            else:
+                message = f"initial_state: the input {name!r} has no x, and so no state; add an embedding to it"
+                trace.complain(next(stage for stage in source.encoder if declaration(stage, "state_source")), message)
+        _run_stages(scope, source)
+        if "x" not in scope.available and source in read:
+            trace.without_x.append(source.name)
+    ends = " + ".join([source.stages[-1].key for source in read if source.stages]) or "data"
+    scope = scopes[inputs[0].name]
+    if len(inputs) > 1:
+        _refuse_features(heads, trace)
+        if len(read) > 1:
+            joins = any(of_head.joins_sources for of_head in arrays)
+            scope = _joined(scope, read, heads[0]) if joins else Scope(trace)
+    scope.give("sources", ends)
+    scope.wire("sources", ends)
+    if any(map(is_language_model_head, heads)):
+        for stage, message in language_model_problems(inputs, heads):
+            trace.complain(stage, message)
+        scope.give("incremental", ends)
+    for stage, message in candidate_problems(inputs, heads):
+        trace.complain(stage, message)
+    for head, of_head in zip(heads, arrays, strict=True):
+        if len(inputs) > 1 and not (of_head.joins_sources or _reads_several(head, len(read), trace)):
+            continue
+        if len(heads) > 1 or len(inputs) > 1:
+            _wire_answer(scope, head, of_head)
+        scope.construct(head)
+        _check_head(scope, head, of_head)
+    return trace
+
+
+def _arrays(head: Component, trace: Trace) -> HeadArrays:
+    """What the answer kind of a head gives; of one that does not say its kind, a problem, all that any gives."""
+    try:
+        return head_arrays(head)
+    except PluginError as error:
+        trace.problems.append(head.problem(str(error)))
+        return HeadArrays()
+
+
+def _give_data(scope: Scope, source: Input, heads: Stages) -> None:
+    """Give what the data of a source provide, to heads as well where there is no other source."""
+    if source.tokenizer is not None:
+        scope.give("ids", "data")
+        scope.wire("vocabulary", "tokenizer")
+    scope.give("mask", "data")
+    if source.pairs:
+        for name, feature in _PAIR_FEATURES.items():
+            scope.give(name, "data", stated=(feature.shape, feature.dtype))
+    scope.wire("sizes", "features")
+    scope.declare([*source.stages, *heads], source)
+
+
+def _run_stages(scope: Scope, source: Input) -> None:
+    """Follow the names through the embeddings and encoders of a source."""
+    for stage in source.embedding:
+        scope.construct(stage)
+        scope.method(stage, "forward")
+    if source.embedding:
+        scope.give("x", " + ".join([stage.key for stage in source.embedding]))
+    for stage in source.embedding:
+        for name, stated in scope.returned(stage).items():
+            if name != "x":
+                scope.give(name, stage.key, stated)
+    for stage in source.encoder:
+        scope.construct(stage)
+        scope.method(stage, "forward")
+        returned = scope.returned(stage)
+        for name in invalidated_names(returned):
+            scope.available.pop(name, None)
+        for name, stated in returned.items():
+            scope.give(name, stage.key, stated)
+
+
+def _check_corruption(scope: Scope, source: Input, heads: Stages, alone: bool) -> None:
+    """Check heads that change the batch before the first stage; the scope has what the data provide."""
+    for head in heads:
+        try:
+            for stage, message in corruption_problems(head, source, alone):
+                scope.trace.complain(stage, message)
+        except PluginError as error:
+            scope.trace.problems.append(head.problem(str(error)))
+        if alone and _corrupted_by(head) and has_member(head.cls, "corrupt_batch"):
+            scope.method(head, "corrupt_batch")
+
+
+def _corrupted_by(head: Component) -> tuple[str, ...]:
+    """What a head's `corrupt_batch` returns; nothing if it does not say, which is reported elsewhere."""
+    try:
+        return declared_corrupted_inputs(head)
+    except PluginError:
+        return ()
+
+
+def _joined(first: Scope, inputs: Sequence[Input], head: Component) -> Scope:
+    """What the first of several sources provides, with the vectors of the others beside its x."""
+    trace = first.trace
+    if inputs[0].tokenizer is None:
+        trace.complain(head, f"it answers for the words of the first input, and {inputs[0].name!r} is no text")
+    elif trace.without_x:
+        trace.complain(head, f"it reads the x of every input, and {trace.without_x[0]!r} has none; add an embedding")
+    scope = Scope(trace, dict(first.available))
+    scope.give("x", " + ".join([source.stages[-1].key for source in inputs if source.stages]))
+    return scope
+
+
+def _reads_several(head: Component, count: int, trace: Trace) -> bool:
+    """Whether a head is made for several inputs of which it reads so many; a problem if not."""
+    try:
+        several = "sources" in wired(head.cls)
+        if count == 1 and not several:
+            several = not is_self_supervised(head) and reads_whole_text(head)
+    except PluginError as error:
+        trace.complain(head, str(error))
+        return False
+    if not several:
+        trace.complain(head, "it supports one input; take a head of tags or spans, or one with a `sources` argument")
+    return several
+
+
+def _refuse_features(heads: Stages, trace: Trace) -> None:
+    """Report features of a head that reads several sources: they cannot be made of all of them."""
+    for head in heads:
+        try:
+            if names := ", ".join(declared_features(head)):
+                trace.complain(head, f"it declares {names}, and of several inputs it cannot say of which; take one")
+        except PluginError as error:
+            trace.problems.append(head.problem(str(error)))
+
+
+def _wire_answer(scope: Scope, head: Component, arrays: HeadArrays) -> None:
+    """Wire what a head's answer kind and its target tokenizer provide to constructors, in place of another head's."""
+    for name in ("labels", "target_vocabulary"):
+        scope.wired.pop(name, None)
+    if arrays.has_labels:
+        scope.wire("labels", f"data (target of {head.key})")
+    if head.common_keys.get("target_tokenizer") is not None or is_self_supervised(head):
+        scope.wire("target_vocabulary", f"{head.key}.target_tokenizer")
+
+
+def _check_head(scope: Scope, head: Component, arrays: HeadArrays) -> None:
+    """Check a head's methods: targets are given to `loss` alone, what `decide` returns to `score` and the like."""
+    trace = scope.trace
+    scope.method(head, "decide")
+    try:
+        for name in [name for name in decode_options(head.cls) if name in scope.available]:
+            trace.complain(head, f"decode option {name!r} has a name that seqpipe itself provides; it needs another")
+    except (PluginError, ValueError, TypeError) as error:
+        trace.complain(head, str(error))
+    targets: Mapping[str, Array | None] = arrays.targets
+    provider = f"data (target of {head.key})"
+    if is_self_supervised(head):
+        if arrays.no_self_supervision:
+            trace.complain(head, f"{arrays.no_self_supervision}: no record says what is right")
+        if head.common_keys.get("target") is not None:
+            trace.complain(head, "it learns from the text itself; delete `target`")
+        targets = {name: arrays.targets.get(name) for name in _corrupted_by(head)}
+        provider = f"{head.key}.corrupt_batch"
+    decided, others = arrays.decided, {f"other_{name}": array for name, array in arrays.decided.items()}
+    of_decide = f"{head.key}.decide"
+    for methods, tensors, source in (
+        (("loss", "measures"), targets, provider),
+        *([(("evidence",), targets, provider)] if dev_option(head) else []),
+        (("score",), decided, of_decide),
+        (("explain",), decided, of_decide),
+        (("margin",), {**decided, **others}, of_decide),
+    ):
+        of_methods = Scope(trace, dict(scope.available), scope.wired)
+        for name, array in tensors.items():
+            of_methods.give(name, source, stated=None if array is None else (array.shape, array.dtype))
+        for method in methods:
+            of_methods.method(head, method)
+    metrics = member(head.cls, "metrics")
+    if metrics is not None and not (callable(metrics) and method_names(metrics)[0] == _METRICS):
+        trace.complain(head, f"`metrics` must be a static method of {', '.join(_METRICS)}, which returns a dict")
+    trace.names = [name for name in trace.names if name.users or name.provider != of_decide]
 
 
 # The checks of encoders that start from the state of another source.
@@ -194,266 +483,3 @@ def _unlike(first: str, name: str) -> str:
     if name == first:
         return ""
     return f"it starts from the state of {name!r}, and an encoder before it from that of {first!r}; name the same"
-
-
-# The flow of names through the stages of a pipeline, read from signatures alone, and every name that is missing.
-
-Stages = Sequence[Component]
-
-
-def problems(inputs: Sequence[Input], head: Stages) -> list[Problem]:
-    """Every name that a stage asks for and nothing provides, and every stage that is none, at the component's place."""
-    try:
-        unsound = [
-            stage.problem(f"{describe(stage)}: initial_state: {message}")
-            for stage, message in source_state_problems(inputs)
-        ]
-    except PluginError as error:
-        return [head[0].problem(str(error))]
-    return [*_misspelt(inputs, head), *(unsound or _Trace(inputs, head).problems)]
-
-
-def _misspelt(inputs: Sequence[Input], head: Stages) -> Iterator[Problem]:
-    """Members of stages that seqpipe does not read, though it reads one of nearly that name."""
-    for stage in (*(stage for source in inputs for stage in source.stages), *head):
-        for name, right in misspelt_members(stage.cls, stage.kind):
-            yield stage.problem(f"{describe(stage)}: its member {name!r} is not read; did you mean {right!r}?")
-
-
-def explained_names(inputs: Sequence[Input], head: Stages) -> list[dict[str, Any]]:
-    """Every name: its shape and dtype, who provides it, who uses it."""
-    return [
-        {"name": name.name, "shape": name.shape, "dtype": name.dtype, "from": name.provider, "used_by": [*name.users]}
-        for name in _Trace(inputs, head).names
-    ]
-
-
-def explain(inputs: Sequence[Input], head: Stages) -> str:
-    """A table of every name: its shape and dtype, who provides it, who uses it."""
-    rows = [("name", "shape", "dtype", "from", "used by")]
-    for name in explained_names(inputs, head):
-        rows.append((*(name[key] for key in rows[0][:-1]), ", ".join(name["used_by"]) or "-"))
-    return "\n".join(
-        [
-            *text_table(rows),
-            "",
-            "x and dim stand once for each place that gives them.",
-            "B batch, T source time, N target time, D width, C characters, F numbers, L labels, K beams, V tokens",
-        ]
-    )
-
-
-_METRICS = ("options", "gold", "predicted")
-
-
-class _Trace(ProvidedNames):
-    """One pass through the stages, forward, as a batch takes it."""
-
-    def __init__(self, inputs: Sequence[Input], head: Stages):
-        super().__init__()
-        arrays = [self.arrays(stage) for stage in head]
-        read = read_by_heads(inputs)
-        traced: dict[str, dict[str, ProvidedName]] = {}  # what the stages of each source provide
-        for source in run_order(inputs):
-            self.available, self.wired = {}, {}
-            self.begin(source, head if len(inputs) == 1 else ())
-            if source is inputs[0]:
-                self.corruption(source, head, alone=len(inputs) == len(head) == 1)
-            if len(head) == 1:  # of several heads each has its own labels, so no stage before them can have any
-                self.wire_answer(head[0], arrays[0])
-            if name := state_source(source):
-                self.start_from(source, name, "x" in traced[name])
-            self.source(source)
-            if "x" not in self.available and source in read:
-                self.without_x.append(source.name)
-            traced[source.name] = self.available
-            if source is inputs[0]:
-                of_first = self.wired
-        first = traced[inputs[0].name]
-        ends = " + ".join(source.stages[-1].key for source in read if source.stages) or "data"
-        if len(inputs) > 1:
-            self.available, self.wired = {}, {}
-            self.refuse_features(head)
-            if len(read) == 1:
-                self.available, self.wired = dict(first), of_first
-            elif any(of_head.joins_sources for of_head in arrays):
-                self.join(read, first, head[0])
-        self.give("sources", ends)
-        self.wire("sources", ends)
-        if any(map(is_language_model_head, head)):
-            for stage, message in language_model_problems(inputs, head):
-                self.complain(stage, message)
-            self.give("incremental", ends)
-        for stage, message in candidate_problems(inputs, head):
-            self.complain(stage, message)
-        for stage, of_head in zip(head, arrays, strict=True):
-            if len(inputs) > 1 and not (of_head.joins_sources or self.reads_several(stage, len(read))):
-                continue
-            if len(head) > 1 or len(inputs) > 1:
-                self.wire_answer(stage, of_head)
-            self.construct(stage)
-            self.decide(stage, of_head)
-
-    def begin(self, source: Input, head: Stages) -> None:
-        """What the data of a source provide."""
-        if source.tokenizer is not None:
-            self.give("ids", "data")
-            self.wire("vocabulary", "tokenizer")
-        self.give("mask", "data")
-        if source.pairs:
-            for name, feature in pair_features().items():
-                self.give(name, "data", stated=(feature.shape, feature.dtype))
-        self.wire("sizes", "features")
-        self.declare([*source.stages, *head], source)
-
-    def source(self, source: Input) -> None:
-        """The stages of one source."""
-        for stage in source.embedding:
-            self.construct(stage)
-            self.method(stage, "forward")
-        if source.embedding:
-            self.give("x", " + ".join(stage.key for stage in source.embedding))
-        for stage in source.embedding:
-            for name in self.returned(stage):
-                if name != "x":
-                    self.give(name, stage.key, stated=stated_shapes(stage.cls).get(name))
-        for stage in source.encoder:
-            self.construct(stage)
-            self.method(stage, "forward")
-            returned = self.returned(stage)
-            for name in invalidated_names(returned):
-                self.available.pop(name, None)
-            for name in returned:
-                self.give(name, stage.key, stated=stated_shapes(stage.cls).get(name))
-
-    def start_from(self, source: Input, name: str, has_x: bool) -> None:
-        """The state of the source of this name, for the encoders of another."""
-        if has_x:
-            self.give(SOURCE_STATE, f"input {name}")
-        else:
-            message = f"initial_state: the input {name!r} has no x, and so no state; add an embedding to it"
-            self.complain(next(stage for stage in source.encoder if declaration(stage, "state_source")), message)
-
-    def corruption(self, source: Input, heads: Stages, alone: bool) -> None:
-        """Heads that change the batch before the first stage; `self.available` is then what the data provide."""
-        for head in heads:
-            try:
-                for stage, message in corruption_problems(head, source, alone):
-                    self.complain(stage, message)
-            except PluginError as error:
-                self.problems.append(head.problem(str(error)))
-            if alone and self.corrupted_by(head) and has_member(head.cls, "corrupt_batch"):
-                self.method(head, "corrupt_batch")
-
-    def corrupted_by(self, head: Component) -> tuple[str, ...]:
-        """What a head's `corrupt_batch` returns; nothing if it does not say, which is reported elsewhere."""
-        try:
-            return declared_corrupted_inputs(head)
-        except PluginError:
-            return ()
-
-    def join(self, inputs: Sequence[Input], first: Mapping[str, ProvidedName], head: Component) -> None:
-        """What the first of several sources provides, with the vectors of the others beside its x."""
-        if inputs[0].tokenizer is None:
-            self.complain(head, f"it answers for the words of the first input, and {inputs[0].name!r} is no text")
-        elif self.without_x:
-            self.complain(head, f"it reads the x of every input, and {self.without_x[0]!r} has none; add an embedding")
-        self.available = dict(first)
-        self.give("x", " + ".join(source.stages[-1].key for source in inputs if source.stages))
-
-    def reads_several(self, head: Component, count: int) -> bool:
-        """Whether a head is made for several inputs of which it reads so many; a problem if not."""
-        try:
-            several = "sources" in wired(head.cls)
-            if count == 1 and not several:
-                several = not is_self_supervised(head) and reads_whole_text(head)
-        except PluginError as error:
-            self.complain(head, str(error))
-            return False
-        if not several:
-            self.complain(head, "it supports one input; take a head of tags or spans, or one with a `sources` argument")
-        return several
-
-    def refuse_features(self, head: Stages) -> None:
-        """Report features of a head that reads several sources: they cannot be made of all of them."""
-        for stage in head:
-            try:
-                if names := ", ".join(declared_features(stage)):
-                    self.complain(stage, f"it declares {names}, and of several inputs it cannot say of which; take one")
-            except PluginError as error:
-                self.problems.append(stage.problem(str(error)))
-
-    def declare(self, stages: Iterable[Component], source: Input) -> None:
-        """The features that the stages of a source declare; one name means one feature."""
-        declared: dict[str, tuple[Component, FeatureKind]] = {}
-        for stage in stages:
-            try:
-                features = declared_features(stage)
-            except PluginError as error:
-                self.problems.append(stage.problem(str(error)))
-                continue
-            for name, feature in features.items():
-                first, same = declared.setdefault(name, (stage, feature))
-                if name in {"ids", "mask", "x", "sources"} | pair_features().keys() | TARGETS.keys() | DECIDED.keys():
-                    self.complain(stage, f"feature {name!r} has a name that seqpipe itself provides; it needs another")
-                elif same != feature:
-                    message = f"feature {name!r} is {feature!r} here and {same!r} in {first.key} ({first.use!r})"
-                    self.complain(stage, f"{message}; in one pipeline it can be one thing only: leave one out")
-                elif message := feature.mismatch(source.tokenizer is not None, source.name):
-                    self.complain(stage, message)
-                elif first is stage:
-                    self.give(name, f"data (feature of {stage.key})", stated=(feature.shape, feature.dtype))
-
-    def arrays(self, head: Component) -> HeadArrays:
-        """What the answer kind of a head gives; of one that does not say its kind, a problem, all that any gives."""
-        try:
-            return head_arrays(head)
-        except PluginError as error:
-            self.problems.append(head.problem(str(error)))
-            return HeadArrays()
-
-    def wire_answer(self, head: Component, arrays: HeadArrays) -> None:
-        """What a head's answer kind and its target tokenizer provide to constructors, in place of another head's."""
-        for name in ("labels", "target_vocabulary"):
-            self.wired.pop(name, None)
-        if arrays.has_labels:
-            self.wire("labels", f"data (target of {head.key})")
-        if head.common_keys.get("target_tokenizer") is not None or is_self_supervised(head):
-            self.wire("target_vocabulary", f"{head.key}.target_tokenizer")
-
-    def decide(self, head: Component, arrays: HeadArrays) -> None:
-        """A head's three methods: targets are given to `loss` alone, what `decide` returns to `score`."""
-        self.method(head, "decide")
-        try:
-            for name in [name for name in decode_options(head.cls) if name in self.available]:
-                self.complain(head, f"decode option {name!r} has a name that seqpipe itself provides; it needs another")
-        except (PluginError, ValueError, TypeError) as error:
-            self.complain(head, str(error))
-        before = dict(self.available)
-        targets: Mapping[str, Array | None] = arrays.targets
-        provider = f"data (target of {head.key})"
-        if is_self_supervised(head):
-            if arrays.no_self_supervision:
-                self.complain(head, f"{arrays.no_self_supervision}: no record says what is right")
-            if head.common_keys.get("target") is not None:
-                self.complain(head, "it learns from the text itself; delete `target`")
-            targets = {name: arrays.targets.get(name) for name in self.corrupted_by(head)}
-            provider = f"{head.key}.corrupt_batch"
-        decided, others = arrays.decided, {f"other_{name}": array for name, array in arrays.decided.items()}
-        of_decide = f"{head.key}.decide"
-        for methods, tensors, source in (
-            (("loss", "measures"), targets, provider),
-            *([(("evidence",), targets, provider)] if dev_option(head) else []),
-            (("score",), decided, of_decide),
-            (("explain",), decided, of_decide),
-            (("margin",), {**decided, **others}, of_decide),
-        ):
-            for name, array in tensors.items():
-                self.give(name, source, stated=None if array is None else (array.shape, array.dtype))
-            for method in methods:
-                self.method(head, method)
-            self.available = dict(before)
-        metrics = member(head.cls, "metrics")
-        if metrics is not None and not (callable(metrics) and method_names(metrics)[0] == _METRICS):
-            self.complain(head, f"`metrics` must be a static method of {', '.join(_METRICS)}, which returns a dict")
-        self.names = [name for name in self.names if name.users or name.provider != of_decide]

@@ -12,7 +12,7 @@ from seqpipe.config import yaml
 from seqpipe.config.contract import Component, member
 from seqpipe.config.run_layout import BEST, BUNDLE, CHECKPOINTS, LAST, STATE, YAML
 from seqpipe.config.signature import ALL_COMMON_KEYS
-from seqpipe.config.yaml_text import Plain, plain, shown
+from seqpipe.config.yaml import Plain, plain, shown
 from seqpipe.errors import UsageError
 
 _TARGET = ".target_tokenizer"

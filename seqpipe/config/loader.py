@@ -1,27 +1,41 @@
-"""Overrides such as `train.epochs=3`, written into the tree of a YAML as if they stood in the file."""
+"""Load one YAML into one checked Config, or every mistake at once: its place, its key and what to do about it."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from packaging.requirements import Requirement
 from pydantic import BaseModel
+from yaml.representer import RepresenterError
 
 from seqpipe.config import checks, contract, dataflow, init_from, yaml
-from seqpipe.config.checks import has_candidates, streaming_problems
 from seqpipe.config.contract import Component, Input
-from seqpipe.config.model import Config, Data, KeyChecks, needs, resolved, there_is
+from seqpipe.config.model import Config, Data, Need, resolved
 from seqpipe.config.plugins import Offer, Plugins
-from seqpipe.config.schema import CHOICES, OF_A_SOURCE, STAGES, TOP, DataKeys, Export, Plateau, PluginKeys, Train
+from seqpipe.config.schema import (
+    CHOICES,
+    OF_A_SOURCE,
+    STAGES,
+    TOP,
+    DataKeys,
+    Export,
+    NeedKeys,
+    Plateau,
+    PluginKeys,
+    Train,
+)
 from seqpipe.config.signature import (
     ALL_COMMON_KEYS,
     COMMON_KEYS,
     TARGET_TOKENIZER_KEYS,
     CommonKeys,
+    Mistake,
+    Model,
     option_fields,
     options_model,
     unlike,
@@ -31,12 +45,60 @@ from seqpipe.config.signature import (
     words,
 )
 from seqpipe.config.yaml import Path as Where
-from seqpipe.config.yaml import Spot, Tree
-from seqpipe.config.yaml_text import Plain, shown
+from seqpipe.config.yaml import Plain, Spot, Tree, dump, plain, shown
 from seqpipe.errors import ConfigError, PluginError, Problem, UsageError, did_you_mean
 from seqpipe.types import CHECKPOINT, FOLDER
 
+__all__ = ["Component", "Config", "Data", "load", "resolved"]
+
+INPUT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+RENAMED = {"carry": "stateful"}  # old names of options
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ON_THE_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?", re.ASCII)
 _COMPONENTS = ("reader", "tokenizer", *STAGES, "target_tokenizer", "optimizer", "schedule")
+
+
+def load(
+    source: Path | Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    plugins: Plugins | None = None,
+    files: bool = True,
+    runs: bool = True,
+) -> Config:
+    """The checked Config of a YAML file with overrides such as `train.epochs=3`; ConfigError holds every mistake.
+
+    With files=False the data files need not be there, with runs=False the runs that `init` names. What `needs` lists
+    may be absent too. In place of a file, its content: its paths start from the current folder.
+    """
+    if isinstance(source, Mapping):
+        path = Path("pipeline")
+        try:
+            text = dump(plain(source))
+        except RepresenterError as error:
+            raise UsageError(f"a pipeline is made of plain values; {error.args[1]!r} is none") from error
+        tree, problems = yaml.read(text.encode(), str(path))
+        tree = Tree(str(path), tree.data)  # without lines, which nobody has written
+    else:
+        path = Path(source)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            reason = "no such file" if isinstance(error, FileNotFoundError) else (error.strerror or str(error)).lower()
+            raise ConfigError([Problem(str(path), 0, 0, "", f"{reason}; looked for {path.absolute()}")]) from None
+        tree, problems = yaml.read(data, str(path))
+    unread = {problem.key for problem in problems if problem.key}
+    for text in overrides:
+        problems += override(tree, text)
+    loader = _Loader(tree, plugins, path.absolute().parent, files, runs)
+    config = loader.config(path)
+    # What could not be read is reported once, not again as a wrong or missing value.
+    problems += [p for p in loader.problems if not any(p.key == key or p.key.startswith(f"{key}.") for key in unread)]
+    if problems or config is None:
+        raise ConfigError(problems)
+    return config
+
+
+# Overrides such as `train.epochs=3`, written into the tree of a YAML as if they stood in the file.
 
 
 def override(tree: Tree, text: str) -> list[Problem]:
@@ -92,9 +154,7 @@ def _reach(tree: Tree, steps: Sequence[str], spot: Spot) -> tuple[Plain, Where]:
     return holder, path
 
 
-# Checks of the components of one YAML: what `use` names, its options, its common keys, and the files they name.
-
-_ON_THE_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?", re.ASCII)
+# One tree into one Config.
 
 
 class _Resolved(NamedTuple):
@@ -106,20 +166,191 @@ class _Resolved(NamedTuple):
     model: type[BaseModel]
 
 
-class ComponentChecks(KeyChecks):
-    """Components made of the mappings of one tree.
+class _Loader:
+    """Makes one Config of one tree, and collects the problems.
 
     With files=False the data files need not be there, with runs=False the runs that `init` names.
     """
 
     def __init__(self, tree: Tree, plugins: Plugins | None, root: Path, files: bool, runs: bool):
-        super().__init__(tree)
-        self.root, self.files, self.runs = root, files, runs
+        self.tree, self.root, self.files, self.runs = tree, root, files, runs
+        self.problems: list[Problem] = []
+        self.unsound: set[str] = set()  # keys of components whose options are wrong
         keys = tree.data.get("plugins") if isinstance(tree.data, dict) else None
         self.plugin_keys = self.keys(PluginKeys, self.mapping(keys, ("plugins",)), ("plugins",), "'plugins'")
-        self.plugins = plugins or Plugins(allow=self.plugin_keys.requirements if self.plugin_keys else ())
-        self.needs = needs(self, root)
-        self.unsound: set[str] = set()  # keys of components whose options are wrong
+        allow = self.plugin_keys.allow if self.plugin_keys else ()
+        self.plugins = plugins or Plugins(allow=None if allow is None else [Requirement(text) for text in allow])
+        self.needs = self.all_needs()
+
+    def config(self, path: Path) -> Config | None:
+        top = self.tree.data
+        if not isinstance(top, dict):
+            self.complain((), f"a pipeline is a mapping of keys ({', '.join(TOP)}), not {shown(top)}")
+            return None
+        self.known_keys(top, TOP, ())
+        name = self.name(top.get("name"), path)
+        data = self.data(top)
+        inputs = self.inputs(top)
+        stages = self.stages("head", top.get("head"), ("head",))
+        train = self.train(self.mapping(top.get("train"), ("train",)))
+        export = self.keys(Export, self.mapping(top.get("export"), ("export",)), ("export",), "'export'")
+        heads = tuple(head for head in stages if head)
+        self.needs_dev(top, train, heads)
+        if data and data.candidates and len(heads) == len(stages) and not any(map(checks.has_candidates, heads)):
+            self.complain(
+                ("data", "candidates"),
+                "no head chooses from them; take one that answers with a candidate, or delete it",
+            )
+        if len(heads) == len(stages) and inputs:
+            self.wiring(inputs, heads, export)
+        if self.problems or not (data and inputs and train and export and self.plugin_keys):
+            return None
+        return Config(path, self.root, name, data, inputs, heads, train, export, self.plugin_keys, self.needs)
+
+    def inputs(self, top: Mapping[str, Plain]) -> tuple[Input, ...] | None:
+        """The inputs, or the only one; None if one of them could not be made."""
+        named = top.get("inputs")
+        if named is None:
+            only = self.input(top, (), "")
+            return (only,) if only else None
+        for key in (key for key in OF_A_SOURCE if top.get(key) is not None):
+            self.complain((key,), "belongs to one of the inputs; move it there", key=True)
+        if not isinstance(named, dict) or not named:
+            expected = (
+                "a mapping from the names of sources to their keys, such as {source: {field: text, tokenizer: …}}"
+            )
+            self.complain(("inputs",), unlike(expected, named))
+            return None
+        inputs = []
+        for name, keys in named.items():
+            where = ("inputs", name)
+            if not INPUT_NAME.fullmatch(name):
+                self.complain(where, "the name of a source has letters, digits and '_', the first a letter", key=True)
+            if not isinstance(keys, dict):
+                self.complain(where, unlike(f"a mapping of keys ({', '.join(OF_A_SOURCE)})", keys))
+                return None
+            self.known_keys(keys, OF_A_SOURCE, where, "a source has ")
+            inputs.append(self.input(keys, where, name))
+        complete = tuple(source for source in inputs if source)
+        return complete if len(complete) == len(named) else None
+
+    def input(self, keys: Mapping[str, Plain], path: Where, name: str) -> Input | None:
+        """One input; None if one of its stages could not be made."""
+        field = self.field(keys.get("field"), (*path, "field")) if name else None
+        tokenizer, number = None, None
+        if not name or keys.get("tokenizer") is not None:
+            tokenizer = self.required("tokenizer", keys, path, "tokenizer")
+            if tokenizer and field:
+                stated = isinstance(keys["tokenizer"], dict) and "field" in keys["tokenizer"]
+                if stated and tokenizer.common_keys["field"] != field:
+                    self.complain((*path, "tokenizer", "field"), "the source says another field; delete one of them")
+                tokenizer = replace(tokenizer, common_keys={**tokenizer.common_keys, "field": field})
+        elif isinstance(field, str):
+            number = field
+        else:
+            cure = "name the one field that holds the numbers, or add a tokenizer to read a text"
+            self.missing((*path, "field"), cure) if field is None else self.complain((*path, "field"), cure)
+            return None
+        embedding = self.stages("embedding", keys.get("embedding"), (*path, "embedding"))
+        encoder = self.stages("encoder", keys.get("encoder"), (*path, "encoder"))
+        if not (tokenizer or number) or None in embedding or None in encoder:
+            return None
+        return Input(name, number, tokenizer, tuple(filter(None, embedding)), tuple(filter(None, encoder)))
+
+    def field(self, value: Plain, path: Where) -> str | tuple[str, ...] | None:
+        """The field, or the two, that an input reads."""
+        if value is None:
+            return None
+        common = self.keys(CommonKeys, {"field": value}, path[:-1], "")
+        return common.field if common else None
+
+    def name(self, name: Plain, path: Path) -> str:
+        rule = "is no name for a run; write letters, digits, '.', '_' and '-', the first a letter or digit"
+        if name is None and not _NAME.fullmatch(path.stem):
+            self.missing(("name",), f"the file's name {path.stem!r} {rule}")
+        elif name is not None and not isinstance(name, str):
+            self.complain(("name",), unlike("text", name))
+        elif name is not None and not _NAME.fullmatch(name):
+            self.complain(("name",), f"{name!r} {rule}")
+        return path.stem if name is None else str(name)
+
+    def data(self, top: Mapping[str, Plain]) -> Data | None:
+        if top.get("data") is None:
+            readers = there_is(self.plugins.names("reader"), "readers")
+            self.missing(("data",), f"write data: {{reader: {{use: NAME}}, train: FILE}}{readers}")
+            return None
+        mapping = self.mapping(top["data"], ("data",))
+        if not isinstance(top["data"], dict):
+            return None
+        reader = self.required("reader", mapping, ("data",), "reader")
+        rest = {key: value for key, value in mapping.items() if key != "reader"}
+        keys, mistakes = validate(DataKeys, rest)
+        self.report(mistakes, ("data",), ["reader", *DataKeys.model_fields], "'data'", "key")
+        wrong = {mistake.where[0] for mistake in mistakes}
+        folder = reader is not None and contract.member(reader.cls, "folder")
+        files: dict[Where, Path] = {}
+        for key in ("train", "dev", "test", "candidates"):
+            value = rest.get(key) if key not in wrong else None
+            # `test` may be several files by name.
+            texts = {(key, name): text for name, text in value.items()} if isinstance(value, dict) else {(key,): value}
+            for where, text in texts.items():
+                if isinstance(text, str):
+                    files[where] = self.file(text, ("data", *where), folder)
+        if keys is None or reader is None:
+            return None
+        tests = {str(where[-1]): file for where, file in files.items() if where[0] == "test"}
+        choices = keys.misaligned, keys.unseen_labels, keys.overlaps
+        return Data(reader, files["train",], files.get(("dev",)), tests, *choices, files.get(("candidates",)))
+
+    def train(self, mapping: Mapping[str, Plain]) -> Train | None:
+        chosen = {
+            key: self.choice(key, mapping[key], ("train", key)) for key in CHOICES if mapping.get(key) is not None
+        }
+        rest = {key: value for key, value in mapping.items() if key not in CHOICES}
+        train = self.keys(Train, rest, ("train",), "'train'")
+        return train and train.model_copy(update=chosen)
+
+    def choice(self, key: str, value: Plain, path: Where) -> BaseModel | None:
+        """An optimizer or a schedule: `use` says which keys there are; without it, it is the usual one."""
+        mapping = self.with_use(value, path) if isinstance(value, str) else self.mapping(value, path)
+        use, models = mapping.get("use", Train.model_fields[key].default.use), CHOICES[key]
+        if not isinstance(use, str) or use not in models:
+            self.complain((*path, "use"), unlike(words(Literal[tuple(models)]), use) + did_you_mean(str(use), models))
+            return None
+        return self.keys(models[use], {**mapping, "use": use}, path, f"{key} {use!r}")
+
+    def needs_dev(self, top: Mapping[str, Plain], train: Train | None, heads: Sequence[Component]) -> None:
+        """What watches the dev score needs dev data."""
+        data = top.get("data")
+        if train is None or not isinstance(data, dict) or data.get("dev") is not None:
+            return
+        for head in heads:
+            if head.key not in self.unsound and (option := contract.dev_option(head)):
+                message = f"what {head.use!r} chooses under {option!r} is chosen on dev data"
+                problem = head.problem(f"{message}; write data.dev, or change it")
+                self.problems.append(replace(problem, key=f"{head.key}.{option}"))
+        if train.patience:
+            message = "the dev score is what it waits for; write data.dev, or delete patience"
+            self.complain(("train", "patience"), message)
+        if train.metric:
+            self.complain(("train", "metric"), "it is a score of data.dev; write data.dev, or delete metric")
+        if isinstance(train.schedule, Plateau):
+            message = "'plateau' follows the dev score; write data.dev, or use another schedule"
+            self.complain(("train", "schedule", "use"), message)
+
+    def wiring(self, inputs: Sequence[Input], heads: Sequence[Component], export: Export | None) -> None:
+        """Names are checked once every stage is known, and the head's options, on which its answer kind may depend."""
+        if any(head.key in self.unsound for head in heads):
+            return
+        none = "no stage has attention weights to look at; take one that has, such as head: {use: label, "
+        none += "pool: attention}, or delete it"
+        wanted = self.tree.problem(("export", "explain"), none) if export and export.explain else None
+        problems = dataflow.problems(inputs, heads) or checks.problems(inputs, heads, wanted)
+        if export and export.streaming and not problems:
+            problems = checks.streaming_problems(inputs, heads, export, self.tree)
+        self.problems += problems
+
+    # A component: its class, its options, its common keys, and the files that they name.
 
     def required(self, kind: str, mapping: Mapping[str, Plain], path: Where, key: str) -> Component | None:
         if mapping.get(key) is None:
@@ -153,7 +384,7 @@ class ComponentChecks(KeyChecks):
     def component(self, kind: str, value: Plain, path: Where, allowed: Sequence[str] = ()) -> Component | None:
         """One component of the YAML: its common keys, its class, its options."""
         allowed = allowed or COMMON_KEYS[kind]
-        mapping = self.with_use(value, path)
+        mapping = self.with_use(value, path) if isinstance(value, str) else value
         if not isinstance(mapping, dict):
             self.complain(path, unlike(f"the name of {_with_article(kind)} or {{use: NAME, …}}", value))
             return None
@@ -165,20 +396,19 @@ class ComponentChecks(KeyChecks):
         instance, mistakes = validate(
             model, {key: option for key, option in mapping.items() if key not in ALL_COMMON_KEYS}
         )
-        self.report(mistakes, path, [*option_fields(model), *allowed], repr(use), "option")
+        if mistakes:
+            self.report(mistakes, path, [*option_fields(model), *allowed], repr(use), "option")
         spot, key = self.tree.spot((*path, "use")), yaml.key_text(path)
         if instance is None:
             self.unsound.add(key)
         options = self.option_paths(instance, path) if instance else {}
         component = Component(kind, use, options, common, offer, cls, spot.file, spot.line, spot.column, key)
-        self.init(component, path)
+        if self.runs and common.get("init") is not None:
+            self.init(component, common["init"], path)
         return component
 
-    def init(self, component: Component, path: Where) -> None:
-        """What a component starts from has to be a trained run that has such a stage."""
-        folder = component.common_keys.get("init")
-        if folder is None or not self.runs:
-            return
+    def init(self, component: Component, folder: Path, path: Where) -> None:
+        """The folder that a component starts from has to be a trained run that has such a stage."""
         problem = init_from.run_problem(folder)
         if problem and any(need.path == folder and need.run for need in self.needs):
             return  # it is run before
@@ -251,8 +481,10 @@ class ComponentChecks(KeyChecks):
                 absolute[name] = self.checkpoint(str(value), (*path, name))
             elif FOLDER in fields[name].metadata and value is not None:
                 absolute[name] = self.folder(str(value), (*path, name))
-            else:
+            elif isinstance(value, (Path, list, tuple, dict)):
                 absolute[name] = self.paths(value, (*path, name))
+            else:
+                absolute[name] = value
         return absolute
 
     def paths(self, value: Any, path: Where) -> Any:
@@ -274,7 +506,11 @@ class ComponentChecks(KeyChecks):
             kinds = ("a file, not a folder", "a folder, not a file")
             self.complain(path, f"{text!r} is {kinds[not folder]} (looked at {at})")
         elif self.files and not os.path.exists(at):
-            hint = "; no URL is fetched: download the file first" if "://" in text else _neighbour(at)
+            try:
+                hint = did_you_mean(at.name, sorted(os.listdir(at.parent))[:1000])
+            except OSError:
+                hint = f"; there is no folder {at.parent}"
+            hint = "; no URL is fetched: download the file first" if "://" in text else hint
             self.complain(path, f"no such {'folder' if folder else 'file'} {text!r} (looked for {at}){hint}")
         return at
 
@@ -294,231 +530,101 @@ class ComponentChecks(KeyChecks):
             self.complain(path, f"{text!r} {what} (looked for {at}), and no name on the hub, such as org/name")
         return text
 
+    def all_needs(self) -> tuple[Need, ...]:
+        """The entries of `needs` whose folder another key of the tree names; what is wrong with any, as problems.
 
-def _neighbour(at: Path) -> str:
-    try:
-        return did_you_mean(at.name, sorted(os.listdir(at.parent))[:1000])
-    except OSError:
-        return f"; there is no folder {at.parent}"
+        An override may name another folder: what no key names is not needed.
+        """
+        top = self.tree.data
+        value = top.get("needs") if isinstance(top, dict) else None
+        if not isinstance(top, dict) or value is None:
+            return ()
+        if not isinstance(value, list):
+            expected = "a list of mappings such as {path: FOLDER, run: FILE.yaml}"
+            self.complain(("needs",), unlike(expected, value))
+            return ()
+        texts = {text for key, entry in top.items() if key != "needs" for text in _texts(entry)}
+        used = {os.path.abspath(self.root / text) for text in texts}
+        entries = []
+        for number, item in enumerate(value):
+            where = ("needs", number)
+            keys = self.keys(NeedKeys, self.mapping(item, where), where, "an entry of 'needs'")
+            if keys is None:
+                continue
+            path = Path(os.path.abspath(self.root / keys.path))
+            run = Path(os.path.abspath(self.root / keys.run)) if keys.run else None
+            if run and not run.is_file():
+                self.complain((*where, "run"), f"no such file {keys.run!r} (looked for {run})")
+            elif str(path) in used:
+                entries.append(Need(path, run, keys.make, keys.pieces, self.tree.problem(where, "")))
+        return tuple(entries)
+
+    # The checks that every mapping of keys goes through.
+
+    def complain(self, path: Where, message: str, *, key: bool = False) -> None:
+        self.problems.append(self.tree.problem(path, message, key=key))
+
+    def missing(self, path: Where, what: str) -> None:
+        """A required key that is not there is reported where its parent begins."""
+        spot = self.tree.spot(path[:-1], key=True)
+        self.problems.append(Problem(spot.file, spot.line, spot.column, yaml.key_text(path), f"missing; {what}"))
+
+    def mapping(self, value: Plain, path: Where) -> dict[str, Plain]:
+        if value is None or isinstance(value, dict):
+            return value or {}
+        self.complain(path, unlike("a mapping of keys", value))
+        return {}
+
+    def known_keys(self, mapping: Mapping[str, Plain], known: Iterable[str], path: Where, owner: str = "") -> None:
+        """Complain of each key that is none of the known ones."""
+        known = list(known)
+        for key in [key for key in mapping if key not in known]:
+            hint = did_you_mean(key, known) or there_is(known)
+            self.complain((*path, key), f"{owner}no such key{hint}", key=True)
+
+    def keys(self, model: type[Model], mapping: Mapping[str, Plain], path: Where, owner: str) -> Model | None:
+        """The keys of a mapping as a model; what is wrong with them as problems."""
+        instance, mistakes = validate(model, mapping)
+        if mistakes:
+            self.report(mistakes, path, list(model.model_fields), owner, "key")
+        return instance
+
+    def report(self, mistakes: Sequence[Mistake], path: Where, known: Sequence[str], owner: str, noun: str) -> None:
+        """Mistakes in the keys below `path`, as problems; `known` are the keys that there could be."""
+        for mistake in mistakes:
+            where = (*path, *mistake.where)
+            if mistake.kind == "missing":
+                self.missing(where, f"{owner} needs {mistake.message}")
+            elif mistake.kind == "unknown":
+                key = str(mistake.where[0])
+                renamed = RENAMED.get(key)
+                hint = f"; it is called {renamed!r} now" if renamed in known else did_you_mean(key, known)
+                hint = hint or there_is(known)
+                self.complain(where, f"{owner} has no such {noun}{hint}", key=True)
+            else:
+                self.complain(where, mistake.message)
+
+    def with_use(self, name: str, path: Where) -> dict[str, Plain]:
+        """A bare name as the mapping that it is short for."""
+        self.tree.values[(*path, "use")] = self.tree.spot(path)
+        return {"use": name}
+
+
+def there_is(names: Iterable[str], what: str = "there is") -> str:
+    return f" ({what}: {', '.join(names) or 'none'})"
 
 
 def _with_article(noun: str) -> str:
     return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
 
 
-# Load one YAML into one checked Config, or every mistake at once: its place, its key and what to do about it.
-
-__all__ = ["Component", "Config", "Data", "load", "resolved"]
-
-INPUT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-def load(
-    path: Path,
-    overrides: Sequence[str] = (),
-    plugins: Plugins | None = None,
-    files: bool = True,
-    runs: bool = True,
-) -> Config:
-    """The checked Config of a YAML file with overrides such as `train.epochs=3`; ConfigError holds every mistake.
-
-    With files=False the data files need not be there, with runs=False the runs that `init` names. What `needs` lists
-    may be absent too.
-    """
-    path = Path(path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else (error.strerror or str(error)).lower()
-        raise ConfigError([Problem(str(path), 0, 0, "", f"{reason}; looked for {path.absolute()}")]) from None
-    tree, problems = yaml.read(data, str(path))
-    unread = {problem.key for problem in problems if problem.key}
-    for text in overrides:
-        problems += override(tree, text)
-    check = _PipelineCheck(tree, plugins, path.absolute().parent, files, runs)
-    config = check.config(path)
-    # What could not be read is reported once, not again as a wrong or missing value.
-    problems += [p for p in check.problems if not any(p.key == key or p.key.startswith(f"{key}.") for key in unread)]
-    if problems or config is None:
-        raise ConfigError(problems)
-    return config
-
-
-class _PipelineCheck(ComponentChecks):
-    """The check of one tree, which gives one Config or problems."""
-
-    def config(self, path: Path) -> Config | None:
-        top = self.tree.data
-        if not isinstance(top, dict):
-            self.complain((), f"a pipeline is a mapping of keys ({', '.join(TOP)}), not {shown(top)}")
-            return None
-        self.known_keys(top, TOP, ())
-        name = self.name(top.get("name"), path)
-        data = self.data(top)
-        inputs = self.inputs(top)
-        stages = self.stages("head", top.get("head"), ("head",))
-        train = self.train(self.mapping(top.get("train"), ("train",)))
-        export = self.keys(Export, self.mapping(top.get("export"), ("export",)), ("export",), "'export'")
-        heads = tuple(head for head in stages if head)
-        self.needs_dev(top, train, heads)
-        if data and data.candidates and len(heads) == len(stages) and not any(map(has_candidates, heads)):
-            self.complain(
-                ("data", "candidates"),
-                "no head chooses from them; take one that answers with a candidate, or delete it",
-            )
-        if len(heads) == len(stages) and inputs:
-            self.wiring(inputs, heads, export)
-        if self.problems or not (data and inputs and train and export and self.plugin_keys):
-            return None
-        return Config(path, self.root, name, data, inputs, heads, train, export, self.plugin_keys, self.needs)
-
-    def inputs(self, top: Mapping[str, Plain]) -> tuple[Input, ...] | None:
-        """The inputs, or the only one; None if one of them could not be made."""
-        named = top.get("inputs")
-        if named is None:
-            only = self.input(top, (), "")
-            return (only,) if only else None
-        for key in (key for key in OF_A_SOURCE if top.get(key) is not None):
-            self.complain((key,), "belongs to one of the inputs; move it there", key=True)
-        if not isinstance(named, dict) or not named:
-            expected = (
-                "a mapping from the names of sources to their keys, such as {source: {field: text, tokenizer: …}}"
-            )
-            self.complain(("inputs",), unlike(expected, named))
-            return None
-        inputs = []
-        for name, keys in named.items():
-            where = ("inputs", name)
-            if not INPUT_NAME.fullmatch(name):
-                self.complain(where, "the name of a source has letters, digits and '_', the first a letter", key=True)
-            if not isinstance(keys, dict):
-                self.complain(where, unlike(f"a mapping of keys ({', '.join(OF_A_SOURCE)})", keys))
-                return None
-            self.known_keys(keys, OF_A_SOURCE, where, "a source has ")
-            inputs.append(self.input(keys, where, name))
-        complete = tuple(source for source in inputs if source)
-        return complete if len(complete) == len(named) else None
-
-    def input(self, keys: Mapping[str, Plain], path: Where, name: str) -> Input | None:
-        """One input; None if one of its stages could not be made."""
-        field = self.field(keys.get("field"), (*path, "field")) if name else None
-        tokenizer, number = None, None
-        if not name or keys.get("tokenizer") is not None:
-            tokenizer = self.required("tokenizer", keys, path, "tokenizer")
-            if tokenizer and field:
-                tokenizer = self.with_field(tokenizer, field, keys["tokenizer"], path)
-        elif isinstance(field, str):
-            number = field
-        else:
-            cure = "name the one field that holds the numbers, or add a tokenizer to read a text"
-            self.missing((*path, "field"), cure) if field is None else self.complain((*path, "field"), cure)
-            return None
-        embedding = self.stages("embedding", keys.get("embedding"), (*path, "embedding"))
-        encoder = self.stages("encoder", keys.get("encoder"), (*path, "encoder"))
-        if not (tokenizer or number) or None in embedding or None in encoder:
-            return None
-        return Input(name, number, tokenizer, tuple(filter(None, embedding)), tuple(filter(None, encoder)))
-
-    def with_field(self, tokenizer: Component, field: str | tuple[str, ...], keys: Plain, path: Where) -> Component:
-        """The tokenizer of a named input, which reads the input's field."""
-        if isinstance(keys, dict) and "field" in keys and tokenizer.common_keys["field"] != field:
-            self.complain((*path, "tokenizer", "field"), "the source says another field; delete one of them")
-        return replace(tokenizer, common_keys={**tokenizer.common_keys, "field": field})
-
-    def field(self, value: Plain, path: Where) -> str | tuple[str, ...] | None:
-        """The field, or the two, that an input reads."""
-        if value is None:
-            return None
-        common = self.keys(CommonKeys, {"field": value}, path[:-1], "")
-        return common.field if common else None
-
-    def name(self, name: Plain, path: Path) -> str:
-        rule = "is no name for a run; write letters, digits, '.', '_' and '-', the first a letter or digit"
-        if name is None and not _NAME.fullmatch(path.stem):
-            self.missing(("name",), f"the file's name {path.stem!r} {rule}")
-        elif name is not None and not isinstance(name, str):
-            self.complain(("name",), unlike("text", name))
-        elif name is not None and not _NAME.fullmatch(name):
-            self.complain(("name",), f"{name!r} {rule}")
-        return path.stem if name is None else str(name)
-
-    def data(self, top: Mapping[str, Plain]) -> Data | None:
-        if top.get("data") is None:
-            readers = there_is(self.plugins.names("reader"), "readers")
-            self.missing(("data",), f"write data: {{reader: {{use: NAME}}, train: FILE}}{readers}")
-            return None
-        mapping = self.mapping(top["data"], ("data",))
-        if not isinstance(top["data"], dict):
-            return None
-        reader = self.required("reader", mapping, ("data",), "reader")
-        rest = {key: value for key, value in mapping.items() if key != "reader"}
-        keys, mistakes = validate(DataKeys, rest)
-        self.report(mistakes, ("data",), ["reader", *DataKeys.model_fields], "'data'", "key")
-        wrong = {mistake.where[0] for mistake in mistakes}
-        folder = reader is not None and contract.member(reader.cls, "folder")
-        paths = [(where, text) for where, text in _paths(rest) if where[0] not in wrong]
-        files = {where: self.file(text, ("data", *where), folder) for where, text in paths}
-        if keys is None or reader is None:
-            return None
-        tests = {str(where[-1]): file for where, file in files.items() if where[0] == "test"}
-        choices = keys.misaligned, keys.unseen_labels, keys.overlaps
-        return Data(reader, files["train",], files.get(("dev",)), tests, *choices, files.get(("candidates",)))
-
-    def train(self, mapping: Mapping[str, Plain]) -> Train | None:
-        chosen = {
-            key: self.choice(key, mapping[key], ("train", key)) for key in CHOICES if mapping.get(key) is not None
-        }
-        rest = {key: value for key, value in mapping.items() if key not in CHOICES}
-        train = self.keys(Train, rest, ("train",), "'train'")
-        return train and train.model_copy(update=chosen)
-
-    def choice(self, key: str, value: Plain, path: Where) -> BaseModel | None:
-        """An optimizer or a schedule: `use` says which keys there are; without it, it is the usual one."""
-        mapping = self.mapping(self.with_use(value, path), path)
-        use, models = mapping.get("use", Train.model_fields[key].default.use), CHOICES[key]
-        if not isinstance(use, str) or use not in models:
-            self.complain((*path, "use"), unlike(words(Literal[tuple(models)]), use) + did_you_mean(str(use), models))
-            return None
-        return self.keys(models[use], {**mapping, "use": use}, path, f"{key} {use!r}")
-
-    def needs_dev(self, top: Mapping[str, Plain], train: Train | None, heads: Sequence[Component]) -> None:
-        """What watches the dev score needs dev data."""
-        data = top.get("data")
-        if train is None or not isinstance(data, dict) or data.get("dev") is not None:
-            return
-        for head in heads:
-            if head.key not in self.unsound and (option := contract.dev_option(head)):
-                message = f"what {head.use!r} chooses under {option!r} is chosen on dev data"
-                problem = head.problem(f"{message}; write data.dev, or change it")
-                self.problems.append(replace(problem, key=f"{head.key}.{option}"))
-        if train.patience:
-            message = "the dev score is what it waits for; write data.dev, or delete patience"
-            self.complain(("train", "patience"), message)
-        if train.metric:
-            self.complain(("train", "metric"), "it is a score of data.dev; write data.dev, or delete metric")
-        if isinstance(train.schedule, Plateau):
-            message = "'plateau' follows the dev score; write data.dev, or use another schedule"
-            self.complain(("train", "schedule", "use"), message)
-
-    def wiring(self, inputs: Sequence[Input], heads: Sequence[Component], export: Export | None) -> None:
-        """Names are checked once every stage is known, and the head's options, on which its answer kind may depend."""
-        if any(head.key in self.unsound for head in heads):
-            return
-        none = "no stage has attention weights to look at; take one that has, such as head: {use: label, "
-        none += "pool: attention}, or delete it"
-        wanted = self.tree.problem(("export", "explain"), none) if export and export.explain else None
-        problems = dataflow.problems(inputs, heads) or checks.problems(inputs, heads, wanted)
-        if export and export.streaming and not problems:
-            problems = streaming_problems(inputs, heads, export, self.tree)
-        self.problems += problems
-
-
-def _paths(data: Mapping[str, Plain]) -> Iterator[tuple[Where, str]]:
-    """The paths in `data`, each by where it stands."""
-    for key in ("train", "dev", "test", "candidates"):
-        value = data.get(key)
-        if isinstance(value, str):
-            yield (key,), value
-        elif isinstance(value, dict):
-            yield from (((key, name), text) for name, text in value.items() if isinstance(text, str))
+def _texts(value: Plain) -> Iterator[str]:
+    """Every text in plain data that may be a path."""
+    if isinstance(value, str) and "\0" not in value:
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)

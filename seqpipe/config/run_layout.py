@@ -10,6 +10,7 @@ STATE, YAML, SCORES, LEARNED = "run.json", "pipeline.yaml", "metrics.json", "lea
 OUTCOME = "training.json"  # how training ended
 LOCK = ".lock"  # names the process that writes into the run, or was the last to
 CHECKPOINTS, LAST, BEST = "checkpoints", "last.ckpt", "best-*.safetensors"
+HISTORY = "metrics.jsonl"  # among the checkpoints: a line of JSON for each epoch
 TOKENS = "tokens"  # files of tokens that language models learn from
 BUNDLE = "bundle.json"  # in the folder of a bundle
 # At the top of a run, written by who holds its lock.

@@ -217,10 +217,6 @@ class PluginKeys(_Keys):
         description="Distribution and version of each component of a run; a change is a warning.",
     )
 
-    @property
-    def requirements(self) -> tuple[Requirement, ...] | None:
-        return None if self.allow is None else tuple(map(Requirement, self.allow))
-
 
 class DataKeys(_Keys):
     """The keys of `data` beside `reader`; paths are relative to the YAML."""

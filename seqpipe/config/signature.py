@@ -8,7 +8,8 @@ import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import MISSING, dataclass, is_dataclass
+from dataclasses import fields as dataclass_fields
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeGuard, TypeVar, Union
@@ -19,9 +20,9 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from seqpipe.config.yaml import Path as Where
-from seqpipe.config.yaml_text import Plain, plain, shown
+from seqpipe.config.yaml import Plain, plain, shown
 from seqpipe.errors import PluginError
-from seqpipe.types import SIZE, TOKENS, UNIFORM, Means
+from seqpipe.types import SIZE, TOKENS, UNIFORM, Means, TryWith
 
 # Types in words, as messages and pages show them: `a whole number above 0`, `'BIOES' or 'none'`, `text or null`.
 
@@ -77,17 +78,6 @@ def unpacked(annotation: Any) -> tuple[Any, list[Any]]:
     return annotation, metadata
 
 
-def bounds(kind: type, metadata: Iterable[Any]) -> tuple[int | float | None, int | float | None]:
-    """The least and greatest value allowed; an exclusive bound becomes the nearest value inside it."""
-    limits = _constraints(metadata)
-    low, high = limits.get("ge"), limits.get("le")
-    if "gt" in limits:
-        low = limits["gt"] + 1 if kind is int else math.nextafter(limits["gt"], math.inf)
-    if "lt" in limits:
-        high = limits["lt"] - 1 if kind is int else math.nextafter(limits["lt"], -math.inf)
-    return low, high
-
-
 _SIMPLE: Mapping[Any, str] = {
     int: "a whole number",
     float: "a number",
@@ -141,20 +131,50 @@ def _either(choices: list[str]) -> str:
 
 # The signatures of components: what a constructor and a method ask for by name, and their keyword-only options.
 
+Instance = TypeVar("Instance")
 WIRED = ("dim", "vocabulary", "sizes", "labels", "target_vocabulary", "sources")
 
 
 @dataclass(frozen=True)
 class DecodeOption:
-    """One keyword-only parameter of a head's `decide`; the bounds are inclusive, None where there is none."""
+    """One keyword-only parameter of a head's `decide`.
+
+    Args:
+        annotation: Its type with all metadata.
+        type: size, int, float, bool, tokens or uniform.
+        default: The value if a caller gives none.
+        bounds: Its least and greatest value by pydantic's names, `ge`, `gt`, `le` and `lt`.
+        trials: Values of this and of other options beside which it has an effect, alternatives.
+    """
 
     annotation: Any
-    type: str  # size, int, float, bool, tokens or uniform
+    type: str
     default: int | float | bool | None
-    minimum: int | float | None
-    maximum: int | float | None
+    bounds: Mapping[str, int | float]
+    trials: tuple[Mapping[str, int | float | bool], ...] = ()
+
+    def manifest(self) -> dict[str, Any]:
+        """The option as a bundle lists it.
+
+        `minimum` and `maximum` are inclusive. An exclusive bound also stands there as it is; the inclusive one is then
+        the nearest number within it, for a runtime that knows inclusive bounds alone.
+        """
+        low, high = self.bounds.get("ge"), self.bounds.get("le")
+        above, below = self.bounds.get("gt"), self.bounds.get("lt")
+        is_float = self.type == "float"
+        if above is not None:
+            low = math.nextafter(above, math.inf) if is_float else above + 1
+        if below is not None:
+            high = math.nextafter(below, -math.inf) if is_float else below - 1
+        entry = {"type": self.type, "default": self.default, "minimum": low, "maximum": high}
+        if is_float and above is not None:
+            entry["exclusive_minimum"] = above
+        if is_float and below is not None:
+            entry["exclusive_maximum"] = below
+        return entry
 
 
+@cache
 def wired(cls: type) -> tuple[str, ...]:
     """The constructor's positional parameters, all from the closed list; PluginError otherwise."""
     names = []
@@ -172,6 +192,7 @@ def wired(cls: type) -> tuple[str, ...]:
     return tuple(names)
 
 
+@cache
 def method_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What a method asks for: its positional names without `self`, and its keyword-only names."""
     parameters = list(inspect.signature(function).parameters.values())
@@ -184,10 +205,11 @@ def method_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[s
     return tuple(p.name for p in parameters if p.kind is not only), tuple(p.name for p in parameters if p.kind is only)
 
 
-def optional_names(function: Callable[..., Any]) -> set[str]:
+@cache
+def optional_names(function: Callable[..., Any]) -> frozenset[str]:
     """What a method takes if there is such a thing: its positional names that have a default."""
     parameters = inspect.signature(function).parameters.values()
-    return {p.name for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is not p.empty}
+    return frozenset(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is not p.empty)
 
 
 def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOption]:
@@ -203,9 +225,10 @@ def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOp
         if option.default is inspect.Parameter.empty:
             raise bad_signature(cls, f"decode option {option.name!r} needs a default")
         check_default(cls, option, hint)
-        low, high = bounds(kind, metadata)
+        limits = {key: limit for key, limit in _constraints(metadata).items() if key in ("ge", "gt", "le", "lt")}
+        trials = tuple(item.values for item in metadata if isinstance(item, TryWith))
         default = None if option.default is None else kind(option.default)
-        decode_options[option.name] = DecodeOption(hint, type_name, default, low, high)
+        decode_options[option.name] = DecodeOption(hint, type_name, default, limits, trials)
     return decode_options
 
 
@@ -219,11 +242,14 @@ def _keyword_types(cls: type, function: Callable[..., Any]) -> list[tuple[inspec
 def _opened(typed: Iterable[tuple[inspect.Parameter, Any]]) -> Iterator[tuple[inspect.Parameter, Any]]:
     """The same with the fields of a dataclass in place of a parameter that has it as its type."""
     for parameter, hint in typed:
-        if _is_group(hint):
-            types = typing.get_type_hints(hint, include_extras=True)
-            yield from ((field, types[field.name]) for field in inspect.signature(hint).parameters.values())
-        else:
+        if not _is_group(hint):
             yield parameter, hint
+            continue
+        types = typing.get_type_hints(hint, include_extras=True)
+        for field in dataclass_fields(hint):
+            default = field.default if field.default_factory is MISSING else field.default_factory()
+            default = inspect.Parameter.empty if default is MISSING else default
+            yield inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default), types[field.name]
 
 
 def constructor(cls: type) -> list[inspect.Parameter]:
@@ -313,10 +339,29 @@ def call(method: Callable[..., Any], names: Mapping[str, Any], **options: Any) -
     Decode options are given by name, those that are fields of a dataclass as that dataclass.
     """
     wanted = (p for p in inspect.signature(method).parameters.values() if p.kind is not p.KEYWORD_ONLY)
-    for name, group in _option_groups(method.__func__ if inspect.ismethod(method) else method).items():
-        fields = {field: options.pop(field) for field in inspect.signature(group).parameters if field in options}
-        options[name] = group(**fields)
+    options = _grouped(method.__func__ if inspect.ismethod(method) else method, options)
     return method(*(names[p.name] if p.default is p.empty else names.get(p.name, p.default) for p in wanted), **options)
+
+
+def construct(cls: type[Instance], *wired: Any, **options: Any) -> Instance:
+    """Construct a component from what is wired in and its options by name, as a YAML has them.
+
+    Options that are fields of a dataclass are given as that dataclass.
+    """
+    return cls(*wired, **_grouped(inspect.getattr_static(cls, "__init__"), options))
+
+
+def _grouped(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options as the function takes them: the fields of a dataclass as that dataclass."""
+    groups = _option_groups(function)
+    if not groups:
+        return dict(options)
+    grouped, taken = {}, set()
+    for name, group in groups.items():
+        names = options.keys() & inspect.signature(group).parameters.keys()
+        grouped[name] = group(**{option: options[option] for option in names})
+        taken |= names
+    return grouped | {option: value for option, value in options.items() if option not in taken}
 
 
 def _is_group(hint: Any) -> TypeGuard[type]:
@@ -327,6 +372,8 @@ def _is_group(hint: Any) -> TypeGuard[type]:
 @cache
 def _option_groups(function: Callable[..., Any]) -> Mapping[str, type]:
     """The keyword-only parameters that have a dataclass as their type, with it."""
+    if not inspect.isroutine(function) or not hasattr(function, "__globals__"):
+        return {}
     typed = _keyword_types(type(function), function)
     return {parameter.name: hint for parameter, hint in typed if _is_group(hint)}
 
@@ -396,12 +443,15 @@ class Row(NamedTuple):
 def options_model(cls: type) -> type[BaseModel]:
     """The pydantic model of a component's options, made from the keyword-only parameters of its constructor."""
     wired(cls)
-    options = [parameter for parameter in constructor(cls) if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
-    hints = parameter_types(cls, inspect.getattr_static(cls, "__init__"), options)
-    helps = argument_help(cls)
-    fields: dict[str, Any] = {}
-    for option in options:
-        name, hint = option.name, hints[option.name]
+    keyword_only = [parameter for parameter in constructor(cls) if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    hints = parameter_types(cls, inspect.getattr_static(cls, "__init__"), keyword_only)
+    helps: dict[str, str] = {}
+    for group in filter(_is_group, hints.values()):
+        helps |= argument_help(group)
+    helps |= argument_help(cls)
+    entries: dict[str, Any] = {}
+    for option, hint in _opened((parameter, hints[parameter.name]) for parameter in keyword_only):
+        name = option.name
         if name in ALL_COMMON_KEYS or name.startswith("_"):
             is_common = name in ALL_COMMON_KEYS
             rule = f"the common keys are {', '.join(ALL_COMMON_KEYS)}" if is_common else "no leading underscore"
@@ -410,7 +460,9 @@ def options_model(cls: type) -> type[BaseModel]:
         default = ... if option.default is inspect.Parameter.empty else option.default
         # A name that BaseModel uses itself (copy, json, …) is kept as an alias.
         field, alias = (f"option_{name}", name) if hasattr(BaseModel, name) else (name, None)
-        fields[field] = (Annotated[hint, Field(alias=alias, description=helps.get(name))], default)
+        if field in entries:
+            raise bad_signature(cls, f"the option {name!r} stands there twice; delete one of the two")
+        entries[field] = (Annotated[hint, Field(alias=alias, description=helps.get(name))], default)
     config = ConfigDict(
         extra="forbid", strict=True, frozen=True, protected_namespaces=(), arbitrary_types_allowed=False
     )
@@ -420,7 +472,7 @@ def options_model(cls: type) -> type[BaseModel]:
             __config__=config,
             __module__=cls.__module__,
             __doc__=inspect.cleandoc(cls.__doc__ or ""),
-            **fields,
+            **entries,
         )
     except (PydanticUserError, TypeError) as error:
         raise bad_signature(cls, f"its options cannot be read: {str(error).splitlines()[0]}") from error

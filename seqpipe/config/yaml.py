@@ -1,10 +1,13 @@
-"""Syntax errors of a YAML file in plain words, each with its place and what to do."""
+"""YAML text to plain data with the place of every key and value, and back; errors in plain words with their cure."""
 
 from __future__ import annotations
 
+import json
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path as FilePath
 from typing import Any
 
 import yaml
@@ -12,8 +15,91 @@ from yaml.parser import Parser
 from yaml.reader import Reader
 from yaml.scanner import Scanner
 
-from seqpipe.config.yaml_text import Plain, resolve, shown
 from seqpipe.errors import ConfigError, Problem
+
+# Values as YAML text and back: the meaning of a plain scalar, and the writing of values.
+
+Plain = Any  # None, bool, int, float, str, list or dict of these
+
+_WORDS: dict[str, Plain] = {"": None, "~": None}
+_WORDS |= dict.fromkeys(("null", "Null", "NULL"))
+_WORDS |= dict.fromkeys(("true", "True", "TRUE"), True)
+_WORDS |= dict.fromkeys(("false", "False", "FALSE"), False)
+_WORDS |= {sign + form: float(sign + "inf") for sign in ("", "+", "-") for form in (".inf", ".Inf", ".INF")}
+_WORDS |= dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan)
+_INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
+_LEADING_ZERO = re.compile(r"[-+]?0[0-9]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+
+
+def resolve(text: str) -> Plain:
+    """What a plain (unquoted) scalar means by YAML 1.2's core schema; ValueError names the cure where it is a trap."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _LEADING_ZERO.fullmatch(text):
+        raise ValueError(
+            f"{text} could mean several numbers; quote it ('{text}') if it is text, or drop the leading zero"
+        )
+    if _INT.fullmatch(text):
+        number = int(text, 0) if len(text) < 100 else 1 << 64
+        if not -(1 << 63) <= number < 1 << 63:
+            raise ValueError("this number is too large (beyond 64 bits); quote it if it is text")
+        return number
+    if _FLOAT.fullmatch(text):
+        if math.isinf(float(text)):
+            raise ValueError(
+                "this number is too large for a float; write .inf if infinity is meant, or quote it if it is text"
+            )
+        return float(text)
+    return text
+
+
+def dump(data: Plain) -> str:
+    """YAML text that `parse` reads as the same data."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+def plain(value: Any, path_text: Callable[[FilePath], str] = FilePath.as_posix) -> Plain:
+    """An option's value as plain YAML data, paths as text."""
+    if isinstance(value, FilePath):
+        return path_text(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(item, path_text) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item, path_text) for item in value]
+    return value
+
+
+def shown(value: Plain) -> str:
+    """A value as the YAML would say it, short."""
+    if isinstance(value, str):
+        text = repr(value)
+        return text if len(text) <= 60 else f"{text[:57]}…'"
+    if isinstance(value, (list, dict)) and len(json.dumps(value)) > 60:
+        return "a list" if isinstance(value, list) else "a mapping"
+    text = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, allow_unicode=True, width=1000)
+    return text.removesuffix("...\n").strip()
+
+
+class _Dumper(yaml.SafeDumper):
+    """PyYAML's safe dumper, quoting also what only YAML 1.2 takes for a number."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+    def text(self, data: str) -> yaml.Node:
+        try:
+            plain = resolve(data) == data
+        except ValueError:
+            plain = False
+        style = '"' if not data.isprintable() else None if plain else "'"  # in single quotes U+0085 would be folded
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+
+_Dumper.add_representer(str, _Dumper.text)
+
+
+# Syntax errors of a YAML file in plain words, each with its place and what to do.
 
 _CURES: Sequence[
     tuple[str, str, bool]
@@ -166,10 +252,6 @@ class _Events(Reader, Scanner, Parser):
             raise yaml.MarkedYAMLError(problem=f"nested more than {MAX_DEPTH} deep", problem_mark=self.get_mark())
         super().fetch_flow_collection_start(token_class)
 
-    def __iter__(self) -> Iterator[yaml.Event]:
-        while self.check_event():
-            yield self.get_event()
-
 
 class _Builder:
     """Builds a tree from parser events, and collects the problems."""
@@ -180,24 +262,21 @@ class _Builder:
         self.nodes = 0
 
     def document(self, text: str) -> None:
-        self.events: Iterator[Any] = iter(_Events(text))
-        next(self.events)  # the start of the stream
-        start = next(self.events)
-        first = start if isinstance(start, yaml.StreamEndEvent) else next(self.events)
+        self.next_event: Callable[[], Any] = _Events(text).get_event
+        self.next_event()  # the start of the stream
+        start = self.next_event()
+        first = start if isinstance(start, yaml.StreamEndEvent) else self.next_event()
         if first is start or (isinstance(first, yaml.ScalarEvent) and first.value == "" and first.style is None):
             raise yaml.MarkedYAMLError(problem="there is nothing in it", problem_mark=start.start_mark)
         self.tree.data = self.node(first, (), 0)
-        next(self.events)  # the end of the document
-        after = next(self.events)
+        self.next_event()  # the end of the document
+        after = self.next_event()
         if not isinstance(after, yaml.StreamEndEvent):
             self.complain(after, (), "a second document starts here; a file holds one (delete the '---' or '...' line)")
 
     def complain(self, event: Any, path: Path, message: str) -> None:
-        spot = self.spot(event)
-        self.problems.append(Problem(spot.file, spot.line, spot.column, key_text(path), message))
-
-    def spot(self, event: Any) -> Spot:
-        return Spot(self.tree.file, event.start_mark.line + 1, event.start_mark.column + 1)
+        mark = event.start_mark
+        self.problems.append(Problem(self.tree.file, mark.line + 1, mark.column + 1, key_text(path), message))
 
     def node(self, event: Any, path: Path, depth: int) -> Plain:
         self.nodes += 1
@@ -205,7 +284,7 @@ class _Builder:
             raise yaml.MarkedYAMLError(problem=f"nested more than {MAX_DEPTH} deep", problem_mark=event.start_mark)
         if self.nodes > MAX_NODES:
             raise yaml.MarkedYAMLError(problem=f"more than {MAX_NODES:,} values", problem_mark=event.start_mark)
-        self.tree.values[path] = self.spot(event)
+        self.tree.values[path] = Spot(self.tree.file, event.start_mark.line + 1, event.start_mark.column + 1)
         if isinstance(event, yaml.AliasEvent):
             self.complain(
                 event,
@@ -223,40 +302,10 @@ class _Builder:
         if isinstance(event, yaml.MappingStartEvent):
             return self.mapping(path, depth)
         if isinstance(event, yaml.SequenceStartEvent):
-            return self.sequence(path, depth)
-        return self.scalar(event, path)
-
-    def mapping(self, path: Path, depth: int) -> dict[str, Plain]:
-        items: dict[str, Plain] = {}
-        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
-            start, known = event, len(self.problems)
-            key = self.node(start, (*path, "?"), depth + 1)
-            usable = isinstance(key, str) and key not in items
-            if usable and not (key == "<<" and start.style is None):
-                items[key], self.tree.keys[(*path, key)] = None, self.spot(start)
-                items[key] = self.node(next(self.events), (*path, key), depth + 1)
-                continue
-            if usable:
-                self.complain(start, (*path, key), "merge keys are not read; write the keys out")
-            elif isinstance(key, str):
-                first = self.tree.keys[(*path, key)].line
-                self.complain(
-                    start, (*path, key), f"this key stands here twice (first in line {first}); delete one of the two"
-                )
-            elif len(self.problems) == known:
-                self.complain(start, path, f"a key must be text, not {shown(key)}; put it in quotes")
-            self.node(
-                next(self.events), (*path, "?"), depth + 1
-            )  # read for its problems, at a path that no one asks for
-        return items
-
-    def sequence(self, path: Path, depth: int) -> list[Plain]:
-        items: list[Plain] = []
-        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
-            items.append(self.node(event, (*path, len(items)), depth + 1))
-        return items
-
-    def scalar(self, event: yaml.ScalarEvent, path: Path) -> Plain:
+            items: list[Plain] = []
+            while not isinstance(item := self.next_event(), yaml.SequenceEndEvent):
+                items.append(self.node(item, (*path, len(items)), depth + 1))
+            return items
         if _BROKEN_CHARACTER.search(event.value):
             self.complain(event, path, "half of a character (a surrogate such as \\ud800); write the whole character")
             return "?"
@@ -267,6 +316,29 @@ class _Builder:
         except ValueError as error:
             self.complain(event, path, str(error))
             return event.value
+
+    def mapping(self, path: Path, depth: int) -> dict[str, Plain]:
+        items: dict[str, Plain] = {}
+        while not isinstance(start := self.next_event(), yaml.MappingEndEvent):
+            known = len(self.problems)
+            key = self.node(start, (*path, "?"), depth + 1)
+            usable = isinstance(key, str) and key not in items
+            if usable and not (key == "<<" and start.style is None):
+                items[key], self.tree.keys[(*path, key)] = None, self.tree.values[(*path, "?")]
+                items[key] = self.node(self.next_event(), (*path, key), depth + 1)
+                continue
+            if usable:
+                self.complain(start, (*path, key), "merge keys are not read; write the keys out")
+            elif isinstance(key, str):
+                first = self.tree.keys[(*path, key)].line
+                self.complain(
+                    start, (*path, key), f"this key stands here twice (first in line {first}); delete one of the two"
+                )
+            elif len(self.problems) == known:
+                self.complain(start, path, f"a key must be text, not {shown(key)}; put it in quotes")
+            # The value is read for its problems, at a path that no one asks for.
+            self.node(self.next_event(), (*path, "?"), depth + 1)
+        return items
 
 
 def _decoded(data: bytes, file: str) -> str:

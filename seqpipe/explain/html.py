@@ -5,11 +5,9 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-import numpy as np
-
 from seqpipe.answers.pointers import POLYGON
 from seqpipe.errors import UsageError
-from seqpipe.explain.views import Row, View, views
+from seqpipe.explain.views import Row, views
 from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe.files import json_bytes, write
 from seqpipe.runtime.explanation import Attention, Explanation, Figure
@@ -63,9 +61,27 @@ def page(explanation: Explanation) -> str:
     """The page; every string of the text and the answer is escaped."""
     answer = "<br>".join(map(_safe, explanation.answer_lines))
     parts = [] if explanation.figure is None else [_figure(explanation.figure)]
-    parts += [_view(explanation.text, view) for view in views(explanation)]
+    for view in views(explanation):
+        # The legend says what the darkest shade stands for, as far as that is one number.
+        is_one_number = view.words is not None and view.sentences is None
+        greatest = f"{view.words.weights.max(initial=0.0):.6f}" if view.words and is_one_number else "the most"
+        legend = f'<p class="legend">0 <span class="ramp"></span> {greatest} · {view.legend}</p>'
+        rows = "".join(_row(row) for row in view.rows(explanation.text))
+        shape = "rows" if view.sentences else ""
+        parts.append(
+            f'<section>\n<h2>{_safe(view.title)}</h2>\n{legend}\n<div class="{shape}">{rows}</div>\n</section>\n'
+        )
     parts += [_pairs(explanation.text, a) for a in explanation.attentions if a.is_matrix]
-    parts += [_copied(explanation, name) for name in explanation.copied]
+    for name, origins in explanation.copied.items():
+        # Each word that was written, shaded by the probability that it was copied, and where it stands in the text.
+        lines = "".join(
+            f'<tr><th><mark style="--a:{1 - origin.generating:.3f}">{_safe(row[0])}</mark></th>'
+            f'<td class="told">{row[1]}</td><td class="told">{_safe(row[2])}</td></tr>'
+            for origin, row in zip(origins, explanation.origin_rows(origins), strict=True)
+        )
+        head = "<tr><th></th><th>generated</th><th>stands in the text as</th></tr>"
+        legend = '<p class="legend">shade: the probability that the word was copied, not generated</p>'
+        parts.append(f"<section>\n<h2>{_safe(name)}</h2>\n{legend}\n<table>{head}{lines}</table>\n</section>\n")
     return (
         '<!doctype html>\n<html>\n<head>\n<meta charset="utf-8">\n'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
@@ -73,19 +89,6 @@ def page(explanation: Explanation) -> str:
         f"<title>{_safe(explanation.answer_lines[0])}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
         f"<h1>{answer}</h1>\n{''.join(parts)}</body>\n</html>\n"
     )
-
-
-def _copied(explanation: Explanation, name: str) -> str:
-    """Each word that was written, shaded by the probability that it was copied, and where it stands in the text."""
-    origins = explanation.copied[name]
-    lines = "".join(
-        f'<tr><th><mark style="--a:{1 - origin.generating:.3f}">{_safe(row[0])}</mark></th>'
-        f'<td class="told">{row[1]}</td><td class="told">{_safe(row[2])}</td></tr>'
-        for origin, row in zip(origins, explanation.origin_rows(origins), strict=True)
-    )
-    head = "<tr><th></th><th>generated</th><th>stands in the text as</th></tr>"
-    legend = '<p class="legend">shade: the probability that the word was copied, not generated</p>'
-    return f"<section>\n<h2>{_safe(name)}</h2>\n{legend}\n<table>{head}{lines}</table>\n</section>\n"
 
 
 def _figure(figure: Figure) -> str:
@@ -112,16 +115,6 @@ def _figure(figure: Figure) -> str:
     label = f'role="img" aria-label="{title}"'
     svg = f'<svg viewBox="0 0 {size} {size}" width="{size}" {label}>{"".join(parts)}</svg>'
     return f"<section>\n<h2>{title}</h2>\n<figure>{svg}</figure>\n</section>\n"
-
-
-def _view(text: str, view: View) -> str:
-    """The text, shaded; the legend says what the darkest shade stands for, as far as that is one number."""
-    is_one_number = view.words is not None and view.sentences is None
-    greatest = f"{view.words.weights.max(initial=0.0):.6f}" if view.words and is_one_number else "the most"
-    legend = f'<p class="legend">0 <span class="ramp"></span> {greatest} · {view.legend}</p>'
-    rows = "".join(_row(row) for row in view.rows(text))
-    shape = "rows" if view.sentences else ""
-    return f'<section>\n<h2>{_safe(view.title)}</h2>\n{legend}\n<div class="{shape}">{rows}</div>\n</section>\n'
 
 
 def _row(row: Row) -> str:
@@ -151,20 +144,17 @@ def _pairs(text: str, attention: Attention) -> str:
         name = "one head" if heads == 1 else f"head {number}" if number else "mean of the heads"
         most = float(weights.max(initial=0.0))
         caption = f'{name}: 0 <span class="ramp"></span> {most:.6f}'
-        figures += f"<figure><figcaption>{caption}</figcaption>{_matrix(weights, rows, words, most)}</figure>\n"
+        head = "".join(f"<th>{word}</th>" for word in words)
+        lines = ""
+        for row, row_weights in zip(rows, weights[: len(rows), : len(words)].tolist(), strict=True):
+            cells = "".join(
+                f'<td title="{row} → {column}: {weight:.6f}" style="--a:{weight / most if most else 0:.3f}"></td>'
+                for column, weight in zip(words, row_weights, strict=True)
+            )
+            lines += f"<tr><th>{row}</th>{cells}</tr>"
+        table = f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{lines}</tbody></table>"
+        figures += f"<figure><figcaption>{caption}</figcaption>{table}</figure>\n"
     return f"<section>\n<h2>{_safe(attention.title)}{cut})</h2>\n{figures}</section>\n"
-
-
-def _matrix(weights: np.ndarray, rows: list[str], columns: list[str], most: float) -> str:
-    head = "".join(f"<th>{word}</th>" for word in columns)
-    lines = []
-    for word, row in zip(rows, weights[: len(rows), : len(columns)].tolist(), strict=True):
-        cells = "".join(
-            f'<td title="{word} → {column}: {w:.6f}" style="--a:{w / most if most else 0:.3f}"></td>'
-            for column, w in zip(columns, row, strict=True)
-        )
-        lines.append(f"<tr><th>{word}</th>{cells}</tr>")
-    return f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
 def _safe(text: str) -> str:

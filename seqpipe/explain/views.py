@@ -55,35 +55,29 @@ class View:
         if self.sentences and self.sentences.places:
             cuts = [0, *(start for start, _ in self.sentences.places[1:]), len(text)]
             weights = self.sentences.weights.tolist()
-        marked = self._marked(self._shades(cuts, weights))
+        # Each word's stretch of text; tokens that share a code point are one, with the sum of their weights.
+        marks: list[Mark] = []
+        if self.words is not None and self.words.places:
+            # A word counts as much as its sentence does: shades (N,) are weights scaled by the root of the sentence's
+            # weight, as in Yang et al. (2016), so that a word of an unimportant sentence does not look important.
+            starts = [start for start, _ in self.words.places]
+            rows = np.searchsorted(cuts[1:-1], starts, side="right")
+            factors = np.sqrt([1.0 if w is None else max(w, 0.0) for w in weights])[rows]
+            shades = np.maximum(self.words.weights, 0) * factors
+            shades = shades / max(float(shades.max()), 1e-12)
+            for (a, b), weight, shade in zip(
+                self.words.places, self.words.weights.tolist(), shades.tolist(), strict=True
+            ):
+                if marks and a < marks[-1][1]:
+                    first, last, before, deeper = marks.pop()
+                    a, b, weight, shade = first, max(b, last), weight + before, max(shade, deeper)
+                if a < b:
+                    marks.append((a, b, weight, shade))
         most = max((w for w in weights if w), default=0.0)
         return [
-            Row(tuple(_pieces(text, a, b, marked)), w, w / most if w and most else 0.0)
+            Row(tuple(_pieces(text, a, b, marks)), w, w / most if w and most else 0.0)
             for a, b, w in zip(cuts, cuts[1:], weights, strict=False)
         ]
-
-    def _shades(self, cuts: Sequence[int], weights: Sequence[float | None]) -> np.ndarray:
-        """How strongly each word is shaded, (N,): a word counts as much as its sentence does (Yang et al. 2016)."""
-        if self.words is None or not self.words.places:
-            return np.zeros(0)
-        starts = [start for start, _ in self.words.places]
-        rows = np.searchsorted(cuts[1:-1], starts, side="right")
-        factors = np.sqrt([1.0 if w is None else max(w, 0.0) for w in weights])[rows]
-        shades = np.maximum(self.words.weights, 0) * factors
-        return np.asarray(shades / max(float(shades.max()), 1e-12))
-
-    def _marked(self, shades: np.ndarray) -> list[Mark]:
-        """Each word's stretch of text; tokens that share a code point are one, with the sum of their weights."""
-        marks: list[Mark] = []
-        if self.words is None:
-            return marks
-        for (a, b), weight, shade in zip(self.words.places, self.words.weights.tolist(), shades.tolist(), strict=True):
-            if marks and a < marks[-1][1]:
-                first, last, before, deeper = marks.pop()
-                a, b, weight, shade = first, max(b, last), weight + before, max(shade, deeper)
-            if a < b:
-                marks.append((a, b, weight, shade))
-        return marks
 
 
 def _pieces(text: str, start: int, end: int, marked: Sequence[Mark]) -> list[Piece]:

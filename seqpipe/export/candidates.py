@@ -57,8 +57,16 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
     data = bytes(graph.SerializeToString())
     onnx.checker.check_model(data)
     files = {**content.files, "model.onnx": data}
-    model = Model(bundle.Bundle(output, manifest, files), "cpu")
-    _compare_with_numpy(model, docs[:ASKED], vectors)
+    model = Model(bundle.BundleContent(output, manifest, files), "cpu")
+    # The graph was made for the old candidates: the new ones are searched in NumPy too, and both have to agree.
+    for doc, decision in zip(docs[:ASKED], _decisions(model, docs[:ASKED]), strict=True):
+        cosines = vectors @ decision["vector"]
+        numbers = decision["nearest"][decision["nearest"] >= 0]
+        best = np.sort(cosines)[::-1][: len(decision["nearest"])]
+        scores = decision["scores"][: len(numbers)]
+        is_right = len(numbers) == len(best) and np.allclose(scores, best, rtol=0, atol=CLOSE)
+        if not is_right or not np.allclose(cosines[numbers], scores, rtol=0, atol=CLOSE):
+            raise ParityError(f"the graph does not give the candidates nearest to {doc.text!r}; nothing was written")
     manifest = manifest.model_copy(update={"golden": answered_anew(model, manifest.golden)})
     files["README.md"] = model_card(manifest, model.predictor.metric_types).encode()
     bundle.write(output, files, manifest)
@@ -73,15 +81,3 @@ def _decisions(model: Model, docs: Sequence[Doc]) -> list[Arrays]:
         decision = model.run(model.predictor.featurizer.collate([docs[i] for i in rows]) | options)
         decisions |= {row: {name: array[i] for name, array in decision.items()} for i, row in enumerate(rows)}
     return [decisions[i] for i in range(len(docs))]
-
-
-def _compare_with_numpy(model: Model, docs: Sequence[Doc], vectors: np.ndarray) -> None:
-    """ParityError where the graph's candidates for these texts are not the nearest ones."""
-    for doc, decision in zip(docs, _decisions(model, docs), strict=True):
-        cosines = vectors @ decision["vector"]
-        numbers = decision["nearest"][decision["nearest"] >= 0]
-        best = np.sort(cosines)[::-1][: len(decision["nearest"])]
-        scores = decision["scores"][: len(numbers)]
-        is_right = len(numbers) == len(best) and np.allclose(scores, best, rtol=0, atol=CLOSE)
-        if not is_right or not np.allclose(cosines[numbers], scores, rtol=0, atol=CLOSE):
-            raise ParityError(f"the graph does not give the candidates nearest to {doc.text!r}; nothing was written")

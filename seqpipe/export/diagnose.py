@@ -35,15 +35,17 @@ def stage_at_fault(pipeline: Pipeline, opset: int) -> str:
     pipeline.eval()
     before = len(pipeline.stages) - len(pipeline.heads)
     for count, (stage, _) in enumerate(pipeline.stages[:before], 1):
-        if fault := _leak(pipeline, count) or _graph_fault(pipeline, count, opset):
+        if fault := _fault(pipeline, count, opset):
             return f"{stage.key}: {describe(stage)}: {fault}"
     heads = [stage for stage, _ in pipeline.stages[before:]]
     names = ", or ".join(f"{head.key}: {describe(head)}" for head in heads)
     return f"{names}: the stages before {'it' if len(heads) == 1 else 'them'} export and answer the same"
 
 
-def _leak(pipeline: Pipeline, count: int) -> str:
-    """How real tokens change with the padding or the rows around them, in PyTorch alone; empty if they do not."""
+def _fault(pipeline: Pipeline, count: int, opset: int) -> str:
+    """The fault of the stages so far: a leak in PyTorch, or else a graph that cannot be made, fails or differs."""
+    # A leak is looked for first, in PyTorch alone: real tokens that change with the padding or the rows around them
+    # make the graph's answers differ too, and the graph would then be blamed for what the stage does.
     for feeds in random_batches(pipeline.artifacts, 1, (3,), (2, 7)):
         whole, mask = _returned(pipeline, count, feeds)
         for name, array in _returned(pipeline, count, with_other_padding(pipeline.artifacts, feeds))[0].items():
@@ -54,13 +56,10 @@ def _leak(pipeline: Pipeline, count: int) -> str:
             here = whole[name] if array.shape == whole[name].shape else whole[name][row : row + 1]
             if not _close(array, here[tuple(slice(0, n) for n in array.shape)]):
                 return f"{name!r} of a row changes with the rows and the padding around it; use `mask`"
-    return ""
-
-
-def _graph_fault(pipeline: Pipeline, count: int, opset: int) -> str:
-    """How the graph of the stages so far cannot be made, fails, or differs; empty if it does not."""
+    session_options = onnxruntime.SessionOptions()
+    session_options.log_severity_level, session_options.intra_op_num_threads = 3, 1
     try:
-        session = onnxruntime.InferenceSession(stages_to_onnx(pipeline, count, opset), _quiet())
+        session = onnxruntime.InferenceSession(stages_to_onnx(pipeline, count, opset), session_options)
         for feeds in random_batches(pipeline.artifacts, 1, (1, 3), (7, 1)):
             got = session.run(None, {node.name: feeds[node.name] for node in session.get_inputs()})
             expected, mask = _returned(pipeline, count, feeds)
@@ -92,9 +91,3 @@ def _real(array: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 def _close(got: np.ndarray, expected: np.ndarray) -> bool:
     return got.shape == expected.shape and np.allclose(got, expected, rtol=RELATIVE, atol=CLOSE)
-
-
-def _quiet() -> onnxruntime.SessionOptions:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level, options.intra_op_num_threads = 3, 1
-    return options

@@ -20,14 +20,14 @@ from seqpipe.answers.types import Metric
 from seqpipe.config.contract import has_member, member, metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.plugins import BUILTIN
-from seqpipe.config.yaml_text import plain
+from seqpipe.config.yaml import plain
 from seqpipe.console import Console
 from seqpipe.errors import SeqpipeError
 from seqpipe.export.diagnose import naming_stage_at_fault
 from seqpipe.export.graph import graph_without_weights, with_weights
 from seqpipe.export.graph_cache import VARIABLE, GraphCache, UnknownKeyError, graph_key
 from seqpipe.export.parity.answers import Comparison, possible_cut, split_otherwise
-from seqpipe.export.parity.decisions import probe_records, with_short_texts
+from seqpipe.export.parity.decisions import probe_records
 from seqpipe.export.parity.gate import PROBED, SEED, judge_int8, sampled, verify_parity
 from seqpipe.export.passes.int8 import in_int8
 from seqpipe.features import encoding
@@ -37,16 +37,7 @@ from seqpipe.features.splitting import Cut
 from seqpipe.files import finite
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import headlines
-from seqpipe.runtime.manifest import (
-    Golden,
-    Limits,
-    Manifest,
-    MetricsOwner,
-    Option,
-    Reader,
-    Streaming,
-    Weights,
-)
+from seqpipe.runtime.manifest import Golden, Limits, Manifest, MetricsOwner, Option, Reader, Streaming, Weights
 from seqpipe.runtime.model import TOLERANCE, Model, same_answer
 from seqpipe.training.evaluation import option_table
 from seqpipe.training.pipeline import Pipeline
@@ -129,7 +120,7 @@ def golden_examples(comparison: Comparison, records: Sequence[Record]) -> tuple[
     examples = _answered(comparison, inputs, {})
     several = [name for name in comparison.options if name.rpartition(".")[2] in ("beams", "n_best")]
     if examples and several:
-        options = with_short_texts(comparison.options, dict.fromkeys(several, SEVERAL))
+        options = comparison.decisions.trials.with_short_texts(dict.fromkeys(several, SEVERAL))
         examples += _answered(comparison, [cast(Record, examples[0].record)], options)
     return tuple(examples)
 
@@ -166,17 +157,15 @@ def _cut(comparison: Comparison, record: Record, most: int) -> Record:
     """The beginning of a long record: each of its fields is halved, at a blank if there is one, until it is short."""
     record = {key: value for key, value in record.items() if key != "words" or "text" not in record}
     while len(comparison.docs([record])[0]) > most:
-        read = [name for name in (*comparison.featurizer.fields, "words") if record.get(name) is not None]
-        halved = {**record, **{name: _half(record[name]) for name in read}}
+        halved = dict(record)
+        for name in (*comparison.featurizer.fields, "words"):
+            if record.get(name) is not None:
+                half = record[name][: (len(record[name]) + 1) // 2]
+                halved[name] = half.rpartition(" ")[0] or half if isinstance(half, str) else half
         if halved == record or not len(comparison.docs([halved])[0]):
             break
         record = halved
     return record
-
-
-def _half(value: Any) -> Any:
-    half = value[: (len(value) + 1) // 2]
-    return half.rpartition(" ")[0] or half if isinstance(half, str) else half
 
 
 # The content of a bundle: its manifest, bundle.json, and its other files.
@@ -379,9 +368,9 @@ def export(
 
     compared = use_graph(pipeline, config, cache, console, compare)
     metrics = metric_types(config.head)
-    _report_parity(compared.parity, len(records), metrics, console)
+    compared.report(len(records), metrics, console)
     if config.export.precision == "int8":
-        compared = _in_int8(compared, records, path, console)
+        compared = compared.to_int8(records, path, console)
     changes = {"parity": compared.parity, "golden": compared.golden}
     if not compared.golden:
         changes["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores otherwise"
@@ -402,6 +391,40 @@ class _ComparedBundle:
     parity: dict[str, Any]
     golden: tuple[Golden, ...]
 
+    def report(self, held_out: int, metrics: Mapping[str, Metric], console: Console) -> None:
+        """Say how far the two agree."""
+        parity = self.parity
+        score = shown(parity["metric"], parity["pytorch"], metrics)
+        console.say(
+            f"  {parity['decisions']:,} decisions: the same but for {parity['ties']} ties; "
+            f"scores within {parity['worst_score']:.1g}; {parity['metric']} {score} in both"
+        )
+        optional = parity["records_with_options"]
+        drawn = f"{parity['records']:,} of {held_out:,} (drawn with seed {SEED})"
+        console.say(
+            f"  the same features of {held_out:,} held-out records and {parity['read'] - held_out:,} generated texts; "
+            f"the same answers to {'all' if parity['records'] == held_out else drawn} held-out records and "
+            f"{parity['texts']:,} generated texts"
+            + (f"; with other decode options to {optional:,} of these records" if optional else "")
+        )
+        if parity["without_effect"]:
+            console.say(f"  no effect on the tried inputs, so not compared: {', '.join(parity['without_effect'])}")
+
+    def to_int8(self, records: Sequence[Record], path: Path, console: Console) -> _ComparedBundle:
+        """The same bundle in int8; ParityError where it answers worse."""
+        console.say("quantizing to int8 and comparing with fp32")
+        files = {**self.files, "model.onnx": in_int8(self.files["model.onnx"])}
+        model = Model(bundle.BundleContent(path, self.model.manifest, files), "cpu")
+        parity = self.parity | judge_int8(self.comparison, model, records)
+        metrics = model.predictor.metric_types
+        fp32, int8 = (shown(parity["metric"], parity[side], metrics) for side in ("pytorch", "onnxruntime"))
+        console.say(f"  in int8 {parity['metric']} {int8}, in fp32 {fp32}")
+        if "agreement" in parity:
+            agreement = f"{parity['agreement']:.1%} of {parity['compared']:,} decisions are those of fp32"
+            console.say(f"  judged by its decisions, since {parity['records']} records are few: {agreement}")
+        golden = answered_anew(model, self.golden)
+        return _ComparedBundle(self.comparison, model, files, parity, golden)
+
 
 def _cut_of_texts(pipeline: Pipeline, records: Sequence[Record], console: Console) -> Cut | None:
     """What texts may be cut behind, as their tokenizer splits them; None where only words can be streamed."""
@@ -414,37 +437,3 @@ def _cut_of_texts(pipeline: Pipeline, records: Sequence[Record], console: Consol
         message = f"the tokenizer splits {text} otherwise in pieces"
         console.say(f"note: {message}: streamed texts must be given as words (--format conll)")
     return cut
-
-
-def _report_parity(parity: Mapping[str, Any], held_out: int, metrics: Mapping[str, Metric], console: Console) -> None:
-    score = shown(parity["metric"], parity["pytorch"], metrics)
-    console.say(
-        f"  {parity['decisions']:,} decisions: the same but for {parity['ties']} ties; "
-        f"scores within {parity['worst_score']:.1g}; {parity['metric']} {score} in both"
-    )
-    optional = parity["records_with_options"]
-    drawn = f"{parity['records']:,} of {held_out:,} (drawn with seed {SEED})"
-    console.say(
-        f"  the same features of {held_out:,} held-out records and {parity['read'] - held_out:,} generated texts; "
-        f"the same answers to {'all' if parity['records'] == held_out else drawn} held-out records and "
-        f"{parity['texts']:,} generated texts"
-        + (f"; with other decode options to {optional:,} of these records" if optional else "")
-    )
-    if parity["without_effect"]:
-        console.say(f"  no effect on the tried inputs, so not compared: {', '.join(parity['without_effect'])}")
-
-
-def _in_int8(compared: _ComparedBundle, records: Sequence[Record], path: Path, console: Console) -> _ComparedBundle:
-    """The same bundle in int8; ParityError where it answers worse."""
-    console.say("quantizing to int8 and comparing with fp32")
-    files = {**compared.files, "model.onnx": in_int8(compared.files["model.onnx"])}
-    model = Model(bundle.Bundle(path, compared.model.manifest, files), "cpu")
-    parity = compared.parity | judge_int8(compared.comparison, model, records)
-    metrics = model.predictor.metric_types
-    fp32, int8 = (shown(parity["metric"], parity[side], metrics) for side in ("pytorch", "onnxruntime"))
-    console.say(f"  in int8 {parity['metric']} {int8}, in fp32 {fp32}")
-    if "agreement" in parity:
-        agreement = f"{parity['agreement']:.1%} of {parity['compared']:,} decisions are those of fp32"
-        console.say(f"  judged by its decisions, since {parity['records']} records are few: {agreement}")
-    golden = answered_anew(model, compared.golden)
-    return _ComparedBundle(compared.comparison, model, files, parity, golden)

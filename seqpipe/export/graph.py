@@ -24,7 +24,7 @@ from seqpipe.export.passes.linear_layers import rewrite_linear_layers
 from seqpipe.export.passes.loop_invariants import hoist_loop_invariants
 from seqpipe.features import vocabulary
 from seqpipe.features.document import MASK, Arrays, Doc, join_sources
-from seqpipe.features.sources import InputSource, MultiSource, NumericSource, TextSource, mask_of, masks
+from seqpipe.features.sources import InputSource, MultiSource, NumericSource, mask_of, masks
 from seqpipe.features.splitting import splits_words
 from seqpipe.runtime.bundle import MOST_FILE
 from seqpipe.runtime.decode_options import Known, option_arrays
@@ -65,15 +65,9 @@ def random_doc(source: InputSource, length: int, random: np.random.Generator, un
     if isinstance(source, NumericSource):
         rows = random.normal(size=(length, source.width)).astype(np.float32)
         return Doc("", [row.tobytes().hex() for row in rows], [], [1] * length, rows=rows)
-    return _random_text(source, length, random)
-
-
-def _random_text(source: TextSource, length: int, random: np.random.Generator) -> Doc:
-    """Random words with random ids, sentences of any length; in some texts the longest word is short.
-
-    Of a tokenizer that splits words, some tokens continue a word. From 5 tokens on there are two sentences and two
-    words: an example for export has no axis of 1.
-    """
+    # Words of random letters with random ids, in sentences of any length; in some texts the longest word is short. Of a
+    # tokenizer that splits words, some tokens continue a word. From 5 tokens on there are two sentences and two words,
+    # since an example for export must have no axis of 1.
     letters = [chr(c) for c in range(97, 123)] + ["é", "播", "9", "-"]
     longest = random.integers(2, 25)
     words = ["".join(random.choice(letters, random.integers(1, longest))) for _ in range(length)]
@@ -124,21 +118,18 @@ def shortest_row(learned: Artifacts, feeds: Arrays) -> tuple[int, Arrays]:
     counts = {at: mask.sum(1) for at, mask in masks(feeds).items()}
     row = int(np.sum([*counts.values()], 0).argmin())
     axes = learned.featurizer.axes
-    lengths = {name: int(counts[mask_of(name).removesuffix(MASK)][row]) for name in feeds}
-    return row, {
-        name: _without_padding(array[row : row + 1], axes(name), lengths[name]) for name, array in feeds.items()
-    }
-
-
-def _without_padding(array: np.ndarray, axes: Sequence[str | int], tokens: int) -> np.ndarray:
-    """One row (1, …) without its padding."""
-    for axis, name in enumerate(axes[1:], 1):
-        if isinstance(name, int):
-            continue
-        remaining = tuple(i for i in range(array.ndim) if i != axis)
-        used = int(np.flatnonzero(array.any(remaining)).max(initial=0)) + 1
-        array = array.take(range(tokens if name.endswith(TOKENS) else used), axis)
-    return array
+    alone: dict[str, np.ndarray] = {}
+    for name, array in feeds.items():
+        length = int(counts[mask_of(name).removesuffix(MASK)][row])
+        array = array[row : row + 1]
+        # An axis of tokens is cut at the row's length; any other free axis behind the last value that is not 0.
+        for axis, axis_name in enumerate(axes(name)[1:], 1):
+            if not isinstance(axis_name, int):
+                remaining = tuple(i for i in range(array.ndim) if i != axis)
+                used = int(np.flatnonzero(array.any(remaining)).max(initial=0)) + 1
+                array = array.take(range(length if axis_name.endswith(TOKENS) else used), axis)
+        alone[name] = array
+    return row, alone
 
 
 # Example inputs of a pipeline's graph, with the names of their free axes.

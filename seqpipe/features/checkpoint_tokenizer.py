@@ -89,7 +89,14 @@ def _tokenizer(model: _Pieces, others: list[str], extra: list[str]) -> Tokenizer
     if spec.remove_extra_whitespaces:
         steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
     if any(len(token) == 1 and token not in model.scores for token in others):
-        steps.append(_unknown_runs(model, others))
+        # Two letters and more in a row that this side does not know are one unknown piece to SentencePiece, so such a
+        # run becomes one sign that no piece has. The pattern stays short, since known letters are written as ranges.
+        letters = {ord(letter) for piece in model.scores for letter in piece} | {ord(" "), ord("▁")}
+        starts = [code for code in sorted(letters) if code - 1 not in letters]
+        ends = [code for code in sorted(letters) if code + 1 not in letters]
+        ranges = "".join(rf"\x{{{start:x}}}-\x{{{end:x}}}" for start, end in zip(starts, ends, strict=True))
+        sign = next(letter for letter in map(chr, range(0xE000, 0xF900)) if letter not in {*others, *model.scores})
+        steps.append(normalizers.Replace(Regex(f"[^{ranges}]{{2,}}"), sign))
     tokenizer.normalizer = normalizers.Sequence(steps)
     scheme = "always" if spec.add_dummy_prefix else "never"
     words = not any("▁" in piece[1:] for piece in model.scores)  # else pieces may hold several words
@@ -102,16 +109,6 @@ def _tokenizer(model: _Pieces, others: list[str], extra: list[str]) -> Tokenizer
     languages = ((i, token) for i, (token, _) in enumerate(known, len(SPECIALS)) if _LANGUAGE.fullmatch(token))
     content["added_tokens"] = [{"id": i, "content": token, **flags} for i, token in languages]
     return Tokenizer.from_str(json.dumps(content))
-
-
-def _unknown_runs(model: _Pieces, others: list[str]) -> normalizers.Replace:
-    """Two letters and more in a row that this side does not know are one unknown piece to SentencePiece."""
-    known = {ord(letter) for piece in model.scores for letter in piece} | {ord(" "), ord("▁")}
-    starts = [code for code in sorted(known) if code - 1 not in known]
-    ends = [code for code in sorted(known) if code + 1 not in known]
-    ranges = "".join(rf"\x{{{start:x}}}-\x{{{end:x}}}" for start, end in zip(starts, ends, strict=True))
-    sign = next(letter for letter in map(chr, range(0xE000, 0xF900)) if letter not in {*others, *model.scores})
-    return normalizers.Replace(Regex(f"[^{ranges}]{{2,}}"), sign)
 
 
 def _pieces(file: Path, checkpoint: object) -> _Pieces:

@@ -213,7 +213,11 @@ def resolve_overlaps(records: Iterable[Record], rule: Overlaps) -> Iterator[Reco
     """
     for record in records:
         spans: Any = record.get("spans")
-        if not _are_places(spans):
+        # A field of this name in the data of a third party may hold something else than spans.
+        holds_spans = isinstance(spans, list) and all(
+            isinstance(span, dict) and {"start", "end", "label"} <= span.keys() for span in spans
+        )
+        if not holds_spans:
             yield record
             continue
         kept = kept_spans([(span["start"], span["end"]) for span in spans], rule)
@@ -251,10 +255,3 @@ def dropped_message(records: Sequence[Record], rule: Overlaps) -> Iterator[str]:
         first = fewer[0].get("where", "without a place")
         message = f"{dropped:,} of {count:,} spans overlap others, and are dropped (data.overlaps: {rule})"
         yield f"{message}; the first: {first}"
-
-
-def _are_places(spans: Any) -> bool:
-    """Whether a field holds spans; a third party's may hold something else."""
-    return isinstance(spans, list) and all(
-        isinstance(span, dict) and {"start", "end", "label"} <= span.keys() for span in spans
-    )

@@ -39,21 +39,19 @@ class Alignment:
         limits = [*(start for start, _ in offsets[1:]), len(text)]
         if all(end >= limit or text[end].isspace() for (_, end), limit in zip(offsets, limits, strict=True)):
             return offsets
-        kept = {i for start, end in self._code_points(text) for i in range(start, end)}
+        # A tokenizer of single code points, with the same normalization, says which characters of the text still stand
+        # for themselves; what is not among them was composed into the character before.
+        single = Tokenizer(WordLevel({"": 0}, unk_token=""))
+        single.normalizer = self.tokenizer.normalizer
+        single.pre_tokenizer = Split(Regex(r"[\s\S]"), "isolated")
+        code_points: list[Place] = single.encode(text, add_special_tokens=False).offsets
+        kept = {i for start, end in code_points for i in range(start, end)}
         widened = []
         for (start, end), limit in zip(offsets, limits, strict=True):
             while end < limit and end not in kept and not text[end].isspace():
                 end += 1
             widened.append((start, end))
         return widened
-
-    def _code_points(self, text: str) -> list[Place]:
-        """Where each code point of the normalized text comes from."""
-        single = Tokenizer(WordLevel({"": 0}, unk_token=""))
-        single.normalizer = self.tokenizer.normalizer
-        single.pre_tokenizer = Split(Regex(r"[\s\S]"), "isolated")
-        places: list[Place] = single.encode(text, add_special_tokens=False).offsets
-        return places
 
 
 def form_of(tokenizer: Tokenizer) -> Form | None:

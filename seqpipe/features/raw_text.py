@@ -107,21 +107,20 @@ class RawText:
             f"for example {word!r} as {parts[:_SHOWN]}{more}" if parts else f"for example {word!r}, which is left out"
         )
         tried = {cure: pattern for cure, pattern in _CURES.items() if pattern != _BLANKS or not self.joined}
-        shares = {cure: self._share_under(pattern) for cure, pattern in tried.items()}
+        # The share of words that a tokenizer with each pattern would split otherwise, in the first texts.
+        shares: dict[str, float] = {}
+        for cure, pattern in tried.items():
+            splitter = Split(Regex(pattern), "removed", invert=True)
+            words = otherwise = 0
+            for doc in self._given:
+                places = {place for _, place in splitter.pre_tokenize_str(replace_surrogates(doc.text))}
+                words += len(doc.word_offsets)
+                otherwise += sum(place not in places for place in doc.word_offsets)
+            shares[cure] = otherwise / max(1, words)
         best = min(shares, key=shares.__getitem__)
         if shares[best] < self.share / 2:
             return f"{seen}; with `tokenizer: {{use: {best}}}` it is {100 * shares[best]:.1f} %"
         return f"{seen}; split texts with the segmenter that split the data, and give the bundle their words"
-
-    def _share_under(self, pattern: str) -> float:
-        """The share of words split otherwise by a tokenizer with this pattern, in the first texts."""
-        splitter = Split(Regex(pattern), "removed", invert=True)
-        words = otherwise = 0
-        for doc in self._given:
-            places = {place for _, place in splitter.pre_tokenize_str(replace_surrogates(doc.text))}
-            words += len(doc.word_offsets)
-            otherwise += sum(place not in places for place in doc.word_offsets)
-        return otherwise / max(1, words)
 
 
 def compare(source: InputSource, records: Iterable[Record]) -> RawText:

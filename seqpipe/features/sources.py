@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -129,22 +129,40 @@ class TextSource:
             unsplit = [record for record in records if not self.presplit(record)]
             docs = self._whole([self.text(record) for record in unsplit], unsplit)
             if len(unsplit) < len(records):
-                whole = iter(docs)
-                docs = [self._from_words(record) if self.presplit(record) else next(whole) for record in records]
+                docs = self._with_words(records, iter(docs))
         if not self._columns:
             return docs
-        return [
-            replace(
-                doc,
-                columns={field: feature.value(self._column(record, field), place) for field, feature in self._columns},
-            )
-            for doc, record, place in zip(docs, records, map(place_of, records), strict=True)
-        ]
+        with_columns = []
+        for doc, record in zip(docs, records, strict=True):
+            values = {}
+            for field, feature in self._columns:
+                # A column is a text or a whole number, which is read as its digits.
+                value = record.get(field)
+                text = str(value) if type(value) is int else self.text(record, field)
+                values[field] = feature.value(text, place_of(record))
+            with_columns.append(replace(doc, columns=values))
+        return with_columns
 
-    def _column(self, record: Record, field: str) -> str:
-        """What another field of a record holds, a text or a whole number, as text."""
-        value = record.get(field)
-        return str(value) if type(value) is int else self.text(record, field)
+    def _with_words(self, records: Sequence[Record], whole: Iterator[Doc]) -> list[Doc]:
+        """A Doc of each record: made of its words where it has some, else the next of those made of whole texts."""
+        docs = []
+        for record in records:
+            if not self.presplit(record):
+                docs.append(next(whole))
+                continue
+            raw_words = list(record["words"])
+            words = [replace_surrogates(word) for word in raw_words]
+            text = record.get("text")
+            text = text if isinstance(text, str) else " ".join(raw_words)
+            places = locate(raw_words, text, place_of(record))
+            if self._splits_words:
+                pieces = splitting.of_words(self._alignment, places, replace_surrogates(text), place_of(record))
+                docs.append(self._of_pieces(text, replace_surrogates(text), pieces, places))
+                continue
+            known = self._known
+            ids = [self._id(word) if (i := known.get(word)) is None else i for word in words]
+            docs.append(Doc(text, words, places, ids))
+        return docs
 
     @property
     def field(self) -> str | list[str]:
@@ -163,24 +181,20 @@ class TextSource:
         for raw, text, encoding in zip(raw_texts, texts, encodings, strict=True):
             if self._splits_words and not self.lossless:
                 docs.append(self._of_pieces(raw, text, splitting.of_text(self._alignment, encoding, text)))
-            else:
-                places = self._alignment.places(encoding.offsets, text)
-                docs.append(self._of_tokens(raw, text, encoding.ids, places))
+                continue
+            ids, offsets = encoding.ids, self._alignment.places(encoding.offsets, text)
+            if self._alignment.forms and not self._splits_words:
+                # Whole words that share a code point, such as 1 and 2 of ½ in NFKC, are one token: a place in the text
+                # could not be given to each of them.
+                runs = sharing(offsets)
+                places = [(offsets[first][0], offsets[last - 1][1]) for first, last in runs]
+                ids = [
+                    ids[first] if last - first == 1 else self._id(text[a:b])
+                    for (first, last), (a, b) in zip(runs, places, strict=True)
+                ]
+                offsets = places
+            docs.append(Doc(raw, [text[a:b] for a, b in offsets], offsets, self._plain(ids)))
         return docs
-
-    def _of_tokens(self, raw: str, text: str, ids: list[int], offsets: list[tuple[int, int]]) -> Doc:
-        """A Doc of tokens; whole words that share a code point, such as 1 and 2 of ½ in NFKC, are one."""
-        if self._alignment.forms and not self._splits_words:
-            runs = sharing(offsets)
-            places = [(offsets[first][0], offsets[last - 1][1]) for first, last in runs]
-            ids = [
-                ids[first] if last - first == 1 else self._id(text[a:b])
-                for (first, last), (a, b) in zip(runs, places, strict=True)
-            ]
-            offsets = places
-        return Doc(
-            raw, [text[a:b] for a, b in offsets], offsets, ids if _SPECIAL_IDS.isdisjoint(ids) else self._plain(ids)
-        )
 
     def collate(self, docs: Sequence[Doc]) -> Arrays:
         """Docs padded to the longest (at least one token): `ids` and `mask` (B, T), then every further feature."""
@@ -215,19 +229,6 @@ class TextSource:
             raise DataError(f"{message}; the record has: {field_names(record)}")
         return text
 
-    def _from_words(self, record: Record) -> Doc:
-        raw_words = list(record["words"])
-        words = [replace_surrogates(word) for word in raw_words]
-        text = record.get("text")
-        text = text if isinstance(text, str) else " ".join(raw_words)
-        places = locate(raw_words, text, place_of(record))
-        if self._splits_words:
-            pieces = splitting.of_words(self._alignment, places, replace_surrogates(text), place_of(record))
-            return self._of_pieces(text, replace_surrogates(text), pieces, places)
-        known = self._known
-        ids = [self._id(word) if (i := known.get(word)) is None else i for word in words]
-        return Doc(text, words, places, ids)
-
     def _of_pieces(
         self, raw: str, text: str, words: list[list[splitting.Piece]], places: list[tuple[int, int]] | None = None
     ) -> Doc:
@@ -242,14 +243,14 @@ class TextSource:
             raw,
             [text[a:b] for a, b in offsets],
             offsets,
-            ids if _SPECIAL_IDS.isdisjoint(ids) else self._plain(ids),
+            self._plain(ids),
             starts,
             places,
         )
 
     def _plain(self, ids: list[int]) -> list[int]:
         """The ids with unknown ones for those of special tokens: a text may hold "[EOS]", which means nothing there."""
-        return [self._unknown if i in _SPECIAL_IDS else i for i in ids]
+        return ids if _SPECIAL_IDS.isdisjoint(ids) else [self._unknown if i in _SPECIAL_IDS else i for i in ids]
 
     def _id(self, word: str) -> int:
         known_id = token_id(self.tokenizer, word)

@@ -127,7 +127,15 @@ class TextPieces:
     def feed(self, text: str) -> str:
         """The next piece, "" where no further word is complete."""
         self._rest += text
-        end = len(self._rest) if self.cut == "character" else _last_blank(self._rest)
+        end = len(self._rest)
+        if self.cut == "word":
+            # A piece ends where the last white space behind a complete word begins, so that no blank stands at its end
+            # and the next piece begins with one. The word at the very end of the text may still go on.
+            word = len(self._rest.rstrip())
+            if word == len(self._rest):
+                while word and not self._rest[word - 1].isspace():
+                    word -= 1
+            end = len(self._rest[:word].rstrip())
         piece, self._rest = self._rest[:end], self._rest[end:]
         return piece
 
@@ -145,12 +153,3 @@ def smallest_pieces(text: str, cut: Cut) -> Iterator[str]:
             yield piece
     if piece := pieces.finish():
         yield piece
-
-
-def _last_blank(text: str) -> int:
-    """Where the last white space behind a word begins; 0 if there is none."""
-    word = len(text.rstrip())
-    if word == len(text):  # the last word may be incomplete
-        while word and not text[word - 1].isspace():
-            word -= 1
-    return len(text[:word].rstrip())

@@ -69,7 +69,14 @@ class Attention(nn.Module):
     ):
         super().__init__()
         width = key_dim if query_dim is None else query_dim
-        _refuse_unfit(score, width, key_dim, heads)
+        if score in ("dot", "scaled-dot") and width != key_dim:
+            cure = "choose bilinear or additive, or make the widths equal"
+            raise UsageError(f"score: {score} needs queries as wide as keys, not {width} and {key_dim}; {cure}")
+        if score != "multi-head" and heads != 1:
+            raise UsageError(f"heads: the score {score} has one head, not {heads}; choose the score multi-head")
+        if width % heads:
+            fit = ", ".join(str(n) for n in range(1, min(width, 16) + 1) if not width % n)
+            raise UsageError(f"heads: {heads} heads do not divide the width {width}; choose {fit}, or another width")
         many, summed = score == "multi-head", score in ("additive", "concat-tanh")
         inner = units if summed else 1 if score == "concat" else width  # of query and key where they meet
         self.score, self.heads = score, heads
@@ -218,17 +225,6 @@ class _Learned(nn.Module):
 
     def forward(self, query: None) -> Tensor:  # () -> (1, 1, width)
         return self.vector
-
-
-def _refuse_unfit(score: AttentionScore, width: int, key_dim: int, heads: int) -> None:
-    if score in ("dot", "scaled-dot") and width != key_dim:
-        cure = "choose bilinear or additive, or make the widths equal"
-        raise UsageError(f"score: {score} needs queries as wide as keys, not {width} and {key_dim}; {cure}")
-    if score != "multi-head" and heads != 1:
-        raise UsageError(f"heads: the score {score} has one head, not {heads}; choose the score multi-head")
-    if width % heads:
-        fit = ", ".join(str(n) for n in range(1, min(width, 16) + 1) if not width % n)
-        raise UsageError(f"heads: {heads} heads do not divide the width {width}; choose {fit}, or another width")
 
 
 # A glimpse: a decoder's state attends to the positions that can still be chosen.

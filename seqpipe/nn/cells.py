@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -171,6 +172,8 @@ class RecurrentCell(nn.Module, ABC):
         weights = {name: self._stacked(name) for name in self.shapes}
         T, B = x.shape[1:3]
         rows = x.flatten(1, 2)  # (n, T * B, D)
+        # The input's part of the gates does not depend on the state, so one product makes it for all steps at once;
+        # only the products with the state before remain inside the loop.
         W = weights.pop("weight_ih")
         if self.bias:
             inward = torch.baddbmm(weights.pop("bias_ih") + weights.pop("bias_hh"), rows, W)
@@ -225,12 +228,8 @@ def recurrent_step(
     return x, tuple(torch.stack(parts, 1) for parts in zip(*after, strict=True))
 
 
-def _rnn(x: Tensor, before: State, *weights: Tensor) -> State:
-    return (torch.tanh(_gates(x, before[0], *weights)),)
-
-
-def _relu_rnn(x: Tensor, before: State, *weights: Tensor) -> State:
-    return (torch.relu(_gates(x, before[0], *weights)),)
+def _rnn(activation: Callable[[Tensor], Tensor], x: Tensor, before: State, *weights: Tensor) -> State:  # Elman 1990
+    return (activation(_gates(x, before[0], *weights)),)
 
 
 def _gru(x: Tensor, before: State, w: Tensor, u: Tensor, b: Tensor, c: Tensor) -> State:  # Cho et al. 2014
@@ -253,7 +252,12 @@ def _gates(x: Tensor, h: Tensor, w: Tensor, u: Tensor, b: Tensor, c: Tensor) -> 
     return F.linear(x, w, b) + F.linear(h, u, c)
 
 
-_STEPS: Mapping[str, Callable[..., State]] = {"RNN_TANH": _rnn, "RNN_RELU": _relu_rnn, "GRU": _gru, "LSTM": _lstm}
+_STEPS: Mapping[str, Callable[..., State]] = {
+    "RNN_TANH": partial(_rnn, torch.tanh),
+    "RNN_RELU": partial(_rnn, torch.relu),
+    "GRU": _gru,
+    "LSTM": _lstm,
+}
 
 
 # LSTM cells without some of their parts, or with full gate recurrence: the variants of Greff et al. (2017).
@@ -264,11 +268,12 @@ class LSTMParts:
     """Which parts an LSTM cell has; the defaults are those of a plain LSTM.
 
     Args:
-        input_gate: Whether there is an input gate; otherwise i = 1.
-        forget_gate: Whether there is a forget gate; otherwise f = 1.
-        output_gate: Whether there is an output gate; otherwise o = 1.
-        input_activation: Whether the block input has a tanh; otherwise it is linear.
-        output_activation: Whether the cell has a tanh on its way out; otherwise it is linear.
+        input_gate: Whether there is an input gate; false: σ(i) is 1. This and the five options below make the layer a
+            Scan in the graph.
+        forget_gate: Whether there is a forget gate; false: σ(f) is 1.
+        output_gate: Whether there is an output gate; false: σ(o) is 1.
+        input_activation: Whether g passes a tanh; false: it is linear.
+        output_activation: Whether c(t) passes a tanh on its way to h(t); false: it is linear.
         full_gate_recurrence: Whether each gate also reads the activations of all gates of the step before.
     """
 

@@ -67,6 +67,8 @@ class PathLogProbability(torch.autograd.Function):
         edge = _at_boundary(weights, 1)
         left = torch.cat([edge, _shares(ahead * weights)])  # (T + 1, P, B)
         right = torch.cat([_shares(behind * weights), edge])
+        # The gradient is what was observed less what the model expects (Lafferty et al. 2001): for a pair of tags, the
+        # product of the sums on both sides and the weight of the transition, as a share of all pairs at that place.
         moves = chain.exp()
         share = grad / (left * (moves @ right)).sum(1, keepdim=True).clamp(min=TINY)  # (T + 1, 1, B)
         expected_moves = moves * (left @ (right * share).transpose(1, 2)).sum(0)
@@ -99,14 +101,18 @@ def decode(emissions: Tensor, chain: Tensor, span_continues: Tensor, n: int) -> 
         both, emission = rows
         (belief,), (sums,) = sum_step((belief,), (both,))
         reached = _reached(score, emission, chain)
+        # Only differences between tags matter for the path; without the subtraction a long text loses them to rounding.
         return (belief, reached - reached.amax(0, keepdim=True)), (sums, reached)
 
+    # One walk along the text does three things: it sums from the left, sums from the right (on the text turned around),
+    # and finds the best score of each tag. In a graph each step has an overhead, so one loop costs less than three.
     weights, sum_step = _weights(emissions), _sum_step(chain)
     edge = _at_boundary(emissions, 2)
     _, (sums, scores) = scan(step, (edge, _score_at_boundary(emissions)), (_both_ways(weights), emissions))
     path = _traced(scores, chain)
     sums_apart = _apart(sums, weights)
     along = _along(path, sums_apart, chain)
+    # A span ends at a tag with the probability of all next tags that do not continue it, the boundary among them.
     nexts = torch.cat([_shares(sums_apart.behind * weights)[1:], edge[:1]])  # (T, P, B) what comes next
     stops = _log(_at(torch.where(span_continues, 0.0, chain.exp()) @ nexts, path)) - _log(_at(sums_apart.behind, path))
     paths, gaps = _n_best(scores, chain, path, n)
@@ -207,6 +213,9 @@ def _sum_step(chain: Tensor) -> Callable[[State, State], tuple[State, State]]:
 
     def step(state: State, rows: State) -> tuple[State, State]:
         sums = moves @ state[0]
+        # On a long text sums would leave the range of float32. Of them only the ratios between tags are ever used, so
+        # each step makes them a distribution again; the product of the divisors, which is the partition function, never
+        # has to be known (see `_along`).
         belief = sums * rows[0]
         return (belief / belief.sum(1, keepdim=True),), (sums,)
 

@@ -276,7 +276,9 @@ class IncrementalStages:
             cache = self.names.get(f"{PAST}{number}")
             if cache is None:
                 cache = x.new_zeros(1, 0, *encoder.cache_shape)
-            memory = self._import_cache(encoder, repeat_axis(cache, 0, B))
+            # An encoder may ask for features beside its cache, such as one that computes initial states of them.
+            names = {**self.names, "cache": repeat_axis(cache, 0, B)}
+            memory = encoder.import_cache(**{name: names[name] for name in _requested(encoder.import_cache, names)})
             x, memory = encoder.prefill(x, inside, prefix_cache(memory, old))
             caches.append(prefix_cache(tuple(part.clone() for part in memory), torch.cat([old, inside], 1)))
         return TokenPrefix(x, ids, inside, ids.gather(1, count - 1)[:, 0], tuple(caches), held)
@@ -319,6 +321,9 @@ class IncrementalStages:
         read = torch.cat([prefix.last[:, None], written], 1)[:, :-1]  # (B, N)
         ids = torch.cat([prefix.past_ids, prefix.ids[:, :n], read], 1)
         held, new = (prefix.past_ids != PAD_ID).sum(1, keepdim=True), prefix.inside.sum(1, keepdim=True)
+        # Each row has its tokens in three stretches with padding behind each: those of `past.ids`, those just read, and
+        # those written. `order` says for each place of the new cache where its token stands now; all the padding then
+        # stands behind the row's last token.
         p = torch.arange(ids.shape[1], device=ids.device)
         order = torch.where(p < held, p, torch.where(p < held + new, p - held + C, p - held - new + C + n))
         order = order.clamp(max=ids.shape[1] - 1)  # (B, C + n + N)
@@ -331,12 +336,6 @@ class IncrementalStages:
             caches[f"{PRESENT}{number}"] = encoder.export_cache(cache, rest[:size], slots)
             rest = rest[size:]
         return caches
-
-    def _import_cache(self, encoder: Any, cache: Tensor) -> State:
-        """The cache as the memory of an encoder, which may ask for features, such as one that gives initial states."""
-        names: dict[str, Tensor] = {**self.names, "cache": cache}
-        memory: State = encoder.import_cache(**{n: names[n] for n in _requested(encoder.import_cache, names)})
-        return memory
 
     def _embedded(
         self, ids: Tensor, mask: Tensor, places: Tensor, features: Mapping[str, Tensor]
@@ -411,11 +410,6 @@ def read_piece(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Ma
     return Piece(torch.where(mask[..., None], x, 0.0), mask, state, present)
 
 
-def streaming_entries(encoder: Sequence[Any], head: Any) -> tuple[CacheEntry, ...]:
-    """The cache of these stages and a head."""
-    return *stage_entries(encoder), CacheEntry.of(PAST + HEAD, PRESENT + HEAD, tuple(head.state_shape), grows=False)
-
-
 def stage_entries(encoder: Sequence[Any]) -> tuple[CacheEntry, ...]:
     """The cache of these stages: how many tokens were read, and what each encoder has computed of them."""
     tensors = [
@@ -437,7 +431,9 @@ def _encoded(encoder: Any, x: Tensor, mask: Tensor, names: Mapping[str, Tensor],
     cache = names["cache"]
     C, T = cache.shape[1], mask.shape[1]
     memory = call(encoder.import_cache, names)
-    if not member(encoder, "cache_per_token"):  # a row of which nothing was read starts as one without a slot does
+    if not member(encoder, "cache_per_token"):
+        # A cache of one slot for the whole text holds zeros for a row of which nothing was read, but an encoder may
+        # begin from something else, such as learned initial states: the row takes the memory of a cache without a slot.
         fresh = call(encoder.import_cache, {**names, "cache": cache[:, :0]})
         pairs = zip(memory, fresh, strict=True)
         memory = tuple(torch.where((read > 0).reshape(-1, *[1] * (old.dim() - 1)), old, new) for old, new in pairs)
@@ -445,6 +441,7 @@ def _encoded(encoder: Any, x: Tensor, mask: Tensor, names: Mapping[str, Tensor],
     x, memory = encoder.prefill(x, mask, PrefixCache(memory, old, read))
     count = read + mask.sum(1)
     prefix = PrefixCache(tuple(part.clone() for part in memory), torch.cat([old, mask], 1), count)
+    # The tokens read now stand behind the C slots of the longest row; in each row they move up to its own last slot.
     p = torch.arange(C + T, device=x.device)
     order = torch.where(p < read[:, None], p, p - read[:, None] + C).clamp(max=C + T - 1)  # (B, C + T)
     slots = CacheSlots(order, p < count[:, None], read >= 0)

@@ -201,7 +201,9 @@ def _writer(
     if tuple(vocabulary) != vocabulary_of(tokenizer):
         cure = f"set tokenizer: {{use: pretrained, checkpoint: {checkpoint}}}"
         if use == _SEQ2SEQ:
-            cure += f", and of the head target_tokenizer: {_target_tokenizer(checkpoint)}"
+            source, target = (vocabulary_of(pretrained_tokenizer(checkpoint, side).tokenizer) for side in SIDES)
+            target_tokenizer = f"{{use: pretrained, checkpoint: {checkpoint}, side: target}}"
+            cure += f", and of the head target_tokenizer: {'same' if source == target else target_tokenizer}"
         raise UsageError(f"{use}.checkpoint: the tokens are not those of {checkpoint}; {cure}")
     _refuse_pickles(checkpoint)
     with reading(checkpoint, "config"):
@@ -226,12 +228,6 @@ def _writer(
         raise DataError(f"{checkpoint}: the weights have other shapes than config.json says; get the checkpoint again")
     _refuse_other_tokens(checkpoint, ids, model.get_input_embeddings().weight)
     return model, ids
-
-
-def _target_tokenizer(checkpoint: str | Path) -> str:
-    """What the head's `target_tokenizer` has to be."""
-    source, target = (vocabulary_of(pretrained_tokenizer(checkpoint, side).tokenizer) for side in SIDES)
-    return "same" if source == target else f"{{use: pretrained, checkpoint: {checkpoint}, side: target}}"
 
 
 def optional_attribute(owner: Any, name: str) -> Any:
@@ -285,11 +281,6 @@ class TokenWindows(NamedTuple):
     window: Tensor
     neighbour: Tensor
 
-    def readings(self, rows: Tensor, neighbour_rows: Tensor) -> Readings:
-        """Rows (B, T, D) as each token's own window has them, and as those left and right of each seam have them."""
-        left, right = ((gap[..., None] < 0) for gap in (self.neighbour - self.window, self.window - self.neighbour))
-        return rows, torch.where(left, neighbour_rows, rows), torch.where(right, neighbour_rows, rows)
-
     def limited(
         self, scores: Tensor, neighbour_scores: Tensor, span_continues: Tensor, path: Callable[[Tensor], Tensor]
     ) -> Tensor:
@@ -301,7 +292,10 @@ class TokenWindows(NamedTuple):
             span_continues: As `permitted` has it; of more than L tags those behind are for the padding.
             path: The tags (3 B, T) of the rows (3 B, T, L) of all three readings, one below the other.
         """
-        first, left, right = path(torch.cat(self.readings(scores, neighbour_scores))).unflatten(0, (3, -1)).unbind()
+        # The three readings: each token by its own window, and what is near a seam by the window left or right of it.
+        by_left = torch.where((self.neighbour < self.window)[..., None], neighbour_scores, scores)
+        by_right = torch.where((self.neighbour > self.window)[..., None], neighbour_scores, scores)
+        first, left, right = path(torch.cat([scores, by_left, by_right])).unflatten(0, (3, -1)).unbind()
         may = self.permitted((first, left, right), span_continues)[..., : scores.shape[2]]
         return torch.where(may, scores, scores + MASKED_LOGIT)
 
@@ -391,18 +385,15 @@ class Distiller:
         rows = np.zeros((len(sequences), self.dim), np.float32)
         for start in range(0, len(by_length), BATCH):
             batch = by_length[start : start + BATCH]
-            rows[batch] = self._pooled([sequences[i] for i in batch]).cpu().numpy()
+            padded = pad_sequence([sequences[i] for i in batch], batch_first=True, padding_value=-1)  # (b, t)
+            padded = padded.to(self.device)
+            mask = padded >= 0
+            embeddings = self.model.get_input_embeddings()(padded.clamp(min=0))
+            outputs: Any = self.model(inputs_embeds=embeddings, attention_mask=mask.long())
+            states = torch.where(mask[..., None], outputs.last_hidden_state, 0.0)
+            rows[batch] = (states.sum(1) / mask.sum(1, keepdim=True)).cpu().numpy()  # (b, D)
             tick(start + len(batch))
         return rows
-
-    def _pooled(self, sequences: Sequence[torch.Tensor]) -> torch.Tensor:  # (b, D)
-        padded = pad_sequence([*sequences], batch_first=True, padding_value=-1).to(self.device)  # (b, t)
-        mask = padded >= 0
-        embeddings = self.model.get_input_embeddings()(padded.clamp(min=0))
-        outputs: Any = self.model(inputs_embeds=embeddings, attention_mask=mask.long())
-        states = torch.where(mask[..., None], outputs.last_hidden_state, 0.0)
-        pooled: torch.Tensor = states.sum(1) / mask.sum(1, keepdim=True)
-        return pooled
 
 
 def principal_components(rows: np.ndarray, dim: int) -> np.ndarray:

@@ -62,7 +62,10 @@ class BartFamily(NamedTuple):
     def decoder(self, checkpoint: Seq2SeqCheckpoint, dropout: float | None, language: str | None) -> DecoderParts:
         """The decoder; `dropout` is null for the checkpoint's own, `language` for what it begins texts with."""
         stack, bias = self._stack(checkpoint, "decoder", dropout), checkpoint.state["final_logits_bias"][0]
-        output, table = checkpoint.state["lm_head.weight"], _own_table(checkpoint)
+        output = checkpoint.state["lm_head.weight"]
+        # Without this setting, as in BART, the encoder and the decoder share one table of token vectors.
+        is_shared = optional_attribute(checkpoint.config, "share_encoder_decoder_embeddings") is not False
+        table = None if is_shared else _table(checkpoint, "decoder")
         tied = torch.equal(output, checkpoint.state["model.decoder.embed_tokens.weight"])
         return DecoderParts(
             stack=stack,
@@ -195,17 +198,8 @@ def _language_tokens(checkpoint: Seq2SeqCheckpoint, language: str | None) -> tup
     return checkpoint.numbers(before), checkpoint.numbers(behind)
 
 
-def _shares_tables(checkpoint: Seq2SeqCheckpoint) -> bool:
-    """Whether the encoder and the decoder have one table of token vectors."""
-    return optional_attribute(checkpoint.config, "share_encoder_decoder_embeddings") is not False
-
-
 def _table(checkpoint: Seq2SeqCheckpoint, side: str) -> Tensor:
     return checkpoint.state[f"model.{side}.embed_tokens.weight"][checkpoint.ids]
-
-
-def _own_table(checkpoint: Seq2SeqCheckpoint) -> Tensor | None:
-    return None if _shares_tables(checkpoint) else _table(checkpoint, "decoder")
 
 
 BART = BartFamily(pre_norm=False, embedding_norm=True, learned_positions=True, languages=False, before=(BOS_ID,))
@@ -372,6 +366,6 @@ def pretrained_encoder_parts(
 def pretrained_decoder_parts(
     checkpoint: str | Path, vocabulary: Sequence[str], dropout: float | None, language: str | None
 ) -> DecoderParts:
-    """The decoder of a checkpoint, as `encoder_parts`; `language` is what it writes."""
+    """The decoder of a checkpoint, as `pretrained_encoder_parts`; `language` is what it writes."""
     read = pretrained_seq2seq(checkpoint, vocabulary, [*FAMILIES], "target")
     return FAMILIES[read.config.model_type].decoder(read, dropout, language)

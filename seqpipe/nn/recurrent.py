@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 
 from seqpipe.config.members import SOURCE_STATE
@@ -19,7 +19,7 @@ from seqpipe.nn.cells import LIBRARY, RecurrentCell, as_node, recurrent_step, su
 from seqpipe.nn.incremental import CacheSlots, PrefixCache
 from seqpipe.nn.layers import LockedDropout
 from seqpipe.nn.loops import State, scan
-from seqpipe.types import Means
+from seqpipe.types import Means, Probability
 
 # Recurrent cells over ragged sequences: padded in PyTorch, one node or Scan a layer in export.
 
@@ -34,7 +34,7 @@ _KERNELS: Mapping[str, Callable[..., Any]] = {  # by an `nn.RNNBase`'s mode: the
 def ragged_rnn(
     rnn: nn.RNNBase | RecurrentCell, x: Tensor, lengths: Tensor, *, backward: bool = False, start: State = ()
 ) -> tuple[Tensor, Tensor]:
-    """Runs one layer of an `nn.RNN`, `nn.GRU`, `nn.LSTM` or `Cell` over rows of their own lengths.
+    """Runs one layer of an `nn.RNN`, `nn.GRU`, `nn.LSTM` or `RecurrentCell` over rows of their own lengths.
 
     Args:
         rnn: One layer, one or two directions, without `proj_size`.
@@ -63,7 +63,21 @@ def ragged_rnn(
     turn = torch.where(t < lengths[:, None], lengths[:, None] - 1 - t, t)
     ways = [backward or bool(suffix) for suffix in suffixes(rnn)]
     rows = [pick(x, turn) if turned else x for turned in ways]
-    each_way = _stepped(rnn, rows, start) if isinstance(rnn, RecurrentCell) else _by_kernel(rnn, rows, start)
+    if isinstance(rnn, RecurrentCell):
+        # A cell of ours steps in all its directions at once: (directions, T, B, D) to (directions, T, B, H).
+        stacked = torch.stack([row.transpose(0, 1) for row in rows])
+        after: Tensor = rnn.along(stacked, start)[0] if start else rnn(stacked)
+        each_way = list(after.transpose(1, 2).unbind())
+    else:
+        # Padded rows of one direction go to the library's fused kernel, of an LSTM twice as fast as packed rows; what
+        # comes after a row's end cannot reach what came before, since every direction runs from left to right here.
+        if start:
+            starts = [tuple(part[i : i + 1].to(x.dtype) for part in start) for i in range(len(rows))]
+        else:
+            zero = x.new_zeros(1, x.shape[0], rnn.hidden_size)
+            starts = [(zero, zero) if rnn.mode == "LSTM" else (zero,)] * len(rows)
+        triples = zip(rows, starts, suffixes(rnn), strict=True)
+        each_way = [_by_fused_kernel(rnn, row, first, suffix)[0] for row, first, suffix in triples]
     ends = [pick(states, lengths[:, None] - 1) for states in each_way]  # (B, 1, H) each
     each = [pick(states, turn) if turned else states for states, turned in zip(each_way, ways, strict=True)]
     return torch.where(real[..., None], torch.stack(each, 2), 0.0), torch.cat(ends, 1)
@@ -138,34 +152,12 @@ def unroll_decoder(rnn: nn.RNNBase, x: Tensor, start: State) -> Tensor:
     return h
 
 
-def _by_kernel(rnn: nn.RNNBase, rows: list[Tensor], start: State) -> list[Tensor]:
-    """Each direction from left to right: (B, T, D) -> (B, T, H), from states (directions, B, H) or from zeros.
-
-    Padded rows of one direction go to the library's fused kernel, of an LSTM twice as fast as packed rows; what comes
-    after a row's end cannot reach what came before.
-    """
-    if start:
-        starts = [tuple(part[i : i + 1].to(rows[0].dtype) for part in start) for i in range(len(rows))]
-    else:
-        zero = rows[0].new_zeros(1, rows[0].shape[0], rnn.hidden_size)
-        starts = [(zero, zero) if rnn.mode == "LSTM" else (zero,)] * len(rows)
-    triples = zip(rows, starts, suffixes(rnn), strict=True)
-    return [_by_fused_kernel(rnn, x, first, suffix)[0] for x, first, suffix in triples]
-
-
 def _by_fused_kernel(rnn: nn.RNNBase, x: Tensor, start: State, suffix: str) -> State:
     """One direction from states (1, B, H): (B, T, H), and the states at the end."""
     settings = (rnn.bias, 1, 0.0, rnn.training, False, True)  # … one layer, no dropout, …, one direction, batch first
     first = start if rnn.mode == "LSTM" else start[0]
     states: State = _KERNELS[rnn.mode](x, first, weights_of(rnn, suffix), *settings)
     return states
-
-
-def _stepped(cell: RecurrentCell, rows: list[Tensor], start: State) -> list[Tensor]:
-    """The same of a cell that steps in all its directions at once."""
-    x = torch.stack([row.transpose(0, 1) for row in rows])  # (directions, T, B, D)
-    states: Tensor = cell.along(x, start)[0] if start else cell(x)  # (directions, T, B, H)
-    return list(states.transpose(1, 2).unbind())
 
 
 def pick(x: Tensor, positions: Tensor) -> Tensor:  # (B, T, D), (B, N) -> (B, N, D)
@@ -273,25 +265,45 @@ Direction = Literal["forward", "backward", "both"]
 Merge = Literal["concat", "sum", "mean"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecurrentOptions:
+    """The options that all recurrent encoders share.
+
+    Args:
+        hidden: Number of units in each direction.
+        layers: Number of layers; the input of each is the merged output of the one below.
+        direction: Reading direction.
+        merge: How the states of both directions are combined.
+        bias: Whether the gates have biases.
+        dropout: Dropout probability between two layers.
+        locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
+        initial_state: The states before the first token: zero; learned parameters; or computed from v, which is the
+            label in a field of the record ({column: FIELD}) or the state of another input ({source: NAME}), which the
+            head then does not read: h(0) = tanh(W v + b) (Sutskever et al. 2014; Xu et al. 2015).
+    """
+
+    hidden: PositiveInt = 128
+    layers: PositiveInt = 1
+    direction: Direction = "both"
+    merge: Merge = "concat"
+    bias: bool = True
+    dropout: Probability = 0.0
+    locked_dropout: Probability = 0.0
+    initial_state: InitialStateOption = "zero"
+
+
 class Recurrent(InitialStateEncoder):
-    """Layers of recurrent cells over rows of their own lengths: what the encoders `rnn`, `gru`, `lstm` … share.
+    """Layers of recurrent cells over rows of their own lengths: the base class of the encoders `rnn`, `gru`, `lstm` ….
 
     `x` (B, T, D') holds the top layer's states, `state` and `first` (B, D') the last and the first that each of its
     directions makes: forward from a row's beginning to its end, backward from its end to its beginning. D' is `hidden`,
     of two directions concatenated twice that. What stands past a row's end is never read.
 
     Args:
-        make: `nn.RNN`, `nn.GRU`, `nn.LSTM` or a `Cell`, or a partial of one.
+        make: `nn.RNN`, `nn.GRU`, `nn.LSTM` or a `RecurrentCell`, or a partial of one.
         dim: D, the width of the x that comes in.
-        hidden: Units in each direction.
-        layers: Layers on top of each other; each reads the merged states of the one below.
-        direction: Which way a row is read.
-        merge: How the states of two directions become one; of one direction they stay as they are.
-        bias: Whether the cells have biases.
-        dropout: Dropout probability between two layers.
-        locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
-        initial: The states before the first token, as `seqpipe.nn.recurrent.InitialState` has them.
-        sizes: What those are computed from, as seqpipe wires it.
+        sizes: Sizes from which initial states are computed, as seqpipe wires them.
+        options: Of the encoder.
     """
 
     returns: ClassVar = ("x", "state", "first")
@@ -301,30 +313,34 @@ class Recurrent(InitialStateEncoder):
         self,
         make: Callable[..., nn.RNNBase | RecurrentCell],
         dim: int,
-        hidden: int,
-        layers: int,
-        direction: Direction,
-        merge: Merge,
-        bias: bool,
-        dropout: float,
-        locked_dropout: float = 0.0,
-        initial: InitialStateOption = "zero",
-        sizes: Mapping[str, int] = MappingProxyType({}),
+        sizes: Mapping[str, int],
+        options: RecurrentOptions,
     ):
         super().__init__()
-        both = direction == "both"
+        hidden, layers, merge = options.hidden, options.layers, options.merge
+        both = options.direction == "both"
         self.dim = hidden * (2 if both and merge == "concat" else 1)
-        self.backward, self.merge = direction == "backward", merge
+        self.backward, self.merge = options.direction == "backward", merge
         widths = [dim] + [self.dim] * (layers - 1)
-        self.layers = nn.ModuleList(make(width, hidden, bias=bias, bidirectional=both) for width in widths)
-        self.dropout, self.locked_dropout = nn.Dropout(dropout), LockedDropout(locked_dropout)
-        self.add_initial_state(initial, sizes, (layers, 2 if both else 1, self._states, hidden))
+        self.layers = nn.ModuleList(make(width, hidden, bias=options.bias, bidirectional=both) for width in widths)
+        self.dropout, self.locked_dropout = nn.Dropout(options.dropout), LockedDropout(options.locked_dropout)
+        self.add_initial_state(options.initial_state, sizes, (layers, 2 if both else 1, self._states, hidden))
 
     def forward(
         self, x: Tensor, mask: Tensor, initial_label: Tensor | None = None, source_state: Tensor | None = None
     ) -> dict[str, Tensor]:  # (B, T, D), (B, T), (B, 1), (B, S) -> (B, T, D'), (B, D') twice
         if self.carried_state is not None and self.training:
-            return self._forward_stateful(self.carried_state, x)
+            # Truncated BPTT: rows are whole, so the library's own loop serves, and the states at their end are detached
+            # and carried to the next batch.
+            carried, after = self.carried_state, list[Tensor]()
+            if self.initial is not None and not carried.shape[1]:
+                carried = self.initial(x.shape[0], None, None).flatten(0, 2).contiguous()
+            carried_by_layer = self._by_layer(carried.to(x.device).unbind())
+            for depth, (rnn, before) in enumerate(zip(self._layers, carried_by_layer, strict=True)):
+                x, layer_ends = along(rnn, self.locked_dropout(self.dropout(x) if depth else x), before)
+                after += layer_ends
+            self.carried_state = torch.stack(after).detach().to(carried.dtype)
+            return {"x": x, "state": x[:, -1], "first": x[:, 0]}
         lengths = mask.sum(1).clamp(min=1)  # (B,)
         starts = self.initial_states(x.shape[0], initial_label, source_state)
         for depth, (rnn, start) in enumerate(zip(self._layers, starts, strict=True)):
@@ -344,17 +360,6 @@ class Recurrent(InitialStateEncoder):
         if rows is not None and self.initial is not None:
             rows = 0  # the initial states are computed with the first batch
         self.carried_state = None if rows is None else weight.new_zeros(states, rows, hidden)
-
-    def _forward_stateful(self, state: Tensor, x: Tensor) -> dict[str, Tensor]:
-        after: list[Tensor] = []
-        if self.initial is not None and not state.shape[1]:
-            state = self.initial(x.shape[0], None, None).flatten(0, 2).contiguous()
-        starts = self._by_layer(state.to(x.device).unbind())
-        for depth, (layer, start) in enumerate(zip(self._layers, starts, strict=True)):
-            x, ends = along(layer, self.locked_dropout(self.dropout(x) if depth else x), start)
-            after += ends
-        self.carried_state = torch.stack(after).detach().to(state.dtype)
-        return {"x": x, "state": x[:, -1], "first": x[:, 0]}
 
     @staticmethod
     def causal_fix(options: Mapping[str, Any]) -> str:

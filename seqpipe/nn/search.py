@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from seqpipe.nn.layers import BOS_ID, EOS_ID, LOG_ZERO, PAD_ID
 from seqpipe.nn.loops import State, while_loop
-from seqpipe.types import Size, Tokens, Uniform
+from seqpipe.types import Size, Tokens, TryWith, Uniform
 
 # Decode options of heads that search for sequences: types, bounds and the only defaults.
 
@@ -32,8 +32,8 @@ class BeamOptions:
 
     beams: Size = 1
     n_best: Size = 1
-    max_length: Size = 100
-    length_penalty: NonNegativeFloat = 0.0
+    max_length: Annotated[Size, TryWith(max_length=8)] = 100
+    length_penalty: Annotated[NonNegativeFloat, TryWith(min_length=6)] = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,13 +51,13 @@ class GenerationOptions(BeamOptions):
         top_p: Of the candidates, the fewest that together have this share of their probability (Holtzman et al. 2020).
     """
 
-    min_length: NonNegativeInt = 0
-    early_stopping: bool = False
+    min_length: Annotated[NonNegativeInt, TryWith(min_length=2), TryWith(max_length=100, min_length=99)] = 0
+    early_stopping: Annotated[bool, TryWith(length_penalty=4.0)] = False
     forbidden: Tokens = None
     uniform: Uniform = None
-    temperature: NonNegativeFloat = 1.0
-    top_k: Size = 50
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    temperature: Annotated[NonNegativeFloat, TryWith(seed=7)] = 1.0
+    top_k: Annotated[Size, TryWith(seed=7)] = 50
+    top_p: Annotated[float, Field(gt=0, le=1), TryWith(seed=7)] = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +71,8 @@ class SearchOptions(GenerationOptions):
         prefix: Tokens that every sequence begins with, (1 or B, P) int64, [PAD] behind the shorter ones.
     """
 
-    coverage_penalty: NonNegativeFloat = 0.0
-    no_repeat_ngram_size: NonNegativeInt = 0
+    coverage_penalty: Annotated[NonNegativeFloat, TryWith(min_length=6)] = 0.0
+    no_repeat_ngram_size: Annotated[NonNegativeInt, TryWith(min_length=6)] = 0
     prefix: Tokens = None
 
 
@@ -176,9 +176,6 @@ class Constraints:
         )  # (B, P')
         self.forbidden = repeat_axis(forbidden, 0, rows)  # (B, F)
         self.ends = None if stop is None else prepend_token(EOS_ID, stop, rows, device)  # (B, 1 + E)
-
-    def ends_sequence(self, tokens: Tensor) -> Tensor:  # (B, M) -> (B, M)
-        return tokens == EOS_ID if self.ends is None else is_among(tokens, self.ends)
 
     def banned(self, t: Tensor, written: Tensor, sequences: Tensor, repeats: Tensor) -> Tensor:
         """Tokens (B K, N + E' + F) that may not come at step t; where there is none, [PAD], which never may.
@@ -372,6 +369,8 @@ class _Search:
         tokens = torch.where(forced > 0, forced, tokens)
         candidates = self._continuations(beams, gains, tokens, covered)
         beams, parents = self._advance(beams, candidates, self.sampler.active)
+        # For each place, how many tokens right before it equal the last ones written: 1 more than before where the new
+        # token stands there too. Carried from step to step it costs one comparison a place, however long an n-gram is.
         same = (beams.sequences == beams.tokens[..., None]) & written
         repeats = torch.where(same, rows_at(repeats, parents) + 1, 0)
         repeats = torch.cat([torch.zeros_like(repeats[..., :1]), repeats[..., :-1]], 2)  # right before each place
@@ -381,9 +380,13 @@ class _Search:
         """The beams after a step, and the beam (B, K) that each of them continues."""
         t, K = beams.t, beams.sequences.shape[1]
         scores, tokens, parents, ranks = candidates
-        ends = self.constraints.ends_sequence(tokens) | (t + 1 >= self.sampler.limit)
+        # A step at the limit ends every sequence, so that what is cut there is ranked among the finished ones.
+        stop = self.constraints.ends
+        ends = (tokens == EOS_ID if stop is None else is_among(tokens, stop)) | (t + 1 >= self.sampler.limit)
         if self.row_limits is not None:
             ends = ends | (t + 1 >= self.row_limits)
+        # Of 2 K candidates at most K end in a step where each beam has one end token, so K are left to continue. An end
+        # counts only among the first K: behind them it was outdone by as many as there are beams.
         counts = ends & (self.twice < K) & ~beams.done[:, None] & (scores > LOG_ZERO / 2)
         sequences = torch.where(self.times == t, tokens[..., None], rows_at(beams.sequences, parents))  # (B, 2 K, N)
         new_ranks = torch.where(counts, ranks, 2 * LOG_ZERO)
@@ -391,12 +394,16 @@ class _Search:
         finished = rows_at(torch.cat([beams.finished, sequences], 1), places)
         finished_scores = torch.cat([beams.finished_scores, scores], 1).gather(1, places)
 
+        # The beams go on with the best candidates that do not end. Where fewer than K are left, the ended ones fill the
+        # places at 2 * LOG_ZERO, from which no sequence can come back.
         _, chosen = top_n(torch.where(ends, 4 * LOG_ZERO, ranks), K)
         if sampled is not None:
             chosen = torch.where(sampled, self.rank, chosen)
         scores = torch.where(ends, 2 * LOG_ZERO, scores).gather(1, chosen)
         tokens, parents, sequences = tokens.gather(1, chosen), parents.gather(1, chosen), rows_at(sequences, chosen)
 
+        # Further tokens add log-probabilities of at most 0, so a beam can only gain by the length penalty: at best it
+        # ends at the greatest length with its present score. A row is done when even that would change nothing.
         within_reach = (scores / self.penalties[-1:]).amax(1)
         greedy = ~self.several_beams if sampled is None else ~self.several_beams & ~sampled
         full = (finished_ranks.amin(1) > LOG_ZERO) & (greedy | self.early_stopping)
@@ -415,6 +422,8 @@ class _Search:
         ranks = total / penalty + self._coverage(covered)[..., None]
         _, places = top_n(ranks.flatten(1), self.twice.shape[0])
         ranked = _taken(total, tokens, places)
+        # Sampled sequences continue each its own beam and are the first K candidates; the other K are impossible.
+        # Both ways are computed and one is taken: whether a graph samples is an input, and a step has no branches.
         place = self.sampler.choose(gains, beams.t)  # (B K, 1)
         scores = beams.scores + gains.gather(1, place).reshape(B, K)
         sampled = (

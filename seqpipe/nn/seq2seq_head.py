@@ -75,7 +75,16 @@ class Seq2SeqHead(nn.Module, ABC):
         """Mean cross-entropy () of a target token of (B, N), given those before it."""
         source = self.read(sources)
         logits, attention = self.teacher_forced(source, target_ids, self.start(source, sources, target_ids.shape[1]))
-        missed = self._cross_entropy(logits[target_mask], target_ids[target_mask])
+        real_logits, ids = logits[target_mask], target_ids[target_mask]  # (M, V), (M,)
+        if self.label_smoothing and self.training:
+            # Label smoothing (Szegedy et al. 2016) spreads its share evenly over the tokens that can be written at all:
+            # PyTorch's own would give some of it to [PAD] and [BOS], whose log-probabilities are LOG_ZERO.
+            log_p, real = real_logits.log_softmax(1), self.logit_mask == 0
+            even = torch.where(real, log_p, 0.0).sum(1) / real.sum()
+            gold = log_p.gather(1, ids[:, None])[:, 0]
+            missed = -((1 - self.label_smoothing) * gold + self.label_smoothing * even).mean()
+        else:
+            missed = F.cross_entropy(real_logits, ids)
         return missed + self.auxiliary_loss(logits, attention, target_ids, target_mask)
 
     def log_p(self, logits: Tensor) -> Tensor:
@@ -93,13 +102,6 @@ class Seq2SeqHead(nn.Module, ABC):
     def auxiliary_loss(self, logits: Tensor, attention: Tensor | None, ids: Tensor, mask: Tensor) -> Tensor | float:
         """An auxiliary loss of a subclass, of the outputs of `teacher_forced`; it is added to the cross-entropy."""
         return 0.0
-
-    def _cross_entropy(self, logits: Tensor, ids: Tensor) -> Tensor:  # (M, V), (M,) -> ()
-        if not (self.label_smoothing and self.training):
-            return F.cross_entropy(logits, ids)
-        log_p, real = logits.log_softmax(1), self.logit_mask == 0
-        even = torch.where(real, log_p, 0.0).sum(1) / real.sum()
-        return -((1 - self.label_smoothing) * log_p.gather(1, ids[:, None])[:, 0] + self.label_smoothing * even).mean()
 
     def decide(self, sources: Sequence[StageOutputs], *, options: SearchOptions) -> dict[str, Tensor]:
         """The likeliest texts (B, n_best, max_length), or sampled ones, and their log-probabilities, the best first."""

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.registry import answer_from, tokenizer_file
 from seqpipe.config.plugins import Plugins
-from seqpipe.config.signature import options_model, validate, values
+from seqpipe.config.signature import construct, options_model, validate, values
 from seqpipe.errors import BundleError, UsageError
 from seqpipe.features.encoding import is_library_error
 from seqpipe.features.kinds.registry import feature_from
@@ -33,7 +33,7 @@ MOST_MANIFEST, MOST_FILE = 64 << 20, 1_900_000_000  # bytes
 
 
 @dataclass(frozen=True)
-class Bundle:
+class BundleContent:
     """A bundle whose hashes are right: what bundle.json says, the bytes of the files it names, its own sha256."""
 
     path: Path
@@ -79,7 +79,7 @@ def read_manifest(path: Path, pin: str | None = None) -> tuple[Manifest, str]:
     return parse(sealed, str(path / MANIFEST)), digest
 
 
-def read(path: Path, pin: str | None = None) -> Bundle:
+def read(path: Path, pin: str | None = None) -> BundleContent:
     """Reads and checks a bundle; BundleError says what is wrong with it.
 
     Args:
@@ -96,7 +96,7 @@ def read(path: Path, pin: str | None = None) -> Bundle:
         if len(data) != entry.bytes or sha256(data) != entry.sha256:
             raise BundleError(f"{path / name}: damaged: its sha256 is not the one in {MANIFEST}; copy the bundle again")
         files[name] = data
-    return Bundle(path, manifest, files, digest)
+    return BundleContent(path, manifest, files, digest)
 
 
 def _bytes(path: Path, most: int) -> bytes:
@@ -169,8 +169,8 @@ def _steps(part: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 # The inputs and the answers of a pipeline, built from what bundle.json says of them.
 
 
-def build(content: Bundle) -> tuple[InputSource, AnswerKind]:
-    """What turns records into arrays, and decisions into answers; BundleError for what cannot be built."""
+def build(content: BundleContent) -> tuple[InputSource, AnswerKind]:
+    """Build what turns records into arrays, and decisions into answers; BundleError for what cannot be built."""
     manifest = content.manifest
     names = manifest.field if isinstance(manifest.field, Mapping) else ("",)
     files = {name: tokenizer_file_of(name) for name in names}
@@ -197,7 +197,7 @@ def build(content: Bundle) -> tuple[InputSource, AnswerKind]:
     return source, kind
 
 
-def _tokenizer(content: Bundle, name: str) -> Tokenizer:
+def _tokenizer(content: BundleContent, name: str) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_buffer(content.files[name])
     except BaseException as error:
@@ -224,6 +224,6 @@ def reader_from(stated: Reader, plugins: Plugins) -> Any:
         messages = "; ".join(f"{'.'.join(map(str, mistake.where))}: {mistake.message}" for mistake in mistakes)
         raise BundleError(f"bundle.json: reader.options: {messages}; export the bundle again")
     try:
-        return cls(**values(options))
+        return construct(cls, **values(options))
     except UsageError as error:
         raise BundleError(f"bundle.json: reader.options: {error}") from error

@@ -23,6 +23,12 @@ Known = Mapping[str, Mapping[str, Any]]
 _NUMBERS: Mapping[str, tuple[type, ...]] = {"size": (int,), "int": (int,), "float": (int, float), "bool": (bool,)}
 _DTYPES = {"int": np.int64, "float": np.float32, "bool": np.bool_}
 _LARGEST = {"size": MOST_SIZE, "int": int(np.iinfo(np.int64).max), "float": float(np.finfo(np.float32).max)}
+_PHRASES = {
+    "exclusiveMinimum": "above {}",
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "below {}",
+}
 _OF_A_BLOCK = 8  # numbers that one SHA-256 gives
 
 
@@ -114,20 +120,15 @@ def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | 
         raise UsageError(f"{name}: must be {option['type'].replace('size', 'int')}, not {value!r}")
     low, high = option.get("minimum"), option.get("maximum")
     if not ((low is None or value >= low) and (high is None or value <= high)):  # nan is not between either
-        raise UsageError(f"{name}: {value} is not {_bounds(low, high)}")
+        bounds = _schema_bounds(option)
+        if bounds.keys() == {"minimum", "maximum"}:
+            raise UsageError(f"{name}: {value} is not between {low} and {high}")
+        phrases = [phrase.format(bounds[key]) for key, phrase in _PHRASES.items() if key in bounds]
+        raise UsageError(f"{name}: {value} is not {' and '.join(phrases)}")
     if abs(value) > _LARGEST.get(option["type"], math.inf):
         most = f"{MOST_SIZE:,}, the most there is" if option["type"] == "size" else "the graph's numbers hold"
         raise UsageError(f"{name}: {value} is more than {most}; choose a smaller one")
     return np.zeros(value, np.int64) if option["type"] == "size" else np.array(value, _DTYPES[option["type"]])
-
-
-def _bounds(low: float | None, high: float | None) -> str:
-    """The bounds in words; the nearest number to a whole one stands for a bound that is not allowed itself."""
-    above = low is not None and (before := math.nextafter(low, -math.inf)) == round(before)
-    least = f"above {round(before)}" if above else f"at least {low}"
-    if low is None or high is None:
-        return least if high is None else f"at most {high}"
-    return f"{least} and at most {high}" if above else f"between {low} and {high}"
 
 
 def _token_ids(name: str, value: Any, kind: AnswerKind | None) -> list[int]:
@@ -196,17 +197,18 @@ def option_schemas(known: Known) -> dict[str, Schema]:
             case "tokens":
                 schemas[name] = {**_TOKENS, "default": option["default"]}
             case kind:
-                schemas[name] = {"type": _TYPES[kind], **_schema_bounds(option), "default": option["default"]}
+                most = {"maximum": MOST_SIZE} if kind == "size" else {}
+                schemas[name] = {"type": _TYPES[kind], **most, **_schema_bounds(option), "default": option["default"]}
     return schemas
 
 
 def _schema_bounds(option: Mapping[str, Any]) -> Schema:
-    """The bounds; where the next number after a whole one is the least, that whole one is the exclusive minimum."""
-    low, high = option.get("minimum"), option.get("maximum")
+    """The bounds by JSON Schema's names: the exclusive one where a bundle states it, else the inclusive one."""
     bounds: Schema = {}
-    if low is not None:
-        before = math.nextafter(low, -math.inf)
-        bounds = {"exclusiveMinimum": round(before)} if before == round(before) else {"minimum": low}
-    if high is None and option["type"] == "size":
-        high = MOST_SIZE
-    return bounds if high is None else {**bounds, "maximum": high}
+    for side in ("Minimum", "Maximum"):
+        inclusive, exclusive = option.get(side.lower()), option.get(f"exclusive_{side.lower()}")
+        if exclusive is not None:
+            bounds[f"exclusive{side}"] = exclusive
+        elif inclusive is not None:
+            bounds[side.lower()] = inclusive
+    return bounds

@@ -14,21 +14,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal, NotRequired, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    FailFast,
-    Field,
-    JsonValue,
-    SkipValidation,
-    Strict,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-    field_validator,
-    model_validator,
-)
+import pydantic
+from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue, SkipValidation, Strict, ValidationError
 from pydantic_core import ErrorDetails
 from typing_extensions import TypedDict
 
@@ -52,14 +39,14 @@ Entry = TypeVar("Entry")
 Item = TypeVar("Item")
 
 
-def _one_by_one(entries: object, validate: ValidatorFunctionWrapHandler) -> object:
+def _one_by_one(entries: object, validate: pydantic.ValidatorFunctionWrapHandler) -> object:
     # pydantic collects the faults of all entries: 2.5 GB of them for a manifest of 64 MB. Here the first one ends it.
     if not isinstance(entries, dict):
         return validate(entries)
     return {name: validate({name: entry})[name] for name, entry in entries.items()}
 
 
-Entries = Annotated[Mapping[str, Entry], WrapValidator(_one_by_one)]
+Entries = Annotated[Mapping[str, Entry], pydantic.WrapValidator(_one_by_one)]
 Items = Annotated[tuple[Item, ...], Strict(False), FailFast()]  # of a list, as which JSON is read
 
 
@@ -86,11 +73,13 @@ class _Option(TypedDict):
     default: Json
     minimum: NotRequired[Bound]
     maximum: NotRequired[Bound]
+    exclusive_minimum: NotRequired[Bound]
+    exclusive_maximum: NotRequired[Bound]
 
 
 def _bounded(option: _Option) -> _Option:
     low, high = option.get("minimum"), option.get("maximum")
-    for bound in (low, high):
+    for bound in (low, high, option.get("exclusive_minimum"), option.get("exclusive_maximum")):
         if bound is not None and abs(bound) > sys.float_info.max:
             raise ValueError("a bound is more than any number of the graph")
         if bound is not None and option["type"] == "size" and not 0 <= bound <= MOST_SIZE:
@@ -101,7 +90,7 @@ def _bounded(option: _Option) -> _Option:
 
 
 # A decode option. Its default is checked as any value of a caller is, by `seqpipe.runtime.decode_options`.
-Option = Annotated[_Option, AfterValidator(_bounded)]
+Option = Annotated[_Option, pydantic.AfterValidator(_bounded)]
 
 TokenCount = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 
@@ -141,7 +130,7 @@ class CacheEntry(_Form):
     def slot(self) -> tuple[int, ...]:
         return tuple(size for size in self.axes if isinstance(size, int))
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _is_one(self) -> CacheEntry:
         if self.axes != (PAST_BATCH, PAST_LENGTH if self.grows else PAST_STATE, *self.slot):
             raise ValueError(f"the axes {reprlib.repr(self.axes)} are none of a cache")
@@ -178,7 +167,7 @@ class Weights(_Form):
     over: str
     axis: str
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _is_one(self) -> Weights:
         if self.over not in OVER or self.axis not in AXES:
             raise ValueError(f"over {reprlib.repr(self.over)} at {reprlib.repr(self.axis)} there are no weights")
@@ -227,7 +216,7 @@ class Manifest(_Form):
     no_golden: str = Field("", max_length=LONGEST_REASON, description=f"a text of at most {LONGEST_REASON} characters")
     files: Annotated[Entries[FileEntry], Field(description="an object with `sha256` and `bytes` alone")]
 
-    @field_validator("streaming", mode="before")
+    @pydantic.field_validator("streaming", mode="before")
     @classmethod
     def _is_stated(cls, streaming: object) -> object:
         if streaming is None:

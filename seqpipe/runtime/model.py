@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from seqpipe.answers.base import LOOSE
 from seqpipe.answers.types import Answer, Masking
@@ -15,7 +16,7 @@ from seqpipe.features.document import Arrays, Record
 from seqpipe.features.sources import fields_of, one_text
 from seqpipe.runtime import bundle
 from seqpipe.runtime.explanation import Explanation, explain, has_explanation
-from seqpipe.runtime.manifest import Golden
+from seqpipe.runtime.manifest import Golden, Manifest
 from seqpipe.runtime.predictor import CHUNK, BundlePredictor
 from seqpipe.runtime.session import SECONDS, GraphSession
 from seqpipe.runtime.streams import PieceStream, stream
@@ -48,10 +49,56 @@ def load(
     return Model(bundle.read(Path(path), sha256), device, threads, timeout)
 
 
+class Verification(TypedDict):
+    """The proof that a bundle answers on this machine as it did where it was made.
+
+    Keys: `bundle`, its folder; `golden`, the number of golden examples that were answered the same; `device`, which
+    answered them; `sha256`, that of bundle.json; `no_golden`, why it has no golden examples, if it has none.
+    """
+
+    bundle: str
+    golden: int
+    device: str
+    sha256: str
+    no_golden: NotRequired[str]
+
+
+class Bundle:
+    """The folder of an exported pipeline: `Bundle("runs/ner/bundle")`, or the bundle of a `Run`.
+
+    Args:
+        path: Folder of the bundle.
+        sha256: That of its bundle.json, which holds those of all other files: no other bundle is opened.
+    """
+
+    def __init__(self, path: str | Path, sha256: str | None = None):
+        self.path, self.sha256 = Path(path), sha256
+
+    def __repr__(self) -> str:
+        return f"Bundle({str(self.path)!r})"
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The content of bundle.json; BundleError if it is damaged, hostile, of another version, or another one."""
+        return bundle.read_manifest(self.path, self.sha256)[0]
+
+    def load(self, device: str = "auto", threads: int | None = None, *, timeout: float | None = SECONDS) -> Model:
+        """Open the bundle; arguments and errors are those of `seqpipe.load`."""
+        return load(self.path, device, threads, sha256=self.sha256, timeout=timeout)
+
+    def verify(self, device: str = "auto", threads: int | None = None) -> Verification:
+        """Check the hashes, and repeat the golden examples on this machine.
+
+        Raises:
+            BundleError: if the bundle answers otherwise than where it was made, or is refused.
+        """
+        return verify_bundle(self.path, device, threads, self.sha256)
+
+
 def verify_bundle(
     path: Path, device: str = "auto", threads: int | None = None, sha256: str | None = None
-) -> dict[str, Any]:
-    """What a bundle is that answers its golden examples on this machine as it did where it was made.
+) -> Verification:
+    """Verify that a bundle answers its golden examples on this machine as it did where it was made.
 
     Raises:
         BundleError: if it does not, or is refused.
@@ -63,8 +110,10 @@ def verify_bundle(
         )
     check_golden(model, path)
     golden = len(model.manifest.golden)
-    report = {"bundle": str(path), "golden": golden, "device": model.device, "sha256": model.sha256}
-    return report if golden else {**report, "no_golden": model.manifest.no_golden}
+    report: Verification = {"bundle": str(path), "golden": golden, "device": model.device, "sha256": model.sha256}
+    if not golden:
+        report["no_golden"] = model.manifest.no_golden
+    return report
 
 
 def check_golden(model: Model, path: Path) -> None:
@@ -85,7 +134,7 @@ class Model:
 
     def __init__(
         self,
-        content: bundle.Bundle,
+        content: bundle.BundleContent,
         device: str = "auto",
         threads: int | None = None,
         timeout: float | None = SECONDS,

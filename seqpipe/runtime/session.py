@@ -21,7 +21,7 @@ from seqpipe.console import Console
 from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
 from seqpipe.features.document import MASK, Arrays
 from seqpipe.runtime import graph_check
-from seqpipe.runtime.bundle import Bundle, check_labels
+from seqpipe.runtime.bundle import BundleContent, check_labels
 from seqpipe.runtime.predictor import TOKENS, cores
 
 # A device's name in, a session of onnxruntime on it out; and why CUDA did not start, in words and one line.
@@ -247,7 +247,9 @@ class GraphSession:
         EnvError: if the device or onnxruntime is not there.
     """
 
-    def __init__(self, content: Bundle, kind: AnswerKind, device: str, threads: int | None, timeout: float | None):
+    def __init__(
+        self, content: BundleContent, kind: AnswerKind, device: str, threads: int | None, timeout: float | None
+    ):
         onnxruntime, manifest = import_onnxruntime(), content.manifest
         self._watchdog, self._run_options, self._path = Watchdog(timeout), onnxruntime.RunOptions, content.path
         self.session = open_session(onnxruntime, content.files["model.onnx"], device, content.path)

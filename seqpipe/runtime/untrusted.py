@@ -14,9 +14,12 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
+
+if TYPE_CHECKING:
+    from seqpipe.runtime.model import Verification
 
 MEMORY, SECONDS = 4.0, 120.0  # GiB of address space, and seconds, by default
 _LONGEST = 10_000  # characters of a message; as JSON they fit into a pipe
@@ -34,7 +37,7 @@ class Limits:
     seconds: float = SECONDS
 
 
-def verify_untrusted(path: Path, limits: Limits, sha256: str | None = None) -> dict[str, Any]:
+def verify_untrusted(path: Path, limits: Limits, sha256: str | None = None) -> Verification:
     """What `runtime.verify_bundle` gives on the CPU, from a child process with limits.
 
     Raises:
@@ -77,7 +80,7 @@ def _resource() -> Any:
     return resource
 
 
-def _result(path: Path, limits: Limits, late: bool, code: int, said: bytes) -> dict[str, Any]:
+def _result(path: Path, limits: Limits, late: bool, code: int, said: bytes) -> Verification:
     """What the child said; an error where it ended without a word."""
     if late or code == -signal.SIGXCPU:
         raise BundleError(f"{path}: took more than {limits.seconds:g} seconds, and was ended; --timeout allows more")
@@ -87,10 +90,11 @@ def _result(path: Path, limits: Limits, late: bool, code: int, said: bytes) -> d
             f"the process that opened it ended {how}: it needs more than {limits.memory:g} GiB (--memory allows more)"
         )
         raise BundleError(f"{path}: {message}, or makes onnxruntime or tokenizers crash; do not use it")
-    result: dict[str, Any] = json.loads(said)
+    result = json.loads(said)
     if "error" in result:
         raise _KINDS.get(result["exit_code"], BundleError)(result["error"])
-    return result
+    verification: Verification = result
+    return verification
 
 
 def _limit(memory: int, seconds: int) -> None:
@@ -110,7 +114,7 @@ def main(path: str, writer: str, memory: str, seconds: str, sha256: str) -> None
         _limit(int(memory), int(seconds))
         from seqpipe.runtime.model import verify_bundle
 
-        result = verify_bundle(Path(path), "cpu", threads=1, sha256=sha256 or None)
+        result = dict(verify_bundle(Path(path), "cpu", threads=1, sha256=sha256 or None))
     except SeqpipeError as error:
         result = {"error": str(error)[:_LONGEST], "exit_code": error.exit_code}
     except MemoryError:

@@ -21,7 +21,7 @@ from seqpipe.config.members import ROWLESS
 from seqpipe.config.model import Config
 from seqpipe.config.plugins import Offer, Plugins
 from seqpipe.config.signature import wired
-from seqpipe.config.yaml_text import dump, plain
+from seqpipe.config.yaml import dump, plain
 from seqpipe.errors import ConfigError, PluginError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.kinds.base import WORDS, FeatureKind

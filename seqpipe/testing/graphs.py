@@ -10,7 +10,7 @@ import onnx
 
 from seqpipe.errors import ExportError, ParityError
 from seqpipe.export.graph import random_batches, to_onnx
-from seqpipe.export.parity.decisions import DecisionParity, option_inputs, trial_options
+from seqpipe.export.parity.decisions import DecisionParity, option_inputs
 from seqpipe.export.parity.gate import compare_pieces
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.predictor import Run
@@ -106,7 +106,7 @@ class Graph:
         parity = DecisionParity(
             pipeline, predictor(pipeline, bench.config).run, session_of(self.exported), self.options
         )
-        for options in trial_options(self.options):
+        for options in parity.trials.together():
             for feeds in random_batches(bench.artifacts, 1, SIZES, LENGTHS):
                 parity.compare(feeds, option_inputs(feeds, self.options, options))
         if pipeline.cache:

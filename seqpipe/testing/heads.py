@@ -35,26 +35,6 @@ _CURE = (
 )
 
 
-def corruption_checks(bench: Bench) -> list[Check]:
-    """The check, for a head with a `corrupt_batch`."""
-    if not has_member(bench.subject.cls, "corrupt_batch"):
-        return []
-    return [Check(CORRUPTION, lambda: _check_corruption(bench), _CURE, (SHAPES,))]
-
-
-def _check_corruption(bench: Bench) -> None:
-    if not declared_corrupted_inputs(bench.config.head[0]):
-        raise NotApplicableError("with these options it changes nothing")
-    pipeline, batch = perturb(bench.pipeline()).eval(), bench.batch()
-    corrupted, again = (call(pipeline.head.corrupt_batch, batch) for _ in range(2))
-    for name, tensor in corrupted.items():
-        if not torch.equal(tensor, again[name]):
-            raise FaultError(f"in evaluation {name!r} is not the same twice", _CURE)
-    _check_loss(pipeline, batch, corrupted)
-    _check_padding(pipeline, batch, corrupted)
-    _check_seeds(pipeline, batch)
-
-
 @torch.no_grad()
 def _check_loss(pipeline: Pipeline, batch: Batch, corrupted: dict[str, Tensor]) -> None:
     """The loss changes with each name that `corrupt_batch` adds."""
@@ -103,58 +83,6 @@ _CHOSEN = (
 )
 
 
-def dev_checks(bench: Bench, needs: tuple[str, ...]) -> list[Check]:
-    checks = [Check(METRICS, lambda: _check_metrics(bench), _METRICS, (SHAPES, *needs))]
-    if has_member(bench.subject.cls, "needs_dev"):
-        checks.append(Check(CHOSEN, lambda: _check_calibration(bench), _CHOSEN, (SHAPES, *needs)))
-    return checks
-
-
-def _check_metrics(bench: Bench) -> None:
-    if not has_member(bench.subject.cls, "metrics"):
-        raise NotApplicableError("it has no `metrics` of its own, and needs none")
-    model = predictor(bench.pipeline(3).eval(), bench.config)
-    kind, records = bench.artifacts.kind, bench.records
-    gold = [kind.gold(record) for record in records]
-    predicted = [kind.predicted(answer) for answer in model.stream(records)]
-    options = bench.config.head[0].options
-    for expected, answers in ((gold, predicted), (gold, gold), (gold[:1], predicted[:1])):
-        scores = member(bench.subject.cls, "metrics")(options, expected, answers)
-        if not isinstance(scores, dict) or not all(map(_is_score, scores, scores.values())):
-            raise FaultError(f"metrics returned {scores!r}, no dict from names to finite floats", _METRICS)
-    lost = scores.keys() - evaluate(model, records)[""].keys()  # PluginError if a name is taken
-    if lost:
-        raise FaultError(f"{', '.join(sorted(lost))} do not get into the scores of `evaluate`", _METRICS)
-
-
-def _is_score(name: object, value: object) -> bool:
-    return isinstance(name, str) and isinstance(value, float) and math.isfinite(value)
-
-
-def _check_calibration(bench: Bench) -> None:
-    """Chosen on the toy records as dev, saved, and loaded into other weights: the same choice and answers."""
-    if not dev_option(bench.config.head[0]):
-        raise NotApplicableError("with these options it chooses nothing on dev")
-    pipeline, features = perturb(bench.pipeline(3)).eval(), tensors(bench.feeds(RAGGED))
-    halves = [bench.batches(list(rows)) for rows in (range(5), range(5, len(bench.examples)))]
-    with torch.no_grad():
-        evidence = call(pipeline.head.evidence, pipeline(halves[0]))
-    if short := [name for name, rows in evidence.items() if len(rows) != len(halves[0]["mask"])]:
-        raise FaultError(f"evidence returns {short[0]!r} without a row for each record", _CHOSEN)
-    calibrate(pipeline, lambda: iter(halves))
-    choice = pipeline.head.calibration()
-    if not isinstance(choice, dict) or not _is_json(choice):
-        raise FaultError(f"calibration returns {choice!r}, no plain JSON object", _CHOSEN)
-    loaded = bench.pipeline(6).eval()
-    loaded.load_state_dict(pipeline.state_dict())
-    if (again := loaded.head.calibration()) != choice:
-        raise FaultError(f"saved and loaded, {choice} becomes {again}", _CHOSEN)
-    with torch.no_grad():
-        first, second = (each.decide(features, {}) for each in (pipeline, loaded))
-    if changed := [name for name, tensor in first.items() if not torch.equal(tensor, second[name])]:
-        raise FaultError(f"saved and loaded, {changed[0]} differs", _CHOSEN)
-
-
 def _is_json(value: object) -> bool:
     try:
         return bool(json.loads(json.dumps(value, allow_nan=False)) == value)
@@ -181,14 +109,18 @@ _SCORE = (
 
 
 def head_checks(bench: Bench) -> list[Check]:
-    checks = _HeadChecks(bench)
-    return [
+    checks, cls = _HeadChecks(bench), bench.subject.cls
+    listed = [
         Check(TARGETS, checks.targets, _TARGETS, (SHAPES,)),
         Check(DECISION, checks.decision, _DECISION, (SHAPES,)),
         Check(SCORE, checks.score, _SCORE, (SHAPES, DECISION)),
-        *dev_checks(bench, (DECISION,)),
-        *corruption_checks(bench),
+        Check(METRICS, checks.metrics, _METRICS, (SHAPES, DECISION)),
     ]
+    if has_member(cls, "needs_dev"):
+        listed.append(Check(CHOSEN, checks.calibration, _CHOSEN, (SHAPES, DECISION)))
+    if has_member(cls, "corrupt_batch"):
+        listed.append(Check(CORRUPTION, checks.corruption, _CURE, (SHAPES,)))
+    return listed
 
 
 class _HeadChecks:
@@ -260,6 +192,60 @@ class _HeadChecks:
         with torch.no_grad():
             score: Tensor = pipeline.score(tensors(features), tensors(decision))
         return score.numpy()
+
+    def metrics(self) -> None:
+        if not has_member(self.bench.subject.cls, "metrics"):
+            raise NotApplicableError("it has no `metrics` of its own, and needs none")
+        model = predictor(self.bench.pipeline(3).eval(), self.bench.config)
+        kind, records = self.bench.artifacts.kind, self.bench.records
+        gold = [kind.gold(record) for record in records]
+        predicted = [kind.predicted(answer) for answer in model.stream(records)]
+        options = self.bench.config.head[0].options
+        for expected, answers in ((gold, predicted), (gold, gold), (gold[:1], predicted[:1])):
+            scores = member(self.bench.subject.cls, "metrics")(options, expected, answers)
+            if not isinstance(scores, dict) or not all(
+                isinstance(name, str) and isinstance(value, float) and math.isfinite(value)
+                for name, value in scores.items()
+            ):
+                raise FaultError(f"metrics returned {scores!r}, no dict from names to finite floats", _METRICS)
+        lost = scores.keys() - evaluate(model, records)[""].keys()  # PluginError if a name is taken
+        if lost:
+            raise FaultError(f"{', '.join(sorted(lost))} do not get into the scores of `evaluate`", _METRICS)
+
+    def calibration(self) -> None:
+        """Chosen on the toy records as dev, saved, and loaded into other weights: the same choice and answers."""
+        if not dev_option(self.bench.config.head[0]):
+            raise NotApplicableError("with these options it chooses nothing on dev")
+        pipeline, features = perturb(self.bench.pipeline(3)).eval(), tensors(self.bench.feeds(RAGGED))
+        halves = [self.bench.batches(list(rows)) for rows in (range(5), range(5, len(self.bench.examples)))]
+        with torch.no_grad():
+            evidence = call(pipeline.head.evidence, pipeline(halves[0]))
+        if short := [name for name, rows in evidence.items() if len(rows) != len(halves[0]["mask"])]:
+            raise FaultError(f"evidence returns {short[0]!r} without a row for each record", _CHOSEN)
+        calibrate(pipeline, lambda: iter(halves))
+        choice = pipeline.head.calibration()
+        if not isinstance(choice, dict) or not _is_json(choice):
+            raise FaultError(f"calibration returns {choice!r}, no plain JSON object", _CHOSEN)
+        loaded = self.bench.pipeline(6).eval()
+        loaded.load_state_dict(pipeline.state_dict())
+        if (again := loaded.head.calibration()) != choice:
+            raise FaultError(f"saved and loaded, {choice} becomes {again}", _CHOSEN)
+        with torch.no_grad():
+            first, second = (each.decide(features, {}) for each in (pipeline, loaded))
+        if changed := [name for name, tensor in first.items() if not torch.equal(tensor, second[name])]:
+            raise FaultError(f"saved and loaded, {changed[0]} differs", _CHOSEN)
+
+    def corruption(self) -> None:
+        if not declared_corrupted_inputs(self.bench.config.head[0]):
+            raise NotApplicableError("with these options it changes nothing")
+        pipeline, batch = perturb(self.bench.pipeline()).eval(), self.bench.batch()
+        corrupted, again = (call(pipeline.head.corrupt_batch, batch) for _ in range(2))
+        for name, tensor in corrupted.items():
+            if not torch.equal(tensor, again[name]):
+                raise FaultError(f"in evaluation {name!r} is not the same twice", _CURE)
+        _check_loss(pipeline, batch, corrupted)
+        _check_padding(pipeline, batch, corrupted)
+        _check_seeds(pipeline, batch)
 
 
 def _stated(arrays: Mapping[str, Array]) -> str:

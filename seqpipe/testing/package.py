@@ -20,6 +20,8 @@ _LOADS = "Mend what the message names; the hooks return names with classes or 'p
 
 def check_installed(package: str, settings: Mapping[str, Any]) -> list[Report]:
     """See seqpipe.testing.check_package."""
+    from seqpipe import testing
+
     entry_points = [e for e in metadata.entry_points(group=GROUP) if e.dist and _same(e.dist.name, package)]
     if not entry_points:
         names = {e.dist.name for e in metadata.entry_points(group=GROUP) if e.dist}
@@ -36,10 +38,22 @@ def check_installed(package: str, settings: Mapping[str, Any]) -> list[Report]:
             )
         if "." not in name and not any(name in _names(offer) for offer in plugins.offers):
             raise UsageError(f"{name}: no component of {package} has such an option; see `seqpipe plugins show NAME`")
-    return [
-        *(_entry_point(entry_point, plugins) for entry_point in entry_points),
-        *(_component(offer, settings) for offer in plugins.offers),
-    ]
+    reports = [_entry_point(entry_point, plugins) for entry_point in entry_points]
+    for offer in plugins.offers:
+        component = f"{offer.kind} {offer.name}"
+        try:
+            cls = offer.load()
+            options, missing = _options(cls, offer.name, settings)
+        except PluginError as error:
+            reports.append(Report(component, (Finding(LOADS, "failed", str(error), _LOADS),)))
+            continue
+        if missing:
+            message = f"{' and '.join(map(repr, missing))} {'have' if len(missing) > 1 else 'has'} no default"
+            cure = f"Give --set {offer.name}.{missing[0]}=VALUE, or write Field(examples=[…]) into its annotation"
+            reports.append(Report(component, (Finding(OPTIONS, "skipped", message, cure),)))
+        else:
+            reports.append(testing.report(Subject(offer.kind, cls, options), component))
+    return reports
 
 
 def _entry_point(entry_point: metadata.EntryPoint, plugins: Plugins) -> Report:
@@ -55,22 +69,6 @@ def _entry_point(entry_point: metadata.EntryPoint, plugins: Plugins) -> Report:
         Check(IMPORT, lambda: check_import(entry_point.module, False), _LOADS, (LOADS,)),
     ]
     return inspected(f"entry point {entry_point.name}", checks)
-
-
-def _component(offer: Offer, settings: Mapping[str, Any]) -> Report:
-    from seqpipe import testing
-
-    component = f"{offer.kind} {offer.name}"
-    try:
-        cls = offer.load()
-        options, missing = _options(cls, offer.name, settings)
-    except PluginError as error:
-        return Report(component, (Finding(LOADS, "failed", str(error), _LOADS),))
-    if missing:
-        message = f"{' and '.join(map(repr, missing))} {'have' if len(missing) > 1 else 'has'} no default"
-        cure = f"Give --set {offer.name}.{missing[0]}=VALUE, or write Field(examples=[…]) into its annotation"
-        return Report(component, (Finding(OPTIONS, "skipped", message, cure),))
-    return testing.report(Subject(offer.kind, cls, options), component)
 
 
 def _options(cls: type, name: str, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

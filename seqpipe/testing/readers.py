@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
 from seqpipe.testing.isolation import ACCESS, import_check, watched_call
 from seqpipe.testing.report import (
@@ -71,7 +72,7 @@ class _ReaderChecks:
         return path
 
     def read(self, path: Path) -> Any:
-        return iter(self.subject.cls(**self.subject.chosen).read(path))
+        return iter(construct(self.subject.cls, **self.subject.chosen).read(path))
 
     def records(self) -> None:
         records = list(self.read(self.file("data.txt")))

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from seqpipe.config import yaml
 from seqpipe.config.contract import misspelt_members
 from seqpipe.config.signature import options_model, validate, values
-from seqpipe.config.yaml_text import dump, plain
+from seqpipe.config.yaml import dump, plain
 from seqpipe.console import text_table
 from seqpipe.errors import PluginError
 
@@ -88,24 +88,20 @@ def inspected(component: str, checks: Iterable[Check]) -> Report:
     findings: dict[str, Finding] = {}
     for check in checks:
         missing = next((name for name in check.needs if name in findings and findings[name].state != "ok"), None)
-        if missing:
-            findings[check.name] = Finding(check.name, "skipped", f"it needs '{missing}'")
-        else:
-            findings[check.name] = _finding(check)
+        finding = Finding(check.name, "ok")
+        try:
+            if missing:
+                raise NotApplicableError(f"it needs '{missing}'")
+            check.run()
+        except FaultError as fault:
+            finding = Finding(check.name, "failed", fault.message, fault.cure)
+        except NotApplicableError as skipped:
+            finding = Finding(check.name, "skipped", skipped.message, skipped.cure)
+        except Exception as error:  # a component may raise anything at all
+            message = " ".join(str(error).split())[:800]
+            finding = Finding(check.name, "failed", f"{type(error).__name__}: {message}", check.cure)
+        findings[check.name] = finding
     return Report(component, tuple(findings.values()))
-
-
-def _finding(check: Check) -> Finding:
-    try:
-        check.run()
-    except FaultError as fault:
-        return Finding(check.name, "failed", fault.message, fault.cure)
-    except NotApplicableError as skipped:
-        return Finding(check.name, "skipped", skipped.message, skipped.cure)
-    except Exception as error:  # a component may raise anything at all
-        message = " ".join(str(error).split())[:800]
-        return Finding(check.name, "failed", f"{type(error).__name__}: {message}", check.cure)
-    return Finding(check.name, "ok")
 
 
 def insist(report: Report) -> Report:
@@ -170,43 +166,36 @@ class Subject:
 
 
 def option_checks(subject: Subject) -> list[Check]:
-    return [
-        Check(ROUND_TRIP, lambda: _round_trip(subject), _PLAIN),
-        Check(UNKNOWN, lambda: _unknown_refused(subject), _SIGNATURE),
-    ]
+    def round_trip() -> None:
+        """What is written into the resolved YAML of a run has to be read as the same options again."""
+        first = subject.chosen
+        second = _read(subject, yaml.parse(dump(plain(first)).encode(), "options").data or {})
+        for name, value in first.items():
+            if value != second[name] or type(value) is not type(second[name]):
+                again = f"{second[name]!r} when the YAML that a run saves is read"
+                raise FaultError(f"option {name!r} is {value!r} at first, and {again}", _PLAIN)
+
+    def unknown_refused() -> None:
+        name = "no_such_option"
+        try:
+            _, mistakes = validate(options_model(subject.cls), {**plain(dict(subject.options)), name: 1})
+        except PluginError as error:
+            raise FaultError(str(error), _SIGNATURE) from error
+        if not any(mistake.kind == "unknown" and mistake.where == (name,) for mistake in mistakes):
+            raise FaultError(f"option {name!r} is taken without a word, and so would a misspelt one be", _SIGNATURE)
+
+    return [Check(ROUND_TRIP, round_trip, _PLAIN), Check(UNKNOWN, unknown_refused, _SIGNATURE)]
 
 
 def member_check(subject: Subject) -> Check:
     """The check of a class's own members, for kinds that may leave members of the contract out."""
-    return Check(MEMBERS, lambda: _spelt_right(subject), _MEMBERS)
 
+    def spelt_right() -> None:
+        """A member that seqpipe does not look for has no effect, and nothing else would say so."""
+        if misspelt := misspelt_members(subject.cls, subject.kind):
+            raise FaultError("; ".join(f"{name!r} is not read; {right!r} is" for name, right in misspelt), _MEMBERS)
 
-def _spelt_right(subject: Subject) -> None:
-    """A member that seqpipe does not look for has no effect, and nothing else would say so."""
-    if misspelt := misspelt_members(subject.cls, subject.kind):
-        raise FaultError("; ".join(f"{name!r} is not read; {right!r} is" for name, right in misspelt), _MEMBERS)
-
-
-def _round_trip(subject: Subject) -> None:
-    """What is written into the resolved YAML of a run has to be read as the same options again."""
-    first = subject.chosen
-    second = _read(subject, yaml.parse(dump(plain(first)).encode(), "options").data or {})
-    for name, value in first.items():
-        if value != second[name] or type(value) is not type(second[name]):
-            raise FaultError(
-                f"option {name!r} is {value!r} at first, and {second[name]!r} when the YAML that a run saves is read",
-                _PLAIN,
-            )
-
-
-def _unknown_refused(subject: Subject) -> None:
-    name = "no_such_option"
-    try:
-        _, mistakes = validate(options_model(subject.cls), {**plain(dict(subject.options)), name: 1})
-    except PluginError as error:
-        raise FaultError(str(error), _SIGNATURE) from error
-    if not any(mistake.kind == "unknown" and mistake.where == (name,) for mistake in mistakes):
-        raise FaultError(f"option {name!r} is taken without a word, and so would a misspelt one be", _SIGNATURE)
+    return Check(MEMBERS, spelt_right, _MEMBERS)
 
 
 def _read(subject: Subject, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,41 +35,6 @@ _BATCH = (
 )
 
 
-def invariance_checks(bench: Bench) -> list[Check]:
-    return [
-        Check(PADDING, lambda: _check_padding(bench), _PADDING, (SHAPES,)),
-        Check(BATCHES, lambda: _check_batches(bench), _BATCH, (SHAPES,)),
-    ]
-
-
-def _check_padding(bench: Bench) -> None:
-    """Whatever stands in the padding, features and targets alike, real positions come out the same."""
-    pipeline, feeds, batch = bench.pipeline().eval(), bench.feeds(RAGGED), bench.batch()
-    expected, loss = bench.decide(pipeline, feeds), _loss(pipeline, batch)
-
-    def check_loss(changed: Batch, when: str) -> None:
-        changed_loss = _loss(pipeline, changed)
-        if not abs(loss - changed_loss) <= CLOSE * max(1.0, abs(loss)):
-            raise FaultError(f"the loss is {changed_loss:.6g}, not {loss:.6g}, {when}", _PADDING)
-
-    def check_decision(changed: Arrays, when: str) -> None:
-        decision = bench.decide(pipeline, changed)
-        for row, length in enumerate(feeds["mask"].sum(1)):
-            for difference in _differences(bench, expected, decision, (row, row), int(length), feeds):
-                raise FaultError(f"{difference}, {when}", _PADDING)
-
-    if bench.subject.kind != "embedding":
-        for what, value in GARBAGE.items():
-            set_padding(pipeline, value)
-            check_decision(feeds, f"with {what} in the padding of x")
-            check_loss(batch, f"with {what} in the padding of x")
-    set_padding(pipeline, 0.0)
-    for seed in (1, 2):
-        check_decision(_with_garbage(bench, feeds, seed), "with other ids in the padding")
-    arrays = {name: tensor.numpy() for name, tensor in batch.items()}
-    check_loss(tensors(_with_garbage(bench, arrays, 3)), "with other ids and targets in the padding")
-
-
 def _with_garbage(bench: Bench, feeds: Arrays, seed: int) -> Arrays:
     """The same arrays with other whole numbers where no word, and no target token, is."""
     random, learned = np.random.default_rng(seed), bench.artifacts
@@ -91,20 +56,6 @@ def _with_garbage(bench: Bench, feeds: Arrays, seed: int) -> Arrays:
             array[outside] = random.integers(1, sizes[name], array[outside].shape)
         changed[name] = array
     return changed
-
-
-def _check_batches(bench: Bench) -> None:
-    """A row alone, among others, and in another order has one answer."""
-    pipeline, docs = bench.pipeline().eval(), bench.docs(RAGGED)
-    collate = bench.artifacts.featurizer.collate
-    orders = (list(range(len(docs))), list(reversed(range(len(docs)))), [0, 0, 2, 1, 2])
-    alone = [(feeds := collate([doc]), bench.decide(pipeline, feeds)) for doc in docs]
-    for order in orders:
-        together = bench.decide(pipeline, collate([docs[i] for i in order]))
-        for row, i in enumerate(order):
-            feeds, expected = alone[i]
-            for difference in _differences(bench, expected, together, (0, row), len(docs[i]), feeds):
-                raise FaultError(f"{difference}, where the row stands among {len(order)} and not alone", _BATCH)
 
 
 def _differences(
@@ -167,15 +118,6 @@ _RESUMED = (
 )
 
 
-def reproducibility_checks(bench: Bench) -> list[Check]:
-    return [
-        Check(SEEDS, lambda: _check_seeds(bench), _SEEDS, (SHAPES,)),
-        Check(GRADIENT, lambda: _check_gradient(bench), _GRADIENT, (SHAPES,)),
-        Check(SAVED, lambda: _check_saved(bench), _SAVED, (SHAPES, SEEDS)),
-        Check(RESUMED, lambda: _check_resumed(bench), _RESUMED, (SHAPES, SEEDS)),
-    ]
-
-
 def train_steps(bench: Bench, pipeline: Pipeline, steps: int) -> None:
     """Train the pipeline for some steps, each on a few records."""
     pipeline.train()
@@ -184,60 +126,6 @@ def train_steps(bench: Bench, pipeline: Pipeline, steps: int) -> None:
         optimizer.zero_grad()
         pipeline.loss(bench.batches(rows)).backward()
         optimizer.step()
-
-
-def _check_seeds(bench: Bench) -> None:
-    """A seed says everything; an answer is the same twice."""
-    first, second = bench.pipeline(3), bench.pipeline(3)
-    for name, tensor in first.state_dict().items():
-        if not torch.equal(tensor, second.state_dict()[name]):
-            raise FaultError(f"built twice with the same seed, {name} differs", _SEEDS)
-    losses = []
-    for pipeline in (first, second):
-        torch.manual_seed(4)
-        losses.append(pipeline.train().loss(bench.batch()).item())
-    if losses[0] != losses[1]:
-        raise FaultError(f"with the same seed the loss in training is {losses[0]!r}, then {losses[1]!r}", _SEEDS)
-    feeds = bench.feeds(RAGGED)
-    decision, *repeated = (bench.decide(first.eval(), feeds) for _ in range(3))
-    for again in repeated:
-        _check_bit_equal(decision, again, "asked again in evaluation", _SEEDS)
-
-
-def _check_gradient(bench: Bench) -> None:
-    pipeline = bench.pipeline().train()
-    for rows in (range(len(bench.examples)), [1, 3, 6], [4, 7, 9]):
-        pipeline.loss(bench.batches(list(rows))).backward()
-    for name, parameter in bench.module(pipeline).named_parameters():
-        if parameter.requires_grad and (parameter.grad is None or not bool(parameter.grad.any())):
-            raise FaultError(f"no gradient reaches {name} {tuple(parameter.shape)}", _GRADIENT)
-        if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all()):
-            raise FaultError(f"the gradient of {name} is not finite", _GRADIENT)
-
-
-def _check_saved(bench: Bench) -> None:
-    """Trained a little, saved as a run saves, loaded into a pipeline of another seed: the same answers."""
-    pipeline, feeds = bench.pipeline(5), bench.feeds(RAGGED)
-    train_steps(bench, pipeline, 3)
-    path = bench.folder / "weights.safetensors"
-    digest = checkpoint.save_weights(path, pipeline.state_dict())
-    loaded = bench.pipeline(6)
-    loaded.load_state_dict(checkpoint.load_weights(path, digest))
-    first, second = (bench.decide(each.eval(), feeds) for each in (pipeline, loaded))
-    _check_bit_equal(first, second, "after its weights were saved and loaded", _SAVED)
-
-
-def _check_resumed(bench: Bench) -> None:
-    """Stopped in the middle and resumed, training ends with the same weights to the bit."""
-    whole = _train(bench, "whole", None)
-    stop = len(bench.batches.order(0)) + 2
-    with contextlib.suppress(_StopError):
-        _train(bench, "stopped", stop)
-    resumed = _train(bench, "stopped", None)
-    for name, tensor in whole.items():
-        if not torch.equal(tensor, resumed[name]):
-            gap = (tensor.float() - resumed[name].float()).abs().max()
-            raise FaultError(f"stopped at batch {stop} and resumed, {name} ends {gap:.2g} off", _RESUMED)
 
 
 def _train(bench: Bench, name: str, stop: int | None) -> dict[str, Tensor]:
@@ -280,8 +168,105 @@ def _check_bit_equal(first: Arrays, second: Arrays, when: str, cure: str) -> Non
 # The checks that embeddings, encoders and heads share.
 
 
+class _StageChecks:
+    """The checks of one stage: padding, batches, seeds, gradients, and weights that are saved and resumed."""
+
+    def __init__(self, bench: Bench):
+        self.bench = bench
+
+    def padding(self) -> None:
+        """Whatever stands in the padding, features and targets alike, real positions come out the same."""
+        pipeline, feeds, batch = self.bench.pipeline().eval(), self.bench.feeds(RAGGED), self.bench.batch()
+        expected, loss = self.bench.decide(pipeline, feeds), _loss(pipeline, batch)
+
+        def check_loss(changed: Batch, when: str) -> None:
+            changed_loss = _loss(pipeline, changed)
+            if not abs(loss - changed_loss) <= CLOSE * max(1.0, abs(loss)):
+                raise FaultError(f"the loss is {changed_loss:.6g}, not {loss:.6g}, {when}", _PADDING)
+
+        def check_decision(changed: Arrays, when: str) -> None:
+            decision = self.bench.decide(pipeline, changed)
+            for row, length in enumerate(feeds["mask"].sum(1)):
+                for difference in _differences(self.bench, expected, decision, (row, row), int(length), feeds):
+                    raise FaultError(f"{difference}, {when}", _PADDING)
+
+        if self.bench.subject.kind != "embedding":
+            for what, value in GARBAGE.items():
+                set_padding(pipeline, value)
+                check_decision(feeds, f"with {what} in the padding of x")
+                check_loss(batch, f"with {what} in the padding of x")
+        set_padding(pipeline, 0.0)
+        for seed in (1, 2):
+            check_decision(_with_garbage(self.bench, feeds, seed), "with other ids in the padding")
+        arrays = {name: tensor.numpy() for name, tensor in batch.items()}
+        check_loss(tensors(_with_garbage(self.bench, arrays, 3)), "with other ids and targets in the padding")
+
+    def batches(self) -> None:
+        """A row alone, among others, and in another order has one answer."""
+        pipeline, docs = self.bench.pipeline().eval(), self.bench.docs(RAGGED)
+        collate = self.bench.artifacts.featurizer.collate
+        orders = (list(range(len(docs))), list(reversed(range(len(docs)))), [0, 0, 2, 1, 2])
+        alone = [(feeds := collate([doc]), self.bench.decide(pipeline, feeds)) for doc in docs]
+        for order in orders:
+            together = self.bench.decide(pipeline, collate([docs[i] for i in order]))
+            for row, i in enumerate(order):
+                feeds, expected = alone[i]
+                for difference in _differences(self.bench, expected, together, (0, row), len(docs[i]), feeds):
+                    raise FaultError(f"{difference}, where the row stands among {len(order)} and not alone", _BATCH)
+
+    def seeds(self) -> None:
+        """A seed says everything; an answer is the same twice."""
+        first, second = self.bench.pipeline(3), self.bench.pipeline(3)
+        for name, tensor in first.state_dict().items():
+            if not torch.equal(tensor, second.state_dict()[name]):
+                raise FaultError(f"built twice with the same seed, {name} differs", _SEEDS)
+        losses = []
+        for pipeline in (first, second):
+            torch.manual_seed(4)
+            losses.append(pipeline.train().loss(self.bench.batch()).item())
+        if losses[0] != losses[1]:
+            raise FaultError(f"with the same seed the loss in training is {losses[0]!r}, then {losses[1]!r}", _SEEDS)
+        feeds = self.bench.feeds(RAGGED)
+        decision, *repeated = (self.bench.decide(first.eval(), feeds) for _ in range(3))
+        for again in repeated:
+            _check_bit_equal(decision, again, "asked again in evaluation", _SEEDS)
+
+    def gradient(self) -> None:
+        pipeline = self.bench.pipeline().train()
+        for rows in (range(len(self.bench.examples)), [1, 3, 6], [4, 7, 9]):
+            pipeline.loss(self.bench.batches(list(rows))).backward()
+        for name, parameter in self.bench.module(pipeline).named_parameters():
+            if parameter.requires_grad and (parameter.grad is None or not bool(parameter.grad.any())):
+                raise FaultError(f"no gradient reaches {name} {tuple(parameter.shape)}", _GRADIENT)
+            if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all()):
+                raise FaultError(f"the gradient of {name} is not finite", _GRADIENT)
+
+    def saved(self) -> None:
+        """Trained a little, saved as a run saves, loaded into a pipeline of another seed: the same answers."""
+        pipeline, feeds = self.bench.pipeline(5), self.bench.feeds(RAGGED)
+        train_steps(self.bench, pipeline, 3)
+        path = self.bench.folder / "weights.safetensors"
+        digest = checkpoint.save_weights(path, pipeline.state_dict())
+        loaded = self.bench.pipeline(6)
+        loaded.load_state_dict(checkpoint.load_weights(path, digest))
+        first, second = (self.bench.decide(each.eval(), feeds) for each in (pipeline, loaded))
+        _check_bit_equal(first, second, "after its weights were saved and loaded", _SAVED)
+
+    def resumed(self) -> None:
+        """Stopped in the middle and resumed, training ends with the same weights to the bit."""
+        whole = _train(self.bench, "whole", None)
+        stop = len(self.bench.batches.order(0)) + 2
+        with contextlib.suppress(_StopError):
+            _train(self.bench, "stopped", stop)
+        resumed = _train(self.bench, "stopped", None)
+        for name, tensor in whole.items():
+            if not torch.equal(tensor, resumed[name]):
+                gap = (tensor.float() - resumed[name].float()).abs().max()
+                raise FaultError(f"stopped at batch {stop} and resumed, {name} ends {gap:.2g} off", _RESUMED)
+
+
 def stage_checks(bench: Bench) -> list[Check]:
-    subject = bench.subject
+    subject, checks = bench.subject, _StageChecks(bench)
 
     def everything() -> None:
         """Build, train and decide, for the watch over files and network."""
@@ -294,8 +279,12 @@ def stage_checks(bench: Bench) -> list[Check]:
         member_check(subject),
         import_check(subject),
         *shape_checks(bench),
-        *invariance_checks(bench),
-        *reproducibility_checks(bench),
+        Check(PADDING, checks.padding, _PADDING, (SHAPES,)),
+        Check(BATCHES, checks.batches, _BATCH, (SHAPES,)),
+        Check(SEEDS, checks.seeds, _SEEDS, (SHAPES,)),
+        Check(GRADIENT, checks.gradient, _GRADIENT, (SHAPES,)),
+        Check(SAVED, checks.saved, _SAVED, (SHAPES, SEEDS)),
+        Check(RESUMED, checks.resumed, _RESUMED, (SHAPES, SEEDS)),
         access_check(subject, everything, SHAPES),
     ]
 

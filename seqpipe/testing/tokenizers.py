@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tokenizers import Tokenizer
 
+from seqpipe.config.signature import construct
 from seqpipe.features.document import Doc
 from seqpipe.features.sources import TextSource
 from seqpipe.features.splitting import splits_words
@@ -79,7 +80,7 @@ class _TokenizerChecks:
 
     def trained(self) -> Tokenizer:
         """Trained on every text three times, so that a small min_count leaves something."""
-        return self.subject.cls(**self.subject.chosen).train([*TEXTS] * 3)
+        return construct(self.subject.cls, **self.subject.chosen).train([*TEXTS] * 3)
 
     def trains(self) -> None:
         tokenizer = self.trained()
@@ -142,7 +143,7 @@ class _TokenizerChecks:
                         f"{word!r} is {tokens[0]!r} in a text, and {tokens[1]!r} as a word of its own", _WORDS
                     )
         split = [doc.words for doc in featurizer.docs([{"text": text} for text in TEXTS])]
-        again = self.subject.cls(**self.subject.chosen).train(split * 3)
+        again: Tokenizer = construct(self.subject.cls, **self.subject.chosen).train(split * 3)
         if again.get_vocab() != tokenizer.get_vocab():
             odd = sorted(again.get_vocab().keys() ^ tokenizer.get_vocab().keys())[:5]
             raise FaultError(f"trained on its own words it has another vocabulary: {odd}", _WORDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -196,13 +196,19 @@ class ExampleData(DataForm):
             *warnings_about(artifacts.kind, "train", records, trains=True),
             *warnings_about(artifacts.kind, "dev", dev),
         ]
+
+        # The dev examples are made at the first evaluation, not before training begins.
+        @cache
+        def dev_batches() -> Batches:
+            return self._batches(artifacts, examples(config, artifacts, dev, skip_unseen=True))
+
         return TrainingData(
             artifacts,
             self._batches(artifacts, with_matches(artifacts, data), self._of_epoch(artifacts)),
             f"{len(data):,} examples",
             dev or records,
             dev,
-            self._dev_batches(artifacts, dev) if dev else None,
+            (lambda: map(dev_batches(), dev_batches().order(0))) if dev else None,
             warnings,
         )
 
@@ -220,15 +226,6 @@ class ExampleData(DataForm):
         make = of_epoch(self.config, artifacts)
         return None if make is None else lambda number: with_matches(artifacts, make(number))
 
-    def _dev_batches(self, artifacts: Artifacts, dev: Sequence[Record]) -> Callable[[], Iterator[Batch]]:
-        """A function that yields the dev batches; the examples are made at its first call."""
-
-        @cache
-        def batches() -> Batches:
-            return self._batches(artifacts, examples(self.config, artifacts, dev, skip_unseen=True))
-
-        return lambda: map(batches(), batches().order(0))
-
 
 class TokenCorpus(DataForm):
     """The records are one long text of tokens, of which windows are drawn; it may be larger than memory."""
@@ -240,23 +237,26 @@ class TokenCorpus(DataForm):
 
     def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
         dev = self.config.data.dev
-        batches = self._of_file(self._windows, artifacts, self.config.data.train, folder / TOKENS / "train.bin")
-        dev_batches = (
-            self._of_file(self._dev_windows, artifacts, dev, folder / TOKENS / "dev.bin").once if dev else None
-        )
+        batches = self._of_file(artifacts, self.config.data.train, folder / TOKENS / "train.bin")
+        dev_batches = None
+        if dev:
+            dev_batches = self._of_file(artifacts, dev, folder / TOKENS / "dev.bin", is_dev=True).once
         return TrainingData(artifacts, batches, f"a text of {len(batches.tokens):,}", [], [], dev_batches, [])
 
     def trial(self, artifacts: Artifacts, records: Sequence[Record]) -> TrainingData:
         batches = self._windows(artifacts, in_memory(artifacts, records))
         return TrainingData(artifacts, batches, f"a text of {len(batches.tokens):,}", [], [], None, [])
 
-    def _of_file(
-        self, windows: Callable[[Artifacts, np.ndarray], Windows], artifacts: Artifacts, path: Path, tokens: Path
-    ) -> Windows:
+    def _of_file(self, artifacts: Artifacts, path: Path, tokens: Path, is_dev: bool = False) -> Windows:
         """The windows of a file's texts, whose tokens are cached in another; errors name the file."""
         cached = token_file(tokens, artifacts, self.read(path))
         try:
-            return windows(artifacts, cached)
+            if not is_dev or not self.corpus.stateful:
+                return self._windows(artifacts, cached)
+            # Where states are carried, dev is scored in longer windows than those of training.
+            size = len(artifacts.vocabulary)
+            context = max(1, min(evaluation_window(self.corpus.context, True, size), len(cached) - 1))
+            return Windows(cached, context, max(1, ENOUGH // (size * context)))
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
 
@@ -265,14 +265,6 @@ class TokenCorpus(DataForm):
         rows = settings.batch_size or max(1, settings.batch_tokens // corpus.context)
         epoch_batches = settings.epoch_steps and settings.epoch_steps * settings.accumulate
         return Windows(tokens, corpus.context, rows, settings.seed, epoch_batches, corpus.stateful)
-
-    def _dev_windows(self, artifacts: Artifacts, tokens: np.ndarray) -> Windows:
-        """The windows that dev is scored in: longer ones where states are carried."""
-        if not self.corpus.stateful:
-            return self._windows(artifacts, tokens)
-        size = len(artifacts.vocabulary)
-        context = max(1, min(evaluation_window(self.corpus.context, True, size), len(tokens) - 1))
-        return Windows(tokens, context, max(1, ENOUGH // (size * context)))
 
 
 def data_form(config: Config) -> DataForm:

@@ -119,16 +119,23 @@ def first_not_finite(pipeline: Pipeline, batch: Mapping[str, Tensor]) -> str:
 def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
     """The heads' active decode options as a bundle lists them; of several heads by the heads' names."""
     return {
-        f"{head.name}.{name}" if len(heads) > 1 else name: {
-            "type": option.type,
-            "default": option.default,
-            "minimum": option.minimum,
-            "maximum": option.maximum,
-        }
+        f"{head.name}.{name}" if len(heads) > 1 else name: option.manifest()
         for head in heads
         for name, option in decode_options(head.cls).items()
         if name not in declared_inactive_options(head)
     }
+
+
+def option_trials(*heads: Component) -> dict[str, list[dict[str, Any]]]:
+    """By decode option the values beside which it has an effect, as its `TryWith` state them; names as a bundle has."""
+    trials = {}
+    for head in heads:
+        prefix = f"{head.name}." if len(heads) > 1 else ""
+        for name, option in decode_options(head.cls).items():
+            trials[f"{prefix}{name}"] = [
+                {f"{prefix}{beside}": value for beside, value in values.items()} for values in option.trials
+            ]
+    return trials
 
 
 def predictor(

@@ -214,17 +214,9 @@ def fit_task(
     Raises:
         ConfigError: The answer cannot be made of this input.
     """
-    kind, info = answer_kind(head), _head_info(head, source, candidates)
-    if message := kind.refuse_input(info):
-        raise ConfigError([head.problem(f"{describe(head)}: {message}")])
-    labels = Vocabulary(()) if info.self_supervised else kind.collect_labels(info, records)
-    writer = fit_target_tokenizer(head, tokenizer, records, info.target or "target") if kind.needs_tokenizer else None
-    return Task(name, kind.create(info, labels, writer).manifest(), labels, writer)
-
-
-def _head_info(head: Component, source: Input, candidates: Sequence[Record]) -> HeadInfo:
+    kind = answer_kind(head)
     fields = source.tokenizer.common_keys.get("field") if source.tokenizer else None
-    return HeadInfo(
+    info = HeadInfo(
         answer_settings(head),
         target=head.common_keys.get("target"),
         self_supervised=is_self_supervised(head),
@@ -236,6 +228,11 @@ def _head_info(head: Component, source: Input, candidates: Sequence[Record]) -> 
         candidates=candidates,
         old_labels=_old_labels(head),
     )
+    if message := kind.refuse_input(info):
+        raise ConfigError([head.problem(f"{describe(head)}: {message}")])
+    labels = Vocabulary(()) if info.self_supervised else kind.collect_labels(info, records)
+    writer = fit_target_tokenizer(head, tokenizer, records, info.target or "target") if kind.needs_tokenizer else None
+    return Task(name, kind.create(info, labels, writer).manifest(), labels, writer)
 
 
 def _old_labels(head: Component) -> Sequence[str]:

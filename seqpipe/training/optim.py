@@ -18,7 +18,7 @@ from seqpipe.config.contract import member
 from seqpipe.config.loader import Config
 from seqpipe.config.schema import Train
 from seqpipe.errors import EnvError, TrainingError
-from seqpipe.nn.recurrent import TORCH_CELLS, Recurrent
+from seqpipe.nn.recurrent import TORCH_CELLS, Recurrent, RecurrentOptions
 from seqpipe.training.pipeline import Pipeline
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -185,7 +185,7 @@ class _LastState(nn.Module):
     def __init__(self, cell: str, hidden: int):
         super().__init__()
         self.embedding = nn.Embedding(SYMBOLS, DIM)
-        self.encoder = Recurrent(TORCH_CELLS[cell], DIM, hidden, 1, "forward", "concat", True, 0.0)
+        self.encoder = Recurrent(TORCH_CELLS[cell], DIM, {}, RecurrentOptions(hidden=hidden, direction="forward"))
         self.output = nn.Linear(hidden, CLASSES)
         bias = dict(self.encoder.named_parameters()).get("layers.0.bias_hh_l0")
         if cell != "rnn" and bias is not None:

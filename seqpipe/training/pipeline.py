@@ -38,7 +38,7 @@ from seqpipe.config.schema import MOST_TOKENS
 from seqpipe.config.signature import call
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.sources import mask_of, sources_of
-from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_piece, streaming_entries
+from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_piece, stage_entries
 from seqpipe.nn.multi_source_attention import join_sources, summarize_sources
 from seqpipe.runtime.manifest import CacheEntry, Limits
 from seqpipe.training.artifacts import Artifacts, Task
@@ -69,7 +69,14 @@ def trace_source(stages: Sequence[Stage], names: Names) -> Iterator[tuple[Compon
     embedded: list[Tensor] = []
     count = sum(component.kind == "embedding" for component, _ in stages)
     for component, module in stages:
-        outputs = _run_forward(component, module, names)
+        returned = call_stage(component, module.forward, names)
+        outputs: Names = returned if isinstance(returned, dict) else {"x": returned}
+        for name in expected_outputs(component.cls, names):
+            if not isinstance(outputs.get(name), Tensor):
+                raise stage_error(component, f"`forward` returned no tensor {name!r}, which its `returns` states")
+        if "x" in outputs and (outputs["x"].dim() != 3 or outputs["x"].shape[2] != module.dim):
+            shape = tuple(outputs["x"].shape)
+            raise stage_error(component, f"`forward` returned x of shape {shape}; (B, T, {module.dim}) was stated")
         yield component, outputs
         if component.kind == "embedding":
             embedded.append(outputs["x"])
@@ -79,19 +86,6 @@ def trace_source(stages: Sequence[Stage], names: Names) -> Iterator[tuple[Compon
             for name in invalidated_names(outputs):
                 names.pop(name, None)
             names |= outputs
-
-
-def _run_forward(component: Component, module: nn.Module, names: Names) -> Names:
-    """What a stage returns, by name; PluginError if that is not what it stated."""
-    returned = call_stage(component, module.forward, names)
-    outputs: Names = returned if isinstance(returned, dict) else {"x": returned}
-    for name in expected_outputs(component.cls, names):
-        if not isinstance(outputs.get(name), Tensor):
-            raise stage_error(component, f"`forward` returned no tensor {name!r}, which its `returns` states")
-    if "x" in outputs and (outputs["x"].dim() != 3 or outputs["x"].shape[2] != module.dim):
-        shape = tuple(outputs["x"].shape)
-        raise stage_error(component, f"`forward` returned x of shape {shape}; (B, T, {module.dim}) was stated")
-    return outputs
 
 
 def call_stage(component: Component, method: Callable[..., Any], names: Names, **options: Any) -> Any:
@@ -177,23 +171,14 @@ def _alternatives(
         if not choice.ranked:
             yield {*names}, {name: first[name] for name in names}, {name: second[name] for name in names}
             continue
-        mine, theirs = _first_rank(names, first, second)
+        # Below the first rank that differs every rank may differ: one answer that moved down moves all the others.
+        differ = torch.stack([(first[name] != second[name])[..., None].flatten(2).any(2) for name in names])
+        rank = differ.any(0).long().argmax(1)  # (B,)
+        rows = torch.arange(len(rank))
+        mine, theirs = ({name: part[name][rows, rank][:, None] for name in names} for part in (first, second))
         if choice.scored_as:
             mine, theirs = ({choice.scored_as: part[names[0]][:, 0]} for part in (mine, theirs))
         yield {*names}, mine, theirs
-
-
-def _first_rank(names: tuple[str, ...], first: Decision, second: Decision) -> tuple[Decision, Decision]:
-    """The answers (B, 1, …) of the first rank at which these outputs differ."""
-    differ = torch.stack([(first[name] != second[name])[..., None].flatten(2).any(2) for name in names]).any(
-        0
-    )  # (B, n)
-    rank, rows = differ.long().argmax(1), torch.arange(len(differ))
-
-    def chosen(decision: Decision) -> Decision:
-        return {name: decision[name][rows, rank][:, None] for name in names}
-
-    return chosen(first), chosen(second)
 
 
 def _of_first_choice(score: Score, mine: Decision, theirs: Decision) -> Tensor:
@@ -313,7 +298,12 @@ class Pipeline(nn.Module):
         inputs, read = by_source(config.inputs), read_by_heads(config.inputs)
         wired_into: dict[str, Names] = {}
         for name, source in by_source(run_order(config.inputs)).items():
-            wired = _names_of_source(artifacts, name) | task_names
+            features = sources_of(artifacts.featurizer)[name].features
+            wired: Names = {"sizes": {feature_name: feature.size for feature_name, feature in features.items()}}
+            # A source of numbers has no vocabulary.
+            if (vocabulary := artifacts.vocabularies.get(name)) is not None:
+                wired["vocabulary"] = vocabulary
+            wired |= task_names
             if before := state_source(source):
                 self.state_sources[name] = before
                 wired["sizes"] = {**wired["sizes"], SOURCE_STATE: wired_into[before]["dim"]}
@@ -371,7 +361,8 @@ class Pipeline(nn.Module):
     def cache(self) -> tuple[CacheEntry, ...]:
         """The cache of a language model, or of a pipeline that answers in pieces; of others none."""
         if self.streams:
-            return streaming_entries(list(self.encoder), self.head)
+            state = CacheEntry.of(PAST + HEAD, PRESENT + HEAD, tuple(self.head.state_shape), grows=False)
+            return *stage_entries(list(self.encoder)), state
         return cache_entries(list(self.encoder)) if self.is_language_model else ()
 
     def set_stateful(self, rows: int | None) -> None:
@@ -447,9 +438,14 @@ class Pipeline(nn.Module):
         With `past.…` among the features, they are the next piece of each text, and the decision holds `present.…`.
         """
         if self.streams and any(name.startswith(PAST) for name in features):
-            return self._decide_piece(features, options)
-        names: Names = dict(features)
-        decision: dict[str, Tensor] = {}
+            head = self.head_stages[0]
+            piece = read_piece(list(self.embedding), list(self.encoder), features)
+            names = {**features, "x": piece.x, "mask": piece.mask, "state": piece.state}
+            decision = dict(call_stage(head.component, head.module.decide_piece, names, **options))
+            state = decision.pop("state")[:, None]
+            return {**decision, **piece.cache, PRESENT + HEAD: state}
+        names = dict(features)
+        decision = {}
         weights: dict[str, Tensor] = {}
         for stage, outputs in self.trace(names) if explain or not self.is_language_model else ():
             weights |= self._weights(stage, outputs) if explain else {}
@@ -467,15 +463,6 @@ class Pipeline(nn.Module):
                 name = lacking[0].removeprefix(head.prefix)
                 raise stage_error(stage, f"`decide` returned no {name!r}, which its answer kind needs")
         return decision | weights
-
-    def _decide_piece(self, features: Mapping[str, Tensor], options: Mapping[str, Any]) -> dict[str, Tensor]:
-        """The decision about the next tokens of each text, and the cache."""
-        head = self.head_stages[0]
-        piece = read_piece(list(self.embedding), list(self.encoder), features)
-        names = {**features, "x": piece.x, "mask": piece.mask, "state": piece.state}
-        decision = dict(call_stage(head.component, head.module.decide_piece, names, **options))
-        state = decision.pop("state")[:, None]
-        return {**decision, **piece.cache, PRESENT + HEAD: state}
 
     def _weights(self, stage: Component, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The attention weights among what a stage returned, by their names in the graph."""
@@ -529,15 +516,6 @@ class Pipeline(nn.Module):
         """
         names = self(dict(features))
         return torch.stack([head.gap(names, decision, alternative) for head in self.head_stages]).amax(0)
-
-
-def _names_of_source(artifacts: Artifacts, source: str) -> Names:
-    """What is wired into the stages of a source; a source of numbers has no vocabulary."""
-    features = sources_of(artifacts.featurizer)[source].features
-    names: Names = {"sizes": {name: feature.size for name, feature in features.items()}}
-    if (vocabulary := artifacts.vocabularies.get(source)) is not None:
-        names["vocabulary"] = vocabulary
-    return names
 
 
 def _names_of_task(task: Task) -> Names:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +14,6 @@ from seqpipe.answers.types import Metric
 from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.schema import Train
-from seqpipe.errors import InterruptedRunError
 from seqpipe.runtime.evaluate import deciding, is_perfect
 
 # Where training stands: its position, its best epoch so far, and when it stops.
@@ -77,18 +77,15 @@ class Interrupts:
     received: int | None = None
 
     def __enter__(self) -> Interrupts:
-        self._handlers: dict[int, Any] = {number: signal.signal(number, self._receive) for number in SIGNALS}
+        # Python lets only the main thread set handlers; a pipeline that runs in another leaves signals to its caller.
+        is_main = threading.current_thread() is threading.main_thread()
+        numbers = SIGNALS if is_main else ()
+        self._handlers: dict[int, Any] = {number: signal.signal(number, self._receive) for number in numbers}
         return self
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-
-    def raise_if_received(self, state: str) -> None:
-        """InterruptedRunError if a signal came, with what was saved."""
-        if self.received is not None:
-            name = signal.Signals(self.received).name
-            raise InterruptedRunError(self.received, f"{name}: {state}; run the same command to resume")
 
     def _receive(self, number: int, frame: object) -> None:
         if self.received is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -19,9 +20,9 @@ import torch
 from seqpipe.answers.metrics.numbers import shown
 from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config
-from seqpipe.config.run_layout import BEST, LAST
+from seqpipe.config.run_layout import BEST, HISTORY, LAST
 from seqpipe.console import Console
-from seqpipe.errors import TrainingError
+from seqpipe.errors import InterruptedRunError, TrainingError
 from seqpipe.files import finite, make_folder, remove_torn, write
 from seqpipe.runtime.evaluate import deciding, goodness, is_perfect
 from seqpipe.training import checkpoint
@@ -32,7 +33,6 @@ from seqpipe.training.optim import WeightAverage, autocast, clip_gradients, make
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import Interrupts, Progress
 
-METRICS = "metrics.jsonl"
 Evaluate = Callable[[Callable[[], None]], Mapping[str, Any]]  # dev scores; the callback is to be called now and then
 
 
@@ -168,7 +168,7 @@ class Trainer:
         self._report(row)
 
     def _write_history(self) -> None:
-        write(self.folder / METRICS, "".join(json.dumps(finite(row)) + "\n" for row in self.progress.history))
+        write(self.folder / HISTORY, "".join(json.dumps(finite(row)) + "\n" for row in self.progress.history))
 
     def _report(self, row: Mapping[str, Any]) -> None:
         scores, dev = row.get("dev", {}), ""
@@ -218,7 +218,10 @@ class Trainer:
 
     def stop_if_interrupted(self) -> None:
         """Raise InterruptedRunError if a signal came; the next run resumes from last.ckpt."""
-        self.interrupts.raise_if_received(f"stopped in epoch {self.progress.epoch + 1}, state saved in {self.folder}")
+        if (number := self.interrupts.received) is not None:
+            state = f"stopped in epoch {self.progress.epoch + 1}, state saved in {self.folder}"
+            message = f"{signal.Signals(number).name}: {state}; run the same command to resume"
+            raise InterruptedRunError(number, message)
 
 
 def train(

@@ -38,7 +38,15 @@ def warm_start(pipeline: Pipeline, config: Config) -> list[str]:
         PluginError: A stage does not say which of its rows are whose.
     """
     artifacts, weights = cache(Artifacts.load), cache(_weights)
-    lines = list(_tokenizers(pipeline.artifacts, config))
+    lines = []
+    targets = [head.common_keys.get("target_tokenizer") for head in config.head]
+    texts = {source.tokenizer.key: name for name, source in by_source(config.inputs).items() if source.tokenizer}
+    for chosen in (*config.tokenizers, *(target for target in targets if isinstance(target, Component))):
+        if folder := chosen.common_keys.get("init"):
+            unknown = _unknown(pipeline.artifacts, texts[chosen.key]) if chosen.key in texts else ""
+            lines.append(f"{chosen.key}: is that of {relative_path(folder)}{unknown}")
+            for change in differing(chosen, counterpart(chosen, folder)):
+                lines.append(f"note: {chosen.key}: {change}, which changes nothing: the tokenizer is the run's")
     heads = dict(zip((stage.key for stage in config.head), pipeline.artifacts.tasks, strict=True))
     for stage, module in pipeline.stages:
         if folder := stage.common_keys.get("init"):
@@ -47,7 +55,14 @@ def warm_start(pipeline: Pipeline, config: Config) -> list[str]:
             task = heads.get(stage.key) or _sole(pipeline.artifacts)
             names = _names(pipeline.artifacts, task, pipeline.source_of.get(stage.key, ""))
             start = _WarmStart(stage, module, run_stage, names, _names(run_artifacts, run_task, run_stage.source))
-            start.load(_stage_weights(weights(folder), stage.kind, run_stage))
+            if run_stage.parts:
+                # A stage that joins several of the run has the weights of each under the name of the part.
+                parts = {name: _component_weights(weights(folder), *part) for name, part in run_stage.parts.items()}
+                start.load(
+                    {f"{part}.{name}": tensor for part, state in parts.items() for name, tensor in state.items()}
+                )
+            else:
+                start.load(_component_weights(weights(folder), stage.kind, run_stage.number))
             lines += start.report()
     return lines
 
@@ -59,21 +74,65 @@ class _WarmStart:
         self.stage, self.module, self.run_stage, self.names, self.run_names = stage, module, run_stage, names, run_names
         self.run = relative_path(stage.common_keys["init"])
         self.rows: Mapping[str, Axes | None] = member(module, "rows")
-        self._refuse_unnamed_rows()
+        if has_member(module, "rows"):
+            return
+        # Ids may stand for other things than there, and the stage says nothing of that.
+        wired_names = {*wired(stage.cls)}
+        unsure = (wired_names & names.keys()) | ({*declared_features(stage)} if "sizes" in wired_names else set())
+        for name in sorted(unsure):
+            if [*names[name]] != [*run_names.get(name, ())]:
+                raise PluginError(
+                    f"{stage.key}: {describe(stage)}: its {name} is not that of {self.run}, and the class "
+                    f"does not say which rows of its parameters are whose; give it `rows`, such as "
+                    f'rows = {{"table.weight": ("{name}",)}}, or delete init'
+                )
 
     def load(self, state: State) -> None:
         """Load a state of the run into the stage."""
         join_state, split_state = member(self.module, "join_state"), member(self.module, "split_state")
         old, fresh = join_state(state), join_state(self.module.state_dict())
-        self._refuse_other_parts(old, fresh)
-        rows = {name: self._moved(name, tensor, old) for name, tensor in fresh.items()}
-        self.module.load_state_dict(split_state(rows))
+        for name in sorted(old.keys() ^ fresh.keys()):
+            if self.rows.get(name, ()) is not None:
+                where = f"in {self.run} alone" if name in old else f"not in {self.run}"
+                raise self._unlike(f"the parameter {name} is {where}")
+        moved: State = {}
+        for name, tensor in fresh.items():
+            axes = self.rows.get(name, ())
+            if axes is None:
+                moved[name] = tensor
+                continue
+            # The run's rows are put where our names are, axis by axis; names that it has not keep their fresh rows.
+            known = old[name]
+            named = {axis: what for axis, what in enumerate(axes) if what}
+            self._check_shapes(name, tensor, known, named)
+            places = []
+            for axis, what in named.items():
+                places_in_run = {item: i for i, item in enumerate(self.run_names[what])}
+                pairs = [(i, places_in_run[item]) for i, item in enumerate(self.names[what]) if item in places_in_run]
+                known = known.index_select(axis, torch.tensor([j for _, j in pairs], dtype=torch.int64))
+                places.append((axis, torch.tensor([i for i, _ in pairs], dtype=torch.int64)))
+            moved[name] = _put(tensor, known, places)
+        self.module.load_state_dict(split_state(moved))
 
     def report(self) -> Iterator[str]:
         """What it starts from, and what of its names is known there."""
         at = "" if self.run_stage.key == self.stage.key else f" ({self.run_stage.key})"
         used = dict.fromkeys(axis for axes in self.rows.values() for axis in axes or () if axis)
-        compared = [self._compared(name) for name in used if self.names[name]]
+        compared = []
+        for name in used:
+            names, run_names = self.names[name], {*self.run_names[name]}
+            new = [item for item in names if item not in run_names]
+            if name == "labels" and names:
+                # Labels are added to those of the run, which are all kept; of other names some are known there.
+                few = ", ".join(new[:5]) + (", …" if len(new) > 5 else "")
+                compared.append(
+                    f"its {len(run_names):,} labels are kept{f', and {len(new):,} new: {few}' if new else ''}"
+                )
+            elif names:
+                noun = {"vocabulary": "tokens", "target_vocabulary": "target tokens"}.get(name, name)
+                specials = len({*names} & {*SPECIALS})
+                count = len(names) - specials
+                compared.append(f"{count - len(new):,} of {count:,} {noun} are known there")
         yield f"{self.stage.key}: starts from {self.run}{at}{': ' if compared else ''}{'; '.join(compared)}"
         words = [name for name in used if name in ("vocabulary", "target_vocabulary")]
         for name in words:
@@ -87,55 +146,6 @@ class _WarmStart:
                 )
             elif known < len(tokens) and self.stage.common_keys.get("freeze"):
                 yield f"note: {self.stage.key}: it is frozen, so the rows of unknown tokens stay at random"
-
-    def _compared(self, name: str) -> str:
-        """Labels are added to those of the run; of other names some are known there."""
-        names, known = self.names[name], {*self.run_names[name]}
-        new = [item for item in names if item not in known]
-        if name == "labels":
-            more = f", and {len(new):,} new: {_few(new)}" if new else ""
-            return f"its {len(known):,} labels are kept{more}"
-        noun = {"vocabulary": "tokens", "target_vocabulary": "target tokens"}.get(name, name)
-        specials = len({*names} & {*SPECIALS})
-        return f"{len(names) - len(new) - specials:,} of {len(names) - specials:,} {noun} are known there"
-
-    def _refuse_unnamed_rows(self) -> None:
-        """PluginError where ids may stand for other things than there, and the stage says nothing of that."""
-        if has_member(self.module, "rows"):
-            return
-        wired_names = {*wired(self.stage.cls)}
-        unsure = (wired_names & self.names.keys()) | (
-            {*declared_features(self.stage)} if "sizes" in wired_names else set()
-        )
-        for name in sorted(unsure):
-            if [*self.names[name]] != [*self.run_names.get(name, ())]:
-                raise PluginError(
-                    f"{self.stage.key}: {describe(self.stage)}: its {name} is not that of {self.run}, and the class "
-                    f"does not say which rows of its parameters are whose; give it `rows`, such as "
-                    f'rows = {{"table.weight": ("{name}",)}}, or delete init'
-                )
-
-    def _refuse_other_parts(self, old: State, fresh: State) -> None:
-        for name in sorted(old.keys() ^ fresh.keys()):
-            if self.rows.get(name, ()) is not None:
-                where = f"in {self.run} alone" if name in old else f"not in {self.run}"
-                raise self._unlike(f"the parameter {name} is {where}")
-
-    def _moved(self, name: str, fresh: Tensor, old: State) -> Tensor:
-        """A parameter of the run with its rows where our names are; fresh rows for names that it has not."""
-        axes = self.rows.get(name, ())
-        if axes is None:
-            return fresh
-        known = old[name]
-        named = {axis: what for axis, what in enumerate(axes) if what}
-        self._check_shapes(name, fresh, known, named)
-        places = []
-        for axis, what in named.items():
-            places_in_run = {item: i for i, item in enumerate(self.run_names[what])}
-            pairs = [(i, places_in_run[item]) for i, item in enumerate(self.names[what]) if item in places_in_run]
-            known = known.index_select(axis, torch.tensor([j for _, j in pairs], dtype=torch.int64))
-            places.append((axis, torch.tensor([i for i, _ in pairs], dtype=torch.int64)))
-        return _put(fresh, known, places)
 
     def _check_shapes(self, name: str, fresh: Tensor, known: Tensor, named: Mapping[int, str]) -> None:
         for axis, what in named.items():
@@ -166,18 +176,6 @@ def _put(into: Tensor, rows: Tensor, places: Sequence[tuple[int, Tensor]]) -> Te
     return into.index_copy(axis, index, _put(into.index_select(axis, index), rows, rest))
 
 
-def _tokenizers(artifacts: Artifacts, config: Config) -> Iterator[str]:
-    """A line for each tokenizer that is a run's own."""
-    targets = [head.common_keys.get("target_tokenizer") for head in config.head]
-    texts = {source.tokenizer.key: name for name, source in by_source(config.inputs).items() if source.tokenizer}
-    for chosen in (*config.tokenizers, *(target for target in targets if isinstance(target, Component))):
-        if folder := chosen.common_keys.get("init"):
-            unknown = _unknown(artifacts, texts[chosen.key]) if chosen.key in texts else ""
-            yield f"{chosen.key}: is that of {relative_path(folder)}{unknown}"
-            for change in differing(chosen, counterpart(chosen, folder)):
-                yield f"note: {chosen.key}: {change}, which changes nothing: the tokenizer is the run's"
-
-
 def _unknown(artifacts: Artifacts, source: str) -> str:
     counts = artifacts.counts[source]
     share = counts[SPECIALS.index(UNK)] / max(1, sum(counts))
@@ -202,17 +200,6 @@ def _weights(folder: Path) -> State:
     return checkpoint.load_best(folder / CHECKPOINTS)
 
 
-def _stage_weights(weights: State, kind: str, run_stage: Stage) -> State:
-    if not run_stage.parts:
-        return _component_weights(weights, kind, run_stage.number)
-    parts = {name: _component_weights(weights, *part) for name, part in run_stage.parts.items()}
-    return {f"{part}.{name}": tensor for part, state in parts.items() for name, tensor in state.items()}
-
-
 def _component_weights(weights: State, kind: str, number: int) -> State:
     prefix = f"{'heads' if kind == 'head' else kind}.{number}."
     return {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")

@@ -19,7 +19,7 @@ from seqpipe.answers.extractive_span import ExtractiveSpan
 from seqpipe.answers.metrics.squad import gold_answers
 from seqpipe.answers.registry import head_answer_from
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.document import Doc
 from seqpipe.features.sources import TextSource

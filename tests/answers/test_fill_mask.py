@@ -11,6 +11,7 @@ from tokenizers import AddedToken, Tokenizer
 from seqpipe.answers.fill_mask import FillMask
 from seqpipe.answers.metrics.text import FillingCounter
 from seqpipe.answers.registry import head_answer_from
+from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
 from seqpipe.features.sources import TextSource
 from seqpipe.features.splitting import splits_words
@@ -25,10 +26,10 @@ TEXTS = ["The old walker was walking, (slowly) home.", "Walkers walk slowly home
 TOKENIZERS: dict[str, Any] = {
     "words": Words(lowercase=True),
     "chars": Chars(),
-    "wordpiece": WordPiece(max_size=60),
-    "bpe": BPE(max_size=60),
-    "bytes": BPE(byte_level=True, max_size=290),
-    "unigram": Unigram(max_size=60),
+    "wordpiece": construct(WordPiece, max_size=60),
+    "bpe": construct(BPE, max_size=60),
+    "bytes": construct(BPE, byte_level=True, max_size=290),
+    "unigram": construct(Unigram, max_size=60),
 }
 
 

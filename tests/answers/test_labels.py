@@ -14,13 +14,13 @@ import torch
 from factory import QUIET, labelling, plugins, toy_heads
 
 from seqpipe import load as open_bundle
-from seqpipe.commands.runs.full_run import run_all
-from seqpipe.commands.scoring import score_target
-from seqpipe.commands.trial_export import check_export
 from seqpipe.config.dataflow import explain
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import DataError, PluginError, TrainingError
+from seqpipe.pipeline.check import check_export
+from seqpipe.pipeline.full_run import run_all
+from seqpipe.pipeline.scoring import score_target
 from seqpipe.plugin import Metric
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.training.datasets import read
@@ -66,7 +66,7 @@ def test_a_heads_metric_without_a_direction_stands_behind_and_decides_nothing(tm
     heads["mean"][1].score_types = {}  # type: ignore[attr-defined]
     config = load(labelling(tmp_path), ["train.epochs=1"], plugins(**heads))
     with contextlib.chdir(tmp_path):
-        scores = run_all(config, QUIET, "cpu")["scores"]["test"]
+        scores = (run_all(config, QUIET, "cpu").scores or {})["test"]
     assert list(scores) == ["accuracy", "macro_f1", "mean_absolute_error", "labels"]
 
 
@@ -79,14 +79,14 @@ def test_a_bundle_is_scored_by_the_heads_metric_only_where_the_head_is_installed
     assert (
         "note: the metrics of head toys/mean 1.0 are absent here: no head named 'toys/mean'" in capsys.readouterr().err
     )
-    monkeypatch.setattr("seqpipe.commands.scoring.Plugins", lambda: plugins(**toy_heads()))
+    monkeypatch.setattr("seqpipe.pipeline.scoring.Plugins", lambda: plugins(**toy_heads()))
     assert score_target(bundle, Console())["test"] == {**without["test"], "mean_absolute_error": 0.0}
     assert "absent" not in capsys.readouterr().err
 
 
 def test_a_head_named_with_its_distribution_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = labels(tmp_path, "head.use=toys/mean", "train.epochs=1")
-    monkeypatch.setattr("seqpipe.commands.scoring.Plugins", lambda: plugins(**toy_heads()))
+    monkeypatch.setattr("seqpipe.pipeline.scoring.Plugins", lambda: plugins(**toy_heads()))
     with contextlib.chdir(tmp_path):
         run_all(config, QUIET, "cpu")
         assert "mean_absolute_error" in score_target(Path("runs/moods/bundle"), QUIET)["test"]
@@ -99,13 +99,13 @@ def test_a_metric_that_is_no_number_is_null_in_every_file(value: float, tmp_path
     config = load(labelling(tmp_path), ["train.epochs=1", "train.metric=accuracy"], plugins(**heads))
     with contextlib.chdir(tmp_path):
         run_all(config, QUIET, "cpu")
-        again = run_all(config, QUIET, "cpu")  # reads what the first run wrote
+        scores = run_all(config, QUIET, "cpu").scores  # reads what the first run wrote
     run = tmp_path / "runs/moods"
     bundle = (run / "bundle/bundle.json").read_text()
     for text in ((run / "metrics.json").read_text(), (run / "checkpoints/metrics.jsonl").read_text(), bundle):
         assert '"correlation": null' in text
         assert not {"NaN", "Infinity"} & {*re.findall(r"\w+", text)}
-    assert again["scores"]["test"]["correlation"] is None
+    assert (scores or {})["test"]["correlation"] is None
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -137,7 +137,7 @@ def test_the_bundle_states_the_kinds_score_as_compared(finished: Path) -> None:
 
 
 def test_the_heads_metric_is_split_by_a_field_too(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqpipe.commands.scoring.Plugins", lambda: plugins(**toy_heads()))
+    monkeypatch.setattr("seqpipe.pipeline.scoring.Plugins", lambda: plugins(**toy_heads()))
     found = score_target(Path("runs/moods/bundle"), QUIET, by="label")["test"]
     assert all("mean_absolute_error" in scores for scores in found.values())
     assert set(found) == {"", "label=bad", "label=fine", "label=good"}

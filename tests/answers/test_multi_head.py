@@ -16,10 +16,10 @@ from seqpipe.answers.metrics.numbers import table
 from seqpipe.answers.pointers import Pointers
 from seqpipe.answers.registry import MultiHead
 from seqpipe.answers.types import Metric
-from seqpipe.commands.runs.run_folder import load_trained, open_run
 from seqpipe.config.loader import Config, load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError
+from seqpipe.pipeline.run_folder import load_trained, open_run
 from seqpipe.runtime.evaluate import evaluate, headline, headlines
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.evaluation import option_table, predictor

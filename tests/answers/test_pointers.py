@@ -20,10 +20,10 @@ from independent import Bundle, same
 from seqpipe import load
 from seqpipe.answers.pointers import PointerGold, Pointers, same_cycle
 from seqpipe.answers.registry import head_answer_from
-from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load as load_config
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError
+from seqpipe.pipeline.full_run import run_all
 from seqpipe.training.datasets import Batches, examples, of_epoch, read
 from seqpipe.training.fit import fit_artifacts
 

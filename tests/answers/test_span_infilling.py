@@ -13,7 +13,8 @@ from pretrained import t5
 from seqpipe.answers.fill_mask import SpanInfilling
 from seqpipe.answers.registry import head_answer_from
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.signature import construct
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError
 from seqpipe.features.vocabulary import SPAN_MARKS
 from seqpipe_plugins.tokenizers.bpe import BPE
@@ -33,7 +34,7 @@ def put_back(text: str, written: str) -> str:
 
 @pytest.mark.parametrize("use", [Words, BPE])
 def test_what_it_is_asked_and_what_is_right_make_the_text(use: type) -> None:
-    tokenizer = use().train(TEXTS)
+    tokenizer = construct(use).train(TEXTS)
     tokenizer.add_special_tokens([*SPAN_MARKS])
     kind = SpanInfilling(tokenizer, share=0.3, length=2.0, field="text")
     whole = 0

@@ -14,9 +14,9 @@ import pytest
 
 from seqpipe import Model, load
 from seqpipe.commands.bench import MOST_INPUTS, Latency, bench, bundle_inputs, by_stage, from_threads, one_by_one
-from seqpipe.commands.first_answer import memory
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays
+from seqpipe.runtime.first_answer import memory
 
 SLEEP = 0.01  # seconds of a slow run
 RECORDS = [{"text": "Anna in Bern"}, {"text": "Ben"}]

@@ -10,9 +10,9 @@ import torch
 from factory import LEAN, QUIET, labelling, tiny, toy_encoders, writing
 from torch import Tensor, nn
 
-from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import load
 from seqpipe.errors import DataError, ExportError, ParityError, PluginError, TrainingError, UsageError
+from seqpipe.pipeline.check import check_export
 
 
 @pytest.fixture(autouse=True)
@@ -25,8 +25,8 @@ def test_a_sound_pipeline_is_built_exported_and_compared(tmp_path: Path, capsys:
 
     before = sorted(tmp_path.iterdir())
     result = check_export(tiny(tmp_path, *LEAN, "encoder=sound", **toy_encoders()), Console())
-    assert (result["decisions"], result["ties"]) == (12, 0)
-    assert result["worst_score"] < 1e-5
+    assert (result.decisions, result.ties) == (12, 0)
+    assert result.worst_score < 1e-5
     said = capsys.readouterr().err
     assert "weights on 36 records, loss " in said
     assert "bytes, inputs ids, mask" in said
@@ -90,11 +90,11 @@ def test_an_unknown_metric_is_reported_with_the_scores_there_are(tmp_path: Path)
     with pytest.raises(UsageError, match=r"no dev score 'blue'; did you mean 'bleu'\? \(there is: .*perplexity"):
         check_export(load(file, ["train.metric=blue"]), QUIET)
     for metric in ("bleu", "-perplexity"):
-        assert check_export(load(file, [f"train.metric={metric}"]), QUIET)["decisions"]
+        assert check_export(load(file, [f"train.metric={metric}"]), QUIET).decisions
 
 
 def test_the_metric_of_a_head_that_calibrates_on_dev_is_checked(tmp_path: Path) -> None:
     file = labelling(tmp_path, {"head": {"use": "label", "target": "label", "calibrate": True}})
-    assert check_export(load(file, ["train.metric=accuracy"]), QUIET)["decisions"]
+    assert check_export(load(file, ["train.metric=accuracy"]), QUIET).decisions
     with pytest.raises(UsageError, match="no dev score 'acuracy'; did you mean 'accuracy'"):
         check_export(load(file, ["train.metric=acuracy"]), QUIET)

@@ -13,13 +13,13 @@ import transformers
 from factory import seqpipe
 from pretrained import checkpoint, decoder, t5
 
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
 from seqpipe.features.vocabulary import vocabulary_of
 from seqpipe.nn.pretrained import SIF, principal_components, zipf_weights
 from seqpipe.runtime.model import load
 from seqpipe_plugins.embeddings.static import Static
-from seqpipe_plugins.embeddings.vector_files import entries
+from seqpipe_plugins.embeddings.vectors import entries
 
 TEXTS = ["Ada met Bob in Oslo", "a teacher of mathematics", "hello, world!", "rain in Oslo", "mathematics in Rome"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import Install
 
-from seqpipe.commands.environment import Finding, examine
+from seqpipe.runtime.environment import Finding, examine
 from seqpipe.version import VERSION
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from factory import seqpipe, write_jsonl
 
-from seqpipe.commands.runs.fingerprint import fingerprint
 from seqpipe.config.loader import load
 from seqpipe.errors import UsageError
+from seqpipe.pipeline.run_folder import fingerprint
 from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import Artifacts
 

@@ -12,7 +12,7 @@ from bad_yamls import Chars, FromIds, Lookup, Lost, Mean, Mute, Tagger, Writer
 import seqpipe.plugin
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
-from seqpipe.config.contract import Component, Input, answer_kind, answer_settings, metric_types
+from seqpipe.config.contract import Component, Input, answer_kind, answer_settings, metric_types, misspelt_members
 from seqpipe.config.dataflow import explain, problems
 from seqpipe.config.plugins import Offer
 from seqpipe.errors import PluginError
@@ -358,19 +358,56 @@ def test_the_table_says_who_gives_what_to_whom() -> None:
     assert max(map(len, table.splitlines())) <= 120
 
 
-def test_a_member_that_is_nearly_one_of_the_contract_is_a_problem() -> None:
+def test_a_member_that_is_nearly_a_required_one_is_a_problem_and_an_optional_one_is_none() -> None:
     class Misspelt(Mean):
         explians: ClassVar = {"attention": "words"}
         _retruns = ("x",)
 
-    assert [line for line in messages([Lookup], [Misspelt], Tagger) if "not read" in line] == [
-        "encoder.0: encoder 'misspelt' of toys: its member 'explians' is not read; did you mean 'explains'?"
-    ]
+    class Decides:
+        answer = "label"
 
-    class Head(Tagger):
+        def los(self, x, labels): ...
+
+        def decied(self, x): ...
+
         need_dev = None
 
-    assert any("'need_dev' is not read; did you mean 'needs_dev'?" in line for line in messages([Lookup], [], Head))
+    assert misspelt_members(Misspelt, "encoder") == [("explians", "explains")]
+    assert messages([Lookup], [Misspelt], Tagger) == []
+    assert misspelt_members(Decides, "head") == [("decied", "decide"), ("los", "loss"), ("need_dev", "needs_dev")]
+    assert [line.partition("toys: ")[2] for line in messages([Lookup], [], Decides) if "not read" in line] == [
+        "its member 'decied' is not read; did you mean 'decide'?",
+        "its member 'los' is not read; did you mean 'loss'?",
+    ]
+
+
+def test_a_method_of_its_own_may_be_another_form_of_a_member_s_word() -> None:
+    class Own(Tagger):
+        feature: ClassVar = {}
+
+        def measure(self): ...
+
+        def scores(self): ...
+
+        def decided(self): ...
+
+        @staticmethod
+        def margins(): ...
+
+        @property
+        def steps(self): ...
+
+    class Encoder(Mean):
+        def dims(self): ...
+
+        def steps(self): ...
+
+        def returned(self): ...
+
+        def explained(self): ...
+
+    assert misspelt_members(Own, "head") == [("feature", "features")]
+    assert misspelt_members(Encoder, "encoder") == []
 
 
 def test_a_stage_may_state_the_shapes_of_what_it_returns() -> None:

@@ -11,7 +11,7 @@ import pytest
 from factory import tagging
 
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, Problem
 
 HEADS: list[dict[str, Any]] = [

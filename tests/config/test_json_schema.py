@@ -19,15 +19,15 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import BaseModel, Field, GetCoreSchemaHandler
 from pydantic_core import core_schema
 
-from seqpipe.commands.init.template import init_yaml
 from seqpipe.config import dataflow as wiring
 from seqpipe.config import yaml
 from seqpipe.config.json_schema import schema
 from seqpipe.config.loader import load, resolved
 from seqpipe.config.plugins import KINDS, Offer, Plugins
 from seqpipe.config.signature import options_model
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, Problem
+from seqpipe.init import init_yaml
 
 PIPELINES = Path(__file__).parents[2] / "pipelines"
 TOYS = toys()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from bad_yamls import BAD, GOOD, Bad, Mean, data, stage, top, toys
 
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.schema import AdamW, Cosine, Plateau
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, Problem
 
 
@@ -45,6 +46,16 @@ def test_every_mistake_is_told_with_its_place_and_its_cure_and_nothing_else(fold
     assert [f"{p.line}:{p.column}: {p.key}" for p in problems] == bad.places
     assert any(bad.words in p.message for p in problems), problems
     assert all(p.file == str(folder / "pipeline.yaml") for p in problems)
+
+
+def test_a_member_that_is_nearly_an_optional_one_is_a_note(folder: Path) -> None:
+    config = read(folder, GOOD)
+    assert config.notes == []
+    (head,) = config.head
+    own = type("Own", (head.cls,), {"need_dev": None})
+    (note,) = replace(config, head=(replace(head, cls=own),)).notes
+    place = f"{folder / 'pipeline.yaml'}:{head.line}:{head.column}"
+    assert note.startswith(f"note: {place}: head: head {head.use!r} of toys: its member 'need_dev' is not read")
 
 
 def test_there_are_many_wrong_yamls() -> None:
@@ -316,7 +327,7 @@ def test_whatever_the_value_of_a_key_the_answer_is_a_config_or_problems(folder: 
 
 def test_reading_a_yaml_imports_no_torch_unless_a_component_does(folder: Path) -> None:
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); import bad_yamls; "
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1] / 'support')!r}); import bad_yamls; "
         "import seqpipe.config.loader as config; "
         f"config.load({str(write(folder, GOOD))!r}, (), bad_yamls.toys()); print('torch' in sys.modules)"
     )

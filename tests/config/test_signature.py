@@ -11,8 +11,19 @@ import pytest
 from pydantic import BaseModel, Field, ValidationError
 
 from seqpipe.config.contract import decode_options
-from seqpipe.config.signature import Row, call, method_names, option_rows, options_model, validate, values, wired, words
-from seqpipe.config.yaml_text import plain
+from seqpipe.config.signature import (
+    Row,
+    call,
+    construct,
+    method_names,
+    option_rows,
+    options_model,
+    validate,
+    values,
+    wired,
+    words,
+)
+from seqpipe.config.yaml import plain
 from seqpipe.errors import PluginError
 from seqpipe.types import SIZE, Means, Size, Tokens, Uniform
 
@@ -319,13 +330,13 @@ def test_a_method_that_asks_for_nothing_by_name_is_told() -> None:
 def test_decode_options_are_the_keyword_only_parameters_of_decide() -> None:
     options = decode_options(LSTM)  # its Tensor is imported for type checkers alone
     beams, penalty, raw = options["beams"], options["penalty"], options["raw"]
-    assert (beams.type, beams.default, beams.minimum, beams.maximum) == (SIZE, 4, 1, 100_000)
-    assert (penalty.type, penalty.default, penalty.minimum, penalty.maximum) == ("float", 0.0, 0, None)
+    assert (beams.type, beams.default, beams.bounds) == (SIZE, 4, {"ge": 1, "le": 100_000})
+    assert (penalty.type, penalty.default, penalty.bounds) == ("float", 0.0, {"ge": 0})
     assert isinstance(penalty.default, float)
-    assert (raw.type, raw.default, raw.minimum) == ("bool", False, None)
+    assert (raw.type, raw.default, raw.bounds) == ("bool", False, {})
 
 
-def test_bounds_of_decode_options_are_inclusive() -> None:
+def test_a_bundle_lists_inclusive_bounds_and_an_exclusive_one_beside_them() -> None:
     class Sampler:
         def decide(
             self,
@@ -335,13 +346,12 @@ def test_bounds_of_decode_options_are_inclusive() -> None:
             t: Annotated[float, Field(ge=-1, lt=0)] = -0.5,
         ): ...
 
-    options = decode_options(Sampler)
-    assert (options["k"].minimum, options["k"].maximum) == (1, 9)
-    assert options["p"].minimum is not None
-    assert 0 < options["p"].minimum < 1e-300
-    assert (options["p"].maximum, options["t"].minimum) == (1, -1)
-    assert options["t"].maximum is not None
-    assert -1e-300 < options["t"].maximum < 0
+    options = {name: option.manifest() for name, option in decode_options(Sampler).items()}
+    assert options["k"] == {"type": "int", "default": 1, "minimum": 1, "maximum": 9}
+    assert (options["p"]["exclusive_minimum"], options["p"]["maximum"]) == (0, 1)
+    assert 0 < options["p"]["minimum"] < 1e-300
+    assert (options["t"]["minimum"], options["t"]["exclusive_maximum"]) == (-1, 0)
+    assert -1e-300 < options["t"]["maximum"] < 0
 
 
 def test_tokens_and_random_numbers_have_types_of_their_own() -> None:
@@ -383,6 +393,53 @@ def test_a_dataclass_among_the_parameters_of_decide_stands_for_its_fields() -> N
     assert call(decide, {"x": 7}) == (7, Lengths(), False)
     assert call(decide, {"x": 7}, **given) == (7, Lengths(beams=2, longest=3), True)
     assert given == {"beams": 2, "longest": 3, "raw": True}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Options of a group.
+
+    Args:
+        text: Column of the text.
+        numbers: Columns of numbers.
+    """
+
+    text: str = "text"
+    numbers: list[str] = dataclasses.field(default_factory=list)
+
+
+class Reader:
+    """A component with a group of options.
+
+    Args:
+        text: Column of the words.
+        delimiter: Between two cells.
+    """
+
+    def __init__(self, *, columns: Columns, delimiter: str):
+        self.columns, self.delimiter = columns, delimiter
+
+
+def test_a_dataclass_among_the_parameters_of_a_constructor_stands_for_its_fields() -> None:
+    assert [tuple(row) for row in option_rows(Reader)] == [
+        ("text", "text", "'text'", "Column of the words."),
+        ("numbers", "a list, each text", "[]", "Columns of numbers."),
+        ("delimiter", "text", "required", "Between two cells."),
+    ]
+    instance, mistakes = validate(options_model(Reader), {"numbers": ["a"], "delimiter": ","})
+    assert instance is not None
+    reader = construct(Reader, **values(instance))
+    assert (reader.columns, reader.delimiter, mistakes) == (Columns(numbers=["a"]), ",", [])
+    (mistake,) = validate(options_model(Reader), {"columns": {}, "delimiter": ","})[1]
+    assert (mistake.where, mistake.kind) == (("columns",), "unknown")
+
+
+def test_an_option_that_stands_twice_is_refused() -> None:
+    class Twice:
+        def __init__(self, *, columns: Columns, text: str = ""): ...
+
+    with pytest.raises(PluginError, match="the option 'text' stands there twice"):
+        options_model(Twice)
 
 
 def test_a_wrong_decode_option_is_told() -> None:

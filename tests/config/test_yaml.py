@@ -10,8 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from seqpipe.config import yaml
-from seqpipe.config.yaml import Spot, parse, scalar
-from seqpipe.config.yaml_text import dump, shown
+from seqpipe.config.yaml import Spot, dump, parse, scalar, shown
 from seqpipe.errors import ConfigError
 
 

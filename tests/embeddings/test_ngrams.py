@@ -13,11 +13,11 @@ from factory import QUIET, moods, write_jsonl
 from torch import Tensor
 
 from seqpipe import load as load_bundle
-from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import FeatureSize
+from seqpipe.pipeline.full_run import run_all
 from seqpipe_plugins.embeddings.ngrams import Ngrams
 from seqpipe_plugins.encoders.bag import Bag
 

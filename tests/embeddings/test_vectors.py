@@ -16,8 +16,7 @@ import torch
 
 from seqpipe.errors import DataError
 from seqpipe.features.vocabulary import SPECIALS, Vocabulary
-from seqpipe_plugins.embeddings.vector_files import entries
-from seqpipe_plugins.embeddings.vectors import Vectors
+from seqpipe_plugins.embeddings.vectors import Vectors, entries
 
 WORDS = Vocabulary([*SPECIALS, "ada", "Oslo", "née", "met"], [0, 0, 0, 0, 5, 3, 1, 1])
 ROWS = {"née": (1.5, -2.0, 0.25), "x": (9.0, 9.0, 9.0), "Oslo": (0.5, 0.0, -1e-3), "ada": (1.0, 2.0, 3.0)}

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe import load as open_bundle
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.features.vocabulary import SPECIALS, Vocabulary
 from seqpipe.training.checkpoint import best, load_weights
 from seqpipe_plugins.embeddings.elmo import ELMo

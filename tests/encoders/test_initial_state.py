@@ -14,6 +14,7 @@ from encoders.test_rnn_gru_lstm import CELLS, SCANS, Cell, enlarge
 from exported import export, ragged
 from torch import Tensor, nn
 
+from seqpipe.config.signature import construct
 from seqpipe.errors import UsageError
 from seqpipe.nn.incremental import CacheSlots, prefix_cache
 from seqpipe_plugins.encoders.bilm import BiLM
@@ -40,8 +41,8 @@ def key(option: str | Mapping[str, str]) -> str:
 
 def build(cell: Cell, option: Any, direction: str) -> Any:
     torch.manual_seed(1)
-    make: Any = cell.encoder
-    encoder = make(5, SIZES, hidden=6, layers=2, direction=direction, initial_state=option, **cell.options).eval()
+    options = {"hidden": 6, "layers": 2, "direction": direction, "initial_state": option}
+    encoder: Any = construct(cell.encoder, 5, SIZES, **options, **cell.options).eval()
     if cell.encoder is NestedLSTM:
         enlarge(encoder)
     randomise(encoder.initial)
@@ -152,18 +153,18 @@ def test_every_initial_state_is_trained(cell: Cell, option: Any) -> None:
 
 
 def test_zeros_add_nothing_to_the_model() -> None:
-    encoder = GRU(5, {}, hidden=6)
+    encoder = construct(GRU, 5, {}, hidden=6)
     assert not [name for name in encoder.state_dict() if "initial" in name]
     assert encoder.initial is None
-    learned = GRU(5, {}, hidden=6, direction="forward", initial_state="learned")
-    zero = GRU(5, {}, hidden=6, direction="forward")
+    learned = construct(GRU, 5, {}, hidden=6, direction="forward", initial_state="learned")
+    zero = construct(GRU, 5, {}, hidden=6, direction="forward")
     zero.layers.load_state_dict(learned.layers.state_dict())
     x, mask = torch.randn(2, 4, 5), ragged(4, 3)
     assert torch.equal(learned(x, mask)["x"], zero(x, mask)["x"])  # before training it is 0
 
 
 def test_a_given_state_that_is_not_there_is_an_error() -> None:
-    encoder = GRU(5, SIZES, hidden=6, initial_state={"column": "mood"})
+    encoder = construct(GRU, 5, SIZES, hidden=6, initial_state={"column": "mood"})
     with pytest.raises(UsageError, match="initial_state: it is computed from 'initial_label', which is not given here"):
         encoder(torch.randn(2, 4, 5), ragged(4, 3))
 

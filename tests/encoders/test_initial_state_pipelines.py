@@ -12,7 +12,7 @@ from factory import seqpipe, write_jsonl
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError
 
 MOODS, TITLES, TEXTS = ("bad", "good"), ("no", "yes"), ("red", "blue red", "red blue blue")

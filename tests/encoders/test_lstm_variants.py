@@ -12,6 +12,7 @@ from cells import Array, Step, encoded, greff
 from exported import export, ragged
 from torch import Tensor
 
+from seqpipe.config.signature import construct
 from seqpipe.errors import UsageError
 from seqpipe_plugins.encoders.lstm import LSTM
 
@@ -22,7 +23,7 @@ class Variant(NamedTuple):
 
     def build(self, **options: Any) -> LSTM:
         torch.manual_seed(1)
-        encoder = LSTM(5, {}, hidden=6, **{"peephole": True, **self.options, **options}).eval()
+        encoder = construct(LSTM, 5, {}, hidden=6, **{"peephole": True, **self.options, **options}).eval()
         with torch.no_grad():
             for weight in encoder.parameters():
                 weight *= 2  # gates far from a half, so that a missing part shows
@@ -111,4 +112,4 @@ def test_token_by_token_it_gives_the_same(variant: Variant) -> None:
 )
 def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        LSTM(5, {}, **options)
+        construct(LSTM, 5, {}, **options)

@@ -17,7 +17,6 @@ from pretrained import FAMILIES, checkpoint, rewrite
 from torch import Tensor
 
 from seqpipe import load as open_bundle
-from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import load
 from seqpipe.errors import ConfigError, DataError, EnvError, SeqpipeError, UsageError
 from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
@@ -25,6 +24,7 @@ from seqpipe.features.document import Doc
 from seqpipe.features.kinds.text import Segments
 from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import Vocabulary, vocabulary_of
+from seqpipe.pipeline.check import check_export
 from seqpipe.training.optim import make_optimizer
 from seqpipe_plugins.encoders.pretrained import Pretrained
 
@@ -320,7 +320,7 @@ def test_a_checkpoint_stands_beside_other_embeddings(folders: dict[str, Path], t
     first = {"use": "pretrained", "checkpoint": str(folder), "freeze": True, "layers": [0, 1, 2]}
     changes = {"embedding": [first, {"use": "char-cnn", "dim": 6}], "encoder": [{"use": "lstm", "hidden": 8}, "words"]}
     path = tagging(tmp_path, {"tokenizer": {"use": "pretrained", "checkpoint": str(folder)}} | changes)
-    assert check_export(load(path), QUIET)["decisions"]
+    assert check_export(load(path), QUIET).decisions
     pipeline, batches = parts(load(path))
     batch = batches(batches.order(0)[0])
     whole = build(folder, layers=(0, 1, 2))

@@ -29,6 +29,7 @@ from exported import Graph, elsewhere, export, ragged
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from seqpipe.config.signature import construct
 from seqpipe.errors import UsageError
 from seqpipe.nn.recurrent import Recurrent
 from seqpipe_plugins.encoders.gru import GRU
@@ -54,8 +55,7 @@ class Cell(NamedTuple):
     operator: str
 
     def build(self, **options: Any) -> Recurrent:
-        build: Any = self.encoder
-        made: Recurrent = build(5, {}, hidden=6, layers=2, **self.options, **options)
+        made = construct(self.encoder, 5, {}, hidden=6, layers=2, **self.options, **options)
         if self.encoder is NestedLSTM:
             enlarge(made)
         return made
@@ -227,7 +227,7 @@ def test_every_weight_learns(cell: Cell, direction: str) -> None:
 @pytest.mark.parametrize(("encoder", "cure"), [(LSTM, "peephole or coupled"), (GRU, "reset: before")])
 def test_a_scan_is_for_what_providers_lack(encoder: Any, cure: str) -> None:
     with pytest.raises(UsageError, match=f"scan: it is for {cure}"):
-        encoder(5, {}, scan=True)
+        construct(encoder, 5, {}, scan=True)
 
 
 def copied(library: nn.LSTM, encoder: Recurrent) -> list[tuple[Tensor, Tensor]]:
@@ -236,7 +236,9 @@ def copied(library: nn.LSTM, encoder: Recurrent) -> list[tuple[Tensor, Tensor]]:
     return [(weight.data, ours[name].data) for name, weight in library.named_parameters()]
 
 
-@pytest.mark.parametrize("encoder", [LSTM(5, {}, hidden=6, peephole=True), NestedLSTM(5, {}, hidden=6, depth=1)])
+@pytest.mark.parametrize(
+    "encoder", [construct(LSTM, 5, {}, hidden=6, peephole=True), construct(NestedLSTM, 5, {}, hidden=6, depth=1)]
+)
 def test_without_what_makes_it_a_variant_it_is_the_library_s_lstm(encoder: Recurrent) -> None:
     library, x, mask = nn.LSTM(5, 6, batch_first=True, bidirectional=True), torch.randn(2, 7, 5), ragged(7, 7)
     for theirs, ours in copied(library, encoder):
@@ -249,7 +251,10 @@ def test_without_what_makes_it_a_variant_it_is_the_library_s_lstm(encoder: Recur
 
 
 def test_a_coupled_gate_forgets_as_the_library_s_with_the_input_gate_s_weights_turned_around() -> None:
-    library, encoder = nn.LSTM(5, 6, batch_first=True, bidirectional=True), LSTM(5, {}, hidden=6, coupled=True)
+    library, encoder = (
+        nn.LSTM(5, 6, batch_first=True, bidirectional=True),
+        construct(LSTM, 5, {}, hidden=6, coupled=True),
+    )
     for theirs, ours in copied(library, encoder):
         i, _, *more = theirs.chunk(4)
         theirs.copy_(torch.cat([i, -i, *more]))  # 1 - σ(z) = σ(-z)
@@ -260,8 +265,7 @@ def test_a_coupled_gate_forgets_as_the_library_s_with_the_input_gate_s_weights_t
 
 @pytest.mark.parametrize("cell", CELLS)
 def test_locked_dropout_silences_columns_of_what_a_layer_reads_in_the_whole_row(cell: Cell) -> None:
-    build: Any = cell.encoder
-    encoder = build(40, {}, hidden=6, **cell.options, locked_dropout=0.5)
+    encoder = construct(cell.encoder, 40, {}, hidden=6, **cell.options, locked_dropout=0.5)
     x, mask = torch.randn(3, 9, 40, requires_grad=True), ragged(9, 5, 2)
     (slope,) = torch.autograd.grad(encoder(x, mask)["x"].square().sum(), x)
     silent = (slope == 0)[:, :2].all(1)  # (B, D) a column that nothing depends on
@@ -273,10 +277,10 @@ def test_locked_dropout_silences_columns_of_what_a_layer_reads_in_the_whole_row(
 
 
 def test_dropout_stands_between_layers_and_only_in_training() -> None:
-    encoder, x, mask = LSTM(5, {}, hidden=6, layers=2, dropout=0.5), torch.randn(2, 4, 5), ragged(4, 2)
+    encoder, x, mask = construct(LSTM, 5, {}, hidden=6, layers=2, dropout=0.5), torch.randn(2, 4, 5), ragged(4, 2)
     assert not torch.equal(encoder(x, mask)["x"], encoder(x, mask)["x"])
     assert torch.equal(encoder.eval()(x, mask)["x"], encoder(x, mask)["x"])
-    one = LSTM(5, {}, hidden=6, dropout=0.5)
+    one = construct(LSTM, 5, {}, hidden=6, dropout=0.5)
     assert torch.equal(one(x, mask)["x"], one(x, mask)["x"])
 
 

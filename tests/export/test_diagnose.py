@@ -9,9 +9,9 @@ import torch
 from factory import LEAN, QUIET, parts, tiny, toy_encoders
 from torch import Tensor, nn
 
-from seqpipe.commands.trial_export import check_export
 from seqpipe.errors import ExportError, ParityError, TrainingError
 from seqpipe.export.diagnose import naming_stage_at_fault, stage_at_fault
+from seqpipe.pipeline.check import check_export
 
 
 @pytest.fixture(autouse=True)

@@ -138,7 +138,7 @@ def other(made: Trained, **changes: Any) -> Model:
     try:
         files = bundle_files(made.pipeline, bundle.read(made.path).files["model.onnx"])
         manifest = bundle_manifest(made.pipeline, made.config, bundle.read(made.path).manifest.options, {})
-        return Model(bundle.Bundle(made.path, manifest, files), "cpu")
+        return Model(bundle.BundleContent(made.path, manifest, files), "cpu")
     finally:
         made.pipeline.artifacts = kept
 

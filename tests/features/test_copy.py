@@ -12,7 +12,7 @@ from seqpipe.answers.metrics.text import TextCounter
 from seqpipe.answers.registry import head_answer_from
 from seqpipe.answers.text import Text
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.document import ExtendedVocabulary
 from seqpipe.features.kinds.registry import feature_from

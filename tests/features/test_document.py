@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tokenizers import Regex, pre_tokenizers
 
+from seqpipe.config.signature import construct
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features import sources
 from seqpipe.features.document import Doc, locate, token_counts
@@ -293,7 +294,7 @@ def test_a_panic_of_the_library_is_an_error_that_names_the_record() -> None:
 
 
 def test_a_panic_in_learned_pieces_of_split_words_names_the_record_too() -> None:
-    tokenizer = BPE().train(["Bern a b"])
+    tokenizer = construct(BPE).train(["Bern a b"])
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(EVIL), "removed", invert=True)
     with pytest.raises(DataError, match=PANIC):
         TextSource(tokenizer, {}).docs([{"words": ["a" * 60], "where": "b.txt:2"}])

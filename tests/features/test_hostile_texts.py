@@ -8,10 +8,11 @@ import pytest
 from factory import tiny
 from tokenizers import Tokenizer
 
-from seqpipe.commands.trial_export import check_export
+from seqpipe.config.signature import construct
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError
 from seqpipe.features.raw_text import fault_of
+from seqpipe.pipeline.check import check_export
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.chars import Chars
 from seqpipe_plugins.tokenizers.unigram import Unigram
@@ -62,10 +63,10 @@ def test_a_pattern_that_takes_the_square_of_the_length_is_found(pattern: str) ->
         words(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}|\w+|[^\w\s]"),
         words(r"(?:[a-z]++-?)++|\w+"),
         Chars().train(TEXTS),
-        BPE().train(TEXTS),
-        BPE(byte_level=True, max_size=300).train(TEXTS),
-        Unigram().train(TEXTS),
-        WordPiece().train(TEXTS),
+        construct(BPE).train(TEXTS),
+        construct(BPE, byte_level=True, max_size=300).train(TEXTS),
+        construct(Unigram).train(TEXTS),
+        construct(WordPiece).train(TEXTS),
     ],
     ids=str,
 )

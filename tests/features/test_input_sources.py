@@ -14,7 +14,7 @@ from factory import QUIET, seqpipe, write_jsonl
 import seqpipe as package
 from seqpipe.config.dataflow import explain
 from seqpipe.config.loader import Config, load, resolved
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError, SeqpipeError, UsageError
 from seqpipe.export.exporter import export
 from seqpipe.features.document import Doc

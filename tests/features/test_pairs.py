@@ -13,13 +13,14 @@ from factory import QUIET, labelling, seqpipe, write_jsonl
 from pretrained import checkpoint
 
 from seqpipe import load as open_bundle
-from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import load, resolved
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.signature import construct
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.kinds.text import Segments
 from seqpipe.features.sources import TextSource
+from seqpipe.pipeline.check import check_export
 from seqpipe.runtime.manifest import unseal
 from seqpipe.training.fit import fit_artifacts
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece
@@ -75,7 +76,7 @@ def test_a_pair_is_one_row_with_a_separator_and_offsets_into_both_texts_and_a_li
 
 
 def test_words_of_pieces_keep_their_places_in_both_texts() -> None:
-    tokenizer = WordPiece(max_size=40, min_count=1).train(["unhappy people", "happy"])
+    tokenizer = construct(WordPiece, max_size=40, min_count=1).train(["unhappy people", "happy"])
     (doc,) = TextSource(tokenizer, {}, ["a", "b"]).docs([{"a": "unhappy", "b": "people happy"}])
     assert [doc.text[a:b] for a, b in doc.word_offsets] == ["unhappy", "\n", "people", "happy"]
     assert doc.starts is not None

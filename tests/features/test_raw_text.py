@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from seqpipe.config.signature import construct
 from seqpipe.features.raw_text import RawText, compare, with_raw_text
 from seqpipe.features.sources import TextSource
 from seqpipe_plugins.tokenizers.bpe import BPE
@@ -59,7 +60,7 @@ def test_a_text_that_spans_count_in_is_not_changed() -> None:
 
 
 def test_subwords_are_compared_by_their_words() -> None:
-    raw = of(BPE(max_size=60), words("don't stop", text="don't  stop"))
+    raw = of(construct(BPE, max_size=60), words("don't stop", text="don't  stop"))
     assert (raw.words, raw.otherwise) == (2, 1)
 
 

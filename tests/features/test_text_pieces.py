@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from seqpipe.config.signature import construct
 from seqpipe.export.parity.answers import possible_cut, split_otherwise
 from seqpipe.features.document import words_of
 from seqpipe.features.sources import TextSource
@@ -39,7 +40,8 @@ def source(tokenizer: Any) -> TextSource:
 
 
 @pytest.mark.parametrize(
-    "tokenizer", [Words(), Words(lowercase=True, normalize="NFKC"), Chars(normalize="NFC"), BPE(byte_level=True)]
+    "tokenizer",
+    [Words(), Words(lowercase=True, normalize="NFKC"), Chars(normalize="NFC"), construct(BPE, byte_level=True)],
 )
 def test_usual_tokenizers_split_a_text_that_is_cut_behind_words_as_the_whole(tokenizer: Any) -> None:
     assert possible_cut(source(tokenizer), RECORDS) == "word"
@@ -58,7 +60,7 @@ def test_a_tokenizer_that_looks_beyond_a_word_is_found_out(pattern: str) -> None
 
 
 def test_words_of_a_text_are_a_text() -> None:
-    for tokenizer in (Words(), BPE(max_size=60)):
+    for tokenizer in (Words(), construct(BPE, max_size=60)):
         (doc,) = source(tokenizer).docs([{"text": "Ada flew to  Rome ."}])
         parts = [words_of(doc, a, b) for a, b in ((0, 0), (0, 2), (2, 3), (3, len(doc.word_offsets)))]
         assert "".join(part.text for part in parts) == doc.text

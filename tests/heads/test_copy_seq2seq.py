@@ -20,7 +20,8 @@ from seqpipe.errors import UsageError
 from seqpipe.nn.attention import CoverageAttention
 from seqpipe.nn.layers import BOS_ID, EOS_ID, LOG_ZERO, PAD_ID
 from seqpipe.nn.search import SearchOptions
-from seqpipe_plugins.heads.copy_seq2seq import UNK, CopySeq2Seq
+from seqpipe.plugin import UNK_ID
+from seqpipe_plugins.heads.copy_seq2seq import CopySeq2Seq
 
 WORDS = ["[PAD]", "[UNK]", "[BOS]", "[EOS]", *"abcdefghijklmnop"]
 V, D = len(WORDS), 6
@@ -126,7 +127,7 @@ def by_hand(head: CopySeq2Seq, given: dict[str, Tensor], b: int, n: int, ids: li
     h, c = np.tanh(p["bridge.weight"] @ given["state"][b].double().numpy() + p["bridge.bias"]).reshape(2, -1)
     context, covered, repeated, steps = np.zeros(D), np.zeros(n), 0.0, []
     for before in [BOS_ID, *ids[:-1]]:
-        vector = p["vocabulary.embedding.weight"][before if before < V else UNK]
+        vector = p["vocabulary.embedding.weight"][before if before < V else UNK_ID]
         read = np.concatenate([vector, context])
         gates = p["rnn.weight_ih_l0"] @ read + p["rnn.bias_ih_l0"] + p["rnn.weight_hh_l0"] @ h + p["rnn.bias_hh_l0"]
         i, f, g, o = np.split(gates, 4)
@@ -157,7 +158,7 @@ def test_each_step_is_what_the_paper_says_in_loops() -> None:
     head, lengths = writer(), (5, 3, 1, 7)
     given, ids = (
         sources(*lengths, unknown=0.6),
-        [[5, V, 9, EOS_ID], [V, V, UNK, EOS_ID], [4, 4, V, EOS_ID], [7, V + 1, 6, EOS_ID]],
+        [[5, V, 9, EOS_ID], [V, V, UNK_ID, EOS_ID], [4, 4, V, EOS_ID], [7, V + 1, 6, EOS_ID]],
     )
     with torch.no_grad():
         source = head.read([given])
@@ -172,7 +173,7 @@ def test_each_step_is_what_the_paper_says_in_loops() -> None:
 
 def test_the_loss_is_that_of_the_words_and_of_looking_twice() -> None:
     head, given = writer(coverage_weight=0.7), sources(5, 3, unknown=0.6)
-    target = torch.tensor([[5, V, 9, EOS_ID], [V, UNK, EOS_ID, PAD_ID]])
+    target = torch.tensor([[5, V, 9, EOS_ID], [V, UNK_ID, EOS_ID, PAD_ID]])
     words = repeated = 0.0
     for b, n in enumerate((5, 3)):
         ids = [i for i in target[b].tolist() if i != PAD_ID]
@@ -221,11 +222,13 @@ def test_a_word_that_is_not_known_is_learned_but_never_written() -> None:
     head, given = writer(switch=5.0), sources(*[4] * 20, unknown=0.0)
     with torch.no_grad():
         assert head.vocabulary.output is not None
-        head.vocabulary.output.bias[UNK] += 9
+        head.vocabulary.output.bias[UNK_ID] += 9
         source = head.read([given])
-        made, _ = head.teacher_forced(source, torch.full((20, 1), UNK), head.start(source, [given], 1))
-        assert (made[:, 0].argmax(1) == UNK).all()
-        assert not (head.decide([given], options=SearchOptions(beams=3, n_best=3, max_length=9))["tokens"] == UNK).any()
+        made, _ = head.teacher_forced(source, torch.full((20, 1), UNK_ID), head.start(source, [given], 1))
+        assert (made[:, 0].argmax(1) == UNK_ID).all()
+        assert not (
+            head.decide([given], options=SearchOptions(beams=3, n_best=3, max_length=9))["tokens"] == UNK_ID
+        ).any()
 
 
 def test_where_all_words_are_copied_only_words_of_the_source_are_written() -> None:

@@ -12,7 +12,7 @@ from factory import seqpipe, write_jsonl
 from torch.nn import functional as F
 
 from seqpipe import load as open_bundle
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import MASK, SPECIALS, Vocabulary
 from seqpipe_plugins.heads.electra import Electra

@@ -18,7 +18,7 @@ from pretrained import decoder
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import Config, load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.errors import BundleError, ConfigError, DataError, ParityError, PluginError, UsageError
 from seqpipe.export.exporter import bundle_files, bundle_manifest, export
@@ -137,7 +137,7 @@ def files(gpt2: Peer) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def exported(gpt2: Peer, files: dict[str, bytes]) -> Model:
     manifest = bundle_manifest(gpt2.pipeline, gpt2.config, option_table(*gpt2.config.head), {})
-    return Model(bundle.Bundle(gpt2.config.file, manifest, files), "cpu", 1)
+    return Model(bundle.BundleContent(gpt2.config.file, manifest, files), "cpu", 1)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pretrained import checkpoint
 
 from seqpipe import load as open_bundle
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.features.vocabulary import MASK, SPECIALS, Vocabulary
 from seqpipe.nn.corruption import BatchRandom, choose_tokens, guessable_tokens, replace_second_texts, word_starts

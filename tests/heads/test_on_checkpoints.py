@@ -12,9 +12,9 @@ from factory import QUIET, sentences, write_jsonl
 from pretrained import checkpoint
 
 from seqpipe import load as open_bundle
-from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
+from seqpipe.pipeline.full_run import run_all
 
 HEADS: list[dict[str, Any]] = [
     {"use": "label", "pool": "state"},

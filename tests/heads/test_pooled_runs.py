@@ -13,10 +13,10 @@ import torch
 from factory import QUIET, write_jsonl
 
 from seqpipe import load as open_bundle
-from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError, UsageError
+from seqpipe.pipeline.full_run import run_all
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.training.datasets import collate, examples
 from seqpipe.training.fit import fit_artifacts

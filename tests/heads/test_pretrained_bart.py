@@ -17,9 +17,8 @@ from onnx import numpy_helper
 from pretrained import bart, marian, mbart, rewrite
 from torch.nn.utils.rnn import pad_sequence
 
-from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import SeqpipeError
 from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import to_onnx
@@ -27,6 +26,7 @@ from seqpipe.features.checkpoint_tokenizer import pretrained_tokenizer
 from seqpipe.nn import encoder_decoder as layers
 from seqpipe.nn import pretrained_seq2seq as family
 from seqpipe.nn.layers import EOS_ID, PAD_ID
+from seqpipe.pipeline.check import check_export
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.model import Model
@@ -110,7 +110,9 @@ class Peer:
     @cached_property
     def exported(self) -> Model:
         manifest = bundle_manifest(self.pipeline, self.config, option_table(*self.config.head), {})
-        return Model(bundle.Bundle(self.config.file, manifest, bundle_files(self.pipeline, self.graph)), "cpu", 1)
+        return Model(
+            bundle.BundleContent(self.config.file, manifest, bundle_files(self.pipeline, self.graph)), "cpu", 1
+        )
 
     def batches(self, given: Sequence[str]) -> Iterator[dict[str, torch.Tensor]]:
         """Ragged batches of the texts, in their order."""

@@ -15,14 +15,14 @@ from factory import QUIET, seqpipe, write_jsonl
 from onnx import numpy_helper
 from pretrained import checkpoint, decoder, t5
 
-from seqpipe.commands.trial_export import check_export
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import SeqpipeError
 from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import to_onnx
 from seqpipe.nn import encoder_decoder as layers
 from seqpipe.nn import pretrained_seq2seq as family
+from seqpipe.pipeline.check import check_export
 from seqpipe.runtime import bundle
 from seqpipe.runtime.model import Model
 from seqpipe.training.datasets import collate, examples, read
@@ -80,7 +80,7 @@ class Peer:
         self.graph = to_onnx(self.pipeline, options, self.config.export.opset)
         manifest = bundle_manifest(self.pipeline, self.config, options, {})
         files = bundle_files(self.pipeline, self.graph)
-        self.exported = Model(bundle.Bundle(self.config.file, manifest, files), "cpu", 1)
+        self.exported = Model(bundle.BundleContent(self.config.file, manifest, files), "cpu", 1)
 
     def ours(self, given: Sequence[str], **options: Any) -> list[str]:
         return [answer["generated_text"] for answer in self.exported(given, max_length=WRITTEN, **options)]

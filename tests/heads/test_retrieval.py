@@ -14,11 +14,11 @@ from factory import QUIET, seqpipe, write_jsonl
 from independent import Bundle, same
 
 from seqpipe import load as open_bundle
-from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.export.candidates import replace_candidates
+from seqpipe.pipeline.full_run import run_all
 from seqpipe.training.data_forms import with_matches
 from seqpipe.training.datasets import Batches, examples
 from seqpipe.training.fit import fit_artifacts
@@ -104,7 +104,7 @@ def faq(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("faq")
     result = run_all(load(pipeline(folder)), QUIET, "cpu", runs=folder / "runs")
-    return Path(result["bundle"]), result["scores"]["test"]
+    return result.bundle.path, (result.scores or {})["test"]
 
 
 def test_a_trained_bundle_answers_with_the_nearest_candidate_and_its_answer(faq: tuple[Path, dict[str, Any]]) -> None:

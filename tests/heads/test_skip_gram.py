@@ -10,11 +10,10 @@ from exported import ragged
 from factory import seqpipe, write_jsonl
 
 from seqpipe import load as open_bundle
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.features.vocabulary import SPECIALS, Vocabulary
 from seqpipe.nn.corruption import BatchRandom
-from seqpipe_plugins.embeddings.vector_files import entries
-from seqpipe_plugins.embeddings.vectors import Vectors
+from seqpipe_plugins.embeddings.vectors import Vectors, entries
 from seqpipe_plugins.heads.skip_gram import SkipGram
 
 WORDS = Vocabulary([*SPECIALS, *"abcdef"], [0, 2, 0, 0, 400, 200, 100, 50, 25, 0])

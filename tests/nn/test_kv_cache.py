@@ -13,7 +13,7 @@ from kv_encoder import Attention, Forgetful, OneSlot
 from torch.nn import Module
 
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.errors import ParityError
 from seqpipe.export.exporter import export

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqpipe.nn.cells import recurrent_step
-from seqpipe.nn.recurrent import Recurrent, ragged_rnn
+from seqpipe.nn.recurrent import Recurrent, RecurrentOptions, ragged_rnn
 from seqpipe_plugins.encoders.gru import ResetBefore
 from seqpipe_plugins.encoders.lstm import Variant
 from seqpipe_plugins.encoders.nested_lstm import Nested
@@ -128,7 +128,7 @@ def test_steps_are_the_library_s(layer: Any) -> None:
 
 @pytest.mark.parametrize("make", [make for make, _ in CELLS])
 def test_windows_that_are_carried_on_have_the_states_of_the_whole_row(make: Make) -> None:
-    encoder = Recurrent(make, 3, 4, 2, "forward", "concat", True, 0.0)
+    encoder = Recurrent(make, 3, {}, RecurrentOptions(hidden=4, layers=2, direction="forward"))
     x, mask = torch.randn(2, 9, 3), torch.ones(2, 9, dtype=torch.bool)
     whole = encoder(x, mask)["x"]
     encoder.set_stateful(2)

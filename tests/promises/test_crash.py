@@ -19,8 +19,8 @@ import pytest
 import torch
 from factory import QUIET, Child, Done, kill_at, seqpipe, tagging, tiers
 
-from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load
+from seqpipe.pipeline.full_run import run_all
 from seqpipe.runtime import bundle
 from seqpipe.training import checkpoint
 
@@ -210,7 +210,7 @@ def test_killed_while_exporting_the_bundle_is_absent_or_whole(
     assert rewrites >= 10
 
 
-def rewrite(whole: bundle.Bundle, path: Path, how: str, when: float) -> None:
+def rewrite(whole: bundle.BundleContent, path: Path, how: str, when: float) -> None:
     """Writes a bundle, again and again replacing itself, and is killed at it."""
     kill_at(how, when)
     for _ in range(2):

@@ -82,7 +82,7 @@ def test_who_wants_telemetry_may_have_it() -> None:
 
 
 def test_what_was_imported_too_early_is_told() -> None:
-    code = "import onnxruntime\nfrom seqpipe.commands.environment import examine\n"
+    code = "import onnxruntime\nfrom seqpipe.runtime.environment import examine\n"
     code += "for found in examine(): print(*vars(found).values())"
     env = {name: value for name, value in os.environ.items() if name != VARIABLE}
     done = subprocess.check_output([sys.executable, "-c", code], env=env, text=True)

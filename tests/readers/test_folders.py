@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from seqpipe.commands.init.template import init_yaml
 from seqpipe.config import loader as config
 from seqpipe.errors import ConfigError, DataError, UsageError
+from seqpipe.init import init_yaml
 from seqpipe_plugins.readers.folders import Folders
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from seqpipe.config.signature import construct
 from seqpipe.errors import DataError, UsageError
 from seqpipe_plugins.readers.json import Json
 from seqpipe_plugins.readers.jsonl import Jsonl
@@ -20,7 +21,7 @@ ITEMS = [{"text": "in Bern", "label": "city"}, {"text": "你好", "label": "gree
 def read(content: Any, folder: Path, **options: Any) -> list[dict[str, Any]]:
     path = folder / "data.json"
     path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
-    return list(Json(**options).read(path))
+    return list(construct(Json, **options).read(path))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_a_list_is_read_wherever_it_is(content: Any, options: dict[str, str], tm
 def test_lines_are_counted_and_gzip_is_unpacked(tmp_path: Path) -> None:
     path = tmp_path / "data.json.gz"
     path.write_bytes(gzip.compress(b"\xef\xbb\xbf" + json.dumps(ITEMS, indent=1).encode()))
-    assert [record["where"] for record in Json().read(path)] == [f"{path}:2", f"{path}:6"]
+    assert [record["where"] for record in construct(Json).read(path)] == [f"{path}:2", f"{path}:6"]
 
 
 def test_nested_keys_have_dotted_names(tmp_path: Path) -> None:
@@ -53,7 +54,7 @@ def test_nested_keys_have_dotted_names(tmp_path: Path) -> None:
     assert record["text"] == "hi"
     assert (record["label"], record["source_label"], record["meta.label"], record["user.id"]) == ("greet", "y", "x", 3)
     assert "user.says.text" not in record
-    (line,) = Jsonl(**options).records([json.dumps(item)], str(tmp_path / "data.json"))
+    (line,) = construct(Jsonl, **options).records([json.dumps(item)], str(tmp_path / "data.json"))
     assert line == record
 
 
@@ -80,7 +81,7 @@ def test_a_large_list_is_not_held_in_memory(tmp_path: Path) -> None:
     path.write_text(json.dumps([{"text": f"{number} " * 20} for number in range(40_000)]))
     tracemalloc.start()
     try:
-        count = sum(1 for _ in Json().read(path))
+        count = sum(1 for _ in construct(Json).read(path))
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -116,4 +117,4 @@ def test_what_is_no_list_of_records_is_an_error_with_its_line(
 
 def test_a_key_without_a_name_is_refused() -> None:
     with pytest.raises(UsageError, match=r"json.list: 'a\.\.b' is no key"):
-        Json(list="a..b")
+        construct(Json, list="a..b")

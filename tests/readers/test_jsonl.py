@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
 from seqpipe_plugins.readers.jsonl import Jsonl
 
@@ -16,12 +17,12 @@ from seqpipe_plugins.readers.jsonl import Jsonl
 def read(content: str | bytes, folder: Path, **options: Any) -> list[dict[str, Any]]:
     path = folder / "data.jsonl"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return list(Jsonl(**options).read(path))
+    return list(construct(Jsonl, **options).read(path))
 
 
 def one(item: object, **options: Any) -> dict[str, Any]:
     """The record of one object, without `where`."""
-    (record,) = Jsonl(**options).records([json.dumps(item)], "x")
+    (record,) = construct(Jsonl, **options).records([json.dumps(item)], "x")
     assert record.pop("where") == "x:1"
     return record
 
@@ -218,9 +219,9 @@ def test_a_file_without_an_example_is_an_error(text: str, tmp_path: Path) -> Non
 
 def test_a_missing_file_and_a_folder_are_errors(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no such file"):
-        next(Jsonl().read(tmp_path / "x.jsonl"))
+        next(construct(Jsonl).read(tmp_path / "x.jsonl"))
     with pytest.raises(DataError, match="this is a folder"):
-        next(Jsonl().read(tmp_path))
+        next(construct(Jsonl).read(tmp_path))
 
 
 def test_the_first_record_arrives_before_the_file_ends() -> None:
@@ -231,7 +232,7 @@ def test_the_first_record_arrives_before_the_file_ends() -> None:
         for given in range(1, 200_001):
             yield f'{{"text": "line {given}"}}\n'
 
-    records = Jsonl().records(lines(), "<stdin>")
+    records = construct(Jsonl).records(lines(), "<stdin>")
     assert next(records) == {"text": "line 1", "where": "<stdin>:1"}
     assert given == 1
     assert sum(1 for _ in records) == 199_999

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from seqpipe.config.signature import construct
 from seqpipe.errors import DataError, EnvError
 from seqpipe_plugins.readers.parquet import Parquet
 
@@ -26,7 +27,7 @@ def table(folder: Path, columns: dict[str, list[Any]], features: dict[str, Any] 
 def test_rows_are_records(tmp_path: Path) -> None:
     columns = {"text": ["a", "好", "c"], "label": ["x", "y", "x"], "n": [1, 2, 3]}
     path = table(tmp_path, columns)
-    assert list(Parquet().read(path)) == [
+    assert list(construct(Parquet).read(path)) == [
         {"text": text, "label": label, "n": n, "where": f"{path}:{n}"}
         for text, label, n in zip(*columns.values(), strict=True)
     ]
@@ -36,32 +37,32 @@ def test_numbers_become_the_names_that_the_file_states(tmp_path: Path) -> None:
     tags = {"feature": {"names": ["O", "B-city"], "_type": "ClassLabel"}, "_type": "Sequence"}
     features = {"tokens": {"_type": "Sequence"}, "ner_tags": tags, "kind": {"names": ["q", "s"], "_type": "ClassLabel"}}
     path = table(tmp_path, {"tokens": [["in", "Bern"]], "ner_tags": [[0, 1]], "kind": [1]}, features)
-    (record,) = Parquet(words="tokens", tags="ner_tags", label="kind").read(path)
+    (record,) = construct(Parquet, words="tokens", tags="ner_tags", label="kind").read(path)
     assert (record["text"], record["tags"], record["label"]) == ("in Bern", ["O", "B-city"], "s")
 
 
 def test_nested_columns_have_dotted_names(tmp_path: Path) -> None:
     path = table(tmp_path, {"user": [{"says": "hi", "id": 1}], "labels": [["a", "b"]]})
-    (record,) = Parquet(text="user.says").read(path)
+    (record,) = construct(Parquet, text="user.says").read(path)
     assert (record["text"], record["labels"], record["user.id"]) == ("hi", ["a", "b"], 1)
 
 
 def test_what_is_no_table_is_an_error(tmp_path: Path) -> None:
     path = table(tmp_path, {"text": ["a", None]})
     with pytest.raises(DataError, match=r"data\.parquet:2: `text` is null"):
-        list(Parquet().read(path))
+        list(construct(Parquet).read(path))
     path = table(tmp_path, {"text": pa.array([], pa.string())})
     with pytest.raises(DataError, match="there is no row in this file"):
-        list(Parquet().read(path))
+        list(construct(Parquet).read(path))
     path.write_bytes(b"PAR1 and no more")
     with pytest.raises(DataError, match=r"cannot be read after row 0 .*; is it a Parquet file, and whole\?"):
-        list(Parquet().read(path))
+        list(construct(Parquet).read(path))
     with pytest.raises(DataError, match="cannot be read after row 0"):
-        list(Parquet().read(tmp_path / "none.parquet"))
+        list(construct(Parquet).read(tmp_path / "none.parquet"))
 
 
 def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = table(tmp_path, {"text": ["a"]})
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(EnvError, match=r'pip install "seqpipe-nlp\[parquet\]"'):
-        list(Parquet().read(path))
+        list(construct(Parquet).read(path))

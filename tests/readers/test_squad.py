@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
 from seqpipe_plugins.readers.jsonl import Jsonl
 from seqpipe_plugins.readers.squad import Squad
@@ -94,10 +95,10 @@ def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 def test_lines_of_json_without_a_text_are_read_as_they_are() -> None:
     line = {"question": "Who?", "context": CONTEXT, "answers": {"text": [], "answer_start": []}, "where": "x"}
-    (found,) = Jsonl(text=None).records([json.dumps(line)], "f")
+    (found,) = construct(Jsonl, text=None).records([json.dumps(line)], "f")
     dotted = {"answers.text": [], "answers.answer_start": []}
     assert found == {**{k: v for k, v in line.items() if k != "where"}, **dotted, "source_where": "x", "where": "f:1"}
     with pytest.raises(
         DataError, match=r"neither `text` nor `words` is a key here.*or set `text: null` if there are two"
     ):
-        list(Jsonl().records([json.dumps(line)], "f"))
+        list(construct(Jsonl).records([json.dumps(line)], "f"))

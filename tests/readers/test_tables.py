@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from seqpipe.config.signature import construct
 from seqpipe.errors import DataError, UsageError
 from seqpipe_plugins.readers.csv import Csv
 from seqpipe_plugins.readers.tsv import Tsv
@@ -17,7 +18,7 @@ from seqpipe_plugins.readers.tsv import Tsv
 def read(content: str | bytes, folder: Path, cls: type[Csv] | type[Tsv] = Csv, **options: Any) -> list[dict[str, Any]]:
     path = folder / "data.csv"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return list(cls(**options).read(path))
+    return list(construct(cls, **options).read(path))
 
 
 def bare(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -79,12 +80,12 @@ def test_labels_of_one_cell_are_parted_and_numbers_read(tmp_path: Path) -> None:
 def test_a_file_whose_name_ends_in_gz_is_unpacked_on_the_way(tmp_path: Path) -> None:
     path = tmp_path / "data.csv.gz"
     path.write_bytes(gzip.compress(b"text\na\n"))
-    assert list(Csv().read(path)) == [{"text": "a", "where": f"{path}:2"}]
+    assert list(construct(Csv).read(path)) == [{"text": "a", "where": f"{path}:2"}]
     whole = path.read_bytes()
     for torn in (whole[:-9], whole[:12] + b"\0" + whole[13:], b"text\na\n"):
         path.write_bytes(torn)
         with pytest.raises(DataError, match=r"data\.csv\.gz: cannot be unpacked"):
-            list(Csv().read(path))
+            list(construct(Csv).read(path))
 
 
 BAD: list[tuple[str | bytes, dict[str, Any], int, str]] = [
@@ -142,7 +143,7 @@ def test_a_file_without_a_row_is_an_error(text: str, tmp_path: Path) -> None:
 )
 def test_options_that_cannot_be_meant_are_refused_before_any_file(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        Csv(**options)
+        construct(Csv, **options)
 
 
 def test_the_first_record_arrives_before_the_file_ends() -> None:
@@ -153,7 +154,7 @@ def test_the_first_record_arrives_before_the_file_ends() -> None:
         for given in range(1, 100_001):
             yield "text\n" if given == 1 else f"word {given}\n"
 
-    records = Csv().records(lines(), "<stdin>")
+    records = construct(Csv).records(lines(), "<stdin>")
     assert next(records) == {"text": "word 2", "where": "<stdin>:2"}
     assert given == 2
     assert sum(1 for _ in records) == 99_998
@@ -162,4 +163,4 @@ def test_the_first_record_arrives_before_the_file_ends() -> None:
 def test_a_quote_that_is_never_closed_does_not_take_the_file_into_memory() -> None:
     lines = (line for line in ["text\n", '"open\n', *["x" * 1_000_000] * 30])
     with pytest.raises(DataError, match=r"x:2: this row cannot be read \(field larger than field limit"):
-        list(Csv().records(lines, "x"))
+        list(construct(Csv).records(lines, "x"))

@@ -137,8 +137,16 @@ def test_what_cannot_be_written_so_is_told(given: dict[str, Any], message: str) 
         ),
         ({"type": "float", "minimum": 0}, 1e39, r"n: 1e\+39 is more than the graph's numbers hold"),
         ({"type": "float", "minimum": 0}, float("inf"), "n: inf is more than the graph's numbers hold"),
-        ({"type": "float", "minimum": 5e-324, "maximum": 1}, 0, "n: 0 is not above 0 and at most 1"),
-        ({"type": "float", "minimum": 5e-324, "maximum": 1}, 1.5, "n: 1.5 is not above 0 and at most 1"),
+        (
+            {"type": "float", "minimum": 5e-324, "maximum": 1, "exclusive_minimum": 0},
+            0,
+            "n: 0 is not above 0 and at most 1",
+        ),
+        (
+            {"type": "float", "minimum": 5e-324, "maximum": 1, "exclusive_minimum": 0},
+            1.5,
+            "n: 1.5 is not above 0 and at most 1",
+        ),
         ({"type": "float", "minimum": 0, "maximum": 1}, -0.5, "n: -0.5 is not between 0 and 1"),
     ],
 )

@@ -13,9 +13,9 @@ from seqeval.metrics import f1_score, precision_score, recall_score
 
 from seqpipe import Model
 from seqpipe.answers.metrics.f1 import SPLIT
-from seqpipe.commands.scoring import score_target
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
+from seqpipe.pipeline.scoring import score_target
 from seqpipe.plugin import Metric
 from seqpipe.runtime.evaluate import deciding, evaluate, goodness, headline, headlines
 

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError, UsageError
 from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import to_onnx
@@ -82,7 +82,9 @@ def peer(folder: Path, export: bool = True, **changes: Any) -> Peer:
     model: Any = None
     if export:
         files = bundle_files(pipeline, to_onnx(pipeline, options, config.export.opset))
-        model = Model(bundle.Bundle(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu", 1)
+        model = Model(
+            bundle.BundleContent(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu", 1
+        )
     return Peer(pipeline, predictor(pipeline, config), model)
 
 

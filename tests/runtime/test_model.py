@@ -156,8 +156,8 @@ def test_a_bundle_without_golden_examples_is_refused_unless_it_says_why(tiny_bun
     assert verify_bundle(told)["no_golden"] == "every answer ties"
 
 
-def graph(change: Callable[[onnx.ModelProto], None]) -> Callable[[bundle.Bundle], dict[str, bytes]]:
-    def files(made: bundle.Bundle) -> dict[str, bytes]:
+def graph(change: Callable[[onnx.ModelProto], None]) -> Callable[[bundle.BundleContent], dict[str, bytes]]:
+    def files(made: bundle.BundleContent) -> dict[str, bytes]:
         model = onnx.load_from_string(made.files["model.onnx"])
         change(model)
         return {"model.onnx": model.SerializeToString()}
@@ -199,8 +199,8 @@ def unknown_opset(model: onnx.ModelProto) -> None:
     model.opset_import[0].version = 999
 
 
-def tokenizer(change: Callable[[dict[str, Any]], None]) -> Callable[[bundle.Bundle], dict[str, bytes]]:
-    def files(made: bundle.Bundle) -> dict[str, bytes]:
+def tokenizer(change: Callable[[dict[str, Any]], None]) -> Callable[[bundle.BundleContent], dict[str, bytes]]:
+    def files(made: bundle.BundleContent) -> dict[str, bytes]:
         content = json.loads(made.files["tokenizer.json"])
         change(content)
         return {"tokenizer.json": json.dumps(content).encode()}
@@ -209,7 +209,7 @@ def tokenizer(change: Callable[[dict[str, Any]], None]) -> Callable[[bundle.Bund
 
 
 TABLE_BYTES = 4 * 16 * 4  # float32, the toy's 15 tokens and a row more, 4 labels
-CONTENTS: dict[str, tuple[Callable[[bundle.Bundle], dict[str, bytes]], str]] = {
+CONTENTS: dict[str, tuple[Callable[[bundle.BundleContent], dict[str, bytes]], str]] = {
     "no graph": (lambda _: {"model.onnx": b"\x00" * 100}, "model.onnx: onnxruntime .* refuses it"),
     "an empty graph": (lambda _: {"model.onnx": b""}, "model.onnx: onnxruntime .* refuses it"),
     "half a graph": (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ KNOWN: dict[str, dict[str, Any]] = {
     "beams": {"type": "size", "default": 4, "minimum": 1, "maximum": 10},
     "max_length": {"type": "size", "default": 20, "minimum": 1, "maximum": None},
     "penalty": {"type": "float", "default": 0.0, "minimum": 0, "maximum": None},
-    "top_p": {"type": "float", "default": 1.0, "minimum": math.nextafter(0.0, 1), "maximum": 1},
+    "top_p": {"type": "float", "default": 1.0, "minimum": 5e-324, "maximum": 1, "exclusive_minimum": 0},
     "flag": {"type": "bool", "default": False, "minimum": None, "maximum": None},
     "by": {"type": "int", "default": 2, "minimum": None, "maximum": None},
     "uniform": {"type": "uniform", "default": None, "minimum": None, "maximum": None},

@@ -93,7 +93,7 @@ def test_pieces_in_int8_are_the_whole_in_int8(tmp_path: Path) -> None:
     content, dice = bundle.read(path), random.Random(0)
     graph = in_int8(content.files["model.onnx"])
     assert len(graph) < 0.6 * len(content.files["model.onnx"])
-    model = Model(bundle.Bundle(path, content.manifest, {**content.files, "model.onnx": graph}), "cpu")
+    model = Model(bundle.BundleContent(path, content.manifest, {**content.files, "model.onnx": graph}), "cpu")
     wholes = [model(text) for text in TEXTS]
     assert sum(map(len, wholes)) >= 10
     for text, whole in zip(TEXTS, wholes, strict=True):
@@ -171,13 +171,13 @@ def test_what_a_bundle_cannot_do_in_pieces_is_refused(tiny: Model, spans: Path, 
         stream.feed(["met"])
     content = bundle.read(spans)
     cut_nowhere = content.manifest.model_copy(update={"streaming": Streaming(cut=None)})
-    words_only = Model(bundle.Bundle(spans, cut_nowhere, content.files))
+    words_only = Model(bundle.BundleContent(spans, cut_nowhere, content.files))
     with pytest.raises(UsageError, match="feed lists of words"):
         words_only.open_stream().feed("Ada ")
     assert words_only.open_stream().feed(["Ada"]) is not None
     cache = tuple(entry for entry in content.manifest.cache if entry.input != "past.head")
     with pytest.raises(BundleError, match=r"disagree about past\.head"):
-        Model(bundle.Bundle(spans, content.manifest.model_copy(update={"cache": cache}), content.files))
+        Model(bundle.BundleContent(spans, content.manifest.model_copy(update={"cache": cache}), content.files))
     forged.write(tmp_path / "odd", content.files, {**forged.plain(content.manifest), "streaming": True})
     with pytest.raises(BundleError, match="streaming: must be an object"):
         load(tmp_path / "odd")

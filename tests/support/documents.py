@@ -361,9 +361,10 @@ def layer(environment: Path) -> None:
 _COMMAND = """#!{python}
 import sys
 from importlib.metadata import entry_points
-if sys.argv[:2] == [sys.argv[0], "install"] and "{name}" == "pip":
-    sys.argv.insert(2, "--no-build-isolation")  # what builds packages is in the environment below
-sys.exit(entry_points(group="console_scripts")["{name}"].load()())
+if __name__ == "__main__":  # as pip writes it: processes that are spawned import this file
+    if sys.argv[:2] == [sys.argv[0], "install"] and "{name}" == "pip":
+        sys.argv.insert(2, "--no-build-isolation")  # what builds packages is in the environment below
+    sys.exit(entry_points(group="console_scripts")["{name}"].load()())
 """
 
 

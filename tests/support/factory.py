@@ -26,7 +26,7 @@ import pytest
 from seqpipe.commands.app import main
 from seqpipe.config.loader import Config, load
 from seqpipe.config.plugins import Offer, Plugins
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.console import Console, Tick
 from seqpipe.plugin import Metric
 
@@ -208,7 +208,7 @@ def parts(config: Config) -> tuple[Any, Any]:
 
 def begin_run(config: Config, fresh: bool = False) -> Any:
     """The run of a config, begun; nothing holds its lock any more."""
-    from seqpipe.commands.runs.run_folder import start_run
+    from seqpipe.pipeline.run_folder import start_run
 
     with start_run(config, QUIET, fresh) as run:
         return run
@@ -216,10 +216,10 @@ def begin_run(config: Config, fresh: bool = False) -> Any:
 
 def train_run(config: Config, console: Console = QUIET, device: str = "cpu") -> Any:
     """Begins the run of a config, or goes on with it, and trains it to the end: the pipeline."""
-    from seqpipe.commands.runs import run_folder, training_run
+    from seqpipe.pipeline import run_folder, training
 
     with run_folder.start_run(config, QUIET) as started:
-        return training_run.train_run(started, console, device)
+        return training.train_run(started, console, device)
 
 
 LEAN = ("embedding={use: lookup, dim: 8}", "head=tags")  # of the tiny pipeline, what exports in a second or two
@@ -376,7 +376,7 @@ class Child:
         name: str = "",
         environment: Mapping[str, str] | None = None,
     ):
-        modules = ("seqpipe.commands.runs.full_run", "seqpipe.commands.app", "seqpipe.training.trainer")
+        modules = ("seqpipe.pipeline.full_run", "seqpipe.commands.app", "seqpipe.training.trainer")
         self.server.set_forkserver_preload([*modules, "onnxscript", "torch.onnx.ops"])
         self.told = folder.with_name(f"{folder.name}-told{name}.txt")
         self.told.write_text("")

@@ -30,7 +30,7 @@ from seqpipe.answers.text import Generation, Text
 from seqpipe.answers.types import Candidates
 from seqpipe.features.vocabulary import MASK, SPAN_MARKS
 from seqpipe.runtime.decode_options import described
-from seqpipe.runtime.serve import page
+from seqpipe.serve.app import page_routes
 from seqpipe_plugins.tokenizers.words import Words
 
 TEXT = ({"name": "text", "type": "text"},)
@@ -348,7 +348,7 @@ def recorded_app(requests: list[dict[str, Any]]) -> Starlette:
         return JSONResponse({"answer": case.answer, **explained})
 
     routes = [Route("/v1", bundles), Route("/v1/{name}", answer, methods=["POST"])]
-    return Starlette(routes=[*routes, *page.routes(None, None)])  # type: ignore[arg-type]
+    return Starlette(routes=[*routes, *page_routes()])
 
 
 async def _events(case: Case) -> AsyncIterator[str]:

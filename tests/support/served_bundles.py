@@ -74,9 +74,9 @@ def train_language_model(folder: Path) -> Path:
     """Trains a language model of letters for a moment: its bundle."""
     import torch
 
-    from seqpipe.commands.runs.full_run import run_all
     from seqpipe.config.loader import load
-    from seqpipe.config.yaml_text import dump
+    from seqpipe.config.yaml import dump
+    from seqpipe.pipeline.full_run import run_all
 
     torch.set_num_threads(1)
     for name, count in (("train", 60), ("dev", 10), ("test", 10)):

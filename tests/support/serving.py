@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import http.client
 import json
 import os
@@ -13,11 +15,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import granian.server.embed
+from granian.constants import Interfaces
+from starlette.types import ASGIApp
 
 READY_S = 60  # a busy machine needs that long to start a process
 
@@ -103,6 +110,30 @@ class Server:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
+
+
+@contextmanager
+def running_app(app: ASGIApp) -> Iterator[str]:
+    """Run an application in a thread of this process; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    stop: list[Callable[[], object]] = []
+
+    async def run() -> None:
+        server = granian.server.embed.Server(app, port=port, interface=Interfaces.ASGINL, log_enabled=False)
+        stop.append(partial(asyncio.get_running_loop().call_soon_threadsafe, server.stop))
+        await server.serve()
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    end = time.monotonic() + READY_S
+    while time.monotonic() < end:
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            break
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{port}"
+    stop[0]()
+    thread.join()
 
 
 def events(body: bytes) -> list[tuple[str, Any]]:

@@ -13,11 +13,12 @@ from tokenizers import Tokenizer
 
 import seqpipe
 import seqpipe_plugins.tokenizers.chars as characters
-from seqpipe.commands.runs.full_run import run_all
 from seqpipe.config.loader import load
+from seqpipe.config.signature import construct
 from seqpipe.features.encoding import form_of
 from seqpipe.features.kinds.text import Chars
 from seqpipe.features.sources import TextSource
+from seqpipe.pipeline.full_run import run_all
 from seqpipe.testing import check_tokenizer
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.unigram import Unigram
@@ -29,10 +30,10 @@ COMPATIBLE = {"ＡＢＣ　１２": "ABC 12", "ﬁne oﬃce": "fine office", "�
 MAKERS: dict[str, Any] = {
     "words": lambda form: Words(normalize=form),
     "chars": lambda form: characters.Chars(normalize=form),
-    "wordpiece": lambda form: WordPiece(normalize=form),
-    "bpe": lambda form: BPE(normalize=form),
-    "bytes": lambda form: BPE(byte_level=True, normalize=form),
-    "unigram": lambda form: Unigram(normalize=form),
+    "wordpiece": lambda form: construct(WordPiece, normalize=form),
+    "bpe": lambda form: construct(BPE, normalize=form),
+    "bytes": lambda form: construct(BPE, byte_level=True, normalize=form),
+    "unigram": lambda form: construct(Unigram, normalize=form),
 }
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 CASES = [(name, form) for name in MAKERS for form in FORMS if name != "chars" or form in ("NFC", "NFKC")]
@@ -92,11 +93,11 @@ def test_what_one_code_point_becomes_is_one_word() -> None:
 
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 def test_accents_are_removed_of_decomposed_letters_too(form: Any) -> None:
-    tokenizer = BPE(strip_accents=True, normalize=form).train(["cafe au lait"])
+    tokenizer = construct(BPE, strip_accents=True, normalize=form).train(["cafe au lait"])
     composed, decomposed = source(tokenizer).docs([{"text": "café au"}, {"text": "cafe\u0301 au"}])
     assert composed.ids == decomposed.ids
     assert [decomposed.text[a:b] for a, b in decomposed.word_offsets] in (["cafe\u0301", "au"], ["cafe", "au"])
-    assert form_of(BPE(strip_accents=True).train(["cafe"])) is None
+    assert form_of(construct(BPE, strip_accents=True).train(["cafe"])) is None
 
 
 @pytest.mark.parametrize(

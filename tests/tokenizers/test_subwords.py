@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from seqpipe.config.signature import construct
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.text import Chars, Pieces, Sentences
@@ -48,16 +49,16 @@ CORPUS = [
     "the theatre there, then their theme",
 ] * 3
 MAKERS: dict[str, Any] = {
-    "wordpiece": WordPiece(max_size=400),
-    "wordpiece folded": WordPiece(max_size=400, lowercase=True, strip_accents=True),
-    "bpe": BPE(max_size=400),
-    "bpe folded": BPE(max_size=400, lowercase=True, strip_accents=True),
-    "bytes": BPE(byte_level=True, max_size=400),
-    "wordpiece NFC": WordPiece(max_size=400, normalize="NFC"),
-    "bpe NFKC": BPE(max_size=400, normalize="NFKC", strip_accents=True),
-    "unigram NFD": Unigram(max_size=400, normalize="NFD"),
-    "unigram": Unigram(max_size=400),
-    "unigram folded": Unigram(max_size=400, lowercase=True, strip_accents=True),
+    "wordpiece": construct(WordPiece, max_size=400),
+    "wordpiece folded": construct(WordPiece, max_size=400, lowercase=True, strip_accents=True),
+    "bpe": construct(BPE, max_size=400),
+    "bpe folded": construct(BPE, max_size=400, lowercase=True, strip_accents=True),
+    "bytes": construct(BPE, byte_level=True, max_size=400),
+    "wordpiece NFC": construct(WordPiece, max_size=400, normalize="NFC"),
+    "bpe NFKC": construct(BPE, max_size=400, normalize="NFKC", strip_accents=True),
+    "unigram NFD": construct(Unigram, max_size=400, normalize="NFD"),
+    "unigram": construct(Unigram, max_size=400),
+    "unigram folded": construct(Unigram, max_size=400, lowercase=True, strip_accents=True),
 }
 TRAINED: dict[str, Tokenizer] = {name: maker.train(CORPUS) for name, maker in MAKERS.items()}
 every = pytest.mark.parametrize("name", MAKERS)
@@ -171,8 +172,9 @@ def test_training_again_gives_the_same_to_the_byte(name: str) -> None:
 def test_another_process_learns_the_same_to_the_byte() -> None:
     code = (
         "import hashlib, sys, json\nfrom seqpipe_plugins.tokenizers import wordpiece, bpe, unigram\n"
-        "t = json.load(sys.stdin)\n"
-        "makers = wordpiece.WordPiece(max_size=400), bpe.BPE(max_size=400), unigram.Unigram(max_size=400)\n"
+        "from seqpipe.config.signature import construct\nt = json.load(sys.stdin)\n"
+        "classes = wordpiece.WordPiece, bpe.BPE, unigram.Unigram\n"
+        "makers = [construct(cls, max_size=400) for cls in classes]\n"
         "print(*(hashlib.sha256(m.train(t).to_str().encode()).hexdigest() for m in makers))"
     )
     done = subprocess.run(
@@ -188,16 +190,16 @@ def test_folded_text_is_looked_up_as_told() -> None:
 
 def test_a_vocabulary_has_the_size_asked_for() -> None:
     for make in (WordPiece, BPE, Unigram):
-        assert make(max_size=200).train(CORPUS).get_vocab_size() <= 200
+        assert construct(make, max_size=200).train(CORPUS).get_vocab_size() <= 200
     assert TRAINED["bytes"].get_vocab_size() > 300
 
 
 def test_sizes_that_cannot_be_are_refused() -> None:
     with pytest.raises(UsageError, match=r"bpe\.max_size: 200 is less than all bytes and special tokens; at least 260"):
-        BPE(byte_level=True, max_size=200)
+        construct(BPE, byte_level=True, max_size=200)
     with pytest.raises(DataError, match=r"no subwords can be learned .* raise max_size"):
-        Unigram(max_size=5).train(["abcdefgh"])
-    for maker in (WordPiece(), BPE(), Unigram()):
+        construct(Unigram, max_size=5).train(["abcdefgh"])
+    for maker in (construct(WordPiece), construct(BPE), construct(Unigram)):
         with pytest.raises(DataError, match="nothing but blanks"):
             maker.train([" ", ""])
 

@@ -11,6 +11,7 @@ import pytest
 from factory import seqpipe
 
 from seqpipe import load
+from seqpipe.config.signature import construct
 from seqpipe.features.sources import TextSource
 from seqpipe_plugins.readers.conllu import Conllu
 from seqpipe_plugins.readers.segmented import Segmented
@@ -44,10 +45,10 @@ def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         Words(),
         Lexicon(joiner=" "),
-        WordPiece(max_size=120),
-        BPE(max_size=120),
-        BPE(byte_level=True, max_size=300),
-        Unigram(max_size=80),
+        construct(WordPiece, max_size=120),
+        construct(BPE, max_size=120),
+        construct(BPE, byte_level=True, max_size=300),
+        construct(Unigram, max_size=80),
     ],
     ids=lambda tokenizer: type(tokenizer).__name__,
 )

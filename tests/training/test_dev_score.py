@@ -11,12 +11,12 @@ import pytest
 import torch
 from factory import QUIET, begin_run, write_jsonl, writing
 
-from seqpipe.commands.runs.training_run import train_run
 from seqpipe.config.loader import Config, load
+from seqpipe.config.run_layout import HISTORY
 from seqpipe.errors import ConfigError, UsageError
+from seqpipe.pipeline.training import train_run
 from seqpipe.training.datasets import Batches, examples, read
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.trainer import METRICS
 
 TRAIN = {"epochs": 4, "batch_tokens": 48, "threads": 1}
 
@@ -29,7 +29,7 @@ def test_the_weights_of_the_least_perplexity_are_kept_and_it_is_that_of_dev(
     config = load(writing(tmp_path, {"train": {**TRAIN, "metric": "perplexity", "optimizer": optimizer}}))
     run = begin_run(config)
     pipeline = train_run(run, QUIET)
-    rows = [json.loads(line) for line in (run.checkpoints / METRICS).read_text().splitlines()]
+    rows = [json.loads(line) for line in (run.checkpoints / HISTORY).read_text().splitlines()]
     scores = [row["dev"]["perplexity"] for row in rows]
     least = [min(scores[: i + 1]) for i in range(len(scores))]
     assert [row["best"] for row in rows] == [i == 0 or score < least[i - 1] for i, score in enumerate(scores)]
@@ -47,7 +47,7 @@ def test_the_weights_of_the_least_word_error_rate_are_kept(tmp_path: Path, monke
         write_jsonl(tmp_path / f"{name}.jsonl", [{"text": x, "reversed": f"{x} is it"} for x in "abcdefgh" * 4])
     run = begin_run(config)
     train_run(run, QUIET)
-    rows = [json.loads(line) for line in (run.checkpoints / METRICS).read_text().splitlines()]
+    rows = [json.loads(line) for line in (run.checkpoints / HISTORY).read_text().splitlines()]
     rates = [row["dev"]["wer"] for row in rows]
     (best,) = run.checkpoints.glob("best-*")
     assert min(rates) < max(rates)
@@ -73,7 +73,7 @@ def test_a_score_that_is_not_there_is_told_before_training(tmp_path: Path, monke
     run = begin_run(config)
     with pytest.raises(UsageError, match="there is no dev score 'blue'; did you mean 'bleu'"):
         train_run(run, QUIET)
-    assert not (run.checkpoints / METRICS).exists()
+    assert not (run.checkpoints / HISTORY).exists()
 
 
 def test_without_dev_there_is_no_score_to_choose_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, PluginError
 from seqpipe.runtime.evaluate import evaluate, goodness
 from seqpipe.testing import check_head

@@ -12,7 +12,7 @@ import torch
 from factory import Child, seqpipe
 
 from seqpipe.config.loader import load
-from seqpipe.config.yaml_text import dump
+from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError
 from seqpipe.training.checkpoint import best, load_weights
 from seqpipe.training.datasets import Records, Windows, in_memory, token_file

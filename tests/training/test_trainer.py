@@ -13,10 +13,11 @@ import torch
 from factory import QUIET, parts, tiny
 
 from seqpipe.config.loader import Config, load
+from seqpipe.config.run_layout import HISTORY
 from seqpipe.errors import TrainingError
 from seqpipe.training.optim import make_optimizer, rate_factor
 from seqpipe.training.progress import Progress
-from seqpipe.training.trainer import METRICS, train
+from seqpipe.training.trainer import train
 
 Weights = dict[str, torch.Tensor]
 PATIENT = ("train.epochs=9", "train.patience=2", "train.batch_tokens=9999")
@@ -200,12 +201,12 @@ def test_of_an_error_that_is_0_nothing_better_is_waited_for(tmp_path: Path) -> N
 def test_only_the_best_weights_and_the_last_state_are_kept(tmp_path: Path) -> None:
     trained(tiny(tmp_path, "train.epochs=4"), tmp_path, 0.1, 0.5, 0.4, 0.3)
     kept = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
-    assert kept == ["best-0002.safetensors", "last.ckpt", METRICS]
+    assert kept == ["best-0002.safetensors", "last.ckpt", HISTORY]
 
 
 def test_every_epoch_has_its_line_of_metrics(tmp_path: Path) -> None:
     trained(tiny(tmp_path, "train.epochs=3"), tmp_path, 0.25, 0.5, 0.125)
-    rows = [json.loads(line) for line in (tmp_path / "checkpoints" / METRICS).read_text().splitlines()]
+    rows = [json.loads(line) for line in (tmp_path / "checkpoints" / HISTORY).read_text().splitlines()]
     assert [row["epoch"] for row in rows] == [1, 2, 3]
     assert [row["dev"] for row in rows] == [{"f1": 0.25}, {"f1": 0.5}, {"f1": 0.125}]
     assert [row["best"] for row in rows] == [True, True, False]

@@ -26,13 +26,12 @@ from factory import (
 )
 from torch import Tensor
 
-from seqpipe.commands.runs.fingerprint import fingerprint
-from seqpipe.commands.runs.full_run import run_all
-from seqpipe.commands.runs.run_folder import open_run
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.plugins import Plugins
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, PluginError, UsageError
+from seqpipe.pipeline.full_run import run_all
+from seqpipe.pipeline.run_folder import fingerprint, open_run
 from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.pipeline import Pipeline
@@ -422,7 +421,7 @@ def test_frozen_stages_keep_what_they_started_from_and_resuming_begins_nowhere(
                 train_run(config, console)
             if place == "cut":
                 assert checkpoint.load(opened.checkpoints / "last.ckpt")["progress"]["epoch"] == 1
-                again = "seqpipe.commands.runs.training_run.warm_start"
+                again = "seqpipe.pipeline.training.warm_start"
                 monkeypatch.setattr(again, lambda *arguments: pytest.fail("began again"))
                 train_run(config)
             ended.append(weights_of(opened.folder))

@@ -74,6 +74,9 @@ class CharCNN(nn.Module):
 
     def _sliding(self, chars: Tensor) -> Tensor:
         """Max pooling as one window moves over all words at once: fastest in onnxruntime."""
+        # A convolution of one-hot characters is a sum of rows of tables. Here the window moves by one character a step,
+        # over all words of the batch, so that the running maximum (B, T, D) stays in the processor's cache; a layer of
+        # convolution would write (B * T, D, C) numbers first.
         tables = self._tables()
 
         def step(state: State, rows: State) -> tuple[State, State]:
@@ -88,6 +91,8 @@ class CharCNN(nn.Module):
 
     def _each_word_once(self, chars: Tensor) -> Tensor:
         """Each word of the batch once, beside words of its length: fastest in PyTorch."""
+        # Frequent words come many times in a batch, and most words are short: unique words, in groups of similar
+        # length, leave a fraction of the characters to compute.
         tables = self._tables()
         words, copies = torch.unique(chars.flatten(0, 1), dim=0, return_inverse=True)  # (W, C), (B * T,)
         lengths = (words != 0).sum(1)

@@ -83,10 +83,7 @@ class Lookup(nn.Module):
     def looked_up(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
         """The vector of each token; in training with word dropout and dropout."""
         if self.training and (self.word_dropout or self.rare_dropout):
-            ids = self._blanked(ids)
+            p = torch.where(self.rare[ids], max(self.word_dropout, self.rare_dropout), self.word_dropout)  # (B, T)
+            ids = torch.where((torch.rand_like(p) < p) & (ids >= SPECIALS), UNK, ids)
         x: Tensor = self.dropout(self.table(ids))
         return x
-
-    def _blanked(self, ids: Tensor) -> Tensor:
-        p = torch.where(self.rare[ids], max(self.word_dropout, self.rare_dropout), self.word_dropout)  # (B, T)
-        return torch.where((torch.rand_like(p) < p) & (ids >= SPECIALS), UNK, ids)

@@ -80,31 +80,28 @@ class Ngrams(nn.Module):
 
     def forward(self, ngrams: Tensor, mask: Tensor) -> Tensor:  # (B, T, K), (B, T) -> (B, T, D)
         weights = torch.where(mask[..., None], F.embedding(ngrams, self.weights[:, None])[..., 0], 0.0)
-        lengths = self._lengths(weights, mask)
+        # What the sum over each part is divided by: the length of the text's vector of weights, which is spread over
+        # its tokens, or with weights of 1 the number of a token's n-grams.
+        if self.weighting == "none":
+            lengths = [weights.sum(2, keepdim=True).clamp(min=1)] * 2  # (B, T, 1) each
+        else:
+            squares = [part.square().sum((1, 2)) / mask.sum(1) for part in self._parts(weights)]
+            lengths = [square.clamp(min=1e-12).sqrt()[:, None, None] for square in squares]  # (B, 1, 1) each
         if torch.compiler.is_exporting():
             parts = self._parts(ngrams)
             x = [self._in_turn(part, mask) / length for part, length in zip(parts, lengths, strict=True)]
             return torch.where(mask[..., None], x[0] + x[1], 0.0)
         divided = [part / length for part, length in zip(self._parts(weights), lengths, strict=True)]
-        return self._at_once(ngrams, torch.cat(divided, 2))
+        # Most of a batch is padding, so that only the n-grams that are there are looked up: one bag for each token.
+        divided_weights = torch.cat(divided, 2)
+        present = divided_weights > 0
+        numbers = present.sum(2).flatten()
+        kept = F.dropout(divided_weights[present], self.dropout, self.training)
+        bags: Tensor = self.table(ngrams[present], numbers.cumsum(0) - numbers, per_sample_weights=kept)
+        return bags.view(*ngrams.shape[:2], self.dim)
 
     def _parts(self, values: Tensor) -> tuple[Tensor, Tensor]:  # (B, T, K) -> of words, of characters
         return values[..., : self.words], values[..., self.words :]
-
-    def _lengths(self, weights: Tensor, mask: Tensor) -> list[Tensor]:  # (B, T, K) -> (B, 1 or T, 1) each
-        """By what the sum over each part is divided: the length of a text's weights, per token, or their number."""
-        if self.weighting == "none":
-            return [weights.sum(2, keepdim=True).clamp(min=1)] * 2
-        squares = [part.square().sum((1, 2)) / mask.sum(1) for part in self._parts(weights)]
-        return [square.clamp(min=1e-12).sqrt()[:, None, None] for square in squares]
-
-    def _at_once(self, ngrams: Tensor, weights: Tensor) -> Tensor:  # (B, T, K), (B, T, K) -> (B, T, D)
-        """The sums of all tokens, without the padding, of which most of a batch consists."""
-        present = weights > 0
-        numbers = present.sum(2).flatten()
-        kept = F.dropout(weights[present], self.dropout, self.training)
-        bags: Tensor = self.table(ngrams[present], numbers.cumsum(0) - numbers, per_sample_weights=kept)
-        return bags.view(*ngrams.shape[:2], self.dim)
 
     def _in_turn(self, ngrams: Tensor, mask: Tensor) -> Tensor:
         """One n-gram of every token after the other: fastest in onnxruntime, since the sum stays in the cache."""
@@ -138,11 +135,9 @@ def _weights(size: int, weighting: str) -> Tensor:  # (V,)
     texts, documents = of_labels.sum(0).split([1, size - 1])
     idf = torch.log((1 + texts) / (1 + documents)) + 1
     if weighting == "nb":
-        idf = idf * (_ratios(of_labels[:, 1:]).square().mean(0).sqrt() + INTERPOLATION)
+        # Log-count ratios of each label against the others (Wang and Manning 2012), each count raised by 1.
+        inside = 1 + of_labels[:, 1:]
+        outside = 1 + documents - of_labels[:, 1:]
+        ratios = torch.log(inside / inside.sum(1, keepdim=True)) - torch.log(outside / outside.sum(1, keepdim=True))
+        idf = idf * (ratios.square().mean(0).sqrt() + INTERPOLATION)
     return torch.cat([torch.zeros(1), idf.float()])
-
-
-def _ratios(documents: Tensor) -> Tensor:  # (L, V) -> (L, V)
-    """Log-count ratios of each label against the others (Wang and Manning 2012)."""
-    inside, outside = 1 + documents, 1 + documents.sum(0) - documents
-    return torch.log(inside / inside.sum(1, keepdim=True)) - torch.log(outside / outside.sum(1, keepdim=True))

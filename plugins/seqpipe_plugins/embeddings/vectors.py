@@ -1,10 +1,20 @@
-"""Pretrained word vectors from a file."""
+"""Pretrained word vectors from a file of word2vec, GloVe or fastText.
+
+A line of word2vec's text, of GloVe and of fastText's .vec is a word and its numbers; word2vec and fastText say in a
+first line how many words and how many numbers a word there are. word2vec's binary has that line too, then each word, a
+blank, and its numbers as float32, little end first.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import BinaryIO, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +25,14 @@ from torch.nn import functional as F
 from seqpipe.plugin import DataError, Probability, token_counts
 
 from .lookup import SPECIALS, Lookup
-from .vector_files import Format, entries
+
+Format = Literal["auto", "word2vec", "word2vec-binary", "glove"]
+
+LONGEST_LINE, LONGEST_WORD = 10_000_000, 10_000  # bytes
+CHUNK = 1 << 18
+_HEADER = re.compile(rb"(?:\xef\xbb\xbf)?(\d{1,18}) (\d{1,9})[ \t]*\r?\n")
+_WRITTEN = re.compile(rb"[-+.0-9eEnaif \t\r]+(\n[^\0-\x08\x0b\x0c\x0e-\x1f]*)?")  # numbers as text, then more text
+_FASTTEXT_MODEL = (793712314).to_bytes(4, "little")
 
 
 class Vectors(Lookup):
@@ -70,7 +87,12 @@ class Vectors(Lookup):
             word_dropout=word_dropout,
             rare_dropout=rare_dropout,
         )
-        self.coverage = _coverage(vocabulary, rows_by_id, path)
+        words, counts = len(vocabulary) - SPECIALS, token_counts(vocabulary)
+        found = len(rows_by_id)
+        self.coverage = f"{found:,} of {words:,} words ({found / words:.1%}) have a vector in {path.name}"
+        if counts is not None:
+            share = sum(counts[i] for i in rows_by_id) / max(1, sum(counts[SPECIALS:]))
+            self.coverage += f"; these are {share:.1%} of the known words in the training texts"
         with torch.no_grad():
             weight = self.table.weight  # (V, D), uniform within (3 / D) ** 0.5: a standard deviation of D ** -0.5
             weight.mul_(0.0 if missing == "zero" else float(rows.std()) * self.dim**0.5)
@@ -152,11 +174,153 @@ def _matching_rows(
     return dict(sorted((folded_case | same_case).items()))
 
 
-def _coverage(vocabulary: Sequence[str], rows: dict[int, np.ndarray], path: Path) -> str:
-    words = len(vocabulary) - SPECIALS
-    coverage = f"{len(rows):,} of {words:,} words ({len(rows) / words:.1%}) have a vector in {path.name}"
-    counts = token_counts(vocabulary)
-    if counts is None:
-        return coverage
-    share = sum(counts[i] for i in rows) / max(1, sum(counts[SPECIALS:]))
-    return f"{coverage}; these are {share:.1%} of the known words in the training texts"
+class Entry(NamedTuple):
+    """A word, where it stands, and its numbers (D,)."""
+
+    word: str
+    place: str
+    numbers: np.ndarray
+
+
+def entries(path: Path, wanted: Callable[[str], bool], form: Format, limit: int | None) -> Iterator[Entry]:
+    """The entries of wanted words among the first `limit`; DataError names file, line or byte, and the cure."""
+    if form == "auto":
+        with _opened(path) as file:
+            first = file.readline(LONGEST_LINE)
+            rest = file.read(2 * LONGEST_WORD)
+        if first.startswith(_FASTTEXT_MODEL):
+            raise DataError(f"{path}: this is a model of fastText (.bin); give its vectors as text (.vec)")
+        # GloVe has no line with sizes. Both forms of word2vec have, and differ in what follows the first word: of the
+        # text these are digits, of the binary file the bytes of float32, some of which are no characters of numbers.
+        header = _HEADER.fullmatch(first)
+        numbers = rest[rest.find(b" ") + 1 :][: min(64, 4 * int(header[2]))] if header else b""
+        form = "glove" if not header else "word2vec" if _WRITTEN.fullmatch(numbers) else "word2vec-binary"
+    with _opened(path) as file:
+        if form == "word2vec-binary":
+            yield from _binary(file, path, wanted, limit)
+        else:
+            yield from _text(file, path, wanted, limit, form == "word2vec")
+
+
+def _text(
+    file: BinaryIO, path: Path, wanted: Callable[[str], bool], limit: int | None, has_header: bool
+) -> Iterator[Entry]:
+    count, dim, number, seen = None, 0, 0, 0
+    if has_header:
+        count, dim = _header(file, path)
+        number = 1
+    while (limit is None or seen < limit) and (line := file.readline(LONGEST_LINE)):
+        number += 1
+        line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+        line = line.rstrip(b" \t\r\n")
+        if not line:
+            continue
+        place, seen = f"{path}:{number}", seen + 1
+        dim = dim or len(line.split()) - 1
+        # A line with as many blanks as numbers has one word before the first blank: the fast path of nearly all lines.
+        # Only others, with tabs or with blanks in the word, are split from the right.
+        regular = 0 < dim == line.count(b" ") and b"\t" not in line
+        cut = line.index(b" ") if regular else _end_of_word(line, dim, place, has_header)
+        word = _word(line[:cut], place)
+        if wanted(word):
+            yield Entry(word, place, _finite(line[cut:].split(), word, place))
+    if limit is None or seen < limit:
+        if not seen:
+            raise DataError(f"{path}: there is no vector in this file")
+        if count is not None and count != seen:
+            cure = f"is it whole? Correct the first line, or set `limit: {min(count, seen)}` to take those"
+            raise DataError(f"{path}:1: the first line says {count:,} words, but {seen:,} follow; {cure}")
+
+
+def _end_of_word(line: bytes, dim: int, place: str, has_header: bool) -> int:
+    """Where the word ends in a line with tabs, or with blanks in the word; DataError if the width is another."""
+    cells = line.rsplit(None, dim)
+    before = cells[0].split()
+    if dim < 1 or len(cells) <= dim or (len(before) > 1 and _is_number(before[-1])):
+        width, said = len(line.split()) - 1, "its first line says so" if has_header else "as its first line has"
+        cure = "is it cut short, or are these no word vectors?"
+        raise DataError(f"{place}: {width} numbers in this line, but {dim} are expected ({said}); {cure}")
+    return len(cells[0])
+
+
+def _binary(file: BinaryIO, path: Path, wanted: Callable[[str], bool], limit: int | None) -> Iterator[Entry]:
+    count, dim = _header(file, path)
+    size, base, start, buffer = 4 * dim, file.tell(), 0, b""
+    for number in range(min(count, count if limit is None else limit)):
+        # The numbers' bytes may hold blanks and newlines: only the first blank behind `start` ends a word, and the next
+        # word begins so many bytes behind it. `base` is the place in the file of the first byte of the buffer.
+        while (cut := buffer.find(b" ", start)) < 0 or len(buffer) <= cut + size:
+            more = file.read(CHUNK)
+            if cut - start > LONGEST_WORD or (cut < 0 and len(buffer) - start > LONGEST_WORD):
+                raise DataError(f"{path}: byte {base + start}: there is no word here; is the first line right?")
+            if not more:
+                problem = f"the file ends within word {number + 1:,} of {count:,}, which begins at byte {base + start}"
+                raise DataError(f"{path}: byte {base + len(buffer)}: {problem}; is it cut short? Get it again")
+            base, start, buffer = base + start, 0, buffer[start:] + more
+        spelt = buffer[start:cut].lstrip(b"\n")
+        place = f"{path}: byte {base + cut - len(spelt)}"
+        word = _word(spelt, place)
+        start = cut + 1 + size
+        if wanted(word):
+            yield Entry(word, place, _finite(np.frombuffer(buffer, "<f4", dim, cut + 1), word, place))
+    if (limit is None or limit > count) and (buffer[start:] + file.read(2)).strip(b"\r\n"):
+        problem = f"the file has more than the {count:,} words that its first line states"
+        raise DataError(f"{path}: byte {base + start}: {problem}")
+
+
+def _header(file: BinaryIO, path: Path) -> tuple[int, int]:
+    """How many words, how many numbers a word."""
+    header = _HEADER.fullmatch(file.readline(LONGEST_WORD))
+    if not header or not int(header[1]) or not int(header[2]):
+        cure = "`format: glove` reads a file without this line"
+        raise DataError(f"{path}:1: the first line must say how many words and how many numbers a word; {cure}")
+    return int(header[1]), int(header[2])
+
+
+def _word(word: bytes, place: str) -> str:
+    if not word:
+        raise DataError(f"{place}: the word is empty; are these word vectors?")
+    try:
+        return word.decode("utf-8")
+    except UnicodeDecodeError as error:
+        cure = "convert the file, for instance with `iconv -f ENCODING -t UTF-8`"
+        raise DataError(f"{place}: the word {word[:40]!r} is not UTF-8; {cure}") from error
+
+
+def _finite(numbers: list[bytes] | np.ndarray, word: str, place: str) -> np.ndarray:
+    """The numbers as float32; DataError if one is none, or is not finite."""
+    try:
+        with np.errstate(over="ignore"):
+            row = np.array([float(number) for number in numbers]).astype("f4")
+    except ValueError as error:
+        wrong = next(number for number in numbers if not _is_number(number))
+        raise DataError(f"{place}: {wrong.decode(errors='replace')!r} behind the word {word!r} is no number") from error
+    if not np.isfinite(row).all():
+        raise DataError(f"{place}: the vector of {word!r} holds NaN or infinity; correct or remove the word")
+    return row
+
+
+def _is_number(cell: bytes) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """A file open for reading, unpacked on the way if it is compressed with gzip; DataError if it cannot be read."""
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            with gzip.open(raw) if packed else raw as file:
+                yield io.BufferedReader(file, CHUNK)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be unpacked ({error}); `gzip -t` tells whether the file is whole") from error
+    except FileNotFoundError as error:
+        cure = "a run reads its vectors again whenever it is built; a bundle has no need of them"
+        raise DataError(f"{path}: there is no such file; {cure}") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error

@@ -63,6 +63,8 @@ class BiLM(InitialStateEncoder):
         lengths = mask.sum(1).clamp(min=1)
         x = torch.where(mask[..., None], self.input(torch.where(mask[..., None], x, 0.0)), 0.0)  # (B, T, H)
         starts = self.initial_states(x.shape[0], initial_label, source_state)
+        # The stacks share no layer, unlike a bidirectional `nn.LSTM`, whose second layer reads both directions: a state
+        # would then depend on the token that it is to predict.
         half = len(starts) // 2
         forward_way, backward_way = self.ways
         both = [

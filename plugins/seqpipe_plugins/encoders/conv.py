@@ -59,12 +59,9 @@ class Conv(nn.Module):
         x = torch.where(mask[:, None], x, 0.0)
         for layer in [*self.layers] * self.iterations:
             assert isinstance(layer, nn.Conv1d)
-            update = self._answer(layer, self.dropout(x))
+            step, others = layer.dilation[0], layer.kernel_size[0] - 1
+            left = others if self.causal else others // 2
+            update = layer(F.pad(self.dropout(x), (left * step, (others - left) * step)))
+            update = F.glu(update, 1) if self.gated else F.relu(update)
             x = torch.where(mask[:, None], x + update if self.residual else update, 0.0)
         return x.transpose(1, 2)
-
-    def _answer(self, layer: nn.Conv1d, x: Tensor) -> Tensor:  # (B, D', T) twice
-        step, others = layer.dilation[0], layer.kernel_size[0] - 1
-        left = others if self.causal else others // 2
-        seen = layer(F.pad(x, (left * step, (others - left) * step)))
-        return F.glu(seen, 1) if self.gated else F.relu(seen)

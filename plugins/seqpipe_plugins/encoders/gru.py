@@ -7,19 +7,15 @@ from functools import partial
 from typing import Literal
 
 import torch
-from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from seqpipe.plugin import (
     CellStep,
     CellWeights,
-    Direction,
-    InitialStateOption,
-    Merge,
     OnnxNode,
-    Probability,
     Recurrent,
     RecurrentCell,
+    RecurrentOptions,
     State,
     UsageError,
     split_columns,
@@ -37,19 +33,9 @@ class GRU(Recurrent):
     at its beginning; `first` (B, D') is the first state of each direction.
 
     Args:
-        hidden: Number of units in each direction.
-        layers: Number of layers; the input of each is the merged output of the one below.
-        direction: Reading direction.
-        merge: How the states of both directions are combined.
         reset: Whether the reset gate is applied before or after the product; after trains faster.
         scan: Whether the graph has a Scan instead of a GRU node: slower on the CPU, but runs on execution providers
             without a kernel for `reset: before`, such as CUDA.
-        bias: Whether the gates have biases.
-        dropout: Dropout probability between two layers.
-        locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
-        initial_state: The states before the first token: zero; learned parameters; or computed from v, which is the
-            label in a field of the record ({column: FIELD}) or the state of another input ({source: NAME}), which the
-            head then does not read: h(0) = tanh(W v + b) (Sutskever et al. 2014; Xu et al. 2015).
     """
 
     def __init__(
@@ -57,25 +43,16 @@ class GRU(Recurrent):
         dim: int,
         sizes: Mapping[str, int],
         *,
-        hidden: PositiveInt = 128,
-        layers: PositiveInt = 1,
-        direction: Direction = "both",
-        merge: Merge = "concat",
+        options: RecurrentOptions,
         reset: Literal["before", "after"] = "after",
         scan: bool = False,
-        bias: bool = True,
-        dropout: Probability = 0.0,
-        locked_dropout: Probability = 0.0,
-        initial_state: InitialStateOption = "zero",
     ):
         if scan and reset == "after":
             raise UsageError(
                 "gru.scan: it is for reset: before; of a GRU with reset: after every provider has a kernel"
             )
         make = nn.GRU if reset == "after" else partial(ResetBefore, scan=scan)
-        super().__init__(
-            make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout, initial_state, sizes
-        )
+        super().__init__(make, dim, sizes, options)
 
 
 class ResetBefore(RecurrentCell):

@@ -6,21 +6,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
-from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from seqpipe.plugin import (
     CellStep,
     CellWeights,
-    Direction,
-    InitialStateOption,
     LSTMParts,
     LSTMVariant,
-    Merge,
     OnnxNode,
-    Probability,
     Recurrent,
     RecurrentCell,
+    RecurrentOptions,
     State,
     UsageError,
     split_columns,
@@ -40,24 +36,10 @@ class LSTM(Recurrent):
     state at its beginning; `first` (B, D') is the first state of each direction.
 
     Args:
-        hidden: Number of units in each direction.
-        layers: Number of layers; the input of each is the merged output of the one below.
-        direction: Reading direction.
-        merge: How the states of both directions are combined.
         peephole: Whether the gates have peephole connections from the cell.
         coupled: Whether the forget gate is 1 minus the input gate, which saves a quarter of the weights.
         scan: Whether the graph has a Scan instead of an LSTM node: slower on the CPU, but runs on execution providers
             without a kernel for peepholes and coupled gates, such as CUDA.
-        input_gate: Whether there is an input gate; false: σ(i) is 1. This and the five options below make the layer a
-            Scan in the graph.
-        forget_gate: Whether there is a forget gate; false: σ(f) is 1.
-        output_gate: Whether there is an output gate; false: σ(o) is 1.
-        input_activation: Whether g passes a tanh; false: it is linear.
-        output_activation: Whether c(t) passes a tanh on its way to h(t); false: it is linear.
-        full_gate_recurrence: Whether each gate also reads the activations of all gates of the step before.
-        bias: Whether the gates have biases.
-        dropout: Dropout probability between two layers.
-        locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
         initial_state: The states before the first token: zero; learned parameters; or computed from v, which is the
             label in a field of the record ({column: FIELD}) or the state of another input ({source: NAME}), which the
             head then does not read: h(0) = tanh(W v + b), c(0) = W' v + b' (Sutskever et al. 2014; Xu et al. 2015).
@@ -68,52 +50,31 @@ class LSTM(Recurrent):
         dim: int,
         sizes: Mapping[str, int],
         *,
-        hidden: PositiveInt = 128,
-        layers: PositiveInt = 1,
-        direction: Direction = "both",
-        merge: Merge = "concat",
+        options: RecurrentOptions,
         peephole: bool = False,
         coupled: bool = False,
         scan: bool = False,
-        input_gate: bool = True,
-        forget_gate: bool = True,
-        output_gate: bool = True,
-        input_activation: bool = True,
-        output_activation: bool = True,
-        full_gate_recurrence: bool = False,
-        bias: bool = True,
-        dropout: Probability = 0.0,
-        locked_dropout: Probability = 0.0,
-        initial_state: InitialStateOption = "zero",
+        parts: LSTMParts,
     ):
-        parts = LSTMParts(
-            input_gate, forget_gate, output_gate, input_activation, output_activation, full_gate_recurrence
-        )
-        _check_options(parts, peephole=peephole, coupled=coupled, scan=scan)
+        if scan and parts != LSTMParts():
+            raise UsageError(
+                "lstm.scan: an LSTM with a part left out or full gate recurrence is always a Scan; remove it"
+            )
+        if scan and not (peephole or coupled):
+            raise UsageError("lstm.scan: it is for peephole or coupled; of the plain LSTM every provider has a kernel")
+        if coupled and not (parts.input_gate and parts.forget_gate):
+            cure = "remove input_gate: false and forget_gate: false"
+            raise UsageError(f"lstm.coupled: the forget gate is 1 minus the input gate; {cure}")
+        if not (parts.input_gate or parts.forget_gate or parts.output_gate):
+            for name, is_set in {"peephole": peephole, "full_gate_recurrence": parts.full_gate_recurrence}.items():
+                if is_set:
+                    raise UsageError(f"lstm.{name}: it feeds the gates, and all three are left out; keep one of them")
         make: Callable[..., nn.RNNBase | RecurrentCell] = nn.LSTM
         if parts != LSTMParts():
             make = partial(LSTMVariant, parts=parts, peephole=peephole, coupled=coupled)
         elif peephole or coupled:
             make = partial(Variant, peephole=peephole, coupled=coupled, scan=scan)
-        super().__init__(
-            make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout, initial_state, sizes
-        )
-
-
-def _check_options(parts: LSTMParts, *, peephole: bool, coupled: bool, scan: bool) -> None:
-    """Raise UsageError for options that contradict each other or have no effect."""
-    if scan and parts != LSTMParts():
-        raise UsageError("lstm.scan: an LSTM with a part left out or full gate recurrence is always a Scan; remove it")
-    if scan and not (peephole or coupled):
-        raise UsageError("lstm.scan: it is for peephole or coupled; of the plain LSTM every provider has a kernel")
-    if coupled and not (parts.input_gate and parts.forget_gate):
-        raise UsageError(
-            "lstm.coupled: the forget gate is 1 minus the input gate; remove input_gate: false and forget_gate: false"
-        )
-    if not (parts.input_gate or parts.forget_gate or parts.output_gate):
-        for name, is_set in {"peephole": peephole, "full_gate_recurrence": parts.full_gate_recurrence}.items():
-            if is_set:
-                raise UsageError(f"lstm.{name}: it feeds the gates, and all three are left out; keep one of them")
+        super().__init__(make, dim, sizes, options)
 
 
 class Variant(RecurrentCell):

@@ -12,12 +12,9 @@ from torch import Tensor
 from seqpipe.plugin import (
     CellStep,
     CellWeights,
-    Direction,
-    InitialStateOption,
-    Merge,
-    Probability,
     Recurrent,
     RecurrentCell,
+    RecurrentOptions,
     State,
 )
 
@@ -36,12 +33,6 @@ class NestedLSTM(Recurrent):
     Args:
         hidden: Number of units in each direction, the same in every nested LSTM.
         depth: Number of nested LSTMs; 1 is the encoder `lstm`.
-        layers: Number of layers; the input of each is the merged output of the one below.
-        direction: Reading direction.
-        merge: How the states of both directions are combined.
-        bias: Whether the gates have biases.
-        dropout: Dropout probability between two layers.
-        locked_dropout: Variational dropout probability of a layer's input columns: one mask for all steps of a row.
         initial_state: The states before the first token: zero; learned parameters; or computed from v, which is the
             label in a field of the record ({column: FIELD}) or the state of another input ({source: NAME}), which the
             head then does not read: h(0) = tanh(W v + b), all other states W' v + b' (Sutskever et al. 2014; Xu et al.
@@ -53,20 +44,11 @@ class NestedLSTM(Recurrent):
         dim: int,
         sizes: Mapping[str, int],
         *,
-        hidden: PositiveInt = 128,
+        options: RecurrentOptions,
         depth: PositiveInt = 2,
-        layers: PositiveInt = 1,
-        direction: Direction = "both",
-        merge: Merge = "concat",
-        bias: bool = True,
-        dropout: Probability = 0.0,
-        locked_dropout: Probability = 0.0,
-        initial_state: InitialStateOption = "zero",
     ):
         make = partial(Nested, depth=depth)
-        super().__init__(
-            make, dim, hidden, layers, direction, merge, bias, dropout, locked_dropout, initial_state, sizes
-        )
+        super().__init__(make, dim, sizes, options)
 
 
 class Nested(RecurrentCell):

@@ -126,7 +126,11 @@ class Layer(nn.Module):
         if self.rotary is not None:
             angles = (places[..., None] * self.rotary)[:, None]  # (B, 1, n, d / 2)
             cos, sin = torch.cat([angles.cos()] * 2, -1), torch.cat([angles.sin()] * 2, -1)
-            queries, keys = (part * cos + rotate_half(part) * sin for part in (queries, keys))
+            # Each pair of numbers turns by its angle; a pair stands half a width apart, as the weights in the
+            # form of `transformers` expect it, not side by side as in the paper. A quarter turn of (a, b) is (-b, a).
+            halves = [part.chunk(2, -1) for part in (queries, keys)]
+            quarter = [torch.cat([-second, first], -1) for first, second in halves]
+            queries, keys = queries * cos + quarter[0] * sin, keys * cos + quarter[1] * sin
         return queries * self.each**-0.5, keys, values
 
     def output(self, x: Tensor, context: Tensor) -> Tensor:
@@ -142,12 +146,6 @@ class Layer(nn.Module):
             queries, keys, values, dropout_p=dropout, is_causal=True, scale=1.0, enable_gqa=grouped
         )
         return self.output(x, context.transpose(1, 2).flatten(2))
-
-
-def rotate_half(x: Tensor) -> Tensor:
-    """Each pair of numbers by a quarter turn; a pair stands half a width apart."""
-    first, second = x.chunk(2, -1)
-    return torch.cat([-second, first], -1)
 
 
 class _GPT2:

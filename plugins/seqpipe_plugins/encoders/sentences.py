@@ -33,7 +33,7 @@ class Sentences(nn.Module):
         direction: Reading direction within a sentence.
         pool: Pooling of the states of a sentence: mean weighted by attention, mean, maximum, or the last state of each
             direction.
-        score: Attention score of a word (see `seqpipe.nn.attention`).
+        score: Attention score of a word (see `seqpipe.plugin.Attention`).
         units: Number of units of the scores `additive` and `concat-tanh`.
         heads: Number of heads of the score `multi-head`.
         split: Where a sentence ends: after closing punctuation and at line breaks, or at line breaks only.
@@ -78,6 +78,8 @@ class Sentences(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor, sentences: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T), (B, S, W)
         B, S, W = sentences.shape
+        # Each sentence is a row of places in one list of all words of the batch, so that the sentences of all texts are
+        # read as one batch.
         rows = torch.arange(B, device=x.device)[:, None, None] * x.shape[1]
         places = (rows + (sentences - 1).clamp(min=0)).reshape(B * S, W)  # of each word among all words of the batch
         words = torch.where(mask[..., None], x, 0.0).flatten(0, 1)  # (B * T, D)

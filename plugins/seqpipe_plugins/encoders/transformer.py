@@ -89,6 +89,8 @@ class Transformer(KVCacheEncoder):
         x = self.dropout(self.enter(torch.where(mask[..., None], x, 0.0), places))
         weights, seen = x[:, :0, :0, None], attention_mask(mask, self.causal)
         for layer in self._stack:
+            # PyTorch's own kernel is faster and returns no weights, which only a decision shows. It needs no mask here,
+            # since with `causal` no token sees the padding behind it.
             if self.causal and self.training:
                 x = layer.fused_forward(x, places)
             else:

@@ -59,20 +59,17 @@ class Words(nn.Module):
 
     def _pooled(self, x: Tensor, mask: Tensor, begin: Tensor, real: Tensor) -> Tensor:  # -> (B, N, D)
         x = torch.where(mask[..., None], x, 0.0)
-        pooled = _at(x, begin) if self.pool == "first" else self._over_pieces(x, mask, begin, real)
-        return torch.where(real[..., None], pooled, 0.0)
-
-    def _over_pieces(self, x: Tensor, mask: Tensor, begin: Tensor, real: Tensor) -> Tensor:  # -> (B, N, D)
-        length = mask.sum(1, keepdim=True)  # (B, 1)
+        if self.pool == "first":
+            return torch.where(real[..., None], x.gather(1, begin[..., None].expand(-1, -1, x.shape[2])), 0.0)
+        # A word's pieces end where those of the next real word begin, those of the last one with the text: padding
+        # never stands between two tokens of a text, so that the two bounds say which pieces a word has.
         following = F.pad(begin[:, 1:], (0, 1)), F.pad(real[:, 1:], (0, 1))
-        end = torch.where(following[1], following[0], length)  # (B, N) one past the last piece
+        end = torch.where(following[1], following[0], mask.sum(1, keepdim=True))  # (B, N) one past the last piece
         t = torch.arange(x.shape[1], device=x.device)
         within = (begin[..., None] <= t) & (t < end[..., None])  # (B, N, T)
         if self.pool == "mean":
             share = within.to(x.dtype)
-            return (share @ x) / share.sum(2, keepdim=True).clamp(min=1)
-        return torch.where(within[..., None], x[:, None], MASKED_LOGIT).amax(2)
-
-
-def _at(x: Tensor, positions: Tensor) -> Tensor:  # (B, T, D), (B, N) -> (B, N, D)
-    return x.gather(1, positions[..., None].expand(-1, -1, x.shape[2]))
+            pooled = (share @ x) / share.sum(2, keepdim=True).clamp(min=1)
+        else:
+            pooled = torch.where(within[..., None], x[:, None], MASKED_LOGIT).amax(2)
+        return torch.where(real[..., None], pooled, 0.0)

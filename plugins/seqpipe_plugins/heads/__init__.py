@@ -27,7 +27,7 @@ class Pool(nn.Module):
     Args:
         dim: Width of a vector.
         how: One of these.
-        score: What says how well the learned query and a vector match, as in `seqpipe.nn.attention.Attention`.
+        score: What says how well the learned query and a vector match, as in `seqpipe.plugin.Attention`.
     """
 
     def __init__(self, dim: int, how: Pooling, score: AttentionScore):
@@ -62,6 +62,8 @@ class Pool(nn.Module):
         before, read, n = state[:, 0, :-1], state[:, 0, -1:], mask.sum(1, keepdim=True)  # (B, D), (B, 1) twice
         first = torch.arange(mask.shape[1], device=x.device) == 0
         now, _ = self(x, mask | ((n == 0) & first))  # of a row without tokens that of a vector nobody looks at
+        # A mean or a maximum over a text is that of its parts, so that the vector so far and a count are all that a
+        # stream has to keep, however long its text becomes.
         joined = {
             "mean": (before * read + now * n) / (read + n).clamp(min=1),
             "max": before.maximum(now),

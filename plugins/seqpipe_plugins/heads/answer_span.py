@@ -68,6 +68,9 @@ class AnswerSpan(nn.Module):
     ) -> dict[str, Tensor]:
         """First and last tokens of the n best answers, -1 for none, and their log-probabilities, (B, K) each."""
         none, starts, ends = self._sides(x, mask, segments, state, other_x, window, other_window)
+        # Of all T * T spans only those of at most `longest` tokens are built: for each start, the log-probabilities of
+        # the L ends from it on. Behind the text stands LOG_ZERO, and behind all spans as many fillers as answers are
+        # asked for, so that a short text has enough to choose from. Place 0 of the choice is "no answer".
         B, T = mask.shape
         L = torch.sym_min(longest, T)
         t = torch.arange(T, device=x.device)[:, None]
@@ -153,6 +156,8 @@ def _together(start: Side, end: Side) -> Tensor:
         return start[0] + end[0]
     own_start, other_start, window, other_window = start
     own_end, other_end, end_window, other_end_window = end
+    # Start and end are comparable within one window alone. A span across two windows counts where both contain it, by
+    # the less likely of their two readings, so that no window makes an answer likely that its neighbour rejects.
     both = (other_end_window == window) & (other_window == end_window)
     agreed = torch.minimum(own_start + other_end, other_start + own_end)  # by the window of each
     return torch.where(window == end_window, own_start + own_end, torch.where(both, agreed, LOG_ZERO))

@@ -65,6 +65,8 @@ class BiLM(nn.Module):
         begin, end = (edge.expand(mask.shape[0], 1, -1) for edge in self.edges)
         before = torch.cat([begin, forwards[:, :-1]], 1)
         behind = torch.cat([backwards[:, 1:], end], 1)
+        # The backward states of a short row end before the batch does: its last token has padding behind it, in whose
+        # place the learned vector of the end belongs.
         last = F.pad(mask[:, 1:], (0, 1)) < mask  # (B, T)
         behind = torch.where(last[..., None], end, behind)
         return before, behind

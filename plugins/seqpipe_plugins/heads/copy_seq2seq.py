@@ -143,6 +143,9 @@ class CopySeq2Seq(sp.Seq2SeqHead):
         step = self._all(source, target_ids, self.start(source, sources, target_ids.shape[1]))
         logits = self.vocabulary.logits(step.readout, self.logit_mask)[target_mask].float()  # (M, V)
         ids = target_ids[target_mask]
+        # -log p needs no mixture over the whole extended vocabulary (B, N, V + S): of each target token only its own
+        # probability to be generated and the weights of its own copies count. They are added as logarithms, so that a
+        # token of a probability near 0 still has a gradient.
         there = (source.parts.words[:, None] == target_ids[..., None]) & source.parts.mask[:, None]  # (B, N, S)
         copied = torch.where(there, step.weights, 0.0).sum(2)[target_mask].float()  # (M,)
         log_p, switch, V = logits.log_softmax(1), step.switch[target_mask].float(), logits.shape[1]
@@ -150,7 +153,11 @@ class CopySeq2Seq(sp.Seq2SeqHead):
         right = torch.logaddexp(
             F.logsigmoid(switch) + generated, F.logsigmoid(-switch) + copied.clamp_min(_LEAST).log()
         )
-        missed = -self._smoothed(right, log_p).mean()
+        if self.label_smoothing and self.training:
+            real = self.logit_mask == 0
+            even = torch.where(real, log_p, 0.0).sum(1) / real.sum()
+            right = (1 - self.label_smoothing) * right + self.label_smoothing * even
+        missed = -right.mean()
         if self.training:
             self.trained += 1
             if self.coverage_weight and int(self.trained) > self.coverage_after:
@@ -166,13 +173,6 @@ class CopySeq2Seq(sp.Seq2SeqHead):
             "attention": torch.where(real[..., None], step.weights, 0.0),
             "generating": torch.where(real, step.switch.sigmoid(), 0.0),
         }
-
-    def _smoothed(self, right: Tensor, log_p: Tensor) -> Tensor:  # (M,), (M, V) -> (M,)
-        if not (self.label_smoothing and self.training):
-            return right
-        real = self.logit_mask == 0
-        even = torch.where(real, log_p, 0.0).sum(1) / real.sum()
-        return (1 - self.label_smoothing) * right + self.label_smoothing * even
 
     def _known(self, tokens: Tensor) -> Tensor:
         """The tokens with [UNK] for words that the vocabulary lacks."""
@@ -195,24 +195,24 @@ class CopySeq2Seq(sp.Seq2SeqHead):
         x = torch.cat([vector, context], 1)
         h, after = sp.recurrent_step(self.rnn, x, tuple(hidden), self.dropout)
         rows = source.parts.words.shape[0]
-        context, weights = self._attended(source, h.unflatten(0, (rows, -1)), covered.unflatten(0, (rows, -1)))
+        queries, (projected, mask, _) = h.unflatten(0, (rows, -1)), source.parts  # (B, K, H)
+        if isinstance(self.attention, sp.CoverageAttention):
+            covered_rows = covered.unflatten(0, (rows, -1))  # (B, K, S)
+            context, weights = self.attention.attend_covered(queries, projected, mask, covered_rows)
+        else:
+            context, weights = self.attention.attend(queries, projected, mask)
+            weights = weights[:, 0]
         context, weights = context.flatten(0, 1), weights.flatten(0, 1)
         readout = self.dropout(torch.tanh(self.readout(torch.cat([h, context], 1))))
         switch = self.switch(torch.cat([context, h, x], 1))[:, 0]
         repeated = torch.minimum(weights, covered).sum(1)
         return (*after, context, covered + weights), _Step(readout, weights, switch, repeated)
 
-    def _attended(self, source: sp.DecoderSource, h: Tensor, covered: Tensor) -> tuple[Tensor, Tensor]:
-        """The context (B, K, D) and the weights (B, K, S) of states (B, K, H) whose steps before covered (B, K, S)."""
-        if isinstance(self.attention, sp.CoverageAttention):
-            return self.attention.attend_covered(h, source.parts.projected, source.parts.mask, covered)
-        context, weights = self.attention.attend(h, source.parts.projected, source.parts.mask)
-        return context, weights[:, 0]
-
     def _mixed(self, step: _Step, words: Tensor) -> Tensor:
         """Log-probabilities (R, V + S) of the vocabulary's words and of the source's own (R, S)."""
         switch = step.switch[:, None]
-        generating, copying = 1 / (1 + torch.exp(-switch)), 1 / (1 + torch.exp(switch))  # each right where it is small
+        # 1 - sigmoid(s) would be 0 where s is large; computed from exp(s), each of the two is exact where it is small.
+        generating, copying = 1 / (1 + torch.exp(-switch)), 1 / (1 + torch.exp(switch))
         generated = generating * self.vocabulary.logits(step.readout, self.logit_mask).softmax(1)
         both = torch.cat([generated, torch.zeros_like(step.weights)], 1).scatter_add(1, words, copying * step.weights)
         return torch.where(both > _LEAST, both.clamp_min(_LEAST).log(), sp.LOG_ZERO)

@@ -54,6 +54,8 @@ class CRF(nn.Module):
         self.start_transitions = nn.Parameter(torch.empty(L).uniform_(-0.1, 0.1))
         self.end_transitions = nn.Parameter(torch.empty(L).uniform_(-0.1, 0.1))
         self.transitions = nn.Parameter(torch.empty(L, L).uniform_(-0.1, 0.1))  # from row to column
+        # Forbidden transitions keep their parameter, so that weights are those of pytorch-crf, and get MASKED_LOGIT
+        # added: no path with one wins, and its share of the partition function is exactly 0 in float32.
         legal = [torch.from_numpy(rule) | (not (constraints and spans)) for rule in tagging_schemes.allowed(labels)]
         forbidden = crf.chain(*(torch.where(rule, 0.0, MASKED_LOGIT) for rule in legal))
         self.register_buffer("forbidden", forbidden, persistent=False)  # (P, P)
@@ -110,6 +112,8 @@ class CRF(nn.Module):
         other_window: Tensor | None = None,
     ) -> Tensor:  # (B,)
         """Log-probability of the tags (B, T)."""
+        # The tag behind the labels stands for the boundary: padding is a path along it at no cost, so that texts of
+        # different lengths share one recursion.
         boundary = len(self.start_transitions)
         path = torch.where(mask, tags, boundary).transpose(0, 1)  # (T, B)
         emissions = self._emissions(x, mask, other_x, window, other_window)
@@ -122,11 +126,12 @@ class CRF(nn.Module):
         emissions = self.emissions(x)
         if self.spans and other_x is not None and window is not None and other_window is not None:
             windows, others = TokenWindows(window, other_window), self.emissions(other_x)
-            emissions = windows.limited(emissions, others, self.span_continues, lambda rows: self._best(rows, mask))
-        return crf.bounded(emissions, mask)
 
-    def _best(self, emissions: Tensor, mask: Tensor) -> Tensor:  # (3 B, T, L), (B, T) -> (3 B, T)
-        return crf.best_path(crf.bounded(emissions, mask.repeat(3, 1)), self._chain()).transpose(0, 1)
+            def best(rows: Tensor) -> Tensor:  # (3 B, T, L) -> (3 B, T)
+                return crf.best_path(crf.bounded(rows, mask.repeat(3, 1)), self._chain()).transpose(0, 1)
+
+            emissions = windows.limited(emissions, others, self.span_continues, best)
+        return crf.bounded(emissions, mask)
 
     def _chain(self) -> Tensor:  # (P, P)
         return crf.chain(self.start_transitions, self.end_transitions, self.transitions) + self.forbidden

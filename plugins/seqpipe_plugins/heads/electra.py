@@ -82,6 +82,9 @@ class Electra(nn.Module):
         hidden = torch.where(guessed, self.gap, torch.where(mask, ids, 0))
         z = self.guess(self.generator(self.table(hidden), mask)["x"][guessed])  # (M, G)
         log_p = F.linear(z, self.table.weight, self.bias + self.logit_mask).log_softmax(1)  # (M, V)
+        # A draw by the inverse of the distribution function, from numbers that in evaluation are the same in every
+        # epoch; `multinomial` takes no such numbers. Rounding leaves the last sum slightly off 1: the factor keeps u
+        # below it.
         u = drawn.uniform(*ids.shape)[guessed][:, None]
         new = (log_p.detach().exp().cumsum(1) <= u * (1 - 1e-6)).sum(1)
         seen = ids.masked_scatter(guessed, new)

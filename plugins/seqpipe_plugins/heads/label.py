@@ -37,7 +37,7 @@ class Label(PooledHead):
         multi: Multi-label classification: a text has any number of labels; the record's field is then `labels`, a list.
         pool: Pooling of the token vectors: their mean or maximum, the first or the last, their mean weighted by
             attention; or `state`, the vector that the encoder returns for the whole text.
-        score: Attention score of a token (see `seqpipe.nn.attention`).
+        score: Attention score of a token (see `seqpipe.plugin.Attention`).
         hidden: Number of units of a hidden layer between the pooled vector and the output; null: no hidden layer.
         dropout: Dropout probability of the pooled vector and of the hidden layer.
         label_smoothing: The share of the target probability that is spread over all labels (Szegedy et al. 2016).

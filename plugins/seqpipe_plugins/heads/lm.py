@@ -139,7 +139,12 @@ class LM(nn.Module):
         options = replace(options, forbidden=sp.prepend_token(sp.UNK_ID, options.forbidden, B, ids.device))
         samples = 0 if options.uniform is None else options.uniform.shape[2]
         searches = (torch.full((), K, device=ids.device) > 1) & ~(torch.full((), samples, device=ids.device) > 0)
-        limits, stop = self._limits(incremental, prefix, options.max_length), options.stop
+        stop, context, limits = options.stop, incremental.max_length, torch.full_like(prefix.last, options.max_length)
+        if context is not None:
+            limits = limits.minimum(context - prefix.length)  # (B,) of a limited context, what the prompt leaves
+        # Both ways of writing are in the graph, and a decode option chooses between them when it runs: beam search, and
+        # sampling or greedy search, which copies no state. The one that is not chosen gets a limit of 0 tokens, so that
+        # its loop takes no step.
         row_limits = torch.where(searches, 0, limits)
         generated = sp.generate(decoder, start, prefix.last, options, row_limits=row_limits, stop=stop)
         row_limits = torch.where(searches, limits, 0)
@@ -169,6 +174,8 @@ class LM(nn.Module):
         tokens = tokens[:, 0]  # (B, N)
         count, more = mask.sum(1, keepdim=True), (tokens != sp.PAD_ID).sum(1, keepdim=True)
         p = torch.arange(ids.shape[1] + tokens.shape[1], device=ids.device)
+        # The tokens move to the left, right behind the prompt's last real one, and the padding between them to the end:
+        # the stages read a text without gaps.
         order = torch.where(p < count, p, p - count + ids.shape[1]).clamp(max=len(p) - 1)
         prefix = incremental.prefill(torch.cat([ids, tokens], 1).gather(1, order), p < count + more)
         following = prefix.ids[:, 1:]
@@ -177,16 +184,12 @@ class LM(nn.Module):
         log_p = self.logits(prefix.x, **incremental.logit_weights).log_softmax(2)  # (B, M, V)
         return torch.where(behind, log_p.gather(2, following[..., None])[..., 0], 0.0).sum(1)
 
-    def _limits(self, incremental: sp.IncrementalStages, prefix: sp.TokenPrefix, max_length: int) -> Tensor:
-        """How many tokens each row may write (B,): of a limited context, those that the prompt leaves."""
-        limits = torch.full_like(prefix.last, max_length)
-        context = incremental.max_length
-        return limits if context is None else limits.minimum(context - prefix.length)
-
     def _prompt_scores(
         self, incremental: sp.IncrementalStages, prefix: sp.TokenPrefix, wanted: bool | Tensor
     ) -> Tensor:
         """Log-probabilities (B, n - 1) of the prompt's tokens, 0 where not wanted: a loop of one step or none."""
+        # The logits of a prompt (B, n, V) are the largest tensor of a call, and few callers ask for them. A graph
+        # computes every operator but those of a loop that takes no step; `again & False` ends this one after its first.
         ids, nothing = prefix.ids[:, 1:].contiguous(), prefix.x[..., 0] * 0.0
         x, real = prefix.x.clone(), prefix.inside.clone()
 

@@ -170,15 +170,18 @@ class MaskedLM(nn.Module):
         """
         V, gaps = len(self.bias), (ids == self.gap) & mask
         number = gaps.long().cumsum(1)  # (B, T) the number of each gap, from 1
-        forced_tokens = forced_filling(filling, number)
+        forced_tokens = torch.zeros_like(number)  # (B, T) the token that is to fill each gap, [PAD] where none is given
+        if filling is not None:
+            given = F.pad(sp.repeat_axis(filling, 0, number.shape[0]), (1, 1))  # (B, 1 + G + 1)
+            forced_tokens = given.gather(1, number.minimum(torch.full_like(number, given.shape[1] - 1)))
         forced = (forced_tokens != sp.PAD_ID).any(1, keepdim=True)  # (B, 1)
         most = number[:, -1].max()
         rank = torch.arange(n_best, device=x.device)
         filled = torch.where(mask, ids, 0)[:, None] + 0 * rank[:, None]  # (B, K, T)
         scores = torch.where(rank == 0, 0.0, sp.LOG_ZERO) + 0.0 * number[:, :1]  # (B, K)
 
-        def go_on(turn: Tensor, filled: Tensor, scores: Tensor) -> Tensor:
-            return turn <= most
+        # Gaps are filled independently, so that the K best fillings of the first i gaps are among the K best of the
+        # first i - 1 times the K best tokens of gap i: the loop over the gaps is exact, and no beam search.
 
         def step(turn: Tensor, filled: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             here = gaps & (number == turn)  # (B, T)
@@ -200,7 +203,9 @@ class MaskedLM(nn.Module):
             filled_rows = torch.where(here[:, None], new[..., None], filled_rows)
             return turn + 1, torch.where(there[..., None], filled_rows, filled), torch.where(there, after, scores)
 
-        _, filled, scores = sp.while_loop(go_on, step, (torch.ones_like(most), filled, scores))
+        _, filled, scores = sp.while_loop(
+            lambda turn, filled, scores: turn <= most, step, (torch.ones_like(most), filled, scores)
+        )
         return {"tokens": filled, "scores": scores}
 
     def score(self, x: Tensor, mask: Tensor, ids: Tensor, tokens: Tensor, table: Tensor | None = None) -> Tensor:
@@ -241,11 +246,3 @@ class MaskedLM(nn.Module):
         assert self.pool is not None
         assert self.follows is not None
         return self.follows(self.pool(x, mask, state)[0])[:, 0]
-
-
-def forced_filling(filling: Tensor | None, number: Tensor) -> Tensor:
-    """The token that is to fill each gap (B, T), by the gaps' numbers (B, T); [PAD] where none is given."""
-    if filling is None:
-        return torch.zeros_like(number)
-    tokens = F.pad(sp.repeat_axis(filling, 0, number.shape[0]), (1, 1))  # (B, 1 + G + 1)
-    return tokens.gather(1, number.minimum(torch.full_like(number, tokens.shape[1] - 1)))

@@ -82,7 +82,14 @@ class Pointer(nn.Module):
         dropout: sp.Probability = 0.0,
     ):
         super().__init__()
-        _refuse_unfit(task, once, every, close)
+        if (every or close) and not once:
+            raise sp.UsageError(f"{'every' if every else 'close'}: so no position is chosen twice; set once: true")
+        if task == "hull" and not close:
+            raise sp.UsageError("task: the corners of a hull are a closed way; set close: true")
+        if task == "tour" and not (every and close):
+            raise sp.UsageError(
+                "task: a round trip goes through every point and returns; set every: true and close: true"
+            )
         self.once, self.every, self.close = once, every, close
         self.fewest = max(FEWEST[task], int(close))
         self.rnn = sp.TORCH_CELLS[cell](dim, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
@@ -200,24 +207,24 @@ class Pointer(nn.Module):
         source = self._read(x, mask)
         before = F.pad(slots[:, :-1], (1, 0))  # (B, N) the beginning is read where the end stands
         vectors = self.dropout(sp.rows_at(source.read, before))
-        h = self._run(vectors, self._start(x, mask, state))
-        places = torch.arange(source.real.shape[1], device=x.device)
-        chosen = (before[..., None] == places).cumsum(1) > 0  # (B, N, 1 + T)
-        return self._log_p(source, h, chosen.float())
-
-    def _run(self, vectors: Tensor, start: sp.State) -> Tensor:  # (B, N, D), (B, layers, H) each -> (B, N, H)
-        if torch.compiler.is_exporting():  # an LSTM of PyTorch's would have the example's length
+        start = self._start(x, mask, state)
+        if torch.compiler.is_exporting():
+            # The exporter would write an LSTM of PyTorch's for the length of its example, so that a graph has a Scan.
 
             def step(now: sp.State, rows: sp.State) -> tuple[sp.State, sp.State]:
                 h, after = sp.recurrent_step(self.rnn, rows[0], now)
                 return after, (h,)
 
             _, (states,) = sp.scan(step, start, (vectors.transpose(0, 1),))
-            return states.transpose(0, 1)
-        return sp.unroll_decoder(self.rnn, vectors, start)
+            h = states.transpose(0, 1)  # (B, N, H)
+        else:
+            h = sp.unroll_decoder(self.rnn, vectors, start)
+        places = torch.arange(source.real.shape[1], device=x.device)
+        chosen = (before[..., None] == places).cumsum(1) > 0  # (B, N, 1 + T)
+        return self._log_p(source, h, chosen.float())
 
     def step(self, source: Source, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State]:
-        """As `seqpipe.nn.search.Decoder` has it."""
+        """As `seqpipe.plugin.Decoder` has it."""
         *before, chosen = state
         slots = tokens - sp.EOS_ID  # (R,) of the beginning -1
         rows = source.real.shape[0]
@@ -234,6 +241,9 @@ class Pointer(nn.Module):
         positions = open_slots[..., 1:]
         for glimpse, projected in zip(self._each, source.glimpsed, strict=True):
             h = glimpse(h, projected, positions)
+        # An answer may end once it has enough different positions: all of them, or the fewest that the task asks for,
+        # but never more than the text has. LOG_ZERO stands both before and behind the softmax: before it, so that
+        # closed slots take no probability, and behind it, since a row without any open slot would be even otherwise.
         there = source.real[:, 1:].sum(1)[:, None]  # (B, 1)
         wanted = there if self.every else there.clamp(max=self.fewest)
         ends = (chosen[..., 1:] > 0).sum(2) >= wanted  # (B, M)
@@ -253,13 +263,3 @@ class _Reading(NamedTuple):
     def step(self, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, Tensor | None]:
         log_p, state = self.head.step(self.source, tokens, state)
         return log_p, state, None
-
-
-def _refuse_unfit(task: str, once: bool, every: bool, close: bool) -> None:
-    """UsageError for options of which one makes nonsense of another."""
-    if (every or close) and not once:
-        raise sp.UsageError(f"{'every' if every else 'close'}: so no position is chosen twice; set once: true")
-    if task == "hull" and not close:
-        raise sp.UsageError("task: the corners of a hull are a closed way; set close: true")
-    if task == "tour" and not (every and close):
-        raise sp.UsageError("task: a round trip goes through every point and returns; set every: true and close: true")

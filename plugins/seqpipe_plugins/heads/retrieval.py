@@ -32,7 +32,7 @@ class Retrieval(Vector):
     Args:
         pool: Pooling of the token vectors: their mean or maximum, the first or the last, their mean weighted by
             attention; or `state`, the vector that the encoder returns for the whole text.
-        score: Attention score of a token (see `seqpipe.nn.attention`).
+        score: Attention score of a token (see `seqpipe.plugin.Attention`).
         width: Width of the vector, by a linear layer; null: that of the pooled vector, without a layer.
         dropout: Dropout probability of the pooled vector.
         temperature: τ of the loss; a lower value gives hard negatives more weight.
@@ -75,6 +75,8 @@ class Retrieval(Vector):
         """
         decision = super().decide(x, mask, state)
         scores = F.linear(decision["vector"], self.vectors)  # (B, N)
+        # The number of candidates is fixed in the graph, and k is an input that may be greater: MOST absent ones stand
+        # behind the candidates, and the k first of all that were ranked are taken.
         scores, nearest = top_n(F.pad(scores, (0, MOST), value=ABSENT), MOST)
         first = torch.arange(k, device=x.device)
         scores, nearest = scores.index_select(1, first), nearest.index_select(1, first)

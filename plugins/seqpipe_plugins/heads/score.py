@@ -27,7 +27,7 @@ class Score(PooledHead):
     Args:
         pool: Pooling of the token vectors: their mean or maximum, the first or the last, their mean weighted by
             attention; or `state`, the vector that the encoder returns for the whole text.
-        score: Attention score of a token (see `seqpipe.nn.attention`).
+        score: Attention score of a token (see `seqpipe.plugin.Attention`).
         hidden: Number of units of a hidden layer between the pooled vector and the output; null: no hidden layer.
         dropout: Dropout probability of the pooled vector and of the hidden layer.
         loss: Squared error, absolute error, or (Huber 1964) squared up to one standard deviation and absolute beyond.

@@ -157,6 +157,8 @@ class Seq2Seq(sp.Seq2SeqHead):
 
     def _sampled(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> tuple[Tensor, Tensor | None]:
         """As `teacher_forced`, each token read being the true one or one that was drawn."""
+        # Scheduled sampling (Bengio et al. 2015): no gradient passes through a draw. The steps run one by one, in
+        # training alone, so that a Python loop does; the share falls with the batches seen, which `trained` counts.
         share, tokens, steps = self.teacher_share(int(self.trained)), torch.full_like(ids[:, 0], sp.BOS_ID), []
         self.trained += 1
         for true in ids.unbind(1):

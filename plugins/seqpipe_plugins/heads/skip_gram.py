@@ -64,6 +64,7 @@ class SkipGram(nn.Module):
     def corrupt_batch(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
         """The words that are not left out, closed up (B, T'); a text keeps one token in any case."""
         number = BatchRandom(self.training, ids.device).uniform(*ids.shape)
+        # A text in which no token would stay keeps the one with the best odds: a row without tokens has no mean.
         odds = torch.where(mask, self.kept[torch.where(mask, ids, 0)] - number, -2.0)
         stays = (odds > 0) | ((odds == odds.amax(1, keepdim=True)) & mask)
         order = (~stays).to(torch.int8).argsort(dim=1, stable=True)[:, : int(stays.sum(1).max())]
@@ -109,4 +110,5 @@ class SkipGram(nn.Module):
 
     def drawn_words(self, numbers: Tensor) -> Tensor:
         """Words by numbers from 0 to 1, each as likely as its share of the noise."""
+        # The inverse of the distribution function does exactly what word2vec's table of 100 million cells does nearly.
         return torch.searchsorted(self.noise, numbers.contiguous(), right=True).clamp(max=len(self.noise) - 1)

@@ -23,7 +23,7 @@ class Vector(PooledHead):
     Args:
         pool: Pooling of the token vectors: their mean or maximum, the first or the last, their mean weighted by
             attention; or `state`, the vector that the encoder returns for the whole text.
-        score: Attention score of a token (see `seqpipe.nn.attention`).
+        score: Attention score of a token (see `seqpipe.plugin.Attention`).
         width: Width of the vector, by a linear layer; null: that of the pooled vector, without a layer.
         dropout: Dropout probability of the pooled vector.
         normalize: Whether vectors have length 1, so that a dot product is the cosine similarity.

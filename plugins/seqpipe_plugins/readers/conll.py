@@ -96,7 +96,9 @@ class Conll:
         comments: Record = {}
         document = 0
         for number, line in chain(numbered(lines, name), [(0, "")]):
-            opens = self._opens_document(line)
+            opens = (
+                self.document is not None and line.startswith(self.document) and self._split(line)[0] == self.document
+            )
             if opens or not line.strip():
                 if layout and rows:
                     yield self._record(rows, layout, ({"document": document} if document else {}) | comments, name)
@@ -105,7 +107,9 @@ class Conll:
             elif not rows and self._is_comment(line, layout, f"{name}:{number}"):
                 header = self._header(line, name) if number == 1 else None
                 names = names or header
-                comments |= {} if header else self._assignment(line)
+                key, equals, value = line[len(self.comment or "") :].partition(" = ")
+                if not header and equals and key.strip():
+                    comments[free(key.strip())] = value.strip()
             elif not (self.skip and _match("skip", self.skip, line, f"{name}:{number}")):
                 cells = self._split(line)
                 layout = layout or self._layout(cells, names, number, name)
@@ -137,13 +141,13 @@ class Conll:
     def _split(self, line: str) -> list[str]:
         return line.split(self.separator) if self.separator else _BLANKS.split(line.strip(" \t"))
 
-    def _opens_document(self, line: str) -> bool:
-        return self.document is not None and line.startswith(self.document) and self._split(line)[0] == self.document
-
     def _is_comment(self, line: str, layout: Layout | None, where: str) -> bool:
         """Whether a line before a sentence is a comment: `# O` in a file split at blanks is the word # with its tag."""
         if self.comment is None or not line.startswith(self.comment):
             return False
+        # The character of comments is a word too in many files. What a comment is, this order decides: `key = value`, a
+        # single column or another number of columns are comments; among lines as wide as the others, what has a tag of
+        # the scheme is a word.
         cells = self._split(line)
         if " = " in line or len(cells) == 1 or (layout and len(cells) != layout.width):
             return True
@@ -163,10 +167,6 @@ class Conll:
             return None
         _check_names(match[1].split(), DataError, f"{name}:1")
         return match[1].split()
-
-    def _assignment(self, line: str) -> Record:
-        key, equals, value = line[len(self.comment or "") :].partition(" = ")
-        return {free(key.strip()): value.strip()} if equals and key.strip() else {}
 
     def _layout(self, cells: list[str], names: list[str] | None, number: int, name: str) -> Layout:
         width, where = len(cells), f"{name}:{number}"

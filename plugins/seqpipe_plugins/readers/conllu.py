@@ -63,7 +63,11 @@ class Conllu:
                     yield self._record(sentence, name)
                 sentence = Sentence()
             elif line.startswith("#"):
-                _comment(sentence, line, number)
+                key, equals, value = (part.strip() for part in line[1:].partition("="))
+                if key == "text" and equals:
+                    sentence.text = number, value
+                elif key and equals:
+                    sentence.comments[free(key)] = value
             else:
                 self._line(sentence, line.split("\t"), number, f"{name}:{number}")
 
@@ -114,15 +118,6 @@ class Conllu:
         if self.tags:
             record["tags"] = columns[self.tags]
         return {**sentence.comments, **record, **columns, "where": f"{name}:{sentence.line}"}
-
-
-def _comment(sentence: Sentence, line: str, number: int) -> None:
-    key, equals, value = line[1:].partition("=")
-    key, value = key.strip(), value.strip()
-    if key == "text" and equals:
-        sentence.text = number, value
-    elif key and equals:
-        sentence.comments[free(key)] = value
 
 
 def _text(sentence: Sentence, words: list[str], name: str) -> str:

@@ -9,6 +9,8 @@ from seqpipe.plugin import DataError, UsageError
 
 from . import LONGEST_LINE, Record, file_lines, numbered
 
+_FORM = "write each text as a file in the folder of its label, such as pos/17.txt, or set the reader's option `pattern`"
+
 
 class Folders:
     """Reads folders of texts, one for each label: of `reviews/pos/17.txt` the label is `pos`, the text is the file.
@@ -36,8 +38,14 @@ class Folders:
             if not path.is_dir():
                 state = "is a file" if path.exists() else "there is no such folder"
                 raise DataError(f"{path}: {state}; give the folder that holds a folder for each label")
-            inner = (file for folder in self._folders(path) for file in sorted(folder.rglob(self.pattern)))
-            files = [file for file in inner if file.is_file() and not _is_hidden(file, path)]
+            for label in self.labels or ():
+                if not (path / label).is_dir():
+                    cure = "correct the reader's option `labels`"
+                    raise DataError(f"{path}: there is no folder {label!r} in this folder; {cure}")
+            folders = sorted(path.iterdir()) if self.labels is None else [path / label for label in self.labels]
+            texts = (file for folder in folders if folder.is_dir() for file in sorted(folder.rglob(self.pattern)))
+            parts = ((file, file.relative_to(path).parts) for file in texts if file.is_file())
+            files = [file for file, names in parts if not any(name.startswith(".") for name in names)]
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror})") from error
         if not files:
@@ -58,19 +66,3 @@ class Folders:
                     raise DataError(f"{file}:{len(lines)}: the text is longer than {limit}; split it")
             label = file.relative_to(path).parts[0]
             yield {"text": "\n".join(lines).strip(), "label": label, "where": f"{file}:1"}
-
-    def _folders(self, path: Path) -> list[Path]:
-        if self.labels is None:
-            return sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
-        for label in self.labels:
-            if not (path / label).is_dir():
-                cure = "correct the reader's option `labels`"
-                raise DataError(f"{path}: there is no folder {label!r} in this folder; {cure}")
-        return [path / label for label in self.labels]
-
-
-_FORM = "write each text as a file in the folder of its label, such as pos/17.txt, or set the reader's option `pattern`"
-
-
-def _is_hidden(file: Path, path: Path) -> bool:
-    return any(part.startswith(".") for part in file.relative_to(path).parts)

@@ -8,9 +8,9 @@ from typing import Any
 
 from seqpipe.plugin import DataError, UsageError
 
-from . import IllFormed, Record, SchemeOption, opened
+from . import Record, opened
 from .json_stream import JsonStream
-from .objects import Objects
+from .objects import ObjectOptions, Objects
 
 _FORM = 'write a list of objects, such as [{"text": …, "label": …}, …]'
 
@@ -24,42 +24,10 @@ class Json(Objects):
     Args:
         list: Key of the list in the object that the file holds, dotted within objects (`data.examples`); null: the file
             is the list.
-        text: Key of the text; null if there is none, for example with two texts.
-        label: Key that becomes the field `label`; null if the keys already have the right names.
-        labels: Key that becomes the field `labels`: a list of labels.
-        words: Key of the words of a pre-split text.
-        tags: Key of the tags.
-        spans: Key of the spans; a span may also be a list [start, end, label].
-        scheme: Tagging scheme; none for plain tags, such as parts of speech.
-        ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
-        joiner: Text between two words; "" for Chinese characters.
     """
 
-    def __init__(
-        self,
-        *,
-        list: str | None = None,
-        text: str | None = "text",
-        label: str | None = None,
-        labels: str | None = None,
-        words: str = "words",
-        tags: str = "tags",
-        spans: str = "spans",
-        scheme: SchemeOption = "IOB2",
-        ill_formed: IllFormed = "error",
-        joiner: str = " ",
-    ):
-        super().__init__(
-            text=text,
-            label=label,
-            labels=labels,
-            words=words,
-            tags=tags,
-            spans=spans,
-            scheme=scheme,
-            ill_formed=ill_formed,
-            joiner=joiner,
-        )
+    def __init__(self, *, list: str | None = None, objects: ObjectOptions):
+        super().__init__(objects=objects)
         if list is not None and "" in list.split("."):
             raise UsageError(f"json.list: {list!r} is no key; write one such as data, or data.examples")
         self.list = list

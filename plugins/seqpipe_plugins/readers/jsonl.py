@@ -22,17 +22,6 @@ class Jsonl(Objects):
     Offsets count code points, and `end` is exclusive. All other keys become fields of the record; a list of `labels`
     (for several labels) has no duplicates. What is within an object has a dotted name: of `{"user": {"says": "hi"}}`
     the text is `user.says`, in the reader's options and as a field.
-
-    Args:
-        text: Key of the text; null if there is none, for example with two texts.
-        label: Key that becomes the field `label`; null if the keys already have the right names.
-        labels: Key that becomes the field `labels`: a list of labels.
-        words: Key of the words of a pre-split text.
-        tags: Key of the tags.
-        spans: Key of the spans; a span may also be a list [start, end, label].
-        scheme: Tagging scheme; none for plain tags, such as parts of speech.
-        ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
-        joiner: Text between two words; "" for Chinese characters.
     """
 
     def read(self, path: Path) -> Iterator[Record]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from seqpipe.plugin import DataError, did_you_mean
@@ -12,27 +13,43 @@ from . import IllFormed, Record, SchemeOption, TagError, free, to_iob2
 _LABEL_KEYS = ("label", "entity_group", "entity", "type")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ObjectOptions:
+    """The options that readers of objects share.
+
+    Args:
+        text: Key of the text; null if there is none, for example with two texts.
+        label: Key that becomes the field `label`; null if the keys already have the right names.
+        labels: Key that becomes the field `labels`: a list of labels.
+        words: Key of the words of a pre-split text.
+        tags: Key of the tags.
+        spans: Key of the spans; a span may also be a list [start, end, label].
+        scheme: Tagging scheme; none for plain tags, such as parts of speech.
+        ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
+        joiner: Text between two words; "" for Chinese characters.
+    """
+
+    text: str | None = "text"
+    label: str | None = None
+    labels: str | None = None
+    words: str = "words"
+    tags: str = "tags"
+    spans: str = "spans"
+    scheme: SchemeOption = "IOB2"
+    ill_formed: IllFormed = "error"
+    joiner: str = " "
+
+
 class Objects:
-    """Makes records of objects; the options are explained where they are read from, as in `Jsonl`."""
+    """Makes records of objects."""
 
     fields = ("text", "words", "tags", "spans", "where")
 
-    def __init__(
-        self,
-        *,
-        text: str | None = "text",
-        label: str | None = None,
-        labels: str | None = None,
-        words: str = "words",
-        tags: str = "tags",
-        spans: str = "spans",
-        scheme: SchemeOption = "IOB2",
-        ill_formed: IllFormed = "error",
-        joiner: str = " ",
-    ):
-        self.text, self.words, self.tags, self.spans = text, words, tags, spans
-        self.renamed = {key: field for field, key in (("label", label), ("labels", labels)) if key is not None}
-        self.scheme, self.ill_formed, self.joiner = scheme, ill_formed, joiner
+    def __init__(self, *, objects: ObjectOptions):
+        self.text, self.words, self.tags, self.spans = objects.text, objects.words, objects.tags, objects.spans
+        renamed = (("label", objects.label), ("labels", objects.labels))
+        self.renamed = {key: field for field, key in renamed if key is not None}
+        self.scheme, self.ill_formed, self.joiner = objects.scheme, objects.ill_formed, objects.joiner
 
     def record(self, item: dict[str, Any], where: str) -> Record:
         """The record of an object; DataError begins with `where` and names the cure."""

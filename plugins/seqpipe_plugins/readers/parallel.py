@@ -53,7 +53,15 @@ class Parallel:
 
     def files(self, path: Path) -> list[Path]:
         """Every file that belongs to this one, in the order of the fields; DataError if one is not there."""
-        stem = self._stem(Path(path).name, str(path))
+        name, stem = Path(path).name, None
+        for template in self.names.values():
+            before, star, after = template.partition("*")
+            if name == template or (star and name.startswith(before) and name[len(before) :].endswith(after)):
+                stem = name[len(before) : len(name) - len(after)] if star else ""
+                break
+        if stem is None:
+            listed = ", ".join(self.names.values())
+            raise DataError(f"{path}: is none of the files of `fields` ({listed}); name one of them in `data`")
         files = [Path(path).with_name(file.replace("*", stem)) for file in self.names.values()]
         for field, file in zip(self.names, files, strict=True):
             if not file.is_file():
@@ -86,26 +94,15 @@ class Parallel:
                 raise DataError(f"{places['words']}: there is no word in this line; remove line and siblings")
             record = {"text": self.joiner.join(words)} | record | {"words": words}
         if "tags" in texts:
-            record["tags"] = self._tags(texts["tags"].split(), record["words"], places)
+            tags = texts["tags"].split()
+            if len(tags) != len(record["words"]):
+                cure = f"give one tag a word (the words are {places['words']})"
+                raise DataError(f"{places['tags']}: {len(tags)} tags for {len(record['words'])} words; {cure}")
+            try:
+                record["tags"] = to_iob2(tags, self.scheme, self.ill_formed)
+            except TagError as error:
+                raise DataError(f"{places['tags']}: tag {error.position + 1}: {error}") from error
         return record
-
-    def _tags(self, tags: list[str], words: list[str], places: dict[str, str]) -> list[str]:
-        if len(tags) != len(words):
-            cure = f"give one tag a word (the words are {places['words']})"
-            raise DataError(f"{places['tags']}: {len(tags)} tags for {len(words)} words; {cure}")
-        try:
-            return to_iob2(tags, self.scheme, self.ill_formed)
-        except TagError as error:
-            raise DataError(f"{places['tags']}: tag {error.position + 1}: {error}") from error
-
-    def _stem(self, name: str, path: str) -> str:
-        """The text that the * stands for in the file name that the YAML gives."""
-        for file in self.names.values():
-            before, star, after = file.partition("*")
-            if name == file or (star and name.startswith(before) and name[len(before) :].endswith(after)):
-                return name[len(before) : len(name) - len(after)] if star else ""
-        listed = ", ".join(self.names.values())
-        raise DataError(f"{path}: is none of the files of `fields` ({listed}); name one of them in `data`")
 
 
 def _uneven(

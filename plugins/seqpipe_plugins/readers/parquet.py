@@ -30,9 +30,6 @@ class Parquet(Objects):
         words: Column of the words of a pre-split text.
         tags: Column of the tags.
         spans: Column of the spans; a span may also be a list [start, end, label].
-        scheme: Tagging scheme; none for plain tags, such as parts of speech.
-        ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
-        joiner: Text between two words; "" for Chinese characters.
     """
 
     def read(self, path: Path) -> Iterator[Record]:

@@ -84,7 +84,14 @@ class Points:
             problem = f"{len(numbers)} numbers are no points of {self.width} each"
             raise DataError(f"{where}: {problem}; complete the line, or set the reader's option `width`")
         points = [numbers[i : i + self.width] for i in range(0, at, self.width)]
-        return {"points": points, "pointers": [_position(word, len(points), where) for word in words[at + 1 :]]}
+        pointers = []
+        for word in words[at + 1 :]:
+            position = int(word) if word.isdecimal() and word.isascii() and len(word) < 10 else 0
+            if not 1 <= position <= len(points):
+                problem = f"{word[:40]!r} is no position among {len(points)} points, which count from 1"
+                raise DataError(f"{where}: {problem}; correct it")
+            pointers.append(position - 1)
+        return {"points": points, "pointers": pointers}
 
 
 def _number(word: str, where: str) -> float:
@@ -95,13 +102,6 @@ def _number(word: str, where: str) -> float:
     if not abs(number) <= _LARGEST:
         raise DataError(f"{where}: {word[:40]!r} is not finite in float32; leave the record out")
     return number
-
-
-def _position(word: str, points: int, where: str) -> int:
-    position = int(word) if word.isdecimal() and word.isascii() and len(word) < 10 else 0
-    if not 1 <= position <= points:
-        raise DataError(f"{where}: {word[:40]!r} is no position among {points} points, which count from 1; correct it")
-    return position - 1
 
 
 def _recipe(path: Path, width: int) -> dict[str, Any]:
@@ -157,11 +157,10 @@ def _records_of(
     right: dict[int, list[int]] = {}
     for size in np.unique(sizes).tolist():
         rows = np.flatnonzero(sizes == size)
-        positions = {"hull": hulls, "tour": tours, "sort": _orders}[task](points[rows, :size])
+        some = points[rows, :size]
+        if task == "sort":
+            positions = some[..., 0].argsort(axis=1, kind="stable").tolist()
+        else:
+            positions = hulls(some) if task == "hull" else tours(some)
         right |= dict(zip(rows.tolist(), positions, strict=True))
     return ((points[row, :size].tolist(), right[row]) for row, size in enumerate(sizes.tolist()))
-
-
-def _orders(rows: np.ndarray) -> list[list[int]]:
-    order: list[list[int]] = rows[..., 0].argsort(axis=1, kind="stable").tolist()
-    return order

@@ -27,10 +27,20 @@ class Squad:
         """The records of a UTF-8 file; DataError names file, line, question and cure."""
         empty = True
         with opened(path) as file:
-            for article, where in _articles(JsonStream(file, str(path), "JSON of SQuAD", _FORM)):
-                for record in _questions(article, where):
-                    empty = False
-                    yield record
+            text = JsonStream(file, str(path), "JSON of SQuAD", _FORM)
+            has_data = False
+            for key in text.keys():  # noqa: SIM118 (not a dict)
+                if key != "data":
+                    text.value()
+                    continue
+                has_data = True
+                for article, line in text.items("a list of articles as `data`"):
+                    for record in _questions(article, f"{text.name}:{line}"):
+                        empty = False
+                        yield record
+            text.end("the object")
+            if not has_data:
+                raise text.fault(f"the object has no key `data`; {_FORM}")
         if empty:
             raise DataError(f"{path}: there is no question in this file; {_FORM}")
 
@@ -60,18 +70,3 @@ def _text(item: Any, key: str, where: str) -> str:
     if not isinstance(item, dict) or not isinstance(item.get(key), str):
         raise DataError(f"{where}: there is no text `{key}` where one belongs; {_FORM}")
     return str(item[key])
-
-
-def _articles(text: JsonStream) -> Iterator[tuple[Any, str]]:
-    """The members of `data`, each with file and line."""
-    has_data = False
-    for key in text.keys():  # noqa: SIM118 (not a dict)
-        if key == "data":
-            has_data = True
-            for article, line in text.items("a list of articles as `data`"):
-                yield article, f"{text.name}:{line}"
-        else:
-            text.value()
-    text.end("the object")
-    if not has_data:
-        raise text.fault(f"the object has no key `data`; {_FORM}")

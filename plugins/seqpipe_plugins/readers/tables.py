@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,26 +14,43 @@ from seqpipe.plugin import DataError, UsageError, did_you_mean
 from . import LONGEST_LINE, Record, free, numbered, read_file
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """The options that readers of tables share.
+
+    Args:
+        text: Column of the text.
+        label: Column that becomes the field `label`; null if the columns already have the right names.
+        labels: Column that becomes the field `labels`: several labels, separated by `separator`.
+        separator: Separator of several labels in one cell.
+        numbers: Numeric columns.
+        columns: Names of all columns, in order, for a file without a header line; _ skips a column.
+    """
+
+    text: str = "text"
+    label: str | None = None
+    labels: str | None = None
+    separator: str = "|"
+    numbers: list[str] = field(default_factory=list)
+    columns: list[str] | None = None
+
+
 class Table:
-    """Reads a table whose first line, or the option `columns`, names the columns."""
+    """Reads a table whose first line, or the option `columns`, names the columns.
+
+    Args:
+        table: Options of the reader.
+        delimiter: Separator of cells: one character, or "tab".
+        quote: Quote character; null: quotes have no meaning.
+    """
 
     fields = ("text", "where")
     use = ""
 
-    def __init__(
-        self,
-        *,
-        text: str,
-        label: str | None,
-        labels: str | None,
-        separator: str,
-        numbers: list[str],
-        columns: list[str] | None,
-        delimiter: str,
-        quote: str | None,
-    ):
-        self.roles = {"text": text} | {"label": label or ""} | {"labels": labels or ""}
-        self.separator, self.numbers, self.columns = separator, numbers, columns
+    def __init__(self, table: TableOptions, delimiter: str, quote: str | None):
+        columns, separator = table.columns, table.separator
+        self.roles = {"text": table.text, "label": table.label or "", "labels": table.labels or ""}
+        self.separator, self.numbers, self.columns = separator, table.numbers, columns
         self.delimiter, self.quote = "\t" if delimiter == "tab" else delimiter, quote
         for option, value in (("delimiter", self.delimiter), ("quote", quote or '"')):
             if len(value) != 1 or value in "\r\n":
@@ -94,11 +112,11 @@ class Table:
         return names
 
     def _record(self, row: dict[str, str], where: str) -> Record:
-        record: Record = {field: row[column] for field, column in self.roles.items() if column}
-        for field in ("label", "labels"):
-            if field in record and not record[field].strip():
+        record: Record = {role: row[column] for role, column in self.roles.items() if column}
+        for role in ("label", "labels"):
+            if role in record and not record[role].strip():
                 raise DataError(
-                    f"{where}: the {field} in column {self.roles[field]!r} is empty; write one, or remove the row"
+                    f"{where}: the {role} in column {self.roles[role]!r} is empty; write one, or remove the row"
                 )
         if "labels" in record:
             record["labels"] = self._several(record["labels"], where)

@@ -33,7 +33,7 @@ class Text:
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
         """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
         if self.unit == "file":
-            yield from self._pieces(lines, name)
+            yield from self._chunks(lines, name)
             return
         held: list[str] = []
         first = 0
@@ -49,7 +49,8 @@ class Text:
         if held:
             yield {"text": "\n".join(held), "record_continues": False, "where": f"{name}:{first}"}
 
-    def _pieces(self, lines: Iterable[str], name: str) -> Iterator[Record]:
+    def _chunks(self, lines: Iterable[str], name: str) -> Iterator[Record]:
+        """A file as records of about PIECE characters, each but the last of which continues in the next."""
         held: list[str] = []
         size, first, ended = 0, 1, True
 

@@ -4,14 +4,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from tokenizers import Regex, Tokenizer, normalizers
 from tokenizers.normalizers import Normalizer
 
 from seqpipe.plugin import SPECIALS, DataError, replace_surrogates
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubwordOptions:
+    """The options that learned subword tokenizers share.
+
+    Args:
+        max_size: Maximum size of the vocabulary, including all characters and the four special tokens.
+        normalize: Unicode normalization form that texts are brought to before they are split, so that composed and
+            decomposed letters (NFC, NFD), and with NFKC and NFKD full-width forms and ligatures too, are the same.
+        lowercase: Normalize words to lower case before the look-up.
+        strip_accents: Remove accents before the look-up: é becomes e.
+    """
+
+    max_size: Annotated[int, Field(ge=5)] = 8000
+    normalize: Form | None = None
+    lowercase: bool = False
+    strip_accents: bool = False
 
 
 def folding(
@@ -69,6 +89,9 @@ def learned_subwords(
 
 def changed(tokenizer: Tokenizer, change: Callable[[dict[str, Any]], None]) -> Tokenizer:
     """The same tokenizer with its model changed; a special token that stands in a text is text to it."""
+    # The library finds its added tokens in a text before anything else, so that [EOS] in a text would become the
+    # token. As plain entries of the vocabulary they keep their ids, and the text [EOS] is split like any other. The
+    # library has no method that removes an added token; in its JSON form they are a list.
     content = json.loads(tokenizer.to_str())
     content["added_tokens"] = []
     change(content["model"])

@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 from seqpipe.plugin import SPECIALS, UNK, UsageError
 
-from . import Form, folding, learned_subwords
+from . import SubwordOptions, folding, learned_subwords
 
 END = "</w>"
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -29,28 +29,23 @@ class BPE:
         byte_level: Whether subwords are sequences of bytes, as in GPT-2, rather than of characters.
         max_size: Maximum size of the vocabulary, including all characters (or bytes) and the four special tokens.
         min_count: Minimum number of occurrences of a pair to merge it.
-        normalize: Unicode normalization form that texts are brought to before they are split, so that composed and
-            decomposed letters (NFC, NFD), and with NFKC and NFKD full-width forms and ligatures too, are the same.
-        lowercase: Normalize words to lower case before the look-up.
-        strip_accents: Remove accents before the look-up: é becomes e.
     """
 
     def __init__(
         self,
         *,
+        options: SubwordOptions,
         byte_level: bool = False,
-        max_size: Annotated[int, Field(ge=5)] = 8000,
         min_count: Annotated[int, Field(ge=1)] = 2,
-        normalize: Form | None = None,
-        lowercase: bool = False,
-        strip_accents: bool = False,
     ):
         least = len(BYTES) + len(SPECIALS)
-        if byte_level and max_size < least:
-            raise UsageError(f"bpe.max_size: {max_size} is less than all bytes and special tokens; at least {least}")
+        if byte_level and options.max_size < least:
+            raise UsageError(
+                f"bpe.max_size: {options.max_size} is less than all bytes and special tokens; at least {least}"
+            )
         self.byte_level = byte_level
-        self.normalizer = folding(lowercase, strip_accents=strip_accents, normalize=normalize)
-        self.trainer = partial(trainers.BpeTrainer, vocab_size=max_size, min_frequency=min_count)
+        self.normalizer = folding(options.lowercase, strip_accents=options.strip_accents, normalize=options.normalize)
+        self.trainer = partial(trainers.BpeTrainer, vocab_size=options.max_size, min_frequency=min_count)
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
         """Learns the merges from texts, or from words already split."""

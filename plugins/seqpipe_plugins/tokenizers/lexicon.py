@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
@@ -15,11 +15,19 @@ from tokenizers.pre_tokenizers import PreTokenizer
 from seqpipe.plugin import DataError, Folder, UsageError, load, replace_surrogates, word_level
 
 from . import Form, folding
-from .lexicon_pattern import longest_match
 
 MOST = 200_000  # words; a bundle builds their pattern each time it is opened, which takes seconds
 _COUNT = re.compile(r"(\S.*?)(?:\t.*| +\d+(?: +\S+)?)?")  # a word, and a count behind a tab or blanks; a tag may follow
 _COMPARED = 2_000  # texts of dev, at most, that a run segments for the report
+
+# Scripts without blanks between words: Thai, Lao, Tibetan, Burmese, Khmer, kana, Bopomofo, Han.
+UNSPACED = (
+    "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u312f\u31a0-\u31bf\u31f0-\u31ff\u3400-\u4dbf"
+    "\u4e00-\u9fff\ua9e0-\ua9ff\uaa60-\uaa7f\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
+SPACED = rf"[^\W{UNSPACED}]"  # a letter, digit or mark of all other scripts
+END = rf"(?!\p{{M}}|(?<={SPACED}){SPACED})"  # what a word does not stop before: a mark, or the rest of a spaced word
+GROUP = 64  # branches at the root between two looks at the range of their characters
 
 
 class Lexicon:
@@ -71,11 +79,11 @@ class Lexicon:
         Raises:
             DataError: The file has no word, the run is no segmenter, or there is neither, and the texts are not split.
         """
-        if self.path is None:
-            texts = [*texts]
-            splitter = self._learned_splitter(self._sentences(texts))
-        else:
+        if self.path is not None:
             splitter = _splitter(self._normal(word) for word in _words_of_file(self.path))
+        else:
+            texts = [*texts]
+            splitter = self._learned_splitter(texts)
         return word_level(
             texts,
             normalizer=self.normalizer,
@@ -96,21 +104,21 @@ class Lexicon:
         f1 = 2 * right / max(1, sum(map(len, gold)) + sum(map(len, split)))
         return [f"the lexicon splits {len(whole):,} dev texts as the run {self.run.name} does: {f1:.2%} word F1"]
 
-    def _sentences(self, texts: Sequence[str | list[str]]) -> list[list[str]]:
-        """The training texts split into words, normalised: by the run, or as they come."""
-        split = [[*text] for text in texts if not isinstance(text, str)]
+    def _learned_splitter(self, texts: Sequence[str | list[str]]) -> PreTokenizer:
+        """Splits at the words of the training texts, but for those at which it would be wrong more often than right.
+
+        The texts are split into words by the run, or come so.
+        """
+        sentences = [[*text] for text in texts if not isinstance(text, str)]
         whole = [replace_surrogates(text) for text in texts if isinstance(text, str)]
         if self.run is None and whole:
             cure = "name a lexicon (`path`) or a trained segmenter (`run`), or use a reader that yields `words`"
             raise DataError(f"the lexicon would be the words of the training data, which is not split: {cure}")
-        if self.run is not None and split:
+        if self.run is not None and sentences:
             raise DataError("the training data is split into words, which are the lexicon; leave `run` out")
         if self.run is not None:
-            split = [[word for word, _ in words] for words in _segmented(self.run, whole)]
-        return [[self._normal(word) for word in words] for words in split]
-
-    def _learned_splitter(self, sentences: Sequence[Sequence[str]]) -> PreTokenizer:
-        """Splits at the words of sentences, but for those at which it would be wrong more often than right."""
+            sentences = [[word for word, _ in words] for words in _segmented(self.run, whole)]
+        sentences = [[self._normal(word) for word in words] for words in sentences]
         counts = Counter(word for sentence in sentences for word in sentence)
         words = [word for word, _ in counts.most_common(MOST)]
         splitter, balance = _splitter(words), Counter[str]()
@@ -167,3 +175,36 @@ def _segmented(run: Path, texts: Sequence[str]) -> Iterator[list[tuple[str, int]
         raise DataError(f"{run}: its answers are {answer['kind']!r}, not words; {cure}")
     for spans in model.predictor.stream({str(model.manifest.field): text} for text in texts):
         yield [(span["word"], span["start"]) for span in spans]
+
+
+def longest_match(words: Iterable[str]) -> str:
+    """A pattern (Oniguruma) whose matches are the units of a text; each branch of the trie tries longer words first."""
+    trie: dict[str, Any] = {}
+    for word in words:
+        if len(word) > 1 and not re.fullmatch(SPACED + "+", word):  # those are units anyway
+            node = trie
+            for character in word:
+                node = node.setdefault(character, {})
+            node[""] = {}
+    # Oniguruma tries the alternatives of the root one by one at every place of a text. In groups, those that cannot
+    # match are skipped by one look at the next character: about a hundred looks in place of some thousand characters.
+    branches, groups = sorted(trie.items()), []
+    for start in range(0, len(branches), GROUP):
+        group = branches[start : start + GROUP]
+        first, last = _escaped(group[0][0]), _escaped(group[-1][0])
+        groups.append(f"(?=[{first}-{last}])(?:{'|'.join(_branch(*branch) for branch in group)})")
+    units = rf"{SPACED}+|\S\p{{M}}*"
+    return f"(?:{'|'.join(groups)}){END}|{units}" if trie else units
+
+
+def _branch(character: str, node: dict[str, Any]) -> str:
+    branches = [_branch(*branch) for branch in sorted(node.items()) if branch[0]]
+    if not branches:
+        return _escaped(character)
+    inner = branches[0] if len(branches) == 1 and "" not in node else f"(?:{'|'.join(branches)})"
+    return f"{_escaped(character)}{inner}{'?' if '' in node else ''}"
+
+
+def _escaped(character: str) -> str:
+    """A character as a pattern and a range in brackets have it."""
+    return f"\\{character}" if character in r"\^$.|?*+()[]{}-" else character

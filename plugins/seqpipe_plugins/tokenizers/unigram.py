@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from seqpipe.plugin import SPECIALS, UNK
 
-from . import Form, changed, folding, learned_subwords, ranked
+from . import SubwordOptions, changed, folding, learned_subwords, ranked
 
 
 class Unigram:
@@ -23,27 +23,21 @@ class Unigram:
     single spaces.
 
     Args:
-        max_size: Maximum size of the vocabulary, including all characters and the four special tokens.
         longest: Maximum number of characters of a subword.
-        normalize: Unicode normalization form that texts are brought to before they are split, so that composed and
-            decomposed letters (NFC, NFD), and with NFKC and NFKD full-width forms and ligatures too, are the same.
-        lowercase: Normalize words to lower case before the look-up.
-        strip_accents: Remove accents before the look-up: é becomes e.
     """
 
     def __init__(
         self,
         *,
-        max_size: Annotated[int, Field(ge=5)] = 8000,
+        options: SubwordOptions,
         longest: Annotated[int, Field(ge=1)] = 16,
-        normalize: Form | None = None,
-        lowercase: bool = False,
-        strip_accents: bool = False,
     ):
-        self.trainer = partial(trainers.UnigramTrainer, vocab_size=max_size, max_piece_length=longest, unk_token=UNK)
+        self.trainer = partial(
+            trainers.UnigramTrainer, vocab_size=options.max_size, max_piece_length=longest, unk_token=UNK
+        )
         blanks = normalizers.Replace(Regex(r"\s+"), " ")
         self.normalizer = normalizers.Sequence(
-            [folding(lowercase, strip_accents=strip_accents, normalize=normalize), blanks]
+            [folding(options.lowercase, strip_accents=options.strip_accents, normalize=options.normalize), blanks]
         )
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from seqpipe.plugin import UNK
 
-from . import Form, learned_subwords, unicode_form
+from . import SubwordOptions, learned_subwords, unicode_form
 
 MARK = "##"
 
@@ -24,26 +24,19 @@ class WordPiece:
     unknown token. Decoded text has a space between all words.
 
     Args:
-        max_size: Maximum size of the vocabulary, including all characters and the four special tokens.
         min_count: Minimum number of occurrences of a pair to merge it.
-        normalize: Unicode normalization form that texts are brought to before they are split, so that composed and
-            decomposed letters (NFC, NFD), and with NFKC and NFKD full-width forms and ligatures too, are the same.
-        lowercase: Normalize words to lower case before the look-up.
-        strip_accents: Remove accents before the look-up: é becomes e.
     """
 
     def __init__(
         self,
         *,
-        max_size: Annotated[int, Field(ge=5)] = 8000,
+        options: SubwordOptions,
         min_count: Annotated[int, Field(ge=1)] = 2,
-        normalize: Form | None = None,
-        lowercase: bool = False,
-        strip_accents: bool = False,
     ):
-        self.trainer = partial(trainers.WordPieceTrainer, vocab_size=max_size, min_frequency=min_count)
-        bert = normalizers.BertNormalizer(strip_accents=strip_accents, lowercase=lowercase)
-        self.normalizer = normalizers.Sequence([unicode_form(normalize), bert]) if normalize else bert
+        self.trainer = partial(trainers.WordPieceTrainer, vocab_size=options.max_size, min_frequency=min_count)
+        bert = normalizers.BertNormalizer(strip_accents=options.strip_accents, lowercase=options.lowercase)
+        form = options.normalize
+        self.normalizer = normalizers.Sequence([unicode_form(form), bert]) if form else bert
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
         """Learns the pieces from texts, or from words already split."""

@@ -7,7 +7,6 @@ from typing import Annotated
 
 from pydantic import Field
 from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
-from tokenizers.decoders import Decoder
 
 from seqpipe.plugin import UsageError, word_level
 
@@ -46,7 +45,12 @@ class Words:
             raise UsageError(f"words.pattern: {pattern!r} is no regular expression: {error}") from error
         self.min_count, self.max_size = min_count, max_size
         self.normalizer = folding(lowercase, fold_digits, normalize=normalize)
-        self.decoder = _english() if detokenize else None
+        self.decoder = None
+        if detokenize:
+            # A blank before each token but closing marks, none behind opening ones, none at the start.
+            blanks = decoders.Replace(Regex(r"^(?![.,;:!?%)\]}\u201d\u2019])"), " ")
+            opening = decoders.Replace(Regex(r"(?<=[(\[{\u201c\u2018]) "), "")
+            self.decoder = decoders.Sequence([blanks, decoders.Fuse(), opening, decoders.Strip(" ", 1, 0)])
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
         """Learns the vocabulary from texts, or from words already split."""
@@ -58,15 +62,3 @@ class Words:
             min_count=self.min_count,
             max_size=self.max_size,
         )
-
-
-def _english() -> Decoder:
-    """A blank before each token but closing marks, none behind opening ones, none at the start."""
-    return decoders.Sequence(
-        [
-            decoders.Replace(Regex(r"^(?![.,;:!?%)\]}\u201d\u2019])"), " "),
-            decoders.Fuse(),
-            decoders.Replace(Regex(r"(?<=[(\[{\u201c\u2018]) "), ""),
-            decoders.Strip(" ", 1, 0),
-        ]
-    )

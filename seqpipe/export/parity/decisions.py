@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,46 +18,82 @@ from seqpipe.export.graph import random_batches, shortest_row, with_other_paddin
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.sources import InputSource, NumericSource, TextSource, masks, sources_of
 from seqpipe.features.vocabulary import SPECIALS
-from seqpipe.runtime.decode_options import DRAWING, SEED, Known, chosen
+from seqpipe.runtime.decode_options import SEED, Known, beside, chosen
 from seqpipe.runtime.predictor import Run
+from seqpipe.training.evaluation import option_trials
 from seqpipe.training.pipeline import Pipeline
 
-WRITTEN = 8  # tokens of a text that is generated from random input
 
+@dataclass(frozen=True)
+class Trials:
+    """Decode options to compare under.
 
-def trial_options(options: Known) -> list[dict[str, Any]]:
-    """Decode options to compare under: the defaults, every size at 3, and sampling, with a forced prefix."""
-    every = {name: 3 for name, option in options.items() if option["type"] == "size"}
-    sizes = {name: 3 for name in every if name.rpartition(".")[2] not in DRAWING}
-    uniform = [name for name, option in options.items() if option["type"] == "uniform"]
-    seeds = {f"{name.removesuffix('uniform')}{SEED}": 7 for name in uniform}
-    tokens = {name: [len(SPECIALS)] for name, option in options.items() if option["type"] == "tokens"}
-    return [{}, *([sizes] if sizes else []), *([every | seeds | tokens] if seeds or tokens else [])]
-
-
-def options_off_default(options: Known) -> dict[str, list[dict[str, Any]]]:
-    """By name of each decode option that is no size: decode options to compare under, in which it is off its default.
-
-    Whether it then changes a decision depends on the others: each time some of them are set too. An option of sampling
-    comes with a seed.
+    Args:
+        options: Decode options of the heads.
+        declared: By option the values beside which it has an effect (`seqpipe.types.TryWith`), alternatives.
     """
-    sizes = {
-        name: min(3, option.get("maximum") or 3)
-        for name, option in options.items()
-        if option["type"] == "size" and name.rpartition(".")[2] not in ("max_length", *DRAWING)
-    }
-    candidates = {}
-    for name in [name for name, option in options.items() if option["type"] in ("bool", "int", "float")]:
-        head = name.removesuffix(name.rpartition(".")[2])  # with its dot, if there are several
-        seed = {f"{head}{SEED}": 7} if name.removeprefix(head) in DRAWING else {}
-        beside: dict[str, Any] = {f"{head}length_penalty": 4.0, f"{head}min_length": WRITTEN - 2}
-        settings = [{}, *({key: value} for key, value in beside.items() if key in options and key != name)]
-        candidates[name] = [sizes | seed | setting | {name: _off_default(options[name])} for setting in settings]
-        if longest := options.get(f"{head}max_length"):  # texts that end by themselves
-            candidates[name].append(candidates[name][0] | {f"{head}max_length": longest["default"]})
-            if name == f"{head}min_length":
-                candidates[name][-1][name] = max(1, longest["default"] - 1)
-    return candidates
+
+    options: Known
+    declared: Mapping[str, Sequence[Mapping[str, Any]]]
+
+    def together(self) -> list[dict[str, Any]]:
+        """Return the defaults, every size at 3, and sampling, with a forced prefix."""
+        every = {name: 3 for name, option in self.options.items() if option["type"] == "size"}
+        needed = {name: self._declared(name)[:1] for name in every if name not in self._lengths}
+        sizes = {name: 3 for name in every if not needed.get(name)}
+        others: dict[str, Any] = dict.fromkeys(self._seeds, 7)
+        others |= {name: [len(SPECIALS)] for name, option in self.options.items() if option["type"] == "tokens"}
+        others |= {name: value for some in needed.values() for values in some for name, value in values.items()}
+        return [{}, *([sizes] if sizes else []), *([every | others] if others else [])]
+
+    def alone(self) -> dict[str, list[dict[str, Any]]]:
+        """By name of each decode option that is no size: decode options in which it is off its default.
+
+        It then changes a decision only if others are set too, those that it declares: each alternative is tried.
+        """
+        sizes = {
+            name: min(3, option.get("maximum") or 3)
+            for name, option in self.options.items()
+            if option["type"] == "size" and not self.declared.get(name)
+        }
+        candidates = {}
+        for name, option in self.options.items():
+            if option["type"] not in ("bool", "int", "float"):
+                continue
+            off: dict[str, Any] = {name: _off_default(option)}
+            candidates[name] = [sizes | off | dict(values) for values in self._declared(name) or [{}]]
+            head = name.removesuffix(name.rpartition(".")[2])  # with its dot, if there are several
+            if whole := {key: self.options[key]["default"] for key in self._lengths if key.startswith(head)}:
+                candidates[name].append(candidates[name][0] | whole)  # texts that end by themselves
+        return candidates
+
+    def with_short_texts(self, chosen_options: Mapping[str, Any]) -> dict[str, Any]:
+        """Decode options with texts of few tokens, as the options declare them, unless a length was chosen.
+
+        A loop's step is traced once: what goes wrong in its graph does so in the first steps. Real records are compared
+        at the length that the options say.
+        """
+        short = {name: min(length, self.options[name]["default"]) for name, length in self._lengths.items()}
+        return short | dict(chosen_options)
+
+    @property
+    def _seeds(self) -> list[str]:
+        return [beside(name, SEED) for name, option in self.options.items() if option["type"] == "uniform"]
+
+    @property
+    def _lengths(self) -> dict[str, int]:
+        """Sizes that declare a value of their own to be tried at, the lengths of texts, with that value."""
+        return {
+            name: values[name]
+            for name, option in self.options.items()
+            for values in self.declared.get(name, ())
+            if option["type"] == "size" and values.keys() == {name}
+        }
+
+    def _declared(self, name: str) -> list[Mapping[str, Any]]:
+        """The alternatives that an option declares, without those that name what the heads lack."""
+        known = {*self.options, *self._seeds}
+        return [values for values in self.declared.get(name, ()) if values.keys() <= known]
 
 
 def _off_default(option: Mapping[str, Any]) -> Any:
@@ -71,16 +107,6 @@ def _off_default(option: Mapping[str, Any]) -> Any:
         return default - 1
     bound = high if default == low else low
     return ((bound or 0) + default) / 2
-
-
-def with_short_texts(options: Known, chosen_options: Mapping[str, Any]) -> dict[str, Any]:
-    """Decode options with texts of `WRITTEN` tokens at most, unless a length was chosen.
-
-    A loop's step is traced once: what goes wrong in its graph does so in the first steps. Real records are compared at
-    the length that the options say.
-    """
-    lengths = {name: option["default"] for name, option in options.items() if name.rpartition(".")[2] == "max_length"}
-    return {name: min(WRITTEN, default) for name, default in lengths.items()} | dict(chosen_options)
 
 
 def option_inputs(feeds: Arrays, options: Known, chosen_options: Mapping[str, Any]) -> Arrays:
@@ -134,17 +160,16 @@ def _texts(source: InputSource, tokens: int, draw: random.Random) -> Iterator[st
     yield from ("".join(draw.choices(characters, k=length)) for length in (1, 2, 3, 5, 20, 21, 80, 400))
     yield "a" * _LONG
     yield from (" ".join(["a"] * length) for length in (tokens, tokens + 1) if length <= _MOST)
-    names = sorted({name for vocabulary in _vocabularies(source) for name in vocabulary})
-    for i in range(0, len(names := draw.sample(names, min(len(names), MOST_NAMES))), _NAMES):
-        yield " ".join(names[i : i + _NAMES])
-
-
-def _vocabularies(source: InputSource) -> Iterator[list[str]]:
-    """The tokens of every vocabulary, and the names of every feature."""
+    # The tokens of every vocabulary, and the names of every feature.
+    vocabulary: set[str] = set()
     for part in sources_of(source).values():
         if isinstance(part, TextSource):
-            yield [token for token in part.tokenizer.get_vocab() if token not in SPECIALS]
-        yield from ([*feature.names] for feature in part.features.values())
+            vocabulary.update(token for token in part.tokenizer.get_vocab() if token not in SPECIALS)
+        for feature in part.features.values():
+            vocabulary.update(feature.names)
+    names = sorted(vocabulary)
+    for i in range(0, len(names := draw.sample(names, min(len(names), MOST_NAMES))), _NAMES):
+        yield " ".join(names[i : i + _NAMES])
 
 
 def _record(source: InputSource, text: str, draw: random.Random) -> dict[str, Any]:
@@ -186,13 +211,6 @@ class Tally:
                 "If the component is yours, look for Python values baked in at export"
             )
 
-    def check_ties(self) -> None:
-        """Raises ParityError if there are too many ties to call the two equal."""
-        if self.ties > MOST_TIES * self.decisions:
-            raise ParityError(
-                f"{self.ties} of {self.decisions} decisions have margins under {TIE}: too many to call them equal"
-            )
-
 
 @dataclass
 class DecisionParity:
@@ -204,6 +222,9 @@ class DecisionParity:
         onnx_run: The same in onnxruntime.
         options: Decode options of the heads.
         tally: Of all batches.
+
+    Attributes:
+        trials: Decode options to compare under.
     """
 
     pipeline: Pipeline
@@ -211,6 +232,9 @@ class DecisionParity:
     onnx_run: Run
     options: Known
     tally: Tally = field(default_factory=Tally)
+
+    def __post_init__(self) -> None:
+        self.trials = Trials(self.options, option_trials(*(head.component for head in self.pipeline.head_stages)))
 
     def compare(self, feeds: Arrays, options: Arrays, garbage: bool = True) -> tuple[Arrays, Arrays, np.ndarray]:
         """Run both on one batch and add the differences to the tally.
@@ -243,7 +267,7 @@ class DecisionParity:
         Those of at most `most_garbage` tokens, padding included, also have other values in the padding.
         """
         for feeds in batches:
-            inputs = option_inputs(feeds, self.options, with_short_texts(self.options, chosen))
+            inputs = option_inputs(feeds, self.options, self.trials.with_short_texts(chosen))
             self.compare(feeds, inputs, sum(mask.size for mask in masks(feeds).values()) <= most_garbage)
 
     def resolve_ties(self) -> None:
@@ -253,7 +277,11 @@ class DecisionParity:
         while self.tally.ties and self.tally.decisions < ENOUGH:
             self.compare_batches([next(batches)], {}, most_garbage=0)
         self.tally.check()
-        self.tally.check_ties()
+        if self.tally.ties > MOST_TIES * self.tally.decisions:
+            raise ParityError(
+                f"{self.tally.ties} of {self.tally.decisions} decisions have margins under {TIE}: "
+                "too many to call them equal"
+            )
 
     def _run_graph(self, feeds: Arrays, shape: tuple[int, ...]) -> Arrays:
         try:

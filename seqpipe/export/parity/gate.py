@@ -12,26 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.metrics.numbers import metric_of, shown
 from seqpipe.answers.registry import part_of
-from seqpipe.answers.types import Answer, Scores
+from seqpipe.answers.types import Answer
 from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, ParityError, PluginError
 from seqpipe.export.graph import random_batches, random_doc
 from seqpipe.export.parity.answers import Comparison, check_features, same_array
-from seqpipe.export.parity.decisions import (
-    CLOSE,
-    RELATIVE,
-    TIE,
-    DecisionParity,
-    margins,
-    option_inputs,
-    options_off_default,
-    probe_records,
-    trial_options,
-    with_short_texts,
-)
+from seqpipe.export.parity.decisions import CLOSE, RELATIVE, TIE, DecisionParity, margins, option_inputs, probe_records
 from seqpipe.features.document import Arrays, Doc, Record, words_of
 from seqpipe.features.sources import masks
 from seqpipe.runtime.evaluate import evaluate, goodness, headline, judged
@@ -156,7 +144,12 @@ class _Texts:
         begin, end = self.done[row], self.done[row] + len(piece.word_offsets)
         self.done[row] = end
         self.other[row] |= any((got[name] != expected[name]).any() for name in self.joined)
-        self.off[row] |= not self.other[row] and _is_off(expected, got)
+        if not self.other[row]:
+            # Numbers are compared only while all that was decided is equal: after a tie they belong to other labels.
+            for expected_array, array in ((expected[name], got[name]) for name in expected):
+                gap_allowed = CLOSE + RELATIVE * np.abs(expected_array)
+                is_close = expected_array.shape == array.shape and (np.abs(expected_array - array) <= gap_allowed).all()
+                self.off[row] |= not is_close
         for name, array in self.joined.items():
             if self.kind.decided[name].shape.startswith("(B, T"):
                 array[row, begin:end] = got[name][0, : end - begin]
@@ -188,12 +181,6 @@ class _Texts:
 
 def _row(decision: Arrays, row: int) -> Arrays:
     return {name: array[row : row + 1] for name, array in decision.items()}
-
-
-def _is_off(expected: Arrays, got: Arrays) -> bool:
-    """Whether the graph's numbers are not those of PyTorch."""
-    pairs = ((expected[name], got[name]) for name in expected)
-    return any(a.shape != b.shape or not (np.abs(a - b) <= CLOSE + RELATIVE * np.abs(a)).all() for a, b in pairs)
 
 
 # The proof that a bundle answers as its pipeline does: on random features, then on records as they are read.
@@ -240,7 +227,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record], console: Co
         ParityError: if they differ.
     """
     ours, theirs, decisions = comparison.ours, comparison.model.predictor, comparison.decisions
-    tried = len(trial_options(ours.options)) + len(options_off_default(ours.options))
+    tried = len(decisions.trials.together()) + len(decisions.trials.alone())
     with _counting(comparison, "comparing random inputs", tried, console) as count:
         _compare_random_features(comparison, count)
     probes = [*probe_records(ours.featurizer, ours.limits.tokens, SEED)]
@@ -285,13 +272,17 @@ def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[
     without_targets = [ours.kind.question(record) for record in records]
     if ours.kind.is_generated:  # judged by perplexity, not by its continuations
         comparison.answer_both(without_targets[:ROWS])
-        comparison.answer_both(without_targets[ROWS:], **with_short_texts(ours.options, {}))
+        comparison.answer_both(without_targets[ROWS:], **comparison.decisions.trials.with_short_texts({}))
         expected_scores, scores = evaluate(ours, records)[""], evaluate(theirs, records)[""]
         comparison.on_compared(SCORED * len(records))
     else:
         both = comparison.answer_both(without_targets)
         expected_scores, scores = (judged(ours, zip(records, answers, strict=True))[""] for answers in both)
-    (name, expected), (_, got) = (_kind_headline(ours.kind, side) for side in (expected_scores, scores))
+    # The first score of the answer kind, of which a record changes its share at most: a head's own may be anything.
+    (name, expected), (_, got) = (
+        headline({name: score for name, score in side.items() if name in ours.kind.metrics})
+        for side in (expected_scores, scores)
+    )
     measured = ours.kind.is_generated or any(part.is_numeric for part in ours.kind.parts.values())
     rounding = CLOSE * len(records) * max(1.0, abs(expected)) if measured else 0
     if abs(got - expected) * len(records) > comparison.ties + 1e-6 + rounding:
@@ -299,11 +290,6 @@ def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[
             f"{name} is {got:.6f} with onnxruntime and {expected:.6f} with PyTorch on {len(records)} records"
         )
     return name, expected, got
-
-
-def _kind_headline(kind: AnswerKind, scores: Scores) -> tuple[str, float]:
-    """The first score of the answer kind, of which a record changes its share at most: a head's own may be anything."""
-    return headline({name: score for name, score in scores.items() if name in kind.metrics})
 
 
 @dataclass(frozen=True)
@@ -327,7 +313,8 @@ def _trials(comparison: Comparison, records: Sequence[Record], probes: Sequence[
     texts = draw.sample(short, min(WITH_OPTIONS["texts"], len(short)))
     without_targets = [ours.kind.question(record) for record in records]
     again = draw.sample(without_targets, min(WITH_OPTIONS["records"], len(without_targets)))
-    return _Trials(texts, again, [with_short_texts(ours.options, options) for options in trial_options(ours.options)])
+    options = comparison.decisions.trials
+    return _Trials(texts, again, [options.with_short_texts(chosen) for chosen in options.together()])
 
 
 class _Count:
@@ -351,18 +338,18 @@ def _counting(comparison: Comparison, what: str, total: int, console: Console) -
 
 
 def _compare_random_features(comparison: Comparison, on_compared: Callable[[int], None]) -> None:
-    pipeline, decisions, options = comparison.pipeline, comparison.decisions, comparison.options
-    for chosen in trial_options(options):
+    pipeline, decisions = comparison.pipeline, comparison.decisions
+    for chosen in decisions.trials.together():
         small = {"sizes": (1, 3), "lengths": (1, 7)} if chosen else {}
         long = () if chosen else random_batches(pipeline.artifacts, 1, (2,), pipeline.long)
         batches = itertools.chain(random_batches(pipeline.artifacts, 1, **small), long)
         decisions.compare_batches(batches, chosen, MOST_GARBAGE)
         on_compared(1)
-    for name, candidates in options_off_default(options).items():
+    for name, candidates in decisions.trials.alone().items():
         tried = [next(random_batches(pipeline.artifacts, seed, (3,), (7,))) for seed in range(SEED, SEED + TRIED)]
         trials = itertools.product(candidates, tried)
         effective = next(
-            ((chosen, feeds) for chosen, feeds in trials if _matters(comparison.ours, feeds, name, chosen)), None
+            ((chosen, feeds) for chosen, feeds in trials if _matters(comparison, feeds, name, chosen)), None
         )
         if effective is None:
             comparison.without_effect.append(name)
@@ -377,11 +364,12 @@ def _compare_random_features(comparison: Comparison, on_compared: Callable[[int]
     decisions.tally.check()
 
 
-def _matters(ours: Predictor, feeds: Arrays, name: str, chosen: Mapping[str, Any]) -> bool:
+def _matters(comparison: Comparison, feeds: Arrays, name: str, chosen: Mapping[str, Any]) -> bool:
     """Whether PyTorch decides otherwise under these options than with the default of one of them."""
+    ours, trials = comparison.ours, comparison.decisions.trials
     default = {**chosen, name: ours.options[name]["default"]}
     changed, unchanged = (
-        ours.run(feeds | option_inputs(feeds, ours.options, with_short_texts(ours.options, options)))
+        ours.run(feeds | option_inputs(feeds, ours.options, trials.with_short_texts(options)))
         for options in (chosen, default)
     )
     return any(not same_array(changed[key], unchanged[key]) for key in changed)
@@ -444,7 +432,7 @@ def _agreement(comparison: Comparison, small: Model, records: Sequence[Record]) 
 
     def add(feeds: Arrays) -> None:
         nonlocal same, count
-        options = option_inputs(feeds, comparison.options, with_short_texts(comparison.options, {}))
+        options = option_inputs(feeds, comparison.options, comparison.decisions.trials.with_short_texts({}))
         expected, got = (model.run(feeds | options) for model in (comparison.model, small))
         for head, part in comparison.kind.parts.items():
             pair = part_of(expected, head), part_of(got, head)

@@ -45,8 +45,26 @@ class _Quantiser:
     def __init__(self, graph: GraphProto):
         self.graph = graph
         self.scales: dict[str, np.ndarray] = {}
-        _join(graph)
-        self.weights = {tensor.name: tensor for tensor in graph.initializer if _worth_it(tensor)}
+        # Concatenations of weights, as of the gates of a cell, are computed, so that they are weights too.
+        constants = {tensor.name: tensor for tensor in graph.initializer}
+        kept: list[NodeProto] = []
+        for node in graph.node:
+            axes = [attribute.i for attribute in node.attribute if attribute.name == "axis"]
+            parts = [constants.get(name) for name in node.input]
+            if node.op_type == "Concat" and all(part is not None and _is_matrix(part) for part in parts):
+                arrays = [numpy_helper.to_array(part) for part in parts if part is not None]
+                graph.initializer.append(numpy_helper.from_array(np.concatenate(arrays, axes[0]), node.output[0]))
+            else:
+                kept.append(node)
+        del graph.node[:]
+        graph.node.extend(kept)
+        _drop_unused(graph)
+        # Vectors of candidates are data, which can be replaced, and no weights.
+        self.weights = {
+            tensor.name: tensor
+            for tensor in graph.initializer
+            if tensor.name != VECTORS and _is_matrix(tensor) and tensor.dims[0] * tensor.dims[1] >= LEAST
+        }
         self.transposed: dict[str, str] = {}  # outputs of a Transpose of a weight
         for node in _nodes(graph):
             if node.op_type == "Transpose" and node.input[0] in self.weights:
@@ -168,11 +186,6 @@ def _integers(weight: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
     return np.rint(weight / scale).astype(np.int8), scale.astype(np.float32)
 
 
-def _worth_it(tensor: TensorProto) -> bool:
-    is_weight = tensor.name != VECTORS  # vectors of candidates are data, which can be replaced
-    return is_weight and _is_matrix(tensor) and tensor.dims[0] * tensor.dims[1] >= LEAST
-
-
 def _is_matrix(tensor: TensorProto) -> bool:
     return tensor.data_type == TensorProto.FLOAT and len(tensor.dims) == 2
 
@@ -182,23 +195,6 @@ def _nodes(graph: GraphProto) -> Iterator[NodeProto]:
         yield node
         for inner in bodies(node):
             yield from _nodes(inner)
-
-
-def _join(graph: GraphProto) -> None:
-    """Compute concatenations of weights, so that they are weights too."""
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    kept: list[NodeProto] = []
-    for node in graph.node:
-        axes = [attribute.i for attribute in node.attribute if attribute.name == "axis"]
-        parts = [constants.get(name) for name in node.input]
-        if node.op_type == "Concat" and all(part is not None and _is_matrix(part) for part in parts):
-            arrays = [numpy_helper.to_array(part) for part in parts if part is not None]
-            graph.initializer.append(numpy_helper.from_array(np.concatenate(arrays, axes[0]), node.output[0]))
-        else:
-            kept.append(node)
-    del graph.node[:]
-    graph.node.extend(kept)
-    _drop_unused(graph)
 
 
 def _drop_unused(graph: GraphProto) -> None:

@@ -5,7 +5,7 @@ Every operator is still one of ai.onnx. The gain was measured with a BERT; see b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
@@ -18,15 +18,8 @@ Shape = tuple[int | str | None, ...]
 
 def rewrite_linear_layers(graph: GraphProto) -> None:
     """Change the graph in place; its results stay the same."""
-    _gelu(graph)
-    _Rows(graph).replace()
-
-
-def _gelu(graph: GraphProto) -> None:
-    """x * (0.5 * (1 + erf)), as the exporter writes it, to (x * 0.5) * (1 + erf), which onnxruntime knows for a GELU.
-
-    0.5 is a power of two: the product is the same to the last bit.
-    """
+    # x * (0.5 * (1 + erf)), as the exporter writes it, becomes (x * 0.5) * (1 + erf), which onnxruntime knows for a
+    # GELU. 0.5 is a power of two: the product is the same to the last bit.
     producers = {name: node for node in graph.node for name in node.output}
     users = [name for node in graph.node for name in _read(node)]
     constants = [
@@ -39,17 +32,14 @@ def _gelu(graph: GraphProto) -> None:
             if product is None or product.op_type != "Mul" or users.count(inner) > 1:
                 continue
             half, rest = product.input if product.input[0] in halves else product.input[::-1]
-            if half in halves and _is_one_plus_erf(producers, rest):
+            total = producers.get(rest)
+            if half not in halves or total is None or total.op_type != "Add":
+                continue
+            if any(i in producers and producers[i].op_type == "Erf" for i in total.input):
                 product.input[:] = [x, half]
                 outer.input[:] = [inner, rest]
                 break
-
-
-def _is_one_plus_erf(producers: Mapping[str, NodeProto], name: str) -> bool:
-    node = producers.get(name)
-    if node is None or node.op_type != "Add":
-        return False
-    return any(i in producers and producers[i].op_type == "Erf" for i in node.input)
+    _Rows(graph).replace()
 
 
 class _Rows:
@@ -80,7 +70,13 @@ class _Rows:
             self._back(output.name)
         if self.layers < max(1, self.returns) * _ENOUGH:
             return
-        nodes = _needed(self.nodes, {output.name for output in self.graph.output})
+        # Rows that were made in vain, since what reads them was a whole tensor again, are dropped.
+        outputs, nodes = {output.name for output in self.graph.output}, []
+        for node in reversed(self.nodes):
+            if outputs.intersection(node.output):
+                outputs.update(_read(node))
+                nodes.append(node)
+        nodes.reverse()
         kept = {name for node in nodes for name in (*_read(node), *node.output)}
         infos = [value for value in self.graph.value_info if value.name in kept]
         for field, values in ((self.graph.node, nodes), (self.graph.value_info, infos)):
@@ -90,12 +86,33 @@ class _Rows:
 
     def _node(self, node: NodeProto) -> None:
         first = node.input[0] if node.input else ""
-        if node.op_type == "MatMul" and self._is_layer(node):
+        second = self.constants.get(node.input[1]) if len(node.input) > 1 else None
+        # A linear layer multiplies by a constant matrix. Its input must already be rows, or be where rows may begin.
+        is_layer = node.op_type == "MatMul" and second is not None and len(second.dims) == 2
+        is_layer = is_layer and (first in self.rows or (first in self.starts and self._fits(first)))
+        is_free = False
+        if node.op_type == "Reshape" and first in self.rows:
+            # A 0 stands for the size that was there before, which rows do not have, unless `allowzero` is set.
+            is_free = any(a.name == "allowzero" and a.i for a in node.attribute)
+            is_free = is_free or (second is not None and 0 not in numpy_helper.to_array(second))
+        is_tokenwise = node.op_type in _EACH and any(name in self.rows for name in node.input)
+        if is_tokenwise:
+            # Its output for a token must depend on that token alone: what it reads is as wide as what it makes, or a
+            # constant of one axis, and it works along the last axis.
+            shape = self.shapes.get(node.output[0])
+            along_last = all(a.i == -1 for a in node.attribute if a.name == "axis") and len(node.output) == 1
+            is_tokenwise = along_last and all(
+                len(self.constants[i].dims) <= 1
+                if i in self.constants
+                else self.shapes.get(i) == shape and self._fits(i)
+                for i in node.input
+            )
+        if is_layer and self._fits(node.output[0]):
             self.layers += 1
             self._as_rows(node, [self._flat(first), node.input[1]])
-        elif node.op_type in _EACH and any(name in self.rows for name in node.input) and self._is_tokenwise(node):
+        elif is_tokenwise:
             self._as_rows(node, [i if i in self.constants else self._flat(i) for i in node.input])
-        elif node.op_type == "Reshape" and first in self.rows and self._is_free(node):
+        elif is_free:
             self._add(_with(node, [self.rows[first], node.input[1]], node.output[0]))
         else:
             for name in _read(node):
@@ -105,28 +122,6 @@ class _Rows:
             self.starts[node.output[0]] = self.nodes[-1].input[0]
         elif node.op_type == "LayerNormalization":
             self.starts[node.output[0]] = node.output[0]
-
-    def _is_layer(self, node: NodeProto) -> bool:
-        x, weight = node.input
-        known = x in self.rows or (x in self.starts and self._fits(x))
-        known = known and self._fits(node.output[0])
-        return known and weight in self.constants and len(self.constants[weight].dims) == 2
-
-    def _is_tokenwise(self, node: NodeProto) -> bool:
-        """Whether its output for a token depends on that token alone."""
-        shape = self.shapes.get(node.output[0])
-        last = all(a.i == -1 for a in node.attribute if a.name == "axis") and len(node.output) == 1
-        return last and all(
-            len(self.constants[i].dims) <= 1 if i in self.constants else self.shapes.get(i) == shape and self._fits(i)
-            for i in node.input
-        )
-
-    def _is_free(self, node: NodeProto) -> bool:
-        """Whether a Reshape reads nothing of the old shape: a 0 may stand for the size that was there."""
-        if any(a.name == "allowzero" and a.i for a in node.attribute):
-            return True
-        shape = self.constants.get(node.input[1])
-        return shape is not None and 0 not in numpy_helper.to_array(shape)
 
     def _fits(self, name: str) -> bool:
         shape = self.shapes.get(name, ())
@@ -191,13 +186,3 @@ def _read(node: NodeProto) -> Iterator[str]:
             for inner in body.node:
                 yield from _read(inner)
             yield from (output.name for output in body.output)
-
-
-def _needed(nodes: list[NodeProto], outputs: set[str]) -> list[NodeProto]:
-    """The nodes that the outputs depend on, in their order."""
-    kept = []
-    for node in reversed(nodes):
-        if outputs.intersection(node.output):
-            outputs.update(_read(node))
-            kept.append(node)
-    return kept[::-1]

@@ -6,7 +6,7 @@ follows from the options alone stand inside. For one short text that is most of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from onnx import GraphProto, NodeProto
 
@@ -27,7 +27,22 @@ def hoist_loop_invariants(graph: GraphProto) -> None:
         if node.op_type in _BEFORE:
             nodes += _take_invariants(node, graph, names)
         nodes.append(node)
-    _replace(graph, _deduplicated(nodes, {output.name for output in graph.output}))
+    # Of several nodes that compute the same the first stays, unless a later one is an output of the graph. Attributes
+    # are compared as bytes, since some of them, such as bodies, have no equality of their own.
+    results = {output.name for output in graph.output}
+    first_of: dict[tuple[object, ...], NodeProto] = {}
+    renamed: dict[str, str] = {}
+    kept = []
+    for node in nodes:
+        _rename(node, renamed)
+        if node.op_type not in _RANDOM and not any(True for _ in bodies(node)):
+            attributes = sorted(attribute.SerializeToString(deterministic=True) for attribute in node.attribute)
+            first = first_of.setdefault((node.op_type, node.domain, *node.input, *attributes, len(node.output)), node)
+            if first is not node and not results.intersection(node.output):
+                renamed |= dict(zip(node.output, first.output, strict=True))
+                continue
+        kept.append(node)
+    _replace(graph, kept)
 
 
 def bodies(node: NodeProto) -> Iterator[GraphProto]:
@@ -42,10 +57,13 @@ def _take_invariants(loop: NodeProto, graph: GraphProto, names: set[str]) -> lis
     (body,) = bodies(loop)
     before = _BEFORE[loop.op_type]
     initial = {inner.name: outer for inner, outer in zip(body.input[before:], loop.input[before:], strict=True)}
-    if loop.op_type == "Scan":  # what it scans has another shape outside
+    if loop.op_type == "Scan":
+        # What it scans has another shape outside: the sequence itself, not one row of it.
         scanned = next(attribute.i for attribute in loop.attribute if attribute.name == "num_scan_inputs")
         initial = dict([*initial.items()][: len(initial) - scanned])
-    inside = {value.name for value in body.input}  # what may be another at each step, or may not leave
+    # Names of what may be another at each step, or may not leave: whatever reads one of them stays inside as well. An
+    # output of the body has to be computed in it, so a constant that is one stays too.
+    inside = {value.name for value in body.input}
     results = {value.name for value in body.output}
     renamed: dict[str, str] = {}
     for constant in body.initializer:
@@ -74,23 +92,6 @@ def _take_invariants(loop: NodeProto, graph: GraphProto, names: set[str]) -> lis
             kept.append(node)
     _replace(body, kept)
     return moved
-
-
-def _deduplicated(nodes: Iterable[NodeProto], results: set[str]) -> list[NodeProto]:
-    """The nodes without those that compute the same as an earlier one."""
-    done: dict[tuple[object, ...], NodeProto] = {}
-    renamed: dict[str, str] = {}
-    kept = []
-    for node in nodes:
-        _rename(node, renamed)
-        if node.op_type not in _RANDOM and not any(True for _ in bodies(node)):
-            attributes = sorted(attribute.SerializeToString(deterministic=True) for attribute in node.attribute)
-            first = done.setdefault((node.op_type, node.domain, *node.input, *attributes, len(node.output)), node)
-            if first is not node and not results.intersection(node.output):
-                renamed |= dict(zip(node.output, first.output, strict=True))
-                continue
-        kept.append(node)
-    return kept
 
 
 def _rename(node: NodeProto, renamed: Mapping[str, str]) -> None:

@@ -76,12 +76,6 @@ class Frame:
         """A new node that calls an operator; `value` is its result, fake."""
         return _with_value(self.graph.call_function(function, args, kwargs), value)
 
-    def submodule(self, name: str, frame: Frame) -> fx.Node:
-        """A node that refers to another frame's finished graph."""
-        count = sum(1 for _ in self.module.children())
-        self.module.add_module(f"{name}_{count}", frame.module)
-        return self.graph.get_attr(f"{name}_{count}")
-
     def bind(self, value: Any, node: fx.Node) -> None:
         """Note that a node's result is this tensor, size, or sequence of them."""
         if isinstance(value, Tensor):
@@ -167,25 +161,24 @@ class Frame:
                 return self._lift(expr, size)
             if expr in self._sources:
                 self._sizes[expr] = self.call(torch.ops.aten.sym_size.int, self._sources[expr], {}, size)
-            else:
-                self._sizes[expr] = self._computed(expr, size.node.shape_env)
+                return self._sizes[expr]
+            # No tensor has this size, such as the length of a cache and a half: it is computed from those that some
+            # have. sympy's interpreter appends the operators through proxies, which do not know the results that
+            # every node has to carry.
+            shapes = size.node.shape_env
+            known = {s: self._size(s, SymInt(SymNode(s, shapes, int, None))) for s in expr.free_symbols}
+            before = len(self.graph.nodes)
+            proxies = {symbol: fx.Proxy(node, self._appender) for symbol, node in known.items()}
+            self._sizes[expr] = sympy_interp(PythonReferenceAnalysis, proxies, expr).node
+            for node in [*self.graph.nodes][before:]:
+                values = tree_map(lambda arg: arg.meta["val"] if isinstance(arg, fx.Node) else arg, node.args)
+                _with_value(node, node.target(*values))
         return self._sizes[expr]
 
     def _has(self, expr: sympy.Expr) -> bool:
         """Whether tensors of this frame or an outer one have the size."""
         computable = all(symbol in self._sources or symbol in self._sizes for symbol in expr.free_symbols)
         return computable or expr in self._sources or (self.outer is not None and self.outer._has(expr))
-
-    def _computed(self, expr: sympy.Expr, shapes: Any) -> fx.Node:
-        """A size that no tensor has, such as the length of a cache and a half: computed from those that some have."""
-        known = {s: self._size(s, SymInt(SymNode(s, shapes, int, None))) for s in expr.free_symbols}
-        before = len(self.graph.nodes)
-        proxies = {symbol: fx.Proxy(node, self._appender) for symbol, node in known.items()}
-        result: fx.Node = sympy_interp(PythonReferenceAnalysis, proxies, expr).node
-        for node in [*self.graph.nodes][before:]:
-            values = tree_map(lambda arg: arg.meta["val"] if isinstance(arg, fx.Node) else arg, node.args)
-            _with_value(node, node.target(*values))
-        return result
 
 
 def _with_value(node: fx.Node, value: Any) -> fx.Node:
@@ -224,14 +217,6 @@ def axis_sizes(inputs: Mapping[str, Tensor], axes: Sequence[Mapping[int, str]]) 
                     size for size in itertools.count(max(2, tensor.shape[axis])) if size not in sizes.values()
                 )
     return sizes
-
-
-def fake_input(fake: FakeTensorMode, tensor: Tensor, free: Mapping[int, str], sizes: Mapping[str, int]) -> Any:
-    """A fake input. Free axes of the same size are the same symbol (DUCK)."""
-    shape = [sizes[free[axis]] if axis in free else size for axis, size in enumerate(tensor.shape)]
-    dims = [DimDynamic.DUCK if axis in free else DimDynamic.STATIC for axis in range(tensor.dim())]
-    example = torch.empty(shape, dtype=tensor.dtype)
-    return fake.from_tensor(example, symbolic_context=StatelessSymbolicContext(dynamic_sizes=dims))
 
 
 # Record each operator that a program runs, and its loops, as nodes of FX graphs.
@@ -398,7 +383,11 @@ class Recorder(TorchDispatchMode):
             lifted |= frame.lifted
         for frame in frames.values():
             frame.close(lifted)
-        functions = [self.frame.submodule(f"{name}_{part}", frame) for part, frame in frames.items()]
+        functions = []
+        for part, frame in frames.items():
+            submodule = f"{name}_{part}_{sum(1 for _ in self.frame.module.children())}"
+            self.frame.module.add_module(submodule, frame.module)
+            functions.append(self.frame.graph.get_attr(submodule))
         return functions, self.frame.arguments(tuple(value for value, _ in lifted.values()))
 
 
@@ -476,7 +465,14 @@ def trace(
     # Sizes of 0 and 1 must not be told apart from others by looking at them: `backed_size_oblivious`.
     with shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
         sizes = axis_sizes(inputs, axes)
-        examples = [fake_input(fake, tensor, free, sizes) for tensor, free in zip(inputs.values(), axes, strict=True)]
+        examples: list[Any] = []
+        for tensor, free in zip(inputs.values(), axes, strict=True):
+            shape = [sizes[free[axis]] if axis in free else size for axis, size in enumerate(tensor.shape)]
+            # Free axes of the same size become the same symbol (DUCK), so `axis_sizes` gives each name its own.
+            dims = [DimDynamic.DUCK if axis in free else DimDynamic.STATIC for axis in range(tensor.dim())]
+            symbolic_context: Any = StatelessSymbolicContext(dynamic_sizes=dims)
+            example = torch.empty(shape, dtype=tensor.dtype)
+            examples.append(fake.from_tensor(example, symbolic_context=symbolic_context))
         for name, tensor in (*weights.items(), *zip(inputs, examples, strict=True)):
             recorder.frame.bind(tensor, recorder.frame.add_input(name.replace(".", "_"), tensor))
         symbols: dict[Any, str] = {

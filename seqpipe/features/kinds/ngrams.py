@@ -113,25 +113,27 @@ class Ngrams(FeatureKind):
             joined += empty * (longest - len(rows))
         array = np.zeros((len(docs), longest, self.words + most // 8), np.int64)
         array[:, :, self.words :] = np.frombuffer(joined, np.int64).reshape(len(docs), longest, most // 8)
-        self._number_words(array, [[word for word, _ in rows] for rows in texts])
+        # The numbers of the n-grams that end at each word stand in the first places, shortest first. The hashes of all
+        # texts are looked up at once, by bisection in the sorted table.
+        words = np.zeros(array.shape[:2], np.uint32)
+        lengths = np.array([[len(rows)] for rows in texts])
+        for row, rows in zip(words, texts, strict=True):
+            row[: len(rows)] = [word for word, _ in rows]
+        if not self._tables:
+            table = np.array(self.hashes or [0], np.uint32)  # at least one
+            order = table.argsort(kind="stable")
+            self._tables.append((table[order], order + 1 if self.hashes else order))
+        known, numbers = self._tables[0]
+        for n, hashes in enumerate(self._of_words(words), 1):
+            positions = np.searchsorted(known, hashes).clip(max=len(known) - 1)
+            is_known = (known[positions] == hashes) & (np.arange(n, longest + 1) <= lengths)
+            array[:, n - 1 :, n - 1] = np.where(is_known, numbers[positions], 0)
         if self.binary:
             for ids in array:
                 distinct, first = np.unique(ids, return_index=True)
                 ids[:] = 0
                 ids.flat[first] = distinct
         return array  # (B, T, K)
-
-    def _number_words(self, array: np.ndarray, texts: Sequence[Sequence[int]]) -> None:
-        """Write the numbers of the n-grams that end at each word into the first places, shortest first."""
-        words = np.zeros(array.shape[:2], np.uint32)
-        lengths = np.array([[len(text)] for text in texts])
-        for row, text in zip(words, texts, strict=True):
-            row[: len(text)] = text
-        known, ids = self._sorted()
-        for n, hashes in enumerate(self._of_words(words), 1):
-            positions = np.searchsorted(known, hashes).clip(max=len(known) - 1)
-            is_known = (known[positions] == hashes) & (np.arange(n, array.shape[1] + 1) <= lengths)
-            array[:, n - 1 :, n - 1] = np.where(is_known, ids[positions], 0)
 
     def _of_words(self, words: np.ndarray) -> Iterator[np.ndarray]:  # (…, T) -> (…, T - n + 1) for each n
         """The hashes of the n-grams of words, in the order of their first words, for n from 1 up."""
@@ -165,14 +167,6 @@ class Ngrams(FeatureKind):
 
     def _in_form(self, word: str) -> str:
         return unicodedata.normalize(self.normalize, word) if self.normalize else word
-
-    def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
-        """The hashes in order, at least one, and the number of each."""
-        if not self._tables:
-            hashes = np.array(self.hashes or [0], np.uint32)
-            order = hashes.argsort(kind="stable")
-            self._tables.append((hashes[order], order + 1 if self.hashes else order))
-        return self._tables[0]
 
     def _numbers(self) -> dict[int, int]:
         if not self._ids:

@@ -41,11 +41,9 @@ def written(tiny_bundle: Path, tmp_path: Path) -> Path:
 @pytest.mark.systemd
 @pytest.mark.parametrize("cuda", [False, True])
 def test_systemd_takes_the_units(cuda: bool, tiny_bundle: Path, tmp_path: Path) -> None:
-    options = ["--socket", *(["--cuda"] if cuda else [])]
+    options = ["--cuda"] if cuda else []
     deploy("systemd", tiny_bundle, tmp_path / "a", "--command", "/usr/bin/env", *options)
-    assert verify(tmp_path / "a" / UNIT, tmp_path / "a" / "seqpipe-toy.socket") == ""
-    deploy("systemd", tiny_bundle, tmp_path / "b", "--command", "/usr/bin/env", *options[1:])
-    assert verify(tmp_path / "b" / UNIT) == ""
+    assert verify(tmp_path / "a" / UNIT) == ""
 
 
 @pytest.mark.systemd
@@ -112,13 +110,6 @@ def test_the_unit_serves_the_bundle_where_it_is_to_be(tiny_bundle: Path, tmp_pat
     assert (parameters["host"], parameters["port"], parameters["device"]) == ("127.0.0.1", 9001, "cpu")
     assert (service["Type"], service["DynamicUser"]) == ("notify", "yes")
     assert f"sudo cp -rT {tmp_path}/systemd/bundle /srv/models/people" in said
-
-
-def test_systemd_listens_where_the_server_would(tiny_bundle: Path, tmp_path: Path) -> None:
-    said = deploy("systemd", tiny_bundle, tmp_path / "systemd", "--socket", "--port", "9001")
-    assert unit(tmp_path / "systemd" / "seqpipe-toy.socket")["Socket"]["ListenStream"] == "127.0.0.1:9001"
-    assert unit(tmp_path / "systemd" / UNIT)["Unit"]["Requires"] == "seqpipe-toy.socket"
-    assert "enable --now seqpipe-toy.socket" in said
 
 
 def test_a_gpu_is_a_device_that_the_service_sees(tiny_bundle: Path, tmp_path: Path) -> None:

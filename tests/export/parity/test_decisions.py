@@ -14,7 +14,7 @@ from factory import parts, tiny, writing
 from seqpipe.config.loader import load
 from seqpipe.errors import ParityError
 from seqpipe.export.graph import LENGTHS, SIZES, random_batches
-from seqpipe.export.parity.decisions import DecisionParity, Tally, with_short_texts
+from seqpipe.export.parity.decisions import DecisionParity, Tally, Trials
 from seqpipe.features.document import Arrays
 from seqpipe.nn.layers import EOS_ID
 from seqpipe.runtime.decode_options import option_arrays
@@ -205,5 +205,6 @@ def test_texts_of_random_input_are_short_unless_something_else_is_chosen() -> No
     options = {
         name: {"type": "size", "default": n} for name, n in (("max_length", 100), ("b.max_length", 5), ("beams", 1))
     }
-    assert with_short_texts(options, {}) == {"max_length": 8, "b.max_length": 5}
-    assert with_short_texts(options, {"max_length": 3, "beams": 2}) == {"max_length": 3, "b.max_length": 5, "beams": 2}
+    trials = Trials(options, {name: [{name: 8}] for name in ("max_length", "b.max_length")})
+    assert trials.with_short_texts({}) == {"max_length": 8, "b.max_length": 5}
+    assert trials.with_short_texts({"max_length": 3, "beams": 2}) == {"max_length": 3, "b.max_length": 5, "beams": 2}

@@ -23,7 +23,7 @@ from seqpipe.export.exporter import bundle_manifest, export, golden_examples
 from seqpipe.export.graph_cache import GraphCache
 from seqpipe.export.parity import gate
 from seqpipe.export.parity.answers import Comparison
-from seqpipe.export.parity.decisions import SCRIPTS, options_off_default, probe_records, trial_options
+from seqpipe.export.parity.decisions import SCRIPTS, Trials, probe_records
 from seqpipe.export.parity.gate import judge_int8, verify_parity
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.kinds.registry import feature_from
@@ -34,7 +34,7 @@ from seqpipe.runtime.manifest import Limits
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.session import GraphSession
 from seqpipe.training.datasets import read
-from seqpipe.training.evaluation import option_table
+from seqpipe.training.evaluation import option_table, option_trials
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.trainer import train
 
@@ -99,7 +99,7 @@ def test_records_and_texts_are_also_answered_under_other_decode_options(
     stated = writer.export("with_options").manifest.parity
     assert (stated["texts"], stated["records_with_options"]) == (7, 5)
     assert sum(n == 12 and bool(options) for n, options in seen) == len(
-        trial_options(load(writer.folder / "bundle", "cpu").predictor.options)
+        Trials(load(writer.folder / "bundle", "cpu").predictor.options, option_trials(*writer.config.head)).together()
     )
 
 
@@ -118,10 +118,10 @@ def test_a_bundle_takes_texts_of_a_length_that_was_seen_with_a_margin_or_what_th
     assert (stated.limits, stated.options["n_best"]["maximum"]) == (Limits(tokens=9), 7)
 
 
-def tokenizer_with(change: Callable[[dict[str, Any]], None]) -> Callable[[bundle.Bundle, str], Tokenizer]:
+def tokenizer_with(change: Callable[[dict[str, Any]], None]) -> Callable[[bundle.BundleContent, str], Tokenizer]:
     """The runtime's tokenizer, changed."""
 
-    def loaded(content: bundle.Bundle, name: str) -> Tokenizer:
+    def loaded(content: bundle.BundleContent, name: str) -> Tokenizer:
         made = json.loads(content.files[name])
         change(made)
         return Tokenizer.from_str(json.dumps(made))
@@ -237,17 +237,39 @@ def test_every_option_that_the_graph_ignores_is_found(tags: Trained, writer: Tra
 
 def test_every_option_is_tried_off_its_default(writer: Trained) -> None:
     known = option_table(*writer.config.head)
-    tried = {name for given in trial_options(known) for name in given} | {*options_off_default(known)}
+    trials = Trials(known, option_trials(*writer.config.head))
+    tried = {name for given in trials.together() for name in given} | {*trials.alone()}
     assert {name.replace("uniform", "seed") for name in known} == tried
-    assert all(
-        given[name] != known[name]["default"] for name, some in options_off_default(known).items() for given in some
-    )
-    assert options_off_default({"a.top_p": {"type": "float", "default": 1.0, "minimum": 0.0, "maximum": 1.0}}) == {
-        "a.top_p": [{"a.seed": 7, "a.top_p": 0.5}]
+    assert all(given[name] != known[name]["default"] for name, some in trials.alone().items() for given in some)
+    top_p = {"type": "float", "default": 1.0, "minimum": 0.0, "maximum": 1.0}
+    sampled = {"a.top_p": top_p, "a.uniform": {"type": "uniform", "default": None}}
+    assert Trials(sampled, {"a.top_p": [{"a.seed": 7}]}).alone() == {"a.top_p": [{"a.seed": 7, "a.top_p": 0.5}]}
+    threshold = {"type": "float", "default": -1.0, "minimum": -1.0, "maximum": 1.0}
+    assert Trials({"threshold": threshold}, {}).alone() == {"threshold": [{"threshold": 0.0}]}
+
+
+def test_an_option_is_tried_beside_those_that_it_declares() -> None:
+    known = {
+        "beams": {"type": "size", "default": 1, "minimum": 1, "maximum": 100},
+        "groups": {"type": "size", "default": 1, "minimum": 1, "maximum": 100},
+        "length": {"type": "size", "default": 100, "minimum": 1, "maximum": None},
+        "penalty": {"type": "float", "default": 0.0, "minimum": 0, "maximum": None},
     }
-    assert options_off_default({"threshold": {"type": "float", "default": -1.0, "minimum": -1.0, "maximum": 1.0}}) == {
-        "threshold": [{"threshold": 0.0}]
+    declared = {
+        "groups": [{"beams": 4, "groups": 2}],
+        "length": [{"length": 8}],
+        "penalty": [{"groups": 2}, {"beams": 5, "penalty": 0.5}, {"absent": 1}],
     }
+    trials = Trials(known, declared)
+    assert trials.together() == [{}, {"beams": 3, "length": 3}, {"beams": 4, "groups": 2, "length": 3}]
+    assert trials.alone() == {
+        "penalty": [
+            {"beams": 3, "penalty": 4.0, "groups": 2},
+            {"beams": 5, "penalty": 0.5},
+            {"beams": 3, "penalty": 4.0, "groups": 2, "length": 100},
+        ]
+    }
+    assert trials.with_short_texts({"beams": 2}) == {"length": 8, "beams": 2}
 
 
 def test_many_records_are_read_and_a_part_of_them_that_a_seed_chooses_is_answered(

@@ -130,8 +130,8 @@ def test_a_bundle_in_int8_answers_alike_and_is_smaller(tmp_path: Path) -> None:
 
 
 def test_a_bundle_that_int8_spoils_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from seqpipe.commands.runs.full_run import run_all
     from seqpipe.config.loader import load as load_config
+    from seqpipe.pipeline.full_run import run_all
 
     monkeypatch.setattr(quantising, "_MOST", 0.1)  # every weight becomes 0
     monkeypatch.chdir(tmp_path)

@@ -1,0 +1,41 @@
+"""`seqpipe init`: a first YAML for a data file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from seqpipe.console import Console
+
+
+def init(
+    data: Annotated[
+        Path,
+        typer.Option("--data", help="Training data: a file in one of many formats, or a folder of texts by label."),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The YAML to write; default: the name of DATA, or of its folder if DATA is called train or data, with "
+            "the extension .yaml, in the current folder.",
+        ),
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            "--task",
+            help="What to learn, by the head's name, in place of what the data looks like: crf, label, score, seq2seq, "
+            "answer-span, pointer or lm.",
+        ),
+    ] = None,
+) -> None:
+    """Detect the format of a data file and write a commented YAML for it."""
+    from seqpipe.init import init_yaml
+
+    console = Console()
+    path = init_yaml(data, output, say=console.say, task=task)
+    console.say(f"wrote {path}\nnext: seqpipe check {path}")

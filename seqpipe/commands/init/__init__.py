@@ -1,1 +1,0 @@
-"""Write a first YAML for a file of records."""

@@ -1,0 +1,258 @@
+"""Statistics of one field of a data file: a column of a table, or a key of JSON objects."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from seqpipe.init.scripts import has_unspaced
+
+MANY = 5_000  # distinct values; no more of them are counted
+SEVERAL = 20  # different whole numbers; no more may be classes, and so may FEW with a fraction
+FEW = 5
+NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_NOTICE = re.compile(r"https?://|www\.|\bCC[- ]?(BY|0)\b|Attribution:|[Ll]icen[cs]e|[Cc]opyright|©")
+_KEY = re.compile(r"[A-Za-z]*[-_]?\d+|[0-9a-fA-F-]{16,}|[\w./-]+\.\w{2,4}")
+_DATE = re.compile(r"\d+[-/.]\d+[-/.]\d+([ T][\d:.]+Z?)?|([A-Z][a-z]{2} ){2}\d+ \d+:.*")
+_ENDS = (".", "!", "?", "。", "！", "？")
+
+# Names that people give to columns and keys, in lower case.
+LABELS = {"label", "labels", "intent", "class", "category", "sentiment", "topic", "target", "polarity", "标签", "类别"}
+SCORES = {"score", "rating", "stars", "grade", "price", "similarity", "value"}
+SOURCES = {"text", "source", "src", "input", "question", "document", "article", "body", "文本", "内容"}
+TARGETS = {"target", "tgt", "output", "answer", "response", "summary", "translation", "headline"}
+SECOND = {"text_pair", "sentence2", "hypothesis", "question2", "text2", "text_b", "sentence_b", "context"}
+TEXTS = {"sentence", "review", "comment", "utterance", "tweet", "message", "content", "title", "premise", "sentence1"}
+KEYS = {"id", "uid", "guid", "index", "idx", "date", "time", "timestamp", "url", "user", "author", "split", "fold"}
+
+Kind = Literal[
+    "texts",
+    "few values",
+    "numbers",
+    "identifiers or row numbers",
+    "dates",
+    "licences or addresses",
+    "the same value in every row",
+    "mostly empty",
+    "other values",
+]
+
+
+def kind_of_value(value: Any) -> str:
+    """Return the kind of a JSON value, as error messages name it."""
+    if value is None:
+        return "missing"
+    if isinstance(value, list):
+        kinds = {kind_of_value(item) for item in value}
+        return "empty" if not kinds else "mixed list" if len(kinds) > 1 else f"{kinds.pop()}s"
+    kinds_of_types = {bool: "truth", int: "number", float: "number", str: "text", dict: "object"}
+    return kinds_of_types.get(type(value), "other")
+
+
+@dataclass(eq=False)
+class Column:
+    """Statistics of the cells of a column, or of the values of a key.
+
+    Attributes:
+        first: The cell of the first row of a table; it is not among the others.
+        name: The name; None for a column without one.
+        short: The last part of a dotted key, if no other key has it: what messages show.
+        number: The place in the table, from 1; 0 for a key.
+        noun, row: What messages call it, and what holds a cell of it: a column and a row, or a key and a record.
+        cells: Number of cells (below the first).
+        values: How often each value occurs, exact while there are at most MANY.
+        many: Whether there are more than MANY values.
+        sample: Cells from all over the table.
+        characters, blanks: Number of characters, and of spaces among them.
+        empty: Number of cells without a character.
+        is_ascii: Whether all characters are ASCII.
+        is_numeric: Whether every cell is a number.
+        counts: Whether the cells count the rows.
+        low, high: The smallest and greatest number of a numeric column.
+        value_kinds: How often each kind of JSON value occurs.
+        missing_at: File and line of the first object without a value.
+        example: The first value that is no empty list.
+        listed: Number of characters of the texts in lists.
+        kind: The kind of cells, as the choice of columns sees it.
+        separator: The separator of the labels in a cell; None if each cell is one label.
+    """
+
+    first: str = ""
+    name: str | None = None
+    short: str = ""
+    number: int = 0
+    noun: str = "column"
+    row: str = "row"
+    cells: int = 0
+    values: Counter[str] = field(default_factory=Counter)
+    many: bool = False
+    sample: list[str] = field(default_factory=list)
+    characters: int = 0
+    blanks: int = 0
+    empty: int = 0
+    is_ascii: bool = True
+    is_numeric: bool = True
+    counts: bool = True
+    low: float = float("inf")
+    high: float = float("-inf")
+    value_kinds: Counter[str] = field(default_factory=Counter)
+    missing_at: str = ""
+    example: Any = None
+    listed: int = 0
+    kind: Kind = "texts"
+    separator: str | None = None
+
+    def add(self, cells: Sequence[str], every: int) -> None:
+        """Take account of further cells; every `every`th goes into the sample."""
+        joined = "".join(cells)
+        self.characters += len(joined)
+        self.blanks += joined.count(" ")
+        self.is_ascii = self.is_ascii and joined.isascii()
+        self.empty += len(cells) - sum(map(bool, map(str.strip, cells)))
+        self.sample.extend(cells[::every])
+        if not self.many:
+            self.values.update(cells)
+            self.many = len(self.values) > MANY
+        self.is_numeric = self.is_numeric and all(map(NUMBER.fullmatch, cells))
+        if self.is_numeric:
+            numbers = [float(cell) for cell in cells]
+            if self.counts and self.cells:
+                self.counts = numbers[0] == self.high + 1
+            steps = itertools.pairwise(numbers)
+            self.counts = self.counts and all(after == before + 1 for before, after in steps)
+            self.low, self.high = min(self.low, *numbers), max(self.high, *numbers)
+        self.cells += len(cells)
+
+    def add_first(self) -> None:
+        """Take account of the first cell too: it names no column."""
+        # Rows that are counted go on from the first; the order of the values decides between labels of one frequency.
+        counts = self.counts and bool(NUMBER.fullmatch(self.first)) and float(self.first) == self.low - 1
+        values = Counter([self.first])
+        values.update(self.values)
+        self.add([self.first], 1)
+        self.values, self.counts = values, counts
+
+    def add_values(self, values: Sequence[Any], every: int) -> None:
+        """Take account of further JSON values; a missing one is None."""
+        kinds = [kind_of_value(value) for value in values]
+        self.value_kinds.update(kinds)
+        if self.example is None or self.example == []:
+            self.example = next((value for value in values if value not in (None, [])), self.example)
+        self.listed += sum(len("".join(value)) for value, kind in zip(values, kinds, strict=True) if kind == "texts")
+        if self.is_scalar:
+            cells = [str(value).lower() if isinstance(value, bool) else str(value) for value in values]
+            self.add(["" if kind == "missing" else cell for cell, kind in zip(cells, kinds, strict=True)], every)
+
+    def share(self, matches: Callable[[str], object]) -> float:
+        """Return the share of the cells of the sample that match."""
+        return sum(bool(matches(cell)) for cell in self.sample) / max(1, len(self.sample))
+
+    @property
+    def key(self) -> str:
+        """The name in lower case, to compare with the usual ones."""
+        return self.short.strip().lower()
+
+    @property
+    def title(self) -> str:
+        """The column or key, for people."""
+        return f"{self.noun} {self.number if self.name is None else repr(self.short)}"
+
+    @property
+    def distinct(self) -> float:
+        """The share of distinct values among the cells."""
+        if self.many:
+            return len({*self.sample}) / len(self.sample)
+        return len(self.values) / max(1, self.cells)
+
+    @property
+    def words(self) -> int:
+        """The number of words, about."""
+        return self.blanks + self.cells - self.empty
+
+    @property
+    def is_scalar(self) -> bool:
+        """True if all values are texts, numbers or truth values, or missing."""
+        return self.value_kinds.keys() <= {"text", "number", "truth", "missing"}
+
+    def is_list_of(self, kind: str) -> bool:
+        """True if all values are lists of this kind, or empty."""
+        return self.value_kinds[kind] > 0 and self.value_kinds.keys() <= {kind, "empty", "missing"}
+
+    @property
+    def is_spaced(self) -> bool:
+        """True if the cells are texts, by blanks or letters that are not ASCII."""
+        return self.blanks > 0 or not self.is_ascii
+
+    @property
+    def is_unspaced(self) -> bool:
+        """True if most cells are written without spaces, as in Chinese, Japanese and Thai."""
+        return self.share(has_unspaced) > 0.5
+
+    @property
+    def is_key(self) -> bool:
+        """True if the cells are names of rows: identifiers, file names or row numbers."""
+        if self.key in KEYS or self.key.endswith(("_id", "-id", " id", ".id")):
+            return True
+        if self.is_numeric and self.counts and self.cells > 1:
+            return True
+        if self.is_numeric:
+            return self.distinct > 0.95 and not self.has_fraction
+        return self.distinct > 0.5 and not self.is_repeated and self.share(_KEY.fullmatch) > 0.5
+
+    @property
+    def has_fraction(self) -> bool:
+        """True if a number of a numeric column is no whole number."""
+        return any(not float(cell).is_integer() for cell in self.sample)
+
+    @property
+    def is_measured(self) -> bool:
+        """True if the cells are measured numbers, and no classes: many, or several with a fraction."""
+        return self.is_numeric and (self.many or len(self.values) > (FEW if self.has_fraction else SEVERAL))
+
+    @property
+    def is_text(self) -> bool:
+        """True if most cells are different texts."""
+        few = self.empty > self.cells / 2 or self.distinct <= 0.2
+        return not (few or self.is_numeric or self.is_repeated)
+
+    @property
+    def is_repeated(self) -> bool:
+        """True if few distinct values repeat, as labels do; names of labels are short."""
+        values = [value for value in self.values if value.strip()]
+        if self.many or self.empty > self.cells / 10 or not 1 < len(values) <= max(2, self.cells / 2):
+            return False
+        if sum(value.rstrip().endswith(_ENDS) for value in values) > len(values) / 2:
+            return False
+        words = sum(value.count(" ") + 1 for value in values) / len(values)
+        return words <= 3 or len(values) <= max(2, self.cells / 10)
+
+    def classify(self) -> None:
+        """Set the kind of the cells, by their statistics and by the name."""
+        if self.is_numeric and self.key in SCORES and len(self.values) > 1:
+            self.kind = "numbers" if self.is_measured else "few values"
+        elif not self.many and len(self.values) == 1:
+            self.kind = "the same value in every row"
+        elif self.empty > self.cells / 2:
+            self.kind = "mostly empty"
+        elif self.share(_NOTICE.search) > 0.5:
+            self.kind = "licences or addresses"
+        elif self.share(_DATE.fullmatch) > 0.5:
+            self.kind = "identifiers or row numbers" if self.key in KEYS else "dates"
+        elif self.is_key:
+            self.kind = "identifiers or row numbers"
+        elif self.is_measured:
+            self.kind = "numbers"
+        elif self.is_repeated:
+            self.kind = "few values"
+        else:
+            self.kind = "texts" if self.is_text else "other values"
+
+
+def describe(columns: Sequence[Column]) -> str:
+    """Return what each column is like, for people."""
+    titles = [str(column.number) if column.name is None else repr(column.short) for column in columns]
+    return ", ".join(f"{title} {column.kind}" for title, column in zip(titles, columns, strict=True))

@@ -1,0 +1,73 @@
+"""The scripts that texts are written in: without spaces between words, or with letters that have several forms."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+SOME = 1 / 100  # of the texts; fewer in need of a normalization form do not count
+HEAD = 200  # characters of a text that are looked at
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff"  # Thai, Lao
+    "\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f"  # Myanmar
+    "\u1780-\u17ff"  # Khmer
+    "\u3040-\u30ff\uff66-\uff9f\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"  # Japanese, Chinese
+)
+_COMPOSED = re.compile("[\u1100-\u11ff\u3130-\u318f\ua960-\ua97f\uac00-\ud7ff\u0900-\u0dff]")  # Hangul, Indic
+_FULL_WIDTH = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uff66-\uff9f]")  # and half-width katakana
+
+
+def has_unspaced(text: str) -> bool:
+    """Return whether a text is written without spaces between words, by its first characters."""
+    return bool(_UNSPACED.search(text[:HEAD]))
+
+
+@dataclass
+class Scripts:
+    """Numbers of texts by script.
+
+    Attributes:
+        texts: Texts looked at.
+        unspaced: Those written without spaces, such as Chinese, Japanese, Thai, Lao, Khmer and Burmese.
+        composed: Those with letters that may be one code point or several: Hangul and the scripts of India.
+        decomposed: Those that are not in the normalization form NFC.
+        full_width: Those with full-width letters or digits, or half-width katakana.
+    """
+
+    texts: int = 0
+    unspaced: int = 0
+    composed: int = 0
+    decomposed: int = 0
+    full_width: int = 0
+
+    def add(self, text: str) -> None:
+        """Take account of a further text."""
+        head = text[:HEAD]
+        self.texts += 1
+        if head.isascii():
+            return
+        self.unspaced += bool(_UNSPACED.search(head))
+        self.composed += bool(_COMPOSED.search(head))
+        self.decomposed += not unicodedata.is_normalized("NFC", head)
+        self.full_width += bool(_FULL_WIDTH.search(head))
+
+    @property
+    def are_unspaced(self) -> bool:
+        """True if most texts are written without spaces between words."""
+        return self.unspaced > self.texts / 2
+
+    def normalization(self, *, generates: bool = False) -> tuple[str, str] | None:
+        """Return the Unicode normalization form that the tokenizer should bring texts to, and why; None for none.
+
+        Args:
+            generates: Whether the tokenizer's texts are those that are generated, in which full-width signs stay.
+        """
+        least = max(1, SOME * self.texts)
+        if self.full_width >= least and not generates:
+            return "NFKC", "full-width letters and digits (Ａ１) are read as A1"
+        if self.composed >= least:
+            return "NFC", "letters written as one code point or as several are read alike"
+        if self.decomposed >= least:
+            return "NFC", "letters are read alike whether an accent is a code point of its own or not"
+        return None

@@ -1,0 +1,177 @@
+"""Write a commented YAML for a data file: fill the templates of this package, which hold the models and their options.
+
+A template is YAML with three marks. A line that ends in `#? small, not dev` is written where `small` holds and `dev`
+does not. `$name` is replaced by a value; one without a value takes with it the `, key: `, `; ` or `  # ` in front of
+it. Lines that begin with `##` explain the template and are not written.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from seqpipe.config.yaml import dump
+from seqpipe.errors import UsageError, did_you_mean
+from seqpipe.files import write
+from seqpipe.init.look import TASKS, summarise
+from seqpipe.init.refuse import refuse_useless
+from seqpipe.init.summary import DataSummary
+
+LABELS = 12  # that a comment lists
+SMALL = 3000  # records: fewer make a smaller model, trained for longer
+RARE = 1 / 30  # spans a word; fewer leave most sentences without any
+_GENERIC = {"", "train", "training", "data", "dataset"}  # names that say nothing
+_SIBLINGS = {"dev": ("dev", "devel", "valid", "validation", "val"), "test": ("test", "testa", "testb")}
+_TEMPLATES = {
+    "Entities": "tagging",
+    "Tags": "tagging",
+    "Labels": "label",
+    "Numbers": "score",
+    "Texts": "seq2seq",
+    "Answers": "answer-span",
+    "Pointers": "pointer",
+    "Continuations": "language-model",
+}
+_VOCABULARIES = {200_000: 600, 5_000_000: 4_000}  # characters of a text, and the size of a BPE for up to so many
+_HOLE = re.compile(r"(, \w+: |; |  # |)\$(\w+)")
+_CONDITIONS = re.compile(r"  #\? ([\w, ]+)$")
+
+
+# The training of a linear model over n-grams, for labels of whole texts.
+EXAMPLES = 48_000  # that are seen in all, within the bounds of epochs
+FEWEST_EPOCHS, MOST_EPOCHS, EPOCHS_OF_LONG_TEXTS = 5, 60, 15
+LONG_TEXT = 150  # words on average
+FEW, MANY = 3, 20  # labels
+
+
+def init_yaml(
+    data: Path, output: Path | None = None, say: Callable[[str], None] | None = None, task: str | None = None
+) -> Path:
+    """Look at `data`, `say` what was seen and chosen, and write the YAML; return its path.
+
+    Raises:
+        DataError: if the file is of no known format, or nothing can be learned from it.
+        UsageError: if the YAML is there already, or there is no such task.
+    """
+    if task and task not in TASKS:
+        raise UsageError(f"--task: no task is named {task!r}{did_you_mean(task, TASKS)}; there is: {', '.join(TASKS)}")
+    data = next((data / name for name in ("train", "training") if (data / name).is_dir()), data)
+    path = data.resolve()
+    stem = path.with_suffix("").stem if path.suffix == ".gz" else path.stem
+    names = (stem, *(folder.name for folder in path.parents))
+    name = next((name for name in names if name not in _GENERIC), "pipeline")
+    target = output or Path(f"{name}.yaml")
+    if target.exists():
+        raise UsageError(f"{target} is there already; name another with --output, or remove it")
+    summary = summarise(data, TASKS[task] if task else None)
+    refuse_useless(summary, data)
+    remarks = [*summary.reasons(), *summary.remarks()]
+    if say:
+        for line in remarks:
+            say(line)
+    run = re.sub("[^A-Za-z0-9._-]", "-", name if target.stem in _GENERIC else target.stem).lstrip("._-")
+    dev = sibling(data, "dev")
+    write(target, data_yaml(summary, data, target, run or "pipeline") + model_yaml(summary, has_dev=dev is not None))
+    return target
+
+
+def data_yaml(summary: DataSummary, data: Path, target: Path, name: str) -> str:
+    """Return the head of a YAML: comments on what was seen, the run's name, and the files with their reader."""
+    about = "about " if summary.factor != 1 else ""
+    words = "" if summary.unspaced or not summary.words else f", {summary.words:,} words"
+    labels = [
+        f"{label if label.isprintable() else ascii(label)} {count:,}"
+        for label, count in summary.labels.most_common(LABELS)
+    ]
+    more = " …" if len(summary.labels) > LABELS else ""
+    listed = [f"{summary.label_kind}: {', '.join(labels)}{more}"] if labels else []
+    folder = target.resolve().parent
+    files = {"train": data, "dev": sibling(data, "dev"), "test": sibling(data, "test")}
+    values = {
+        "file": data.name,
+        "size": f"{about}{summary.records:,} records{words}",
+        "remarks": "\n# ".join([*summary.reasons(), *listed, *summary.remarks()]),
+        "name": flow(name),
+        "reader": summary.use,
+        "options": "".join(f", {option}: {flow(value)}" for option, value in summary.options.items()),
+        "suffix": data.suffix,
+        "spans": summary.use in ("jsonl", "json", "parquet") and summary.label_kind == "Entities",
+    }
+    values |= {role: flow(os.path.relpath(file.resolve(), folder)) if file else None for role, file in files.items()}
+    return fill("data", values)
+
+
+def model_yaml(summary: DataSummary, has_dev: bool) -> str:
+    """Return the keys of the model and of its training."""
+    is_pair, entities = len(summary.fields) > 1, sum(summary.labels.values())
+    is_plain = summary.label_kind == "Continuations"
+    normalization = summary.scripts.normalization(generates=is_plain)
+    is_long = summary.words > LONG_TEXT * summary.records and not summary.unspaced
+    name = "label-pairs" if summary.label_kind == "Labels" and is_pair else _TEMPLATES[summary.label_kind]
+    values = {
+        "dev": has_dev,
+        "small": summary.characters <= min(_VOCABULARIES) if is_plain else summary.records < SMALL,
+        "unspaced": summary.unspaced,
+        "segmented": summary.segmented,
+        "spaced": not (summary.unspaced or summary.segmented),
+        "form": normalization[0] if normalization else None,
+        "form_reason": normalization[1] if normalization else None,
+        "fields": flow(summary.fields) if is_pair else None,
+        "target": flow(summary.target),
+        "multi": summary.multi,
+        "entities": f"{entities:,}" if summary.label_kind == "Entities" else None,
+        "words": f"{summary.words:,}",
+        "rare": summary.label_kind == "Entities" and not summary.unspaced and entities < RARE * summary.words,
+        "no_answer": flow(summary.unanswered > 0),
+        "single_numbers": summary.options.get("width") == 1,
+        "vocabulary": next((size for most, size in _VOCABULARIES.items() if summary.characters <= most), 8_000),
+    }
+    values |= {key: flow(value) if value is not None else None for key, value in summary.pointer.items()}
+    number = len(summary.labels)
+    epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(EXAMPLES / max(1, summary.records))))
+    values |= {
+        "long": is_long,
+        "two": number == 2 and not is_long and not summary.multi,
+        "few": number <= FEW and not summary.multi,
+        "many": number > MANY or summary.multi,
+        "epochs": EPOCHS_OF_LONG_TEXTS if is_long else epochs,
+    }
+    return fill(name, values)
+
+
+def fill(template: str, values: Mapping[str, Any]) -> str:
+    """Return the text of a template with its marks replaced; KeyError for a mark without an entry in `values`."""
+    text = resources.files("seqpipe.init").joinpath("templates", f"{template}.yaml").read_text(encoding="utf-8")
+    # Conditions and marks are read from the template alone: values such as labels may hold `$` and `#?` themselves.
+    lines = []
+    for line in text.splitlines():
+        conditions = _CONDITIONS.search(line)
+        if conditions:
+            line = line[: conditions.start()]
+        words = conditions[1].split(", ") if conditions else []
+        if line.lstrip().startswith("##") or any(
+            bool(values[word.removeprefix("not ")]) == word.startswith("not ") for word in words
+        ):
+            continue
+        lines.append(_HOLE.sub(lambda hole: "" if values[hole[2]] is None else f"{hole[1]}{values[hole[2]]}", line))
+    return "\n".join([*lines, ""])
+
+
+def flow(value: Any) -> str:
+    """Return a value as YAML on one line."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(flow, value))}]"
+    return dump({"k": value}).strip().removeprefix("k: ")
+
+
+def sibling(data: Path, role: str) -> Path | None:
+    """Return the file of another role that is named alike, as dev.tsv beside train.tsv."""
+    if "train" not in data.name:
+        return None
+    names = (data.name.replace("training", "train").replace("train", word) for word in _SIBLINGS[role])
+    return next((data.with_name(name) for name in names if data.with_name(name).exists()), None)

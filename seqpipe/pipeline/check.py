@@ -1,0 +1,205 @@
+"""Check that a pipeline exports: build it with random weights, take a step, export it, run it and compare."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from seqpipe.config.contract import by_source, describe
+from seqpipe.config.loader import Component, Config
+from seqpipe.console import Console
+from seqpipe.errors import ConfigError, DataError, TrainingError
+from seqpipe.export.exporter import bundle_files, bundle_manifest, use_graph
+from seqpipe.export.graph import random_batches
+from seqpipe.export.graph_cache import GraphCache
+from seqpipe.export.parity.decisions import DecisionParity, Tally
+from seqpipe.export.parity.gate import compare_streams, one_thread
+from seqpipe.features.document import Record
+from seqpipe.features.encoding import shown
+from seqpipe.features.raw_text import CURE, compare, fault_of
+from seqpipe.features.sources import tokenizers_of
+from seqpipe.pipeline.training import refuse_long_texts, report_unseen_labels
+from seqpipe.runtime import bundle
+from seqpipe.runtime.evaluate import deciding
+from seqpipe.runtime.model import Model
+from seqpipe.runtime.predictor import refuse_long
+from seqpipe.training.artifacts import Artifacts
+from seqpipe.training.data_forms import DataForm, TrainingData, data_form, refuse_long_candidates
+from seqpipe.training.datasets import Batch, read
+from seqpipe.training.evaluation import DevScores, first_not_finite, option_table, predictor, unwritable_notes
+from seqpipe.training.fit import fit_artifacts
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.warm_start import warm_start
+
+# The pipeline that is checked, built from all training records, with a first batch of them.
+
+RECORDS = 200  # of a token corpus, which may be larger than memory
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A pipeline with random weights, and what its data are like.
+
+    Attributes:
+        pipeline: The pipeline.
+        records: The records that it was built from.
+        data: What it is trained on.
+        batch: A batch of that.
+        size: How many records it was built from, in words.
+        messages: What a person should know about the vocabulary of all records.
+        init_report: What it starts with, a line each, of the runs that `init` names.
+    """
+
+    pipeline: Pipeline
+    records: Sequence[Record]
+    data: TrainingData
+    batch: Batch
+    size: str
+    messages: Sequence[str]
+    init_report: Sequence[str]
+
+
+def build_trial(config: Config) -> Trial:
+    """Build a pipeline from all records of the training file; of a token corpus from the first, if those suffice.
+
+    Raises DataError, PluginError or ConfigError, whichever the real run would meet.
+    """
+    form = data_form(config)
+    records = form.read(config.data.train)
+    if form.corpus is None:
+        return _build(form, records, f"{len(records):,} records")
+    first = list(itertools.islice(records, RECORDS + 1))
+    if len(first) <= RECORDS:
+        return _build(form, first, f"{len(first):,} records")
+    try:
+        return _build(form, first[:RECORDS], f"the first {RECORDS} records", is_partial=True)
+    except DataError:  # of the first records; only all of them show whether the run would meet it
+        return _build(form, records, "all records")
+
+
+def _build(form: DataForm, records: Sequence[Record], size: str, is_partial: bool = False) -> Trial:
+    config = form.config
+    artifacts = fit_artifacts(config, records)
+    torch.manual_seed(config.train.seed)
+    pipeline = Pipeline(config, artifacts)
+    init_report = warm_start(pipeline, config)
+    if is_partial:
+        init_report = [f"{line} (by {size})" for line in init_report]
+    if artifacts.longest > pipeline.limits.tokens and form.corpus is None:
+        refuse_long(artifacts.featurizer.docs(records), records, pipeline.limits)
+    data = form.trial(artifacts, records)
+    messages = [] if is_partial else [*pipeline.messages(), *unwritable_notes(config, artifacts, data.targets)]
+    return Trial(pipeline, records, data, data.batches(data.batches.order(0)[0]), size, messages, init_report)
+
+
+# The check of its data, its loss and its export.
+
+
+@dataclass(frozen=True)
+class ExportCheck:
+    """The comparison of a graph with PyTorch.
+
+    Attributes:
+        decisions: Number of decisions that were compared; all of them are the same.
+        ties: Number of decisions that PyTorch itself is undecided about, of which either counts as the same.
+        worst_score: Greatest difference between two scores.
+        seconds: Duration of the check.
+    """
+
+    decisions: int
+    ties: int
+    worst_score: float
+    seconds: float
+
+
+@one_thread()
+def check_export(config: Config, console: Console, cache: GraphCache | None = None) -> ExportCheck:
+    """Build from all records, take one step of training, export, and compare with PyTorch on ragged batches.
+
+    A graph that the cache has is not traced again.
+
+    Raises UsageError, DataError, PluginError, TrainingError, ExportError or ParityError, whichever the real run would
+    meet.
+    """
+    clock = time.monotonic()
+    trial = build_trial(config)
+    pipeline, artifacts, data = trial.pipeline, trial.pipeline.artifacts, trial.data
+    _try_hostile_texts(config, artifacts, console)
+    for warning in data.warnings:
+        console.warn(warning)
+    raw = compare(artifacts.featurizer, trial.records)
+    if raw.is_large:
+        console.warn(f"train: {raw.summary()}: {raw.cure()}")
+    elif raw.words:
+        console.say(f"train: {raw.summary()}")
+    report_unseen_labels(config, artifacts, console)
+    if data.dev_batches:
+        next(iter(data.dev_batches()))  # the examples of all dev records are made for it
+    refuse_long_texts(config, pipeline)
+    refuse_long_candidates(pipeline)
+    loss = pipeline.loss(trial.batch)
+    if not torch.isfinite(loss):
+        raise TrainingError(f"the loss of the first batch is {loss.item()}: {first_not_finite(pipeline, trial.batch)}")
+    loss.backward()
+    if config.train.metric and config.data.dev:  # a score that is not there is reported now, not after an epoch
+        two_records = read(config.data.reader, config.data.dev, 2)
+        scores = DevScores(pipeline, config, two_records, lambda: [trial.batch], "cpu")
+        deciding(scores(lambda: None, only_names=True), config.train.metric)
+    weights = sum(p.numel() for p in pipeline.parameters())
+    for message in trial.messages:
+        console.say(message)
+    console.say(f"builds: {weights:,} weights on {trial.size}, loss {loss.item():.3f}")
+    for line in trial.init_report:
+        console.say(f"  {line}")
+    pipeline.eval()
+    tally = use_graph(pipeline, config, cache, console, partial(_compare_graph, pipeline, config, console))
+    seconds = time.monotonic() - clock
+    console.say(
+        f"answers the same in PyTorch and onnxruntime: {tally.decisions} decisions, {tally.ties} ties ({seconds:.1f} s)"
+    )
+    return ExportCheck(tally.decisions, tally.ties, tally.worst, round(seconds, 2))
+
+
+def _compare_graph(pipeline: Pipeline, config: Config, console: Console, graph: bytes) -> Tally:
+    """Compare the graph with PyTorch on short ragged batches; ParityError if it answers differently."""
+    options, artifacts = option_table(*config.head), pipeline.artifacts
+    files = bundle_files(pipeline, graph)
+    model = Model(
+        bundle.BundleContent(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu", threads=1
+    )
+    console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
+    reference = predictor(pipeline, config, explain=config.export.explain)
+    parity = DecisionParity(pipeline, reference.run, model.graph.run_all, options)
+    short = random_batches(artifacts, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
+    long = random_batches(artifacts, config.train.seed, sizes=(2,), lengths=pipeline.long)
+    parity.compare_batches(itertools.chain(short, long), {})
+    if pipeline.streams:
+        compare_streams(parity, config.train.seed)
+    parity.resolve_ties()
+    return parity.tally
+
+
+def _try_hostile_texts(config: Config, artifacts: Artifacts, console: Console) -> None:
+    """Raise ConfigError for a tokenizer that panics at a hostile text; warn of one that is slow at it."""
+    tokenizers, problems = tokenizers_of(artifacts.featurizer), []
+    components = {name: source.tokenizer for name, source in by_source(config.inputs).items()}
+    pairs: list[tuple[Any, Any]] = [(components[name], tokenizer) for name, tokenizer in tokenizers.items()]
+    for head, task in zip(config.head, artifacts.tasks, strict=True):
+        pairs.append((head.common_keys.get("target_tokenizer"), task.target_tokenizer))
+    for component, tokenizer in pairs:
+        if not isinstance(component, Component) or tokenizer is None:  # one of `same` is tried already
+            continue
+        fault = fault_of(tokenizer)
+        if fault and fault.fails:
+            message = f"{describe(component)} cannot split {shown(fault.text)}: {fault.message}; {CURE}"
+            problems.append(component.problem(message))
+        elif fault:
+            console.warn(f"{component.key}: {describe(component)} takes {fault.message}; {CURE}")
+    if problems:
+        raise ConfigError(problems)

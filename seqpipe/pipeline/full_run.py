@@ -1,0 +1,292 @@
+"""Run a YAML to its bundle: make what it needs, train, evaluate, export, verify, show answers; under several seeds."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from seqpipe import files
+from seqpipe.answers.data_warnings import Census
+from seqpipe.answers.metrics.numbers import shown, table
+from seqpipe.config.contract import metric_types
+from seqpipe.config.init_from import relative_path, run_problem
+from seqpipe.config.loader import Config, load
+from seqpipe.config.model import Need
+from seqpipe.config.run_layout import CHECKPOINTS, LAST, SCORES
+from seqpipe.console import Console, text_width
+from seqpipe.errors import ConfigError
+from seqpipe.export.exporter import export
+from seqpipe.export.graph_cache import GraphCache
+from seqpipe.features.document import Record
+from seqpipe.pipeline.lock import lock_around
+from seqpipe.pipeline.run import RUNS, Run
+from seqpipe.pipeline.run_folder import load_trained, open_run, start_run
+from seqpipe.pipeline.scoring import score_raw_text
+from seqpipe.pipeline.training import train_run
+from seqpipe.runtime import bundle
+from seqpipe.runtime.evaluate import evaluate, headlines
+from seqpipe.runtime.model import Model
+from seqpipe.runtime.predictor import Predictor
+from seqpipe.training import checkpoint
+from seqpipe.training.data_forms import data_form
+from seqpipe.training.evaluation import predictor
+from seqpipe.training.tiny_bert import checkpoint_texts, tiny_bert
+
+# Some answers of a bundle, each text and answer in a line or two.
+
+EXAMPLES = 4  # answers that are shown
+INPUT, ANSWER = 160, 220  # columns of a text and of an answer with its score
+LINES = 4  # of an answer that stands below each other
+SLACK = 20  # characters in which a cut looks for a blank
+
+
+def print_answers(model: Model, console: Console) -> None:
+    """Print the first golden examples that are answered without options."""
+    console.say("\nanswers of the bundle:")
+    examples = [example for example in model.manifest.golden if not example.options]
+    for example in examples[:EXAMPLES]:
+        record: Mapping[str, Any] = example.record if isinstance(example.record, Mapping) else {"text": example.record}
+        texts = [value if isinstance(value, str) else str(value) for name, value in record.items() if name != "words"]
+        *before, last = texts or [" ".join(record.get("words", []))]
+        # Of several texts the spans of an answer lie in the last, so that one is cut around them.
+        start = min(_starts(example.answer), default=0)
+        console.say(f"  {' | '.join([*(excerpt(text, INPUT) for text in before), excerpt(last, INPUT, start)])}")
+        for line in shown_lines(model.predictor.kind.lines(example.answer)):
+            console.say(f"    {line}")
+
+
+def _starts(answer: Any) -> Iterator[int]:
+    """Where the spans of an answer start."""
+    if isinstance(answer, Mapping):
+        if isinstance(start := answer.get("start"), int) and answer.get("end") != start:
+            yield start
+        answer = list(answer.values())
+    if isinstance(answer, list):
+        for part in answer:
+            yield from _starts(part)
+
+
+def shown_lines(lines: Sequence[str]) -> list[str]:
+    """The lines of an answer; more than `LINES` are joined to one, as far as that has room for them."""
+    if len(lines) <= LINES:
+        return [excerpt(line, ANSWER) for line in lines]
+    joined, count = excerpt(lines[0], ANSWER), 1
+    while count < len(lines) and text_width(f"{joined}; {lines[count]}") <= ANSWER:
+        joined, count = f"{joined}; {lines[count]}", count + 1
+    return [joined if count == len(lines) else f"{joined}; … and {len(lines) - count} more"]
+
+
+def excerpt(text: str, columns: int, start: int = 0) -> str:
+    """A text on one line; of a long one as much as fits, from shortly before `start`, cut at blanks."""
+    if text_width(text) <= columns:
+        return " ".join(text.split())
+    # Chinese and Japanese characters take two columns, so that the room in characters depends on the text. A quarter of
+    # it stands before `start`, and a blank near either end moves the cut, so that no word is torn.
+    room = int(columns * len(text) / text_width(text))
+    begin = 0 if start < room // 2 else min(start - room // 4, len(text) - room)
+    end = begin + room
+    if begin and (blank := text.find(" ", begin, min(begin + SLACK, start))) >= 0:
+        begin = blank
+    if end < len(text) and (blank := text.rfind(" ", end - SLACK, end + 1)) >= 0:
+        end = blank
+    before, after = "… " if begin else "", " …" if end < len(text) else ""
+    return before + " ".join(text[begin:end].split()) + after
+
+
+# The held-out records of a run: scores on its test sets, and the records that parity is shown on.
+
+
+def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[str, Any]:
+    """Return and print the scores on every test set, on dev if there is none, with warnings about the data.
+
+    Where raw text is split into other words than the data has, the scores on raw text stand beside.
+    """
+    data, form = run.config.data, data_form(run.config)
+    test_sets = data.tests or ({"dev": data.dev} if data.dev else {})
+    scores: dict[str, Any] = {}
+    for name, path in test_sets.items():
+        records = form.read(path)
+        census = Census(predictor.kind)
+        scores[name] = evaluate(predictor, census.watch(records))[""]
+        console.say(f"\n{name}: {len(records):,} records\n{table(scores[name], predictor.metric_types)}")
+        for warning in census.warnings(name):
+            console.warn(warning, "  ")
+        scores |= score_raw_text(predictor, name, records, scores[name], console)
+    return scores
+
+
+def held_out_records(run: Run) -> Sequence[Record]:
+    """Return the records that parity is shown on: the first test set, else dev, else the first of train."""
+    return data_form(run.config).compared_records(run.folder)
+
+
+# A pipeline from its YAML to its bundle, once or under seeds.
+
+
+def run_all(
+    config: Config,
+    console: Console,
+    device: str = "auto",
+    fresh: bool = False,
+    cache: GraphCache | None = None,
+    runs: Path = RUNS,
+) -> Run:
+    """Train, evaluate, export, verify and show answers; an unchanged, finished run is left as it is.
+
+    A graph that the cache has is not traced again.
+    """
+    with start_run(config, console, fresh, runs) as run:
+        scores = run.scores
+        if run.bundle_folder.exists() and scores is not None:
+            bundle.read(run.bundle_folder)
+            console.say(f"{run.folder} is finished and nothing changed: nothing to do (--fresh trains again)")
+        else:
+            pipeline = train_run(run, console, device)
+            scores = score_test_sets(run, predictor(pipeline, config), console)
+            files.write(run.folder / SCORES, json.dumps(files.finite(scores), indent=1, ensure_ascii=False))
+            records, outcome = held_out_records(run), run.outcome
+            print_answers(
+                export(pipeline, config, records, run.bundle_folder, console, scores, cache, outcome), console
+            )
+        metrics, outcome = metric_types(config.head), run.outcome
+        console.say("")
+        for line in run.outcome_lines():
+            console.say(line)
+        if "dev" in outcome and "dev" not in scores:
+            console.result(f"dev {outcome['metric']} {shown(outcome['metric'], outcome['dev'], metrics)}")
+        for name, values in scores.items():  # the score of the metric that chose the weights comes first
+            listed = headlines(values, outcome.get("metric")).items()
+            console.result(
+                f"{name} {', '.join(f'{metric} {shown(metric, value, metrics)}' for metric, value in listed)}"
+            )
+        console.say(f"\nnext: seqpipe predict {run.bundle_folder}")
+        return run
+
+
+@dataclass(frozen=True)
+class SeedScores:
+    """The scores of one test set under several seeds.
+
+    Attributes:
+        metric: Name of the score: the one that chose the weights, or the main one of the answer kind.
+        mean: Mean over the seeds.
+        deviation: Standard deviation over the seeds; 0 of one seed.
+        values: The score under each seed.
+    """
+
+    metric: str
+    mean: float
+    deviation: float
+    values: list[float]
+
+
+def run_seeds(
+    load_with: Callable[[Sequence[str]], Config],
+    name: str,
+    seeds: int,
+    console: Console,
+    device: str,
+    fresh: bool,
+    cache: GraphCache | None = None,
+    runs: Path = RUNS,
+) -> dict[str, SeedScores]:
+    """Run the same YAML under seeds 1 to n; return mean and standard deviation of every test set's metric."""
+    results = []
+    for seed in range(1, seeds + 1):
+        console.say(f"\n== seed {seed} of {seeds}")
+        run = run_all(load_with([f"train.seed={seed}", f"name={name}-seed{seed}"]), console, device, fresh, cache, runs)
+        results.append((run.scores or {}, run.outcome))
+    metrics, summary = metric_types(run.config.head), {}
+    for test in results[0][0]:
+        by_seed = [headlines(scores[test], outcome.get("metric")) for scores, outcome in results]
+        metric = next(iter(by_seed[0]))
+        values = [math.nan if scores[metric] is None else scores[metric] for scores in by_seed]
+        spread = statistics.stdev(values) if len(values) > 1 else 0.0
+        summary[test] = SeedScores(metric, statistics.mean(values), spread, values)
+        mean, deviation = (shown(metric, value, metrics) for value in (summary[test].mean, spread))
+        console.result(f"{test} {metric}: {mean} ± {deviation} over {seeds} seeds")
+    return summary
+
+
+def export_run(
+    folder: Path, output: Path | None, sets: Sequence[str], console: Console, cache: GraphCache | None = None
+) -> Path:
+    """Export a trained run, with these overrides of its keys of `export`; return the folder of the bundle.
+
+    Raises:
+        UsageError: if the folder is no run, was not trained, or something else than a bundle stands where the new one
+            is to be.
+        ExportError: if the bundle would not answer as PyTorch does.
+    """
+    path = output or folder / "bundle"
+    bundle.refuse_other(path)
+    with lock_around(path):
+        run = open_run(folder, console, sets=sets)
+        pipeline, records = load_trained(run), held_out_records(run)
+        export(pipeline, run.config, records, path, console, run.scores, cache, run.outcome)
+    return path
+
+
+# What a pipeline needs and is not there yet: other runs, which are trained first, and small models, which are made.
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A need that is not met, of the pipeline that has it."""
+
+    need: Need
+    config: Config
+
+    def __str__(self) -> str:
+        path = relative_path(self.need.path)
+        if self.need.run:
+            return f"{path}: the run of {relative_path(self.need.run)}, which is run first"
+        return f"{path}: a tiny BERT with random weights, which is made from the training texts"
+
+
+def missing_needs(config: Config) -> list[Missing]:
+    """What is to be made before a pipeline can be run, in the order in which it is made.
+
+    Raises ConfigError for a cycle, and for a folder that is not the run of its YAML.
+    """
+    return list({missing.need.path: missing for missing in _missing(config, (config.file.resolve(),))}.values())
+
+
+def _missing(config: Config, chain: Sequence[Path]) -> Iterator[Missing]:
+    """The unmet needs of a pipeline behind those of the pipelines it needs; `chain` are the files that led here."""
+    for need in config.needs:
+        if need.run is None:
+            if not need.path.exists():
+                yield Missing(need, config)
+            continue
+        if not run_problem(need.path) and checkpoint.load(need.path / CHECKPOINTS / LAST)["progress"]["done"]:
+            continue
+        if need.run.resolve() in chain:
+            way = " -> ".join(path.name for path in (*chain, need.run))
+            raise ConfigError([replace(need.problem, message=f"pipelines need each other in a cycle: {way}")])
+        source = load(need.run)
+        if source.name != need.path.name:
+            message = f"the run of {need.run.name} is called {source.name!r}; end the path with this name"
+            raise ConfigError([replace(need.problem, key=f"{need.problem.key}.path", message=message)])
+        yield from _missing(source, (*chain, need.run.resolve()))
+        yield Missing(need, config)
+
+
+def make_needs(config: Config, console: Console, device: str, cache: GraphCache | None) -> bool:
+    """Run and make what a pipeline needs and is not there; return whether anything was made."""
+    steps = missing_needs(config)
+    for step in steps:
+        console.say(f"{config.name} needs {step}")
+        if step.need.run:
+            run_all(load(step.need.run), console, device, cache=cache, runs=Path(relative_path(step.need.path.parent)))
+            console.say(f"\nthis was for {config.name}, which goes on")
+        else:
+            texts = checkpoint_texts(step.config, step.need.path)
+            pieces = tiny_bert(step.need.path, texts, step.need.pieces)
+            console.say(f"  made {relative_path(step.need.path)}: {pieces:,} pieces of words")
+    return bool(steps)

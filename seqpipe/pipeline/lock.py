@@ -1,0 +1,155 @@
+"""One writer for a run folder: an advisory lock that the operating system releases when its holder ends, or is killed.
+
+What writes into a run folder takes the lock of that folder. Of several processes of one training (ranks) only the one
+that writes takes it.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from seqpipe.config.run_layout import LOCK, RUN_FILES, STATE
+from seqpipe.errors import EnvError, UsageError
+from seqpipe.files import disk_errors_named, make_folder, remove_torn
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _take(handle: int) -> None:
+        os.lseek(handle, _BYTE, os.SEEK_SET)
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        except PermissionError as error:
+            raise BlockingIOError(*error.args) from error
+else:
+    import fcntl
+
+    def _take(handle: int) -> None:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+VARIABLE = "SEQPIPE_LOCK"
+_BYTE = 1 << 30  # locked on Windows, where nobody else can read a locked byte; the holder's name stands before it
+_PATIENCE, _PAUSE = 0.5, 0.02  # seconds to look again, where the holder ended or has not said its name
+
+
+@contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """Lock a run folder, which is made if there is none, until the block ends, and clean up behind a killed holder.
+
+    `SEQPIPE_LOCK=off` leaves the lock out, for file systems that have none.
+
+    Raises:
+        UsageError: if another process holds the lock.
+        EnvError: if the folder cannot be written, or its file system has no locks.
+    """
+    make_folder(folder)
+    handle = None if os.environ.get(VARIABLE) == "off" else _open_locked(folder)
+    try:
+        remove_torn(folder, RUN_FILES)
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+@contextmanager
+def lock_around(path: Path) -> Iterator[None]:
+    """Lock the run folder that `path` lies in until the block ends; a path outside of any run needs no lock."""
+    place = path.parent.resolve()
+    folder = next((parent for parent in (place, *place.parents) if (parent / STATE).is_file()), None)
+    if folder is None:
+        yield
+    else:
+        with run_lock(folder):
+            remove_torn(place, [glob.escape(path.name)])
+            yield
+
+
+def _open_locked(folder: Path) -> int:
+    """Open the lock file of a folder, lock it and write this process into it; return the handle."""
+    path, deadline = folder / LOCK, time.monotonic() + _PATIENCE
+    while True:
+        with disk_errors_named(path):
+            try:
+                handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            except FileNotFoundError:  # the folder was moved aside just now
+                make_folder(folder)
+                continue
+        with ExitStack() as unless_locked:
+            unless_locked.callback(os.close, handle)
+            is_locked = _try_lock(handle, path)
+            # Between the opening and the locking the folder may have been moved aside, and a new one made in its place.
+            # Then the lock is on a file that nobody else looks at, and the next round opens the new one.
+            if is_locked and _is_at(handle, path):
+                with disk_errors_named(path):
+                    os.ftruncate(handle, 0)
+                    os.lseek(handle, 0, os.SEEK_SET)
+                    os.write(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
+                    os.fsync(handle)  # on a network file system others read it only then
+                unless_locked.pop_all()
+                return handle
+            late = time.monotonic() > deadline
+            if (late or not is_locked) and (holder := _holder(path, late)):
+                raise UsageError(
+                    f"{folder}: {holder} is writing into this run; wait until it ends, or stop it, or write "
+                    "somewhere else (name: in the YAML, --output of `export` and `vectors`)"
+                )
+        time.sleep(_PAUSE)
+
+
+def _try_lock(handle: int, path: Path) -> bool:
+    """Take the lock; return False if another process has it."""
+    try:
+        _take(handle)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise EnvError(
+            f"{path}: this file system has no locks ({error.strerror}), so two processes could write into one run; "
+            f"make `runs` a link to a folder on another disk, or mount this one with locks. {VARIABLE}=off "
+            "switches locking off: then you have to make sure yourself that a run has one writer"
+        ) from error
+    return True
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _holder(path: Path, late: bool) -> str:
+    """Return who holds a lock, for a message; empty if that is not sure yet, and not too `late` to wait.
+
+    A holder that has just taken it may not have written its name: then the file is empty, or names one that ended.
+    """
+    try:
+        holder = json.loads(path.read_bytes())
+        pid, host = int(holder["pid"]), str(holder["host"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return "another process" if late else ""
+    if late or host != socket.gethostname() or _is_alive(pid):
+        return f"process {pid} on {host}"
+    return ""
+
+
+def _is_alive(pid: int) -> bool:
+    """Return whether a process of this machine runs; True on Windows, where asking is not so simple."""
+    if sys.platform != "win32":
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass
+    return True

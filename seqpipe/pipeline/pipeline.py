@@ -1,0 +1,198 @@
+"""A pipeline for Python: check its YAML, run it to a bundle. The commands `check`, `train` and `run` use it too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqpipe.config.loader import Config, load
+from seqpipe.console import CallbackConsole, Progress
+
+if TYPE_CHECKING:
+    from seqpipe.export.graph_cache import GraphCache
+    from seqpipe.pipeline.check import ExportCheck
+    from seqpipe.pipeline.full_run import SeedScores
+    from seqpipe.pipeline.run import Run
+
+Report = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Check:
+    """The findings of a check that met no error.
+
+    Attributes:
+        warnings: Probable mistakes, such as texts that are split in another way than the data are.
+        needs: Folders that `run` makes first, since they are not there yet; until then the export is not checked.
+        export: The comparison of the exported graph with PyTorch; None where the export was not checked.
+    """
+
+    warnings: tuple[str, ...]
+    needs: tuple[str, ...]
+    export: ExportCheck | None
+
+
+class Pipeline:
+    """One pipeline: a YAML file, or its content, with overrides. It is checked in full when the object is made.
+
+    Nothing is printed. `check`, `train` and `run` report what they do to `progress`, a function that is called with a
+    `Progress` for each line and for each advance of what takes long; an exception that it raises ends the work.
+
+    Args:
+        source: The YAML file, or its content as a dict. Paths in a dict start from the current folder, and its run is
+            called `pipeline` where it has no `name`.
+        overrides: Values by key, such as `{"train.epochs": 5}`, or the texts of the command line: `["train.epochs=5"]`.
+
+    Raises:
+        ConfigError: holds every mistake in the YAML and the overrides.
+    """
+
+    def __init__(
+        self, source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | Sequence[str] = ()
+    ) -> None:
+        self._source = source if isinstance(source, Mapping) else Path(source)
+        if isinstance(overrides, Mapping):
+            # JSON is YAML too, so that a value from Python and one from the command line are read, and refused, alike.
+            overrides = [f"{key}={json.dumps(value, default=str)}" for key, value in overrides.items()]
+        self._overrides = list(overrides)
+        self.config = self._load()
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """Name of the pipeline, which is that of its run."""
+        return self.config.name
+
+    @property
+    def notes(self) -> list[str]:
+        """Warnings: components of other versions than the YAML was written with, and members nearly of the contract."""
+        return self.config.notes
+
+    def check(self, *, export: bool = True, cache: bool = True, progress: Report | None = None) -> Check:
+        """Build the pipeline from its data, take a step of training, export it, and compare the graph with PyTorch.
+
+        Args:
+            export: Check that; else only report what the pipeline needs, for its YAML is checked already.
+            cache: Use graphs that were traced before.
+            progress: Function that each line and each advance is reported to.
+
+        Raises:
+            DataError: for data that the run could not use.
+            ExportError: if the pipeline does not export.
+            SeqpipeError: any other error that the run would meet.
+        """
+        console = CallbackConsole(progress)
+        missing = []
+        if self.config.needs:
+            from seqpipe.config.init_from import relative_path
+            from seqpipe.pipeline.full_run import missing_needs
+
+            steps = missing_needs(self.config)
+            for step in steps:
+                console.say(f"needs {step}")
+            missing = [relative_path(step.need.path) for step in steps]
+        if missing or not export:
+            return Check((), tuple(missing), None)
+        from seqpipe.pipeline.check import check_export
+
+        checked = check_export(self.config, console, _graph_cache(cache))
+        return Check(tuple(console.warnings), (), checked)
+
+    def run(
+        self,
+        *,
+        device: str = "auto",
+        fresh: bool = False,
+        cache: bool = True,
+        runs: str | Path = "runs",
+        progress: Report | None = None,
+    ) -> Run:
+        """Check, train, evaluate, export and verify; resume an interrupted run, and leave a finished one as it is.
+
+        What the pipeline needs and is not there is run or made before.
+
+        Args:
+            device: `cpu`, `cuda`, `cuda:1`, or `auto`: CUDA where PyTorch sees a device.
+            fresh: Move an existing run of this name aside, and start a new one.
+            cache: Use graphs that were traced before.
+            runs: Folder of all runs; this one is the folder in it that has the pipeline's name.
+            progress: Function that each line and each advance is reported to.
+
+        Raises:
+            UsageError: if the run was made from something else, or another process writes into it.
+            DataError: for data that cannot be used.
+            TrainingError: if training diverges.
+            ExportError: if the bundle would not answer as PyTorch does.
+            InterruptedRunError: if a signal ended training, after its state was saved.
+        """
+        from seqpipe.pipeline.full_run import run_all
+
+        console = CallbackConsole(progress)
+        graphs = _graph_cache(cache)
+        self._make_needs(console, device, graphs)
+        return run_all(self.config, console, device, fresh, graphs, Path(runs))
+
+    def run_seeds(
+        self,
+        seeds: int,
+        *,
+        device: str = "auto",
+        fresh: bool = False,
+        cache: bool = True,
+        runs: str | Path = "runs",
+        progress: Report | None = None,
+    ) -> dict[str, SeedScores]:
+        """Run the pipeline with the seeds 1 to `seeds`; return the scores of each test set.
+
+        The name of each run ends in `-seed1`, `-seed2` and so on. Arguments and errors are those of `run`.
+        """
+        from seqpipe.pipeline.full_run import run_seeds
+
+        console = CallbackConsole(progress)
+        graphs = _graph_cache(cache)
+        self._make_needs(console, device, graphs)
+        return run_seeds(self._load, self.name, seeds, console, device, fresh, graphs, Path(runs))
+
+    def train(
+        self,
+        *,
+        device: str = "auto",
+        fresh: bool = False,
+        runs: str | Path = "runs",
+        progress: Report | None = None,
+    ) -> Run:
+        """Train to the end, or resume an interrupted training, without evaluation and export.
+
+        Arguments and errors are those of `run`.
+        """
+        from seqpipe.pipeline.run_folder import start_run
+        from seqpipe.pipeline.training import train_run
+
+        console = CallbackConsole(progress)
+        self._make_needs(console, device, _graph_cache(True))
+        with start_run(self.config, console, fresh, Path(runs)) as run:
+            train_run(run, console, device)
+            for line in run.outcome_lines():
+                console.say(f"  {line}")
+        return run
+
+    def _load(self, more: Sequence[str] = ()) -> Config:
+        return load(self._source, [*self._overrides, *more])
+
+    def _make_needs(self, console: CallbackConsole, device: str, cache: GraphCache | None) -> None:
+        if self.config.needs:
+            from seqpipe.pipeline.full_run import make_needs
+
+            if make_needs(self.config, console, device, cache):
+                self.config = self._load()  # what was not there could not be checked
+
+
+def _graph_cache(wanted: bool) -> GraphCache | None:
+    from seqpipe.export.graph_cache import default_cache
+
+    return default_cache() if wanted else None

@@ -1,0 +1,123 @@
+"""The run of a pipeline as a value: its folder, settings, history, scores and bundle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqpipe import files
+from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, HISTORY, OUTCOME, SCORES, STATE, YAML
+from seqpipe.errors import UsageError
+
+if TYPE_CHECKING:
+    from seqpipe.config.loader import Config
+    from seqpipe.runtime.model import Bundle
+
+RUNS = Path("runs")  # folder of all runs
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch of a training.
+
+    Attributes:
+        epoch: Its number, from 1.
+        step: Optimiser steps so far.
+        loss: Mean loss of its batches.
+        lr: Learning rate at its end.
+        seconds: Training time, without the scoring of dev data.
+        best: Its weights were the best so far, and were kept.
+        dev: Scores on dev data; empty without dev data. A score that is not finite is None.
+    """
+
+    epoch: int
+    step: int
+    loss: float
+    lr: float
+    seconds: float
+    best: bool
+    dev: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Run:
+    """The folder of one training, with everything it made: `Run("runs/ner")`, or what `Pipeline.run` returns.
+
+    Args:
+        folder: Folder of the run.
+        config: Settings of the run; by default they are read from the folder when they are first asked for.
+
+    Raises:
+        UsageError: if the folder is not that of a run.
+    """
+
+    def __init__(self, folder: str | Path, config: Config | None = None):
+        self.folder = Path(folder)
+        self._config = config
+        if config is None and not (self.folder / STATE).exists():
+            raise UsageError(
+                f"{self.folder}: not a run (no {STATE}); a run is what `seqpipe train` or `seqpipe run` writes"
+            )
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+    @cached_property
+    def config(self) -> Config:
+        """The checked settings; neither the data nor the runs that this one was initialised from need be there."""
+        from seqpipe.config.loader import load
+
+        return self._config or load(self.folder / YAML, files=False, runs=False)
+
+    @property
+    def scores(self) -> dict[str, Any] | None:
+        """The scores on each test set by its name, without one on `dev`; None before they were computed."""
+        path = self.folder / SCORES
+        return files.read_json(path) if path.exists() else None
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """The outcome of training (`seqpipe.training.progress.outcome_of`); empty before its end."""
+        path = self.folder / OUTCOME
+        return files.read_json(path) if path.exists() else {}
+
+    @property
+    def history(self) -> tuple[Epoch, ...]:
+        """The epochs trained so far."""
+        path = self.checkpoints / HISTORY
+        if not path.exists():
+            return ()
+        return tuple(Epoch(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
+
+    @property
+    def bundle(self) -> Bundle:
+        """The exported bundle.
+
+        Raises:
+            UsageError: if the run was not exported yet.
+        """
+        from seqpipe.runtime.model import Bundle
+
+        if not (self.bundle_folder / BUNDLE).exists():
+            raise UsageError(f"{self.folder}: has no bundle yet; `seqpipe export {self.folder}` makes one")
+        return Bundle(self.bundle_folder)
+
+    @property
+    def bundle_folder(self) -> Path:
+        """Folder of the bundle, which is there once the run was exported."""
+        return self.folder / "bundle"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Folder of the training state and the best weights."""
+        return self.folder / CHECKPOINTS
+
+    def outcome_lines(self) -> list[str]:
+        """The outcome of training as a person reads it, with the command that trains longer."""
+        from seqpipe.config.contract import metric_types
+        from seqpipe.training.progress import outcome_lines
+
+        return outcome_lines(self.outcome, metric_types(self.config.head), f"seqpipe run {self.folder / YAML}")

@@ -1,0 +1,208 @@
+"""The folder of a run: its fingerprint, how it is started and opened, and its trained pipeline."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from seqpipe import files
+from seqpipe.config.contract import build_component, has_member
+from seqpipe.config.loader import Config, load, resolved
+from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, LAST, LOCK, STATE, TOKENS, YAML, refuse_other_form
+from seqpipe.config.yaml import dump
+from seqpipe.console import Console
+from seqpipe.errors import ConfigError, UsageError
+from seqpipe.pipeline.lock import run_lock
+from seqpipe.pipeline.run import RUNS, Run
+from seqpipe.training import checkpoint
+from seqpipe.training.artifacts import FILE, Artifacts
+from seqpipe.training.pipeline import Pipeline
+
+# The fingerprint of a run, which is what it is made from as plain data, and what changed between two of them.
+
+
+def fingerprint(config: Config) -> dict[str, Any]:
+    """Return what a run is made from: the resolved YAML but for its folders, sha256 of every file and run, versions."""
+    data, keyed = config.data, list(zip(config.versions, config.components, strict=True))
+    options = {f"{key}.{where}": path for key, component in keyed for where, path in _option_paths(component.options)}
+    sources = {
+        f"{key}.init": component.common_keys["init"] for key, component in keyed if component.common_keys.get("init")
+    }
+    names = {path.as_posix(): path.name for path in (*options.values(), *sources.values())}
+    content = _without_folders(resolved(config), names)
+    for role in ("train", "dev", "test", "candidates"):
+        content["data"].pop(role, None)
+    content.pop("plugins")  # the components' versions stand below
+    tests = {name if name == "test" else f"test.{name}": path for name, path in data.tests.items()}
+    hashes: dict[str, Any] = {}
+    for role, path in {"train": data.train, "dev": data.dev, **tests, "candidates": data.candidates}.items():
+        if path and has_member(data.reader.cls, "files"):  # the reader says which files belong to one
+            hashes[role] = [files.sha256_file(file) for file in build_component(data.reader).files(path)]
+        elif path:
+            hashes[role] = files.sha256_file(path)
+    made_from: dict[str, Any] = {
+        "yaml": content,
+        "data": hashes,
+        "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in config.components},
+    }
+    if options:
+        made_from["files"] = {key: _sha256(path) for key, path in options.items()}
+    if sources:
+        made_from["sources"] = {}
+        for key, folder in sources.items():
+            artifacts = [folder / FILE, *sorted(folder.glob("*tokenizer*.json"))]
+            fitted = {path.name: files.sha256_file(path) for path in artifacts}
+            made_from["sources"][key] = {"weights": checkpoint.best(folder / CHECKPOINTS)[1], **fitted}
+    return made_from
+
+
+def _sha256(path: Path) -> str | dict[str, str]:
+    """Hash a file, the bundle of a run, whose manifest has the sha256 of all it holds, or each file in a folder."""
+    manifest = path / "bundle" / BUNDLE
+    if (path / STATE).is_file() and manifest.is_file():
+        path = manifest
+    if not path.is_dir():
+        return files.sha256_file(path)
+    return {file.name: files.sha256_file(file) for file in sorted(path.iterdir()) if file.is_file()}
+
+
+def _option_paths(value: Any, where: str = "") -> Iterator[tuple[str, Path]]:
+    """Yield every path in a component's options, with its place in them."""
+    if isinstance(value, Path):
+        yield where, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _option_paths(item, f"{where}.{key}" if where else str(key))
+    elif isinstance(value, (list, tuple)):
+        for number, item in enumerate(value):
+            yield from _option_paths(item, f"{where}.{number}")
+
+
+def _without_folders(value: Any, names: Mapping[str, str]) -> Any:
+    """Return plain data with the names of files in place of their paths: a run may move, and its files with it."""
+    if isinstance(value, dict):
+        return {key: _without_folders(item, names) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(item, names) for item in value]
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+def differences(old: Any, new: Any, key: str = "") -> list[str]:
+    """Return what changed between two fingerprints, a line each."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        names = [*old, *(name for name in new if name not in old)]
+        return [
+            line
+            for name in names
+            for line in differences(old.get(name), new.get(name), f"{key}.{name}" if key else name)
+        ]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        return [line for i, (a, b) in enumerate(zip(old, new, strict=True)) for line in differences(a, b, f"{key}.{i}")]
+    if old == new:
+        return []
+    if key.startswith("sources."):
+        name, _, what = key.removeprefix("sources.").partition(".init.")
+        return [f"{name}.init: the {what} of the run changed" if what else f"{name}: was {old}, is {new}"]
+    name = key.removeprefix("yaml.").removeprefix("files.")
+    is_content = key.startswith(("data.", "files."))
+    return [f"{name}: the file's content changed" if is_content else f"{name}: {old} -> {new}"]
+
+
+# The folder of a training run: start one, open one, load its trained pipeline.
+
+
+@contextmanager
+def start_run(config: Config, console: Console, fresh: bool = False, runs: Path = RUNS) -> Iterator[Run]:
+    """Yield the run of this config, its folder locked until the block ends.
+
+    The folder is a new one, or the one there if it was made from the same. One without a checkpoint holds nothing worth
+    keeping: its run starts again.
+
+    Args:
+        config: The pipeline; its name is the folder's.
+        console: For the message about an old run.
+        fresh: Move an old run of this name aside.
+        runs: The folder of all runs.
+
+    Raises:
+        ConfigError: if a component's `init` names this folder.
+        UsageError: if the folder is no run, or was made from something else, or is locked.
+    """
+    folder = runs / config.name
+    for component in config.components:
+        source = component.common_keys.get("init")
+        if source and source.resolve() == folder.resolve():
+            message = f"`init` names this run's own folder, {folder}; give the YAML another name:"
+            raise ConfigError([replace(component.problem(message), key=f"{component.key}.init")])
+    try:
+        names = set(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        names = {STATE}  # nothing to protect, or the lock says what is wrong
+    if STATE not in names and any(name not in (YAML, LOCK) and not name.endswith(".part") for name in names):
+        raise UsageError(f"{folder} is there and is not a run; give the YAML another name: or move the folder")
+    with ExitStack() as locks:
+        locks.enter_context(run_lock(folder))
+        current = fingerprint(config)
+        if fresh and (folder / STATE).exists():
+            if os.name == "nt":
+                locks.close()  # Windows moves no folder with an open file in it, so nobody else's run either
+            console.say(f"the old run is now {files.set_aside(folder)}")
+            locks.enter_context(run_lock(folder))
+        _prepare_folder(config, folder, current)
+        yield Run(folder, config)
+
+
+def _prepare_folder(config: Config, folder: Path, current: Mapping[str, Any]) -> None:
+    """Write what a run starts with, the fingerprint last: until then the old one stands."""
+    is_trained = (folder / CHECKPOINTS / LAST).exists()
+    changes = []
+    if (folder / STATE).exists():
+        changes = differences(files.read_json(folder / STATE)["fingerprint"], current)
+    if changes and is_trained:
+        listed = "".join(f"\n  {line}" for line in changes)
+        raise UsageError(
+            f"{folder} was made from something else:{listed}\n"
+            "run with --fresh to move it aside, or give the YAML another name:"
+        )
+    if changes:  # of a run that was never trained: what was fitted to other data is worth nothing
+        for path in (folder / FILE, *folder.glob("*tokenizer*.json")):
+            path.unlink(missing_ok=True)
+        if (folder / TOKENS).exists():
+            shutil.rmtree(folder / TOKENS)
+    _refuse_older_run(folder)
+    if not is_trained:
+        files.write(folder / YAML, dump(resolved(config, folder)))
+        files.write(folder / STATE, json.dumps({"fingerprint": current}, indent=1, ensure_ascii=False))
+
+
+def _refuse_older_run(folder: Path) -> None:
+    """Raise UsageError for a run whose fitted artifacts have another form than this seqpipe reads."""
+    if (folder / FILE).exists():
+        refuse_other_form(folder / FILE, files.read_json(folder / FILE).get("form", 1))
+
+
+def open_run(folder: Path, console: Console, need_data: bool = True, sets: Sequence[str] = ()) -> Run:
+    """Return the run in a folder, its YAML with these overrides; report which versions have changed since.
+
+    The runs that it was initialised from need not be there any more.
+    """
+    folder = Run(folder).folder  # which refuses what is not a run
+    _refuse_older_run(folder)
+    config = load(folder / YAML, sets, files=need_data, runs=False)
+    for note in config.notes:
+        console.say(note)
+    return Run(folder, config)
+
+
+def load_trained(run: Run) -> Pipeline:
+    """Return the pipeline of a run with its best weights; UsageError if it was not trained."""
+    weights = checkpoint.load_best(run.checkpoints)
+    pipeline = Pipeline(run.config, Artifacts.load(run.folder))
+    pipeline.load_state_dict(weights)
+    return pipeline.eval()

@@ -1,0 +1,236 @@
+"""Score a run or a bundle: on its test sets, on a file, on raw text as in deployment, on minimal pairs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from seqpipe.answers.data_warnings import Census
+from seqpipe.answers.metrics.numbers import metric_of, shown, table
+from seqpipe.answers.metrics.text import has
+from seqpipe.answers.types import Masking, Metric
+from seqpipe.config import yaml
+from seqpipe.config.contract import Metrics, build_component, head_metrics, member
+from seqpipe.config.plugins import Plugins
+from seqpipe.config.run_layout import YAML
+from seqpipe.config.signature import options_model, validate, values
+from seqpipe.console import Console
+from seqpipe.errors import DataError, PluginError, UsageError
+from seqpipe.features.document import Record, resolve_overlaps
+from seqpipe.features.raw_text import compare
+from seqpipe.files import json_bytes, write
+from seqpipe.runtime import bundle
+from seqpipe.runtime.bundle import reader_from
+from seqpipe.runtime.decode_options import Known
+from seqpipe.runtime.evaluate import evaluate, headline
+from seqpipe.runtime.manifest import MetricsOwner
+from seqpipe.runtime.model import load
+from seqpipe.runtime.predictor import Predictor
+from seqpipe.runtime.text_scores import METRICS, Normalize, judge, pair_scores, read_items, wrong_preferences
+
+# Raw text, which is what a deployment gets, beside the words of the data.
+
+RAW = "(raw)"  # behind the name of a set, in scores
+SPLIT = "split_otherwise"  # among the scores on raw text: the share of words
+LOSS = 0.02  # of a score between 0 and 1, above which a warning is due
+
+
+def score_raw_text(
+    predictor: Predictor, name: str, records: Sequence[Record], scores: Mapping[str, Any], console: Console
+) -> dict[str, Any]:
+    """Return and print the scores on raw text beside those on the words of the data; none where both are the same."""
+    raw = compare(predictor.featurizer, records)
+    if not raw.words:
+        return {}
+    on_raw: dict[str, Any] = {}
+    message, loses = raw.summary(), False
+    if not raw.same and not any(part.counts_words or part.is_generated for part in predictor.kind.parts.values()):
+        try:
+            raw_scores = evaluate(predictor, records, raw=True)[""]
+        except DataError as error:  # such as a text of too many tokens, which has few words
+            console.warn(f"{message}: it cannot be scored: {error}; {raw.cure()}", "  ")
+            return {}
+        on_raw = {f"{name} {RAW}": {**raw_scores, SPLIT: raw.share}}
+        (metric, score), (_, raw_score) = headline(scores), headline(raw_scores)
+        values = [shown(metric, value, predictor.metric_types) for value in (raw_score, score)]
+        message += f": {metric} {values[0]} on raw text, {values[1]} on the words of the data"
+        known = metric_of(metric, predictor.metric_types)
+        loses = known.percent and known.more_is_better and score - raw_score >= LOSS
+    if raw.is_large or loses:
+        console.warn(f"{message}; {raw.cure()}", "  ")
+    else:
+        console.say(f"  {message}")
+    return on_raw
+
+
+# Score a run or a bundle and print its scores: one code path for PyTorch and onnxruntime.
+
+ReadRecords = Callable[[Path], Iterator[Record]]
+
+
+def score_target(
+    target: Path,
+    console: Console,
+    *,
+    data: Path | None = None,
+    raw: bool = False,
+    by: str | None = None,
+    errors: Path | None = None,
+    device: str = "auto",
+    options: Callable[[Known], Mapping[str, Any]] = lambda known: {},
+) -> dict[str, Any]:
+    """Return and print the scores of a run or bundle on its test sets or on a file, by the name of the data.
+
+    Args:
+        target: Folder of the run or bundle.
+        console: For tables of the scores, and warnings about the data.
+        data: The file to score on; by default the test sets of the run.
+        raw: Also score raw text, as in deployment.
+        by: Field of the records; each of its values also gets scores of its own.
+        errors: File for the records with wrong answers, as JSONL.
+        device: Device that the model runs on.
+        options: Function that returns the values of decode options, given those that the model has.
+    """
+    predictor, read, test_sets = open_target(target, device, data, console)
+    if errors and len(test_sets) > 1:
+        names = ", ".join(map(str, test_sets.values()))
+        raise UsageError(f"--errors needs one data file; give one of {names} with --data")
+    decode_options = options(predictor.options)
+    result: dict[str, Any] = {}
+    for name, path in test_sets.items():
+        census = Census(predictor.kind)
+        records = census.watch(read(path))
+        scores = evaluate(predictor, records, by=by, errors=None if raw else errors, options=decode_options)
+        result[name] = scores if by else scores[""]
+        _print_scores(name, scores, predictor.metric_types, console)
+        for warning in census.warnings(name):
+            console.warn(warning)
+        if raw:
+            label = f"{name} (raw)"
+            records = read(path)
+            scores = evaluate(predictor, records, raw=True, by=by, errors=errors, options=decode_options)
+            result[label] = scores if by else scores[""]
+            _print_scores(label, scores, predictor.metric_types, console)
+    packages: dict[str, str] = {}
+    for part in predictor.kind.parts.values():
+        packages |= part.metric_packages
+    for package, metrics in packages.items():
+        if not has(package):
+            console.say(f"note: {metrics} are absent here: pip install {package.replace('_', '-')}")
+    return result
+
+
+def open_target(
+    target: Path, device: str, data: Path | None, console: Console
+) -> tuple[Predictor, ReadRecords, dict[str, Path]]:
+    """Return the predictor of a run or bundle, the function that reads its records, and the files to score it on."""
+    open_one = _open_bundle if (target / bundle.MANIFEST).exists() else _open_run
+    return open_one(target, device, data, console)
+
+
+def _print_scores(label: str, scores: Mapping[str, Any], metrics: Mapping[str, Metric], console: Console) -> None:
+    """Print the scores of each group of records; without `--by` all of them are one group with an empty name."""
+    for group, group_scores in scores.items():
+        console.say(f"\n{label}{f', {group}' if group else ''}\n{table(group_scores, metrics)}")
+
+
+def _open_run(
+    folder: Path, device: str, data: Path | None, console: Console
+) -> tuple[Predictor, ReadRecords, dict[str, Path]]:
+    # Imported here, because a bundle is scored where PyTorch is not installed.
+    from seqpipe.pipeline.run_folder import load_trained, open_run
+    from seqpipe.pipeline.training import resolve_device
+    from seqpipe.training.evaluation import predictor
+
+    run, device = open_run(folder, console, data is None), resolve_device(device)
+    settings = run.config.data
+    test_sets = {data.name: data} if data else dict(settings.tests)
+    if not test_sets:
+        raise UsageError(f"{folder} has no test set; name a file with --data")
+    reader = build_component(settings.reader)
+    return (
+        predictor(load_trained(run).to(device), run.config, device),
+        lambda path: resolve_overlaps(reader.read(path), settings.overlaps),
+        test_sets,
+    )
+
+
+def _open_bundle(
+    path: Path, device: str, data: Path | None, console: Console
+) -> tuple[Predictor, ReadRecords, dict[str, Path]]:
+    model, plugins = load(path, device), Plugins()
+    reader = reader_from(model.manifest.reader, plugins)
+    for head, origin in model.manifest.own_metrics.items():
+        if loaded := _load_metrics(origin, plugins, console):
+            model.predictor.metrics[head], score_types = loaded
+            model.predictor.metric_types |= score_types
+    # The YAML of the run that the bundle lies in is read as plain data: none of its components need be installed.
+    file = path.resolve().parent / YAML
+    settings: Any = yaml.parse(file.read_bytes(), str(file)).data if file.exists() else {"data": {}}
+    overlaps, tests = settings["data"].get("overlaps", "error"), settings["data"].get("test") or {}
+    if data:
+        test_sets = {data.name: data}
+    elif not file.exists():
+        raise UsageError(f"{path} stands in no run, so its test set is not known; name a file with --data")
+    elif not tests:
+        raise UsageError(f"the run of {path} has no test set; name a file with --data")
+    else:
+        named = {"test": tests} if isinstance(tests, str) else tests
+        test_sets = {name: Path(os.path.abspath(file.parent / where)) for name, where in named.items()}
+    return model.predictor, lambda path: resolve_overlaps(reader.read(path), overlaps), test_sets
+
+
+def _load_metrics(
+    origin: MetricsOwner, plugins: Plugins, console: Console
+) -> tuple[Metrics, Mapping[str, Metric]] | None:
+    """Load the metrics of the head that the bundle was trained with; None where they are not installed, with a note."""
+    name = f"{origin.distribution}/{origin.use}"
+    try:
+        cls = plugins.find("head", name).load()
+        options, mistakes = validate(options_model(cls), origin.options)
+        if options is None:
+            raise PluginError(
+                "; ".join(f"{'.'.join(map(str, mistake.where))}: {mistake.message}" for mistake in mistakes)
+            )
+    except PluginError as error:
+        console.say(f"note: the metrics of head {name} {origin.version} are absent here: {error}")
+        return None
+    metrics = head_metrics(cls, values(options), f"head {name!r}")
+    return (metrics, member(cls, "score_types")) if metrics else None
+
+
+# Score a language model, a run or a bundle, on minimal pairs and alternatives.
+
+_EXAMPLES = 5  # unknown words that a warning names
+
+
+def score_pairs(
+    target: Path,
+    console: Console,
+    *,
+    pairs: Path,
+    normalize: Normalize = "none",
+    masking: Masking = "token",
+    by: str | None = None,
+    errors: Path | None = None,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """Return and print the accuracy of `target` on the file `pairs`, of all its items and of each group."""
+    predictor, _, _ = open_target(target, device, pairs, console)
+    judged = judge(predictor, [*read_items(pairs)], normalize=normalize, masking=masking)
+    scores = pair_scores(judged, by)
+    rows = {**scores, "labels": scores["groups"]}
+    del rows["groups"]
+    console.say(f"\n{pairs.name}\n{table(rows, METRICS)}")
+    unknown = [result.unknown for result in judged if result.unknown]
+    if unknown:
+        words = list(dict.fromkeys(word for some in unknown for word in some))[:_EXAMPLES]
+        console.warn(
+            f"{pairs.name}: {len(unknown)} of {len(judged)} have words that the model does not know, such as "
+            f"{', '.join(map(repr, words))}; what they say of the model is little"
+        )
+    if errors:
+        write(errors, b"".join(json_bytes(line) + b"\n" for line in wrong_preferences(judged)))
+    return {pairs.name: scores}

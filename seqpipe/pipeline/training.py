@@ -1,0 +1,127 @@
+"""Train the pipeline of a run, or resume its training; checks of its data before."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+
+from seqpipe import files
+from seqpipe.config.contract import build_component
+from seqpipe.config.loader import Config
+from seqpipe.config.run_layout import LAST, OUTCOME
+from seqpipe.console import Console
+from seqpipe.errors import DataError, EnvError, UsageError
+from seqpipe.features.document import resolve_overlaps
+from seqpipe.pipeline.run import Run
+from seqpipe.runtime.evaluate import deciding
+from seqpipe.runtime.predictor import refuse_long
+from seqpipe.training.artifacts import FILE, Artifacts
+from seqpipe.training.data_forms import TrainingData, data_form, refuse_long_candidates
+from seqpipe.training.datasets import unseen_labels
+from seqpipe.training.evaluation import DevScores, calibrate, unknown_share, unwritable_notes
+from seqpipe.training.fit import dev_messages, fit_artifacts
+from seqpipe.training.optim import check_precision
+from seqpipe.training.pipeline import Pipeline
+from seqpipe.training.progress import outcome_of
+from seqpipe.training.trainer import train
+from seqpipe.training.warm_start import warm_start
+
+
+def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console) -> None:
+    """Raise DataError for labels of dev or test that training never saw; with `unseen_labels: miss`, print them."""
+    if not any(task.labels for task in artifacts.tasks):
+        return
+    reader, problems = build_component(config.data.reader), []
+    for name, path in {"dev": config.data.dev, **config.data.tests}.items():
+        if path is None:
+            continue
+        for label, record in unseen_labels(artifacts, resolve_overlaps(reader.read(path), config.data.overlaps)):
+            place = record.get("where", path)
+            message = f"{place}: the {name} set holds the label {label!r}, which training never saw"
+            problems.append(message)
+            if config.data.unseen_labels == "miss":
+                console.say(f"  note: {message}; it counts as missed")
+    if problems and config.data.unseen_labels == "error":
+        cure = "correct the data, add training records with it, or set data.unseen_labels: miss to count it as missed"
+        raise DataError("\n".join([*problems, cure]))
+
+
+def refuse_long_texts(config: Config, pipeline: Pipeline) -> None:
+    """Raise DataError, before training, for a text, or the first of a pair, that a stage cannot read as a whole."""
+    if not pipeline.refuses_long_texts:
+        return
+    reader, featurizer = build_component(config.data.reader), pipeline.artifacts.featurizer
+    for path in (config.data.train, config.data.dev, *config.data.tests.values()):
+        if path is None:
+            continue
+        for record in reader.read(path):
+            refuse_long(featurizer.docs([record]), [record], pipeline.limits)
+
+
+# Train the pipeline of a run, or resume its training.
+
+
+def resolve_device(name: str) -> str:
+    """Return the device of this name, of `auto` the one that this PyTorch has; EnvError if it is not there."""
+    kind = name.partition(":")[0]
+    if kind not in ("auto", "cpu", "cuda"):
+        raise UsageError(f"--device {name}: must be auto, cpu, cuda or cuda:N")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise EnvError(f"--device {name}: this PyTorch ({torch.__version__}) sees no CUDA device; see `seqpipe doctor`")
+    if kind == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return name
+
+
+def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
+    """Train to the end, resume, or load what is trained already: the pipeline at its best weights, on the CPU."""
+    config, device = run.config, resolve_device(device)
+    check_precision(config.train.precision, device)
+    if config.train.threads:
+        torch.set_num_threads(config.train.threads)
+    form = data_form(config)
+    records = form.read(config.data.train)
+    if (run.folder / FILE).exists():  # an interrupted run has fitted them
+        artifacts = Artifacts.load(run.folder)
+    else:
+        artifacts = fit_artifacts(config, records)
+        artifacts.save(run.folder)
+    data = form.load(artifacts, records, run.folder)
+    torch.manual_seed(config.train.seed)
+    pipeline = Pipeline(config, artifacts)
+    is_new = not (run.checkpoints / LAST).exists()
+    init_report = warm_start(pipeline, config) if is_new else []
+    tokens = sum(map(len, artifacts.vocabularies.values()))
+    weights = sum(p.numel() for p in pipeline.parameters())
+    sizes = f"{data.size}, {tokens:,} tokens, {weights:,} weights"
+    console.say(f"training {config.name}: {sizes}, on {device} -> {run.folder}")
+    notes = (*dev_messages(config, artifacts, data.dev), *unwritable_notes(config, artifacts, data.targets))
+    for message in (*init_report, *pipeline.messages(), *notes):
+        console.say(f"  {message}")
+    for warning in data.warnings:
+        console.warn(warning, "  ")
+    if data.dev:
+        unknown = unknown_share(artifacts, artifacts.featurizer.docs(data.dev))
+        console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
+    report_unseen_labels(config, artifacts, console)
+    refuse_long_texts(config, pipeline)
+    refuse_long_candidates(pipeline)
+    scores = _dev_scores(config, pipeline, data, device)
+    progress = train(pipeline, config, data.batches, scores, run.checkpoints, console, device)
+    outcome = outcome_of(progress, config)
+    files.write(run.folder / OUTCOME, json.dumps(files.finite(outcome), indent=1))
+    return pipeline
+
+
+def _dev_scores(config: Config, pipeline: Pipeline, data: TrainingData, device: str) -> DevScores | None:
+    """Return the function that scores the dev set, None without one, once it and `train.metric` are known to work."""
+    if data.dev_batches is None:
+        if config.train.metric:
+            raise UsageError("train.metric: it is a score of data.dev, and there is none; add it, or delete the key")
+        return None
+    calibrate(pipeline, data.dev_batches)  # what dev lacks for it is reported before training
+    scores = DevScores(pipeline, config, data.dev, data.dev_batches, device)
+    if config.train.metric:
+        deciding(scores(lambda: None, only_names=True), config.train.metric)  # one that is not there is reported now
+    return scores

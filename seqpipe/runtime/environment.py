@@ -1,0 +1,104 @@
+"""Examine this machine: whether onnxruntime is sound and CUDA is there, and how many threads are right."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from importlib import metadata
+
+from seqpipe.config.plugins import Plugins
+from seqpipe.runtime import session
+from seqpipe.runtime.predictor import cores
+from seqpipe.version import VERSION
+
+WHEELS = ("onnxruntime", "onnxruntime-gpu")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The state of one thing, `ok`, `note` or `error`, and what to do about it."""
+
+    state: str
+    what: str
+    detail: str
+
+
+def examine(require_cuda: bool = False) -> list[Finding]:
+    """Return what is worth knowing before a bundle runs here; where CUDA is required, try whether it works."""
+    system = f"{VERSION}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    # Looked at before plugins are imported, which may import onnxruntime themselves.
+    onnxruntime = _onnxruntime(require_cuda)
+    version, plugins = _installed_version("torch"), Plugins()
+    torch = Finding("note", "torch", "not installed: bundles run, training needs pip install 'seqpipe-nlp[train]'")
+    return [
+        Finding("ok", "seqpipe", system),
+        *onnxruntime,
+        Finding("ok", "torch", f"{version} (for training)") if version else torch,
+        _threads(),
+        Finding("ok", "plugins", f"{len(plugins.offers)} components"),
+        *(Finding("note", "plugin", f"{b.distribution} {b.version} is broken: {b.reason}") for b in plugins.broken),
+    ]
+
+
+def _installed_version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _onnxruntime(require_cuda: bool) -> list[Finding]:
+    versions = {name: version for name in WHEELS if (version := _installed_version(name))}
+    if not versions:
+        return [Finding("error", "onnxruntime", "not installed; pip install 'seqpipe-nlp[cpu]' or 'seqpipe-nlp[gpu]'")]
+    stated = ", ".join(f"{name} {version}" for name, version in versions.items())
+    if len(versions) == 2:
+        cure = "they share one folder, so CUDA is lost: pip uninstall -y onnxruntime onnxruntime-gpu, then install one"
+        return [Finding("error", "onnxruntime", f"{stated}: {cure}")]
+    try:
+        from seqpipe.runtime.onnx_runtime import onnxruntime
+    except ImportError as error:
+        return [Finding("error", "onnxruntime", f"{stated} does not import: {error}")]
+    providers = onnxruntime.get_available_providers()
+    findings = [Finding("ok", "onnxruntime", stated), Finding("ok", "providers", ", ".join(providers))]
+    if require_cuda:
+        fault = session.cuda_fault(onnxruntime)
+        detail = f"required, and does not work: {fault}" if fault else "a graph runs on it"
+        cuda = Finding("error" if fault else "ok", "CUDA", detail)
+    elif missing := session.missing_for_cuda(onnxruntime):
+        cuda = Finding("note", "CUDA", f"bundles run on the CPU: {missing}")
+    else:
+        proof = "`seqpipe verify BUNDLE --device cuda` proves it"
+        cuda = Finding("ok", "CUDA", f"onnxruntime has it and the machine shows a device; {proof}")
+    return [*findings, _telemetry(), cuda]
+
+
+def _telemetry() -> Finding:
+    from seqpipe.runtime.onnx_runtime import IMPORTED_BEFORE, TELEMETRY
+
+    value = os.environ[TELEMETRY]
+    if IMPORTED_BEFORE:
+        return Finding(
+            "note",
+            "telemetry",
+            "onnxruntime was imported before seqpipe and may have sent something: "
+            f"set {TELEMETRY}=1 before, or import seqpipe first",
+        )
+    if value.lower() in ("1", "true", "yes"):
+        return Finding("ok", "telemetry", f"that of onnxruntime is off ({TELEMETRY}={value})")
+    return Finding(
+        "note",
+        "telemetry",
+        f"that of onnxruntime is on, for the environment says {TELEMETRY}={value}: "
+        "it reports to its maker; unset the variable, and seqpipe sets it to 1",
+    )
+
+
+def _threads() -> Finding:
+    allowed, present = cores(), os.cpu_count() or 1
+    detail = f"{allowed} of {present} cores may be used; a Model runs {allowed} batches at once, one thread each"
+    set_by = {name: os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ}
+    if allowed < present and not set_by:
+        return Finding("note", "threads", f"{detail}; PyTorch does not see the limit: set train.threads: {allowed}")
+    return Finding("ok", "threads", detail + "".join(f", {name}={value}" for name, value in set_by.items()))

@@ -1,0 +1,196 @@
+"""The addresses for those who run the server: `/metrics`, and `/v2/repository` to load and unload bundles."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from seqpipe.errors import SeqpipeError, UsageError, did_you_mean
+from seqpipe.runtime.predictor import trim_heap
+from seqpipe.serve.http import HttpError, read_json
+from seqpipe.serve.metrics import Metrics, Waiting
+from seqpipe.serve.repository import Location, locate, names
+from seqpipe.serve.service import Catalog
+from seqpipe.serve.settings import Settings
+
+log = logging.getLogger("seqpipe.serve")
+_PARAMETERS = {"load": ("version",), "unload": ("unload_dependents",)}  # the latter: no bundle has any
+
+
+def routes(catalog: Catalog, settings: Settings, metrics: Metrics) -> list[BaseRoute]:
+    """`/metrics`, and with a repository `/v2/repository/index` and `…/models/NAME/load` and `/unload`."""
+
+    async def show_metrics(request: Request) -> Response:
+        metrics.refresh(waiting(catalog))
+        page, content_type = metrics.render(request.headers.get("accept", ""))
+        return Response(page, headers={"content-type": content_type})
+
+    if settings.repository is None:
+        return [Route("/metrics", show_metrics)]
+    repository = Repository(settings.repository, catalog, metrics, settings.bundles)
+
+    async def index(request: Request) -> JSONResponse:
+        refuse_other_site(request, settings)
+        body = await _body(request, settings, ("ready",))
+        entries = repository.index()
+        return JSONResponse([entry for entry in entries if entry["state"] == "READY" or not body.get("ready")])
+
+    async def load(request: Request) -> JSONResponse:
+        refuse_other_site(request, settings)
+        version = (await _parameters(request, settings, "load")).get("version")
+        if version is not None and not isinstance(version, str):
+            raise UsageError(f"parameters.version: must be a string, not {version!r}")
+        return JSONResponse(await repository.load(request.path_params["name"], version))
+
+    async def unload(request: Request) -> JSONResponse:
+        refuse_other_site(request, settings)
+        await _parameters(request, settings, "unload")
+        return JSONResponse(await repository.unload(request.path_params["name"]))
+
+    return [
+        Route("/metrics", show_metrics),
+        Route("/v2/repository/index", index, methods=["POST"]),
+        Route("/v2/repository/models/{name}/load", load, methods=["POST"]),
+        Route("/v2/repository/models/{name}/unload", unload, methods=["POST"]),
+    ]
+
+
+def waiting(catalog: Catalog) -> dict[str, Waiting]:
+    """The inputs that wait for each bundle."""
+    queues = {name: service.queue for name, service in catalog.services.items()}
+    return {name: Waiting(len(queue), queue.tokens, queue.age()) for name, queue in queues.items()}
+
+
+def refuse_other_site(request: Request, settings: Settings) -> None:
+    """HttpError 403 where a browser asks for a page of another site: it sends a POST before it asks whether it may."""
+    site, origin = request.headers.get("sec-fetch-site", "none"), request.headers.get("origin")
+    if site not in ("none", "same-origin") and origin not in settings.cors:
+        raise HttpError(403, "a page of another site may not change what is served; allow its origin with --cors")
+
+
+async def _parameters(request: Request, settings: Settings, action: str) -> dict[str, object]:
+    parameters = (await _body(request, settings, ("parameters",))).get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise UsageError("parameters: must be an object")
+    _refuse_unknown(parameters, _PARAMETERS[action])
+    return parameters
+
+
+async def _body(request: Request, settings: Settings, keys: tuple[str, ...]) -> dict[str, object]:
+    """The object that was sent, or none."""
+    if request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers:
+        return {}
+    body = await read_json(request.scope, request.receive, settings)
+    _refuse_unknown(body, keys)
+    return body
+
+
+def _refuse_unknown(values: dict[str, object], known: tuple[str, ...]) -> None:
+    for key in values:
+        if key not in known:
+            raise UsageError(f"no key {key!r}{did_you_mean(key, known)} (there is: {', '.join(known)})")
+
+
+@dataclass
+class Status:
+    """The version of a bundle that was last loaded, and its last failure."""
+
+    version: str = ""
+    failure: str = ""
+    is_loading: bool = False
+
+
+class Repository:
+    """The bundles below one folder: FOLDER/NAME, or the newest version FOLDER/NAME/VERSION.
+
+    Args:
+        folder: Of the repository.
+        catalog: Serves what is loaded.
+        metrics: Counts what was loaded, unloaded and refused.
+        started: The folders of the bundles that are served from the start, by name.
+    """
+
+    def __init__(self, folder: Path, catalog: Catalog, metrics: Metrics, started: Mapping[str, Path]):
+        self._folder, self._catalog, self._metrics = folder.resolve(), catalog, metrics
+        self._status: dict[str, Status] = {}
+        for name, path in started.items():
+            if path.parent == self._folder / name:
+                self._status[name] = Status(path.name)
+        self._lock = asyncio.Lock()  # one at a time: each needs the memory of a bundle more
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def index(self) -> list[dict[str, str]]:
+        """Every bundle that is served or could be, as the Open Inference Protocol lists them."""
+        return [self.entry(name) for name in sorted({*names(self._folder), *self._catalog.services})]
+
+    def entry(self, name: str) -> dict[str, str]:
+        """The entry of one bundle in the index."""
+        status, is_served = self._status.get(name, Status()), name in self._catalog.services
+        state = "READY" if is_served else "LOADING" if status.is_loading else "UNAVAILABLE"
+        reason = status.failure or ("" if is_served or status.is_loading else "not loaded")
+        return {"name": name, "version": status.version, "state": state, "reason": reason}
+
+    async def load(self, name: str, version: str | None = None) -> dict[str, str]:
+        """Load a bundle beside the one of its name, which answers until the new one takes over; the index's entry.
+
+        Raises:
+            HttpError: 404 for a name that is not there, 422 for a bundle that is refused: the old one stays.
+        """
+        location = locate(self._folder, name, version)
+        return await self._finish(self._load(name, location))
+
+    async def unload(self, name: str) -> dict[str, str]:
+        """Serve a bundle no longer, once what it has accepted is answered; the index's entry."""
+
+        async def change() -> dict[str, str]:
+            async with self._lock:
+                await self._catalog.unload(name)
+                self._status.pop(name, None)
+                self._metrics.load(name, "unloaded")
+                return self.entry(name)
+
+        return await self._finish(change())
+
+    async def _load(self, name: str, location: Location) -> dict[str, str]:
+        async with self._lock:
+            status = self._status.setdefault(name, Status())
+            status.is_loading = True
+            try:
+                await self._catalog.load(name, location.folder)
+            except SeqpipeError as error:
+                status.failure = str(error).replace(f"{self._folder}/", "")
+                self._metrics.load(name, "refused")
+                log.warning("%s: refused: %s", name, status.failure)
+                is_served = name in self._catalog.services
+                kept = "; the version that was loaded before still answers" if is_served else ""
+                raise HttpError(422, f"{status.failure}{kept}") from error
+            finally:
+                status.is_loading = False
+            status.version, status.failure = location.version, ""
+            self._metrics.load(name, "loaded")
+            return self.entry(name)
+
+    async def _finish(self, change: Awaitable[dict[str, str]]) -> dict[str, str]:
+        """Complete a change even when the client that asked for it leaves."""
+
+        async def run() -> dict[str, str]:
+            try:
+                return await change
+            finally:
+                # A model refers to itself: without a collection its memory would stay for long.
+                await asyncio.to_thread(gc.collect)
+                await asyncio.to_thread(trim_heap)
+
+        task = asyncio.create_task(run())
+        self._tasks.add(task)  # the loop itself keeps no task alive
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)

@@ -1,0 +1,227 @@
+"""The ASGI application: the routes of every protocol, and what holds for each request from its head to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping
+from time import perf_counter
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from seqpipe.errors import SeqpipeError
+from seqpipe.runtime.model import Model
+from seqpipe.serve import admin, inference_v2, openai, openapi, v1
+from seqpipe.serve.auth import TokenCheck, allow_origins
+from seqpipe.serve.http import HttpError, error_content, http_error, send_error
+from seqpipe.serve.metrics import Metrics
+from seqpipe.serve.observe import CLIENT_GONE, AccessLog, Ended, begin
+from seqpipe.serve.service import Catalog
+from seqpipe.serve.settings import RESERVED, Settings
+
+PROTOCOLS = (inference_v2, openai, openapi, v1)  # each has `routes(catalog, settings)`; v1 has every other name
+PAGE_HEADERS = {
+    "Cache-Control": "no-cache",  # asked again with its ETag: an update of seqpipe shows at once
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+_BEAT = 0.2  # seconds between two reports of a process
+_WATCH_AFTER = 0.05  # seconds without an answer after which a client is watched for leaving
+
+
+def make_app(
+    settings: Settings, models: Mapping[str, Model], report: Callable[[str], None] = lambda state: None
+) -> Observed:
+    """Return what answers every request of a server, and counts it.
+
+    Args:
+        settings: Of the server.
+        models: The bundles to serve, by name.
+        report: Is called with "loaded" when the bundles are served, and then again and again with "alive".
+            OSError says that the process that listens to it is gone: then this one ends too.
+    """
+    catalog, metrics = Catalog(settings), Metrics()
+    catalog.observers.append(metrics.batch)
+
+    async def beat() -> None:
+        while True:
+            if settings.processes > 1:  # another process may be asked for the metrics
+                metrics.refresh(admin.waiting(catalog))
+            try:
+                report("alive")
+            except OSError:
+                os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.sleep(_BEAT)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(starlette: Starlette) -> AsyncIterator[None]:
+        catalog.start(models)
+        report("loaded")
+        beating = asyncio.create_task(beat())
+        yield
+        # The server closes its connections before it ends the application: nothing more comes in.
+        beating.cancel()
+        await catalog.stop()
+
+    routes = [route for protocol in PROTOCOLS for route in protocol.routes(catalog, settings)]
+    routes += [*page_routes(), *admin.routes(catalog, settings, metrics)]
+    handlers: dict[Any, Any] = dict.fromkeys((HTTPException, HttpError, SeqpipeError, Exception), _error)
+    starlette = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        # Most requests take this path. Routing through Starlette would cost them a third of their time.
+        if scope["type"] == "http" and scope["method"] == "POST" and scope["path"].startswith(v1.PREFIX):
+            name = scope["path"].removeprefix(v1.PREFIX)
+            if "/" not in name and name not in RESERVED:
+                try:
+                    await v1.answer(name, scope, receive, send, catalog, settings)
+                except Exception as error:
+                    await send_error(send, http_error(error))
+                return
+        await starlette(scope, receive, send)
+
+    guarded: ASGIApp = TokenCheck(app, settings.token) if settings.token else app
+    if settings.cors:  # outside of the token: a browser asks whether it may send one without sending one
+        guarded = allow_origins(guarded, settings.cors)
+    return Observed(guarded, metrics, AccessLog() if settings.access_log else None, settings.read_s)
+
+
+class Observed:
+    """The outermost layer: gives each request its id, ends it when its client leaves, and notes it.
+
+    Args:
+        app: Answers the requests.
+        metrics: Counts them.
+        log: The access log; None: none is written.
+        read_s: How long a client may take to read a part of a streamed response.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, log: AccessLog | None, read_s: float):
+        self._app, self._metrics, self._log, self._read_s = app, metrics, log, read_s
+        self._ended: list[Ended] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start = perf_counter()
+        record = begin(scope["headers"])
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", record.id.encode())]
+            if not message.get("more_body"):
+                await send(message)
+                return
+            client.watch()
+            try:
+                async with asyncio.timeout(self._read_s):
+                    await send(message)
+            except TimeoutError:  # a client that stops reading a stream would keep its bundle from being unloaded
+                client.is_gone = True
+                raise asyncio.CancelledError from None
+
+        client = Client(receive)
+        try:
+            await self._app(scope, client.receive, send_with_id)
+        except Exception:
+            record.status = record.status or 500
+            raise
+        except asyncio.CancelledError:
+            record.status = CLIENT_GONE
+            if not client.is_gone:
+                raise
+        finally:
+            client.close()
+            record.status = record.status or CLIENT_GONE
+            # All requests that end in one turn of the event loop are written at once.
+            if not self._ended:
+                asyncio.get_running_loop().call_soon(self._write)
+            self._ended.append(Ended(scope, record, perf_counter() - start))
+
+    def _write(self) -> None:
+        ended, self._ended = self._ended, []
+        self._metrics.requests(ended)
+        if self._log:
+            self._log.write(ended)
+
+
+class Client:
+    """The client of the request that the running task answers; the task is cancelled when the client leaves.
+
+    ASGI servers say that a client has left to whoever receives after the body. To receive takes a task of its own,
+    which a request that is answered at once does not need: it starts after a while.
+
+    Attributes:
+        is_gone: Whether the client left, and the task was cancelled.
+    """
+
+    def __init__(self, receive: Receive):
+        self._receive, self._task = receive, asyncio.current_task()
+        self._timer: asyncio.TimerHandle | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self.is_gone = False
+
+    async def receive(self) -> Message:
+        """Return the next message; after the body, wait until the client leaves."""
+        if self._timer is not None:
+            await asyncio.Future()  # ends when the task is cancelled
+        message = await self._receive()
+        if not message.get("more_body"):
+            self._timer = asyncio.get_running_loop().call_later(_WATCH_AFTER, self.watch)
+        return message
+
+    def watch(self) -> None:
+        """Cancel the task as soon as the client leaves."""
+        if self._watch is None:
+            self._watch = asyncio.create_task(self._wait())
+
+    def close(self) -> None:
+        """Watch no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+
+    async def _wait(self) -> None:
+        if (await self._receive())["type"] == "http.disconnect" and self._task is not None:
+            self.is_gone = True
+            self._task.cancel()
+
+
+def page_routes() -> list[BaseRoute]:
+    """`GET /`, the page to try bundles in, and the files that it names, which allow nothing from elsewhere."""
+
+    class Files(StaticFiles):
+        def file_response(self, *args: Any, **kwargs: Any) -> Response:
+            response = super().file_response(*args, **kwargs)
+            response.headers.update(PAGE_HEADERS)
+            return response
+
+    files = Files(packages=[("seqpipe.serve", "page")])
+
+    async def index(request: Request) -> Response:
+        return await files.get_response("index.html", request.scope)
+
+    return [Route("/", index), Mount("/page", files)]
+
+
+async def _error(request: Request, error: Exception) -> JSONResponse:
+    if isinstance(error, HTTPException):  # Starlette's own: no such path, no such method
+        return JSONResponse(error_content(error.detail), error.status_code, error.headers)
+    answer = http_error(error)
+    return JSONResponse(error_content(answer.message), answer.status, answer.headers)

@@ -1,0 +1,158 @@
+"""Bodies of requests in, responses out: limits, JSON, errors, deadlines; the same for every protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from seqpipe.errors import DataError, SeqpipeError, UsageError
+from seqpipe.files import json_bytes
+from seqpipe.serve.observe import current
+from seqpipe.serve.settings import Settings
+
+log = logging.getLogger("seqpipe.serve")
+
+
+class HttpError(Exception):
+    """A request that gets no answer: the status of its response, and why.
+
+    Args:
+        status: From 400 on.
+        message: What was wrong, and the cure.
+        headers: Of the response, such as Retry-After.
+    """
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None):
+        super().__init__(message)
+        self.status, self.message, self.headers = status, message, dict(headers or {})
+
+
+def full(seconds: int) -> HttpError:
+    """More waits already than may wait."""
+    message = f"too many requests are waiting; try again in {seconds} s"
+    return HttpError(429, message, {"Retry-After": str(seconds)})
+
+
+def late(seconds: float) -> HttpError:
+    """No answer came within this time."""
+    return HttpError(504, f"no answer within {seconds:.3g} s; send less at a time, or allow more with --timeout")
+
+
+def unavailable(why: str) -> HttpError:
+    """No request is taken now."""
+    return HttpError(503, f"the server {why}; try again", {"Retry-After": "1"})
+
+
+def http_error(error: Exception) -> HttpError:
+    """The response to a request whose answer raised this; what is no fault of the client is logged whole."""
+    if isinstance(error, HttpError):
+        return error
+    if isinstance(error, DataError | UsageError):
+        return HttpError(422, str(error))
+    log.error("a request has failed", exc_info=error)
+    return HttpError(500, str(error) if isinstance(error, SeqpipeError) else "internal error; the server's log has it")
+
+
+async def read_body(scope: Scope, receive: Receive, settings: Settings) -> bytes:
+    """Return the whole body of a request.
+
+    Raises:
+        HttpError: 413 if it is too large, 408 if it takes too long to come.
+    """
+    most = settings.max_body_bytes
+    too_large = HttpError(413, f"the body is over {most:,} bytes; send fewer inputs at a time")
+    if int(header(scope, b"content-length") or 0) > most and header(scope, b"expect") is not None:
+        raise too_large  # the client waits for leave to send the body
+    parts, size, more = list[bytes](), 0, True
+    try:
+        async with asyncio.timeout(settings.read_s):
+            while more:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise HttpError(400, "the client left before its request was whole")
+                part = message.get("body", b"")
+                size += len(part)
+                if size > most:
+                    # The rest is read and dropped: a response before the end of the body would be lost to clients that
+                    # read only when they have sent it, since the connection is reset.
+                    parts.clear()
+                else:
+                    parts.append(part)
+                more = message.get("more_body", False)
+    except TimeoutError:
+        close = {"Connection": "close"}
+        raise HttpError(408, f"the request was not whole after {settings.read_s:g} s", close) from None
+    if size > most:
+        raise too_large
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+async def read_json(scope: Scope, receive: Receive, settings: Settings) -> dict[str, Any]:
+    """The JSON object that a request sends; HttpError 400 if its body is none."""
+    body = await read_body(scope, receive, settings)
+    try:
+        value = _DECODER.decode(body.decode())
+    except (ValueError, RecursionError) as error:
+        raise HttpError(400, f"the body is not JSON: {str(error) or 'nested too deeply'}") from error
+    if not isinstance(value, dict):
+        raise HttpError(422, f"the body must be a JSON object, not {type(value).__name__}")
+    return value
+
+
+async def send_json(send: Send, status: int, value: Any, headers: Mapping[str, str] | None = None) -> None:
+    """A response whose body is JSON."""
+    body = json_bytes(value)
+    written: list[tuple[bytes, bytes]] = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    written += [(name.lower().encode(), text.encode()) for name, text in (headers or {}).items()]
+    await send({"type": "http.response.start", "status": status, "headers": written})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def send_error(send: Send, error: HttpError) -> None:
+    """The response of a request without an answer."""
+    await send_json(send, error.status, error_content(error.message), error.headers)
+
+
+def error_content(message: str) -> dict[str, str]:
+    """The body of a response without an answer: why, and the id under which the log has the request."""
+    record = current()
+    return {"error": message} if record is None else {"error": message, "request_id": record.id}
+
+
+def deadline(scope: Scope, settings: Settings) -> float:
+    """When the client stops waiting, by `time.monotonic`: what X-Request-Timeout says, at most the server's limit."""
+    seconds, text = settings.timeout_s, header(scope, b"x-request-timeout")
+    if text is not None:
+        try:
+            seconds_asked = float(text)
+        except ValueError:
+            seconds_asked = 0.0
+        if not seconds_asked > 0:
+            raise HttpError(422, "X-Request-Timeout must be a number of seconds above 0")
+        seconds = min(seconds, seconds_asked)
+    return time.monotonic() + seconds
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """The first header of this name, in small letters."""
+    headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
+    for key, value in headers:
+        if key == name:
+            return value
+    return None
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)

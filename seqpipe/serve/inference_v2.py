@@ -1,0 +1,391 @@
+"""The Open Inference Protocol v2 over HTTP, which KServe and Triton speak, with its binary tensor data extension."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from seqpipe.answers.base import AnswerKind, best_of
+from seqpipe.answers.types import Answer, Schema
+from seqpipe.errors import DataError, UsageError, did_you_mean
+from seqpipe.features.document import Record
+from seqpipe.features.sources import fields_of, numeric_fields
+from seqpipe.files import json_bytes
+from seqpipe.serve.http import HttpError, deadline, header, read_body
+from seqpipe.serve.service import Catalog, Service
+from seqpipe.serve.settings import Settings
+from seqpipe.version import VERSION
+
+BYTES, FP32, INT64 = "BYTES", "FP32", "INT64"
+_DTYPES = {FP32: "<f4", INT64: "<i8"}
+_LENGTH = struct.Struct("<I")  # stands before each element of BYTES in binary data
+_SIZE = "binary_data_size"
+JSON = "answer_json"  # the output that holds whole answers
+_DATATYPES = {"string": BYTES, "number": FP32, "integer": INT64}
+MODEL_VERSION = "1"  # the only one of a bundle at a time
+HEADER_LENGTH = "Inference-Header-Content-Length"
+_ALL_BINARY, _BINARY, _DOCUMENTS, _TIMEOUT = "binary_data_output", "binary_data", "documents", "timeout"
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A named tensor.
+
+    Args:
+        name: Of the input or output.
+        datatype: BYTES, FP32 or INT64.
+        shape: Its sizes.
+        data: All elements in row-major order; None: a number that is missing.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    data: Sequence[Any]
+
+
+def read_request(body: bytes, header_length: int | None) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """An inference request: its JSON object, and its input tensors, which are texts, by name.
+
+    Args:
+        body: Of the HTTP request.
+        header_length: Bytes of JSON before the binary data, as Inference-Header-Content-Length says; None: all.
+
+    Raises:
+        UsageError: if it is none.
+    """
+    end = len(body) if header_length is None else header_length
+    if not 0 <= end <= len(body):
+        raise UsageError(f"Inference-Header-Content-Length is {end:,}; the body has {len(body):,} bytes")
+    try:
+        request = json.loads(body[:end])
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the body is not JSON: {str(error) or 'nested too deeply'}") from error
+    inputs = request.get("inputs") if isinstance(request, dict) else None
+    if not isinstance(inputs, list) or not inputs or not all(isinstance(entry, dict) for entry in inputs):
+        raise UsageError("inputs: must be a list of tensors, each with name, shape, datatype and data")
+    tensors, at = dict[str, Tensor](), end
+    for entry in inputs:
+        name, shape = _head(entry)
+        parameters = _object(entry, "parameters", f"input {name!r}")
+        if unknown := [key for key in parameters if key != _SIZE]:
+            raise UsageError(f"input {name!r}: the parameter {unknown[0]!r} is not supported; leave it out")
+        if name in tensors:
+            raise UsageError(f"input {name!r} stands twice among the inputs")
+        size = parameters.get(_SIZE)
+        if size is None:
+            data = _flat(entry.get("data"), name)
+        else:
+            data, at = _binary_texts(body, at, size, name), at + size
+        if len(data) != math.prod(shape):
+            raise UsageError(f"input {name!r}: {len(data):,} elements do not fill the shape {[*shape]}")
+        tensors[name] = Tensor(name, BYTES, shape, data)
+    if at != len(body):
+        raise UsageError(f"the body has {len(body) - at:,} bytes more than its inputs state with {_SIZE}")
+    return request, tensors
+
+
+def write_response(
+    content: Mapping[str, Any], tensors: Sequence[Tensor], is_binary: Callable[[str], bool]
+) -> tuple[bytes, int | None]:
+    """The body of a response, and the length of its JSON where binary data follow.
+
+    Args:
+        content: The keys besides `outputs`.
+        tensors: The outputs.
+        is_binary: Whether the output of this name is written as binary data.
+    """
+    outputs, parts = [], []
+    for tensor in tensors:
+        entry: dict[str, Any] = {"name": tensor.name, "datatype": tensor.datatype, "shape": [*tensor.shape]}
+        if is_binary(tensor.name):
+            if tensor.datatype == BYTES:
+                elements = [text.encode("utf-8", "replace") for text in tensor.data]
+                parts.append(b"".join(part for element in elements for part in (_LENGTH.pack(len(element)), element)))
+            else:
+                numbers = [math.nan if number is None else number for number in tensor.data]
+                parts.append(np.array(numbers, _DTYPES[tensor.datatype]).tobytes())
+            entry["parameters"] = {_SIZE: len(parts[-1])}
+        else:
+            entry["data"] = [*tensor.data]
+        outputs.append(entry)
+    header = json_bytes({**content, "outputs": outputs})
+    return (b"".join([header, *parts]), len(header)) if parts else (header, None)
+
+
+def _head(entry: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
+    """The name and the shape of an input of texts."""
+    name, shape, datatype = entry.get("name"), entry.get("shape"), entry.get("datatype")
+    if not isinstance(name, str):
+        raise UsageError(f"inputs: the name of a tensor must be a text, not {name!r}")
+    if datatype != BYTES:
+        raise UsageError(f"input {name!r}: the datatype must be {BYTES}, not {datatype!r}")
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        raise UsageError(f"input {name!r}: the shape must be a list of sizes, not {shape!r}")
+    if len(shape) not in (1, 2) or shape[1:] not in ([], [1]):
+        raise UsageError(f"input {name!r}: the shape is {shape}; give [N] or [N, 1] for N texts")
+    return name, tuple(shape)
+
+
+def _object(entry: Mapping[str, Any], key: str, what: str) -> Mapping[str, Any]:
+    value = entry.get(key) or {}
+    if not isinstance(value, dict):
+        raise UsageError(f"{what}: {key} must be an object, not {type(value).__name__}")
+    return value
+
+
+def _flat(data: Any, name: str) -> list[str]:
+    """The texts of data in JSON, which may be nested as the shape is."""
+    if not isinstance(data, list):
+        raise UsageError(f"input {name!r}: data must be a list of texts, not {type(data).__name__}")
+    texts = [text for part in data for text in (part if isinstance(part, list) else [part])]
+    for text in texts:
+        if not isinstance(text, str):
+            raise UsageError(f"input {name!r}: an element of {BYTES} must be a text, not {type(text).__name__}")
+    return texts
+
+
+def _binary_texts(body: bytes, at: int, size: Any, name: str) -> list[str]:
+    """The texts of binary data that begin here; UsageError if they are no UTF-8 or not just so many bytes."""
+    if type(size) is not int or not 0 <= size <= len(body) - at:
+        left = f"{len(body) - at:,} bytes are left of the body"
+        raise UsageError(f"input {name!r}: {_SIZE} is {size!r}, and {left}")
+    texts, end = [], at + size
+    try:
+        while at < end:
+            (length,) = _LENGTH.unpack_from(body[at:end])
+            at += _LENGTH.size + length
+            if at > end:
+                raise struct.error(f"an element has {length:,} bytes")
+            texts.append(body[at - length : at].decode())
+        return texts
+    except (UnicodeDecodeError, struct.error) as error:
+        fault = "no UTF-8" if isinstance(error, UnicodeDecodeError) else "cut off"
+        raise UsageError(f"input {name!r}: the binary data are {fault}: {error}") from error
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output: what stands in every answer at this path.
+
+    Args:
+        name: The path joined by dots; of several heads each begins with its head's name.
+        datatype: BYTES, FP32 or INT64.
+        path: Keys of an answer; none: the whole answer, as JSON.
+        is_vector: Whether there are several numbers.
+    """
+
+    name: str
+    datatype: str
+    path: tuple[str, ...] = ()
+    is_vector: bool = False
+
+    def metadata(self) -> dict[str, Any]:
+        return {"name": self.name, "datatype": self.datatype, "shape": [-1, -1] if self.is_vector else [-1]}
+
+    def tensor(self, answers: Sequence[Answer], shape: tuple[int, ...]) -> Tensor:
+        """The output of these answers; of several alternatives that of the best.
+
+        A text that is missing is empty, a number that is missing is None.
+
+        Args:
+            answers: To all inputs.
+            shape: Of the inputs.
+        """
+        if not self.path:
+            return Tensor(self.name, BYTES, shape, [json_bytes(answer).decode() for answer in answers])
+        values: list[Any] = []
+        for answer in answers:
+            value: Any = answer
+            for key in self.path:
+                value = best_of(value)[key]
+            values.append(value)
+        if self.is_vector:
+            width = max((len(vector) for vector in values if vector is not None), default=0)
+            rows = [[None] * width if vector is None else vector for vector in values]
+            return Tensor(self.name, self.datatype, (len(rows), width), [number for row in rows for number in row])
+        if self.datatype == BYTES:
+            values = ["" if value is None else value for value in values]
+        return Tensor(self.name, self.datatype, shape, values)
+
+
+def outputs_of(kind: AnswerKind) -> Mapping[str, Output]:
+    """The outputs of a bundle by name, that of whole answers first."""
+    typed = _typed(kind.answer_schema(), ())
+    return {output.name: output for output in (Output(JSON, BYTES), *typed)}
+
+
+def _typed(schema: Schema, path: tuple[str, ...]) -> Iterator[Output]:
+    """The texts, numbers and vectors that every answer of this schema has."""
+    types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    (kind, *_), may_be_null = types, "null" in types
+    if kind == "object" and not may_be_null:
+        for name in schema["required"]:
+            yield from _typed(schema["properties"][name], (*path, name))
+    elif kind == "array" and path and schema["items"].get("type") == "number":
+        yield Output(".".join(path), FP32, path, is_vector=True)
+    elif kind in _DATATYPES and not (may_be_null and kind == "integer"):  # no integer says that it is missing
+        yield Output(".".join(path), _DATATYPES[kind], path)
+
+
+def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
+    """`GET /v2`, health, and below `/v2/models/NAME` metadata, readiness and inference, with or without a version."""
+
+    async def server(request: Request) -> Response:
+        repository = [] if settings.repository is None else ["model_repository"]
+        extensions = ["binary_tensor_data", *repository]
+        return JSONResponse({"name": "seqpipe", "version": VERSION, "extensions": extensions})
+
+    # The server listens when every bundle has answered its golden examples, and not while it stops.
+    async def live(request: Request) -> JSONResponse:
+        return JSONResponse({"live": True})
+
+    async def all_ready(request: Request) -> JSONResponse:
+        return JSONResponse({"ready": True})
+
+    async def model(request: Request) -> Response:
+        return JSONResponse(metadata(_service(catalog, request)))
+
+    async def ready(request: Request) -> Response:
+        return JSONResponse({"name": _service(catalog, request).name, "ready": True})
+
+    async def infer(request: Request) -> Response:
+        return await _infer(request, catalog, settings)
+
+    paths: list[BaseRoute] = [
+        Route("/v2", server),
+        Route("/v2/health/live", live),
+        Route("/v2/health/ready", all_ready),
+    ]
+    for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
+        paths += [Route(path, model), Route(f"{path}/ready", ready)]
+        paths.append(Route(f"{path}/infer", infer, methods=["POST"]))
+    return paths
+
+
+def _service(catalog: Catalog, request: Request) -> Service:
+    """The service that a path names; HttpError 404 where there is none of this name, or version."""
+    service, version = catalog.get(request.path_params["name"]), request.path_params.get("version", MODEL_VERSION)
+    if version != MODEL_VERSION:
+        raise HttpError(404, f"{service.name!r} has no version {version!r}; there is {MODEL_VERSION}")
+    return service
+
+
+def metadata(service: Service) -> dict[str, Any]:
+    """The inputs and outputs of a bundle as tensors."""
+    predictor = service.model.predictor
+    return {
+        "name": service.name,
+        "versions": [MODEL_VERSION],
+        "platform": "seqpipe_onnx",
+        "inputs": [{"name": name, "datatype": BYTES, "shape": [-1]} for name in fields_of(predictor.featurizer)],
+        "outputs": [output.metadata() for output in outputs_of(predictor.kind).values()],
+    }
+
+
+async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Response:
+    end = deadline(request.scope, settings)
+    if encoding := request.headers.get("content-encoding"):
+        raise HttpError(415, f"Content-Encoding: {encoding} is not supported; send the body as it is")
+    body = await read_body(request.scope, request.receive, settings)
+    header_length = header(request.scope, HEADER_LENGTH.lower().encode())
+    if header_length is not None and not header_length.isdigit():
+        raise UsageError(f"{HEADER_LENGTH} must be a number of bytes, not {header_length.decode('latin-1')!r}")
+    request_data, inputs = read_request(body, None if header_length is None else int(header_length))
+    service = _service(catalog, request)
+    records, shape = _records(service, inputs)
+    if len(records) > settings.max_items:
+        raise HttpError(413, f"{len(records):,} inputs are over the limit of {settings.max_items:,}; send fewer")
+    parameters = dict(_parameters(request_data, "the request"))
+    all_binary = bool(parameters.pop(_ALL_BINARY, False))
+    outputs = _requested(request_data.get("outputs"), outputs_of(service.model.predictor.kind), all_binary)
+    documents = bool(parameters.pop(_DOCUMENTS, False))
+    number = request_data.get("id")
+    if not isinstance(number, str | None):
+        raise UsageError(f"id: must be a text, not {type(number).__name__}")
+    microseconds = parameters.pop(_TIMEOUT, None)
+    if microseconds is not None:
+        if type(microseconds) is not int or microseconds <= 0:
+            message = f"must be a whole number of microseconds above 0, not {microseconds!r}"
+            raise UsageError(f"{_TIMEOUT}: {message}")
+        end = min(end, time.monotonic() + microseconds / 1e6)
+    answers = await service.answer(records, parameters, deadline=end, documents=documents)
+    for answer in answers:
+        if isinstance(answer, DataError):
+            raise answer
+    return _response(service, number, [(output.tensor(answers, shape), binary) for output, binary in outputs])
+
+
+def _records(service: Service, inputs: Mapping[str, Tensor]) -> tuple[list[Record], tuple[int, ...]]:
+    """A record of each row of the inputs, and the shape of these; UsageError for inputs that are not the bundle's."""
+    featurizer = service.model.predictor.featurizer
+    fields, numeric = fields_of(featurizer), numeric_fields(featurizer)
+    for name in inputs:
+        if name not in fields:
+            raise UsageError(f"no input {name!r}{did_you_mean(name, fields)} (there is: {', '.join(fields)})")
+    for name in fields:
+        if name not in inputs:
+            raise UsageError(f"the input {name!r} is missing (there is: {', '.join(fields)})")
+    shapes = {name: inputs[name].shape for name in fields}
+    if len({*shapes.values()}) > 1:
+        stated = ", ".join(f"{name} {[*shape]}" for name, shape in shapes.items())
+        raise UsageError(f"the inputs must have one shape, not {stated}")
+    columns: list[Sequence[Any]] = []
+    for name in fields:
+        texts = inputs[name].data
+        columns.append([_json(name, text) for text in texts] if name in numeric else texts)
+    return [dict(zip(fields, row, strict=True)) for row in zip(*columns, strict=True)], shapes[fields[0]]
+
+
+def _json(name: str, text: str) -> Any:
+    """Rows of numbers, which are written as JSON; the source refuses what are none."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        example = "JSON, such as [[0.5, 1], [2, 3]]"
+        raise UsageError(f"input {name!r}: an element must be {example}, not {text[:40]!r}: {error}") from error
+
+
+def _parameters(entry: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+    parameters = entry.get("parameters") or {}
+    if not isinstance(parameters, dict):
+        raise UsageError(f"parameters of {what} must be an object, not {type(parameters).__name__}")
+    return parameters
+
+
+def _requested(entries: Any, outputs: Mapping[str, Output], all_binary: bool) -> list[tuple[Output, bool]]:
+    """The outputs that a request asks for, each with whether it is to be binary data; all if it names none."""
+    if not entries:
+        return [(output, all_binary) for output in outputs.values()]
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise UsageError("outputs: must be a list of objects, each with the name of an output")
+    requested = []
+    for entry in entries:
+        name, parameters = entry.get("name"), _parameters(entry, f"output {entry.get('name')!r}")
+        if not isinstance(name, str) or name not in outputs:
+            raise UsageError(f"no output {name!r}{did_you_mean(str(name), outputs)} (there is: {', '.join(outputs)})")
+        if unknown := [key for key in parameters if key != _BINARY]:
+            raise UsageError(f"output {name!r}: the parameter {unknown[0]!r} is not supported; leave it out")
+        requested.append((outputs[name], bool(parameters.get(_BINARY, all_binary))))
+    return requested
+
+
+def _response(service: Service, number: str | None, tensors: Sequence[tuple[Tensor, bool]]) -> Response:
+    content = {"model_name": service.name, "model_version": MODEL_VERSION}
+    if number is not None:
+        content["id"] = number
+    binary = {tensor.name for tensor, is_binary in tensors if is_binary}
+    body, header_length = write_response(content, [tensor for tensor, _ in tensors], binary.__contains__)
+    if header_length is None:
+        return Response(body, media_type="application/json")
+    return Response(body, media_type="application/octet-stream", headers={HEADER_LENGTH: str(header_length)})

@@ -1,0 +1,162 @@
+"""Prometheus metrics of the server, observed once a request or once a batch; `docs/deploy/operation.md` lists them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter as Tally
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, values
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.multiprocess import MultiProcessCollector
+
+from seqpipe.serve.observe import Ended
+from seqpipe.serve.service import Batch
+
+SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the folder that several processes share
+STAGES = ("features", "run", "answer")
+_BUNDLE = ("bundle",)
+_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_STAGE_SECONDS = (0.0001, 0.00025, *_SECONDS[:-2])
+_ITEMS = (1, 2, 4, 8, 16, 32, 64)
+
+
+class Waiting(NamedTuple):
+    """A queue: items, their tokens, and for how many seconds the oldest has waited."""
+
+    items: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+class Metrics:
+    """All metrics of one process; with the variable PROMETHEUS_MULTIPROC_DIR each process gives those of all."""
+
+    def __init__(self) -> None:
+        if SHARED in os.environ:  # prometheus_client itself looks only when it is imported
+            values.ValueClass = values.get_value_class()
+        registry = self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "seqpipe_requests", "Requests by bundle and HTTP status.", ("bundle", "code"), registry=registry
+        )
+        self._items = Counter("seqpipe_items", "Inputs of requests.", _BUNDLE, registry=registry)
+        self._tokens = Counter("seqpipe_tokens", "Tokens of requests, estimated.", _BUNDLE, registry=registry)
+        self._request_seconds = Histogram(
+            "seqpipe_request_seconds", "From the head of a request to the end of its response.", _BUNDLE,
+            registry=registry, buckets=_SECONDS,
+        )  # fmt: skip
+        self._queue_seconds = Histogram(
+            "seqpipe_queue_seconds", "How long a request waited for a worker.", _BUNDLE,
+            registry=registry, buckets=_SECONDS,
+        )  # fmt: skip
+        self._batch_items = Histogram(
+            "seqpipe_batch_items", "Inputs of a batch.", _BUNDLE, registry=registry, buckets=_ITEMS
+        )
+        self._stage_seconds = Histogram(
+            "seqpipe_batch_seconds", "Time of a batch by stage: features, run, answer.", ("bundle", "stage"),
+            registry=registry, buckets=_STAGE_SECONDS,
+        )  # fmt: skip
+        self._batch_tokens = Counter(
+            "seqpipe_batch_tokens", "Tokens of batches, estimated.", _BUNDLE, registry=registry
+        )
+        self._queue = {
+            "items": self._gauge("seqpipe_queue_items", "Inputs that wait for a worker."),
+            "tokens": self._gauge("seqpipe_queue_tokens", "Tokens of the inputs that wait for a worker."),
+            "seconds": self._gauge("seqpipe_queue_oldest_seconds", "Age of the oldest input that waits.", "livemax"),
+        }
+        self._loads = Counter(
+            "seqpipe_bundle_loads", "Bundles loaded, unloaded or refused.", ("bundle", "result"), registry=registry
+        )
+        self._loaded_at = self._gauge(
+            "seqpipe_bundle_loaded_timestamp_seconds", "When the version that answers took over; 0: unloaded.", "max"
+        )
+        self._watched: set[str] = set()
+        self._bundles: dict[str, BundleMetrics] = {}
+        self._codes: dict[tuple[str, int], Counter] = {}
+        if SHARED not in os.environ:
+            ProcessCollector(registry=registry)
+
+    def _gauge(self, name: str, text: str, mode: str = "livesum") -> Gauge:
+        return Gauge(name, text, _BUNDLE, registry=self.registry, multiprocess_mode=mode)  # type: ignore[arg-type]
+
+    def of(self, bundle: str) -> BundleMetrics:
+        """The metrics of one bundle's batches and requests."""
+        if bundle not in self._bundles:
+            self._bundles[bundle] = BundleMetrics(
+                self._items.labels(bundle),
+                self._tokens.labels(bundle),
+                self._request_seconds.labels(bundle),
+                self._queue_seconds.labels(bundle),
+                self._batch_items.labels(bundle),
+                self._batch_tokens.labels(bundle),
+                *(self._stage_seconds.labels(bundle, stage) for stage in STAGES),
+            )
+        return self._bundles[bundle]
+
+    def requests(self, ended: Sequence[Ended]) -> None:
+        """Observe requests that have ended."""
+        for key, count in Tally((request.record.bundle, request.record.status) for request in ended).items():
+            counter = self._codes.get(key)
+            if counter is None:
+                counter = self._codes[key] = self._requests.labels(key[0], str(key[1]))
+            counter.inc(count)
+        for bundle in {request.record.bundle for request in ended} - {""}:
+            self.of(bundle).requests([request for request in ended if request.record.bundle == bundle])
+
+    def batch(self, batch: Batch) -> None:
+        """Observe a batch that is done."""
+        self.of(batch.service).batch(batch)
+
+    def load(self, bundle: str, result: str) -> None:
+        """Count a bundle that was `loaded`, `unloaded` or `refused`."""
+        self._loads.labels(bundle, result).inc()
+        if result != "refused":
+            self._loaded_at.labels(bundle).set(time.time() if result == "loaded" else 0)
+
+    def refresh(self, waiting: Mapping[str, Waiting]) -> None:
+        """Set what the queues of this process hold now; a bundle that is not named has none."""
+        self._watched |= waiting.keys()
+        for bundle in self._watched:
+            for name, value in waiting.get(bundle, Waiting())._asdict().items():
+                self._queue[name].labels(bundle).set(value)
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """Return the page that Prometheus reads, of all processes, and its content type."""
+        encode, content_type = choose_encoder(accept)
+        registry = self.registry
+        if SHARED in os.environ:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry)
+        return encode(registry), content_type
+
+
+class BundleMetrics(NamedTuple):
+    """The metrics of one bundle, looked up once."""
+
+    items: Counter
+    tokens: Counter
+    request_seconds: Histogram
+    queue_seconds: Histogram
+    batch_items: Histogram
+    batch_tokens: Counter
+    features: Histogram
+    run: Histogram
+    answer: Histogram
+
+    def requests(self, ended: Sequence[Ended]) -> None:
+        """Observe requests to this bundle that have ended."""
+        self.items.inc(sum(request.record.items for request in ended))
+        self.tokens.inc(sum(request.record.tokens for request in ended))
+        for request in ended:
+            self.request_seconds.observe(request.seconds)
+            self.queue_seconds.observe(request.record.queued)
+
+    def batch(self, batch: Batch) -> None:
+        """Observe a batch that is done."""
+        self.batch_items.observe(len(batch.waited))
+        self.batch_tokens.inc(batch.tokens)
+        self.features.observe(batch.features)
+        self.run.observe(batch.run)
+        self.answer.observe(batch.answer)

@@ -1,0 +1,120 @@
+"""The record of one request for the access log and the metrics, and the id under which the log has it."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any, NamedTuple, TextIO
+
+CLIENT_GONE = 499  # nginx's status for a client that left before its answer was whole
+_VALID_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+_QUIET = ("/metrics", "/v2/health/live", "/v2/health/ready")  # asked every few seconds; logged when they fail
+_encode = lru_cache(1000)(json.dumps)  # of what the lines of many requests share
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """One request; whoever answers a part of it adds to what stands here. Holds no text of the client.
+
+    Args:
+        id: The request's id.
+        bundle: Name of the bundle that answers; empty where none does (health, metrics, unknown names).
+        items: Inputs.
+        tokens: Tokens of all inputs, estimated.
+        queued: Seconds that the request waited for a worker; of one without an answer, until it was given up.
+        status: HTTP status of the response; 0 before it starts.
+    """
+
+    id: str
+    bundle: str = ""
+    items: int = 0
+    tokens: int = 0
+    queued: float = 0.0
+    status: int = 0
+
+    def add(self, tokens: Sequence[int], queued: float) -> None:
+        """Note inputs by their tokens, and how long they waited; a further piece of a stream has no tokens."""
+        self.items += len(tokens) - tokens.count(0)
+        self.tokens += sum(tokens)
+        self.queued += queued
+
+
+class Ended(NamedTuple):
+    """A request that has ended: its ASGI scope, its record, and the seconds that it took."""
+
+    scope: Any
+    record: RequestRecord
+    seconds: float
+
+
+_current: ContextVar[RequestRecord | None] = ContextVar("seqpipe_request", default=None)
+
+
+def begin(headers: Iterable[tuple[bytes, bytes]]) -> RequestRecord:
+    """The record of a request with these headers, from now on that of the running task."""
+    record = RequestRecord(request_id(headers))
+    _current.set(record)
+    return record
+
+
+def current() -> RequestRecord | None:
+    """The record of the request that the running task answers; None outside of one."""
+    return _current.get()
+
+
+def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The client's X-Request-Id if it is at most 128 harmless characters, else a new one."""
+    for name, value in headers:
+        if name == b"x-request-id":
+            return value.decode() if _VALID_ID.fullmatch(value) else _new_id()
+    return _new_id()
+
+
+def _new_id() -> str:
+    """One that no other request has. It is no secret, and asking the system for it would cost a switch of threads."""
+    return f"{random.getrandbits(128):032x}"
+
+
+class AccessLog:
+    """Writes the lines of several requests at once.
+
+    Args:
+        stream: Where lines go; standard error by default.
+    """
+
+    def __init__(self, stream: TextIO | None = None):
+        self._stream = stream if stream is not None else sys.stderr
+
+    def write(self, ended: Sequence[Ended]) -> None:
+        """Write a line for each request that has ended just now."""
+        time = datetime.now(UTC).isoformat(timespec="milliseconds")
+        lines = []
+        for request in ended:
+            # The pattern of the path, since the path itself may hold what a client typed; None: there is no such path.
+            route = getattr(request.scope.get("route"), "path", None)
+            if route is None and request.record.bundle:
+                route = "/v1/{name}"  # the one that is answered without Starlette's routing
+            if route not in _QUIET or request.record.status >= 400:
+                lines.append(line(request, route, time))
+        if lines:
+            self._stream.write("".join(lines))
+            self._stream.flush()
+
+
+def line(ended: Ended, route: str | None, time: str) -> str:
+    """One request as a line of JSON; an id has no character that JSON would escape."""
+    scope, record, seconds = ended
+    peer, *_ = scope.get("client") or (None,)  # empty on a Unix socket
+    return (
+        f'{{"time":"{time}","id":"{record.id}"'
+        f',"method":{_encode(scope["method"])},"route":{_encode(route)},"bundle":{_encode(record.bundle or None)}'
+        f',"status":{record.status},"items":{record.items},"tokens":{record.tokens}'
+        f',"queued":{record.queued:.6f},"seconds":{seconds:.6f},"peer":{_encode(peer or None)}}}\n'
+    )

@@ -1,0 +1,359 @@
+"""OpenAI's protocol: `/v1/models`, `/v1/embeddings` of bundles with vectors, `/v1/completions` of language models."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from seqpipe.errors import DataError, UsageError, did_you_mean
+from seqpipe.features.vocabulary import replace_surrogates
+from seqpipe.files import json_bytes
+from seqpipe.runtime.decode_options import Known, option_schemas
+from seqpipe.runtime.model import Model
+from seqpipe.serve.http import HttpError, deadline, http_error, read_json
+from seqpipe.serve.service import Catalog, Service
+from seqpipe.serve.settings import Settings
+
+_CODES = {404: "model_not_found", 429: "rate_limit_exceeded"}
+Answer = Callable[[Request], Awaitable[Response]]
+_EMBEDDING_KEYS = ("model", "input", "encoding_format", "user")
+_FORMATS = ("float", "base64")
+MAX_TOKENS = 16  # OpenAI's default
+_KEYS = ("model", "prompt", "max_tokens", "n", "temperature", "top_p", "seed", "stop", "stream", "echo")
+_MORE_KEYS = ("stream_options", "user")
+_NEUTRAL: Mapping[str, Any] = {"best_of": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}}
+_STANDS_FOR = ("max_length", "beams", "n_best", "stop")  # decode options that the keys above set
+_MOST_STOPS, _MOST_SEED = 4, 1 << 31
+
+
+class InvalidRequestError(UsageError):
+    """A parameter that cannot be answered; its name is part of OpenAI's error object."""
+
+    def __init__(self, parameter: str, message: str):
+        super().__init__(f"{parameter}: {message}")
+        self.parameter = parameter
+
+
+def error_object(error: Exception) -> tuple[HttpError, dict[str, Any]]:
+    """Return an error as HTTP has it, and OpenAI's error object; invalid input has the status 400 there."""
+    refused = http_error(error)
+    status = 400 if refused.status == 422 else refused.status
+    fault = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
+    parameter = error.parameter if isinstance(error, InvalidRequestError) else None
+    content = {"message": refused.message, "type": fault, "param": parameter, "code": _CODES.get(status)}
+    return HttpError(status, refused.message, refused.headers), {"error": content}
+
+
+def json_response(content: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A response in JSON; a lone surrogate of a client's text does not end it, as it would Starlette's."""
+    return Response(json_bytes(content), status, headers, "application/json")
+
+
+def checked_keys(body: Mapping[str, Any], known: Sequence[str]) -> None:
+    """InvalidRequestError for a parameter that is none of these; null is the same as leaving one out."""
+    for name, value in body.items():
+        if name not in known and value is not None:
+            raise InvalidRequestError(
+                name, f"is not supported{did_you_mean(name, known)} (there is: {', '.join(known)})"
+            )
+
+
+def texts_of(parameter: str, value: Any, settings: Settings) -> list[str]:
+    """The texts of `input` or `prompt`: one, or a list of them.
+
+    Raises:
+        InvalidRequestError: for anything else, such as token ids.
+        HttpError: 413 for more texts than a request may hold.
+    """
+    texts = value if isinstance(value, list) else [value]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise InvalidRequestError(parameter, "must be a text or a list of texts; token ids are not supported")
+    if len(texts) > settings.max_items:
+        raise HttpError(413, f"{len(texts):,} texts are over the limit of {settings.max_items:,}; send fewer")
+    return texts
+
+
+def flag(body: Mapping[str, Any], name: str) -> bool:
+    value = body.get(name)
+    if not isinstance(value, bool | None):
+        raise InvalidRequestError(name, f"must be true or false, not {value!r}")
+    return bool(value)
+
+
+def whole_number(body: Mapping[str, Any], name: str, default: int) -> int:
+    """A whole number from 1."""
+    value = default if body.get(name) is None else body[name]
+    if type(value) is not int or value < 1:
+        raise InvalidRequestError(name, f"must be a whole number from 1, not {value!r}")
+    return value
+
+
+def token_counts(model: Model, texts: Sequence[str]) -> list[int]:
+    """Count the tokens that are read of each text, of texts that the model has answered."""
+    predictor = model.predictor
+    return [
+        predictor.kind.text_length(doc) for doc in predictor.featurizer.docs([model.record(text) for text in texts])
+    ]
+
+
+def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
+    """The addresses below `/v1` besides those of bundles."""
+
+    async def models(request: Request) -> Response:
+        return json_response({"object": "list", "data": [_model(service) for service in catalog.services.values()]})
+
+    async def model(request: Request) -> Response:
+        return json_response(_model(_service(catalog, request.path_params["name"])))
+
+    async def embeddings(request: Request) -> Response:
+        end = deadline(request.scope, settings)
+        body = await read_json(request.scope, request.receive, settings)
+        service = _service(catalog, body.get("model"))
+        if not service.model.predictor.kind.is_embedding:
+            cure = f"POST /v1/{service.name} asks for its answers"
+            raise InvalidRequestError("model", f"{service.name!r} gives no vectors; {cure}")
+        checked_keys(body, _EMBEDDING_KEYS)
+        texts = texts_of("input", body.get("input"), settings)
+        encoding = body.get("encoding_format") or "float"
+        if encoding not in _FORMATS:
+            raise InvalidRequestError("encoding_format", f"must be one of {', '.join(_FORMATS)}, not {encoding!r}")
+        data = []
+        for i, answer in enumerate(await service.answer(texts, {}, deadline=end)):
+            if isinstance(answer, DataError):
+                raise answer
+            vector = answer["vector"]
+            if vector is None:
+                raise DataError(f"record {i + 1}: a text without a token has no vector; leave it out")
+            if encoding == "base64":
+                vector = base64.b64encode(np.array(vector, "<f4").tobytes()).decode()
+            data.append({"object": "embedding", "index": i, "embedding": vector})
+        tokens = sum(await asyncio.to_thread(token_counts, service.model, texts))
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return json_response({"object": "list", "data": data, "model": service.name, "usage": usage})
+
+    async def completions(request: Request) -> Response:
+        end = deadline(request.scope, settings)
+        body = await read_json(request.scope, request.receive, settings)
+        return await complete(_service(catalog, body.get("model")), body, settings, end)
+
+    return [
+        Route("/v1/models", _guarded(models)),
+        Route("/v1/models/{name}", _guarded(model)),
+        Route("/v1/embeddings", _guarded(embeddings), methods=["POST"]),
+        Route("/v1/completions", _guarded(completions), methods=["POST"]),
+    ]
+
+
+def _guarded(answer: Answer) -> Answer:
+    """An endpoint whose errors are OpenAI's error object."""
+
+    async def guarded(request: Request) -> Response:
+        try:
+            return await answer(request)
+        except Exception as error:
+            refused, content = error_object(error)
+            return json_response(content, refused.status, refused.headers)
+
+    return guarded
+
+
+def _model(service: Service) -> dict[str, Any]:
+    return {"id": service.name, "object": "model", "created": 0, "owned_by": "seqpipe"}
+
+
+def _service(catalog: Catalog, name: Any) -> Service:
+    if not isinstance(name, str):
+        known = ", ".join(catalog.services)
+        raise InvalidRequestError("model", f"must be the name of a bundle (there is: {known})")
+    return catalog.get(name)
+
+
+@dataclass(frozen=True)
+class CompletionRequest:
+    """A request for completions.
+
+    Args:
+        prompts: Each is continued `count` times.
+        count: How many continuations of each prompt there are.
+        most: The most tokens of a continuation.
+        options: Decode options of the bundle.
+        stops: Texts before which a continuation ends.
+        echo: Whether the prompt stands before its continuation.
+    """
+
+    prompts: Sequence[str]
+    count: int
+    most: int
+    options: Mapping[str, Any]
+    stops: tuple[str, ...]
+    echo: bool
+
+
+async def complete(service: Service, body: Mapping[str, Any], settings: Settings, end: float) -> Response:
+    """The response to a request with this body."""
+    if not service.model.predictor.kind.is_generated:
+        cure = f"POST /v1/{service.name} asks for its answers"
+        raise InvalidRequestError("model", f"{service.name!r} is no language model; {cure}")
+    parsed = _parse(service, body, settings)
+    base = {"id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion", "created": int(time.time())}
+    base["model"] = service.name
+    streams, usage = flag(body, "stream"), _wants_usage(body)
+    if streams:
+        return await _stream(service, parsed, base, end, usage)
+    answers = await service.answer(parsed.prompts, parsed.options, deadline=end)
+    prompts, texts = list[str](), list[str]()
+    for prompt, answer in zip(parsed.prompts, answers, strict=True):
+        if isinstance(answer, DataError):
+            raise answer
+        for alternative in answer if isinstance(answer, list) else [answer]:
+            prompts.append(prompt)
+            texts.append(alternative["generated_text"].removeprefix(replace_surrogates(prompt)))
+    read, written = await asyncio.to_thread(_counts, service, parsed, prompts, texts)
+    choices = [
+        _choice(parsed, i, prompt if parsed.echo else "", text, tokens)
+        for i, (prompt, text, tokens) in enumerate(zip(prompts, texts, written, strict=True))
+    ]
+    return json_response({**base, "choices": choices, "usage": _usage(read, sum(written))})
+
+
+def _parse(service: Service, body: Mapping[str, Any], settings: Settings) -> CompletionRequest:
+    options_of_bundle = own_options(service.model.manifest.options)
+    checked_keys(body, (*_KEYS, *_MORE_KEYS, *_NEUTRAL, *options_of_bundle))
+    for name, value in _NEUTRAL.items():
+        if body.get(name) not in (None, value):
+            raise InvalidRequestError(name, f"is not supported; leave it out, or give {value}")
+    prompts = texts_of("prompt", body.get("prompt"), settings)
+    count, most = whole_number(body, "n", 1), whole_number(body, "max_tokens", MAX_TOKENS)
+    options = {name: body[name] for name in options_of_bundle if body.get(name) is not None}
+    options["max_length"] = most
+    if count > 1:
+        options |= {"beams": count, "n_best": count}
+    stop = body.get("stop")
+    stops = [] if stop is None else stop if isinstance(stop, list) else [stop]
+    if len(stops) > _MOST_STOPS or not all(isinstance(text, str) and text for text in stops):
+        raise InvalidRequestError("stop", f"must be a text or a list of at most {_MOST_STOPS} texts, none empty")
+    return CompletionRequest(prompts, count, most, options | _drawing(body), tuple(stops), flag(body, "echo"))
+
+
+def own_options(known: Known) -> list[str]:
+    """The decode options that OpenAI's parameters do not stand for, which are parameters by their own names."""
+    return [name for name in option_schemas(known) if name not in (*_KEYS, *_STANDS_FOR)]
+
+
+def _drawing(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The decode options of sampling, which is OpenAI's default; none at temperature 0, where nothing is drawn."""
+    temperature, seed, top_p = (body.get(name) for name in ("temperature", "seed", "top_p"))
+    if temperature == 0 and not isinstance(temperature, bool):
+        return {}
+    options = {"seed": secrets.randbelow(_MOST_SEED) if seed is None else seed}
+    if temperature is not None:
+        options["temperature"] = temperature
+    return options if top_p is None else {**options, "top_p": top_p}
+
+
+def _wants_usage(body: Mapping[str, Any]) -> bool:
+    options = body.get("stream_options")
+    if options is None:
+        return False
+    if not flag(body, "stream"):
+        raise InvalidRequestError("stream_options", "is for a stream; give stream: true too")
+    if not isinstance(options, dict) or options.keys() - {"include_usage"}:
+        raise InvalidRequestError("stream_options", 'must be an object with the key "include_usage" alone')
+    return flag(options, "include_usage")
+
+
+async def _stream(
+    service: Service, parsed: CompletionRequest, base: Mapping[str, Any], end: float, usage: bool
+) -> Response:
+    """The response with server-sent events; what is refused is so before it begins."""
+    if parsed.count > 1 or len(parsed.prompts) > 1:
+        name = "n" if parsed.count > 1 else "prompt"
+        raise InvalidRequestError(name, "a stream is of one continuation of one prompt; leave stream out")
+    pieces = service.stream(parsed.prompts[0], parsed.options, deadline=end)
+    first = await anext(pieces, None)
+    return StreamingResponse(_events(service, parsed, base, pieces, first, usage), media_type="text/event-stream")
+
+
+async def _events(
+    service: Service,
+    parsed: CompletionRequest,
+    base: Mapping[str, Any],
+    pieces: AsyncGenerator[str],
+    first: str | None,
+    usage: bool,
+) -> AsyncIterator[bytes]:
+    prompt = parsed.prompts[0]
+    text, shown, piece = "", 0, first
+    if parsed.echo:
+        yield _event({**base, "choices": [_part(prompt)]})
+    try:
+        async with aclosing(pieces):  # a stop text ends the writing too
+            while piece is not None:
+                text += piece
+                kept, stopped = cut(text, parsed.stops)
+                safe = len(kept) if stopped else len(kept) - held_back(kept, parsed.stops)
+                if safe > shown:
+                    yield _event({**base, "choices": [_part(kept[shown:safe])]})
+                    shown = safe
+                piece = None if stopped else await anext(pieces, None)
+        read, (written,) = await asyncio.to_thread(_counts, service, parsed, [prompt], [text])
+    except Exception as error:  # the response has begun: its status cannot tell
+        yield _event(error_object(error)[1])
+        return
+    last = _choice(parsed, 0, "", text, written)
+    yield _event({**base, "choices": [{**last, "text": last["text"][shown:]}]})
+    if usage:
+        yield _event({**base, "choices": [], "usage": _usage(read, written)})
+    yield b"data: [DONE]\n\n"
+
+
+def cut(text: str, stops: Sequence[str]) -> tuple[str, bool]:
+    """The text up to the first of the stop texts, and whether there is one."""
+    places = [at for at in (text.find(stop) for stop in stops) if at >= 0]
+    return (text[: min(places)], True) if places else (text, False)
+
+
+def held_back(text: str, stops: Sequence[str]) -> int:
+    """Count the characters at the end that may be the beginning of a stop text."""
+    lengths = (n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
+    return max(lengths, default=0)
+
+
+def _counts(
+    service: Service, parsed: CompletionRequest, prompts: Sequence[str], texts: Sequence[str]
+) -> tuple[int, list[int]]:
+    """Tokens of all prompts, and of each continuation, which is split again: behind its prompt."""
+    before = dict(zip(parsed.prompts, token_counts(service.model, parsed.prompts), strict=True))
+    whole = token_counts(service.model, [prompt + text for prompt, text in zip(prompts, texts, strict=True)])
+    counts = [max(0, count - before[prompt]) for prompt, count in zip(prompts, whole, strict=True)]
+    return sum(before[prompt] for prompt in parsed.prompts), counts
+
+
+def _usage(read: int, written: int) -> dict[str, int]:
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+def _choice(parsed: CompletionRequest, index: int, before: str, text: str, tokens: int) -> dict[str, Any]:
+    """A continuation, cut at the first stop text, and why it ends."""
+    kept, stopped = cut(text, parsed.stops)
+    reason = "stop" if stopped or tokens < parsed.most else "length"
+    return {**_part(before + kept, index), "finish_reason": reason}
+
+
+def _part(text: str, index: int = 0) -> dict[str, Any]:
+    return {"index": index, "text": text, "logprobs": None, "finish_reason": None}
+
+
+def _event(content: Mapping[str, Any]) -> bytes:
+    return b"data: " + json_bytes(content) + b"\n\n"

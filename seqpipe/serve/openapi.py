@@ -1,0 +1,350 @@
+"""The OpenAPI 3.1 document of a server, with the JSON Schemas of its protocols and of each of its bundles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from seqpipe.answers.types import TEXT, Schema, array, obj, one_of
+from seqpipe.features.sources import InputSource, fields_of, numeric_fields, one_text, sources_of
+from seqpipe.runtime.decode_options import Known, option_schemas
+from seqpipe.runtime.model import Model
+from seqpipe.serve.inference_v2 import BYTES, FP32, INT64, metadata
+from seqpipe.serve.openai import MAX_TOKENS, own_options
+from seqpipe.serve.service import Catalog, Service
+from seqpipe.serve.settings import Settings
+from seqpipe.serve.v1 import ON_ERROR
+from seqpipe.version import VERSION
+
+JSON = "application/json"
+_REFUSALS = {
+    "413": "too large",
+    "422": "no valid input",
+    "429": "too many requests wait; Retry-After says for how long",
+    "503": "the server is stopping",
+    "504": "no answer in time",
+}
+_OPENAI_REFUSALS = {"400": "no valid input", "404": "no such model"}
+_OPENAI_REFUSALS |= {status: reason for status, reason in _REFUSALS.items() if status != "422"}
+_SERVER_SCHEMAS: Mapping[str, Schema] = {
+    "Error": obj({"error": TEXT, "request_id": TEXT}, optional=["request_id"]),
+    "Description": {"type": "object", "required": ["name", "answer", "fields", "options", "sha256"]},
+}
+
+
+def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
+    """`/openapi.json`."""
+
+    async def as_json(request: Request) -> Response:
+        return JSONResponse(document(catalog.services.values(), settings))
+
+    return [Route("/openapi.json", as_json)]
+
+
+def document(services: Iterable[Service], settings: Settings) -> dict[str, Any]:
+    """The OpenAPI document of a server of these bundles."""
+    served = [*services]
+    paths, schemas = _server_paths(), {**_SERVER_SCHEMAS, **V2_SCHEMAS, **OPENAI_SCHEMAS}
+    for service in served:
+        paths |= _bundle_paths(service)
+        schemas |= bundle_schemas(service.name, service.model)
+    kinds = {service.name: service.model.predictor.kind for service in served}
+    if vectors := [name for name, kind in kinds.items() if kind.is_embedding]:
+        schemas["EmbeddingRequest"] = embedding_schema(vectors)
+        paths["/v1/embeddings"] = {"post": _openai("Vectors of texts", "EmbeddingRequest", "EmbeddingResponse")}
+    if models := [service for service in served if kinds[service.name].is_generated]:
+        schemas["CompletionRequest"] = completion_schema(
+            {service.name: service.model.manifest.options for service in models}
+        )
+        operation = _openai("Continue prompts with a language model", "CompletionRequest", "CompletionResponse")
+        operation["responses"]["200"]["content"]["text/event-stream"] = {"schema": TEXT}
+        paths["/v1/completions"] = {"post": operation}
+    components: dict[str, Any] = {"schemas": schemas}
+    content: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": "seqpipe serve", "version": VERSION, "description": "Answers of seqpipe bundles over HTTP."},
+        "paths": paths,
+        "components": components,
+    }
+    if settings.repository is not None:
+        paths |= _repository_paths()
+    if settings.token is not None:
+        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        content |= {"security": [{"token": []}]}
+    return content
+
+
+def _server_paths() -> dict[str, Any]:
+    described = obj({"bundles": array(ref("Description"))})
+    text = {"text/plain": {"schema": TEXT}}
+    metrics = {"summary": "Metrics for Prometheus", "responses": {"200": {"description": "text", "content": text}}}
+    return {
+        "/v1": {"get": _get("All bundles", described)},
+        "/v1/models": {"get": _get("All bundles, as OpenAI's models", ref("Models"))},
+        "/v2": {"get": _get("The server, in the Open Inference Protocol", ref("Server"))},
+        "/metrics": {"get": metrics},
+        "/v2/health/live": {"get": _get("Whether the server lives", obj({"live": {"type": "boolean"}}))},
+        "/v2/health/ready": {"get": _get("Whether the server takes requests", obj({"ready": {"type": "boolean"}}))},
+    }
+
+
+def _repository_paths() -> dict[str, Any]:
+    """The addresses that load and unload bundles while the server runs; every body may be empty."""
+    name = {"name": "name", "in": "path", "required": True, "schema": TEXT}
+    index = _get("Bundles of the repository", array({"type": "object", "required": ["name", "state"]}))
+    paths: dict[str, Any] = {"/v2/repository/index": {"post": index}}
+    for action in ("load", "unload"):
+        change = _get(f"{action.capitalize()} a bundle of the repository", {"type": "object"})
+        change["responses"]["404"] = _content("no such bundle", ref("Error"))
+        paths[f"/v2/repository/models/{{name}}/{action}"] = {"post": {**change, "parameters": [name]}}
+    return paths
+
+
+def _bundle_paths(service: Service) -> dict[str, Any]:
+    """The addresses of one bundle, in seqpipe's own protocol and in the Open Inference Protocol."""
+    name, kind = service.name, service.model.predictor.kind
+    answered = _post(f"Answers of {name}", f"{name}.Request", f"{name}.Response")
+    if (body := example(service.model)) is not None:
+        answered["requestBody"]["content"][JSON]["example"] = body
+    if kind.is_generated:
+        answered["responses"]["200"]["content"]["text/event-stream"] = {"schema": TEXT}
+    infer = _post(f"Answers of {name}, in the Open Inference Protocol", "InferenceRequest", "InferenceResponse")
+    stated = metadata(service)
+    infer["description"] = (
+        f"Inputs, BYTES each: {', '.join(tensor['name'] for tensor in stated['inputs'])}. Outputs: "
+        f"{', '.join('{name} {datatype}'.format(**tensor) for tensor in stated['outputs'])}."
+    )
+    ready = obj({"name": TEXT, "ready": {"type": "boolean"}})
+    return {
+        f"/v1/{name}": {"get": _get(f"Description of {name}", ref("Description")), "post": answered},
+        f"/v2/models/{name}": {"get": _get(f"Inputs and outputs of {name}", ref("Metadata"))},
+        f"/v2/models/{name}/ready": {"get": _get(f"Whether {name} takes requests", ready)},
+        f"/v2/models/{name}/infer": {"post": infer},
+    }
+
+
+def _get(summary: str, schema: Schema) -> dict[str, Any]:
+    return {"summary": summary, "responses": {"200": _content("the answer", schema)}}
+
+
+def _post(summary: str, request: str, response: str) -> dict[str, Any]:
+    responses = {"200": _content("the answer", ref(response)), "400": _content("no JSON", ref("Error"))}
+    responses |= {status: _content(reason, ref("Error")) for status, reason in _REFUSALS.items()}
+    return _operation(summary, request, responses)
+
+
+def _openai(summary: str, request: str, response: str) -> dict[str, Any]:
+    responses = {"200": _content("the answer", ref(response))}
+    responses |= {status: _content(reason, ref("OpenAIError")) for status, reason in _OPENAI_REFUSALS.items()}
+    return _operation(f"{summary}, in OpenAI's protocol", request, responses)
+
+
+def _operation(summary: str, request: str, responses: Mapping[str, Any]) -> dict[str, Any]:
+    body = {"required": True, "content": {JSON: {"schema": ref(request)}}}
+    return {"summary": summary, "requestBody": body, "responses": dict(responses)}
+
+
+def _content(description: str, schema: Schema) -> dict[str, Any]:
+    return {"description": description, "content": {JSON: {"schema": schema}}}
+
+
+_ROWS: Schema = {
+    "type": "array",
+    "items": {"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}}]},
+    "description": "Rows of numbers, or the numbers of one row.",
+}
+_FAILED: Schema = obj({"error": TEXT})
+
+
+def ref(name: str) -> Schema:
+    """The schema of this name among the components of a document."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def bundle_schemas(name: str, model: Model) -> Mapping[str, Schema]:
+    """The schemas of a bundle by their names in a document, each of which begins with the bundle's."""
+    options = model.manifest.options
+    schemas = option_schemas(options)
+    return {
+        f"{name}.Input": input_schema(model.predictor.featurizer),
+        f"{name}.Options": obj(schemas, optional=schemas),
+        f"{name}.Answer": model.predictor.kind.schema(options),
+        f"{name}.Request": _request(name, model),
+        f"{name}.Response": _response(name, model),
+    }
+
+
+def input_schema(source: InputSource) -> Schema:
+    """A record with the fields that are read; where one text is all that is, that text too."""
+    numeric, columns = numeric_fields(source), _columns(source)
+    properties: dict[str, Schema] = {}
+    for field in fields_of(source):
+        properties[field] = _ROWS if field in numeric else columns.get(field, TEXT)
+    record: Schema = {"type": "object", "properties": properties, "required": [*properties]}
+    if len(sources_of(source)) > 1 or source.pairs or numeric:
+        return record
+    others = [field for field in properties if field not in source.fields]
+    split = {**record, "properties": {**properties, "words": array(TEXT)}, "required": ["words", *others]}
+    records = [record, {**split, "description": "Words that are split already."}]
+    return {"anyOf": [TEXT, *records] if one_text(source) else records}
+
+
+def _columns(source: InputSource) -> dict[str, Schema]:
+    """The fields besides the input, with what each may hold where that is known."""
+    schemas = {}
+    for feature in source.features.values():
+        for field in feature.fields:
+            schemas[field] = one_of(feature.names) if feature.names else TEXT
+    return schemas
+
+
+def _request(name: str, model: Model) -> Schema:
+    item, flag = ref(f"{name}.Input"), {"type": "boolean", "default": False}
+    properties: dict[str, Schema] = {
+        "inputs": {"anyOf": [item, array(item)], "description": "One input, or a list of them."},
+        "options": ref(f"{name}.Options"),
+        "on_error": {
+            **one_of(ON_ERROR),
+            "default": ON_ERROR[0],
+            "description": "Whether an input that cannot be answered fails the request, or has its error in place.",
+        },
+    }
+    if model.predictor.reads_documents:
+        properties["documents"] = {**flag, "description": "Take each text as a document; split it into sentences."}
+    if model.explains:
+        properties["explain"] = {**flag, "description": "Show what the model looked at, for one input."}
+    if model.predictor.kind.is_generated:
+        properties["stream"] = {**flag, "description": "Send the text as it is written, for one input."}
+    return obj(properties, optional=[key for key in properties if key != "inputs"])
+
+
+def _response(name: str, model: Model) -> Schema:
+    answer = ref(f"{name}.Answer")
+    responses = [obj({"answer": answer}), obj({"answers": array({"anyOf": [answer, _FAILED]})})]
+    if model.explains:
+        responses.append(obj({"answer": answer, "explanation": {"type": "object"}}))
+    return {"anyOf": [*responses, _skipped()]}
+
+
+def _skipped() -> Schema:
+    """The response to one input that cannot be answered, with on_error: skip."""
+    return obj({"answer": _FAILED})
+
+
+def example(model: Model) -> Any:
+    """The body of a request that the bundle can answer, if it has a golden example."""
+    if not model.manifest.golden:
+        return None
+    record, (field, *_) = model.manifest.golden[0].record, fields_of(model.predictor.featurizer)
+    if not isinstance(record, str) and one_text(model.predictor.featurizer) and field in record:
+        return {"inputs": record[field]}
+    return {"inputs": record}
+
+
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_FROM_ONE: Schema = {"type": "integer", "minimum": 1}
+_FLAG: Schema = {"type": "boolean", "default": False}
+_ANY: Schema = {"type": "object"}
+_NULL: Schema = {"type": "null"}
+_TEXTS: Schema = {"anyOf": [TEXT, array(TEXT)]}
+_SHAPE: Schema = array({"type": "integer", "minimum": -1})
+_USAGE = obj({"prompt_tokens": _COUNT, "completion_tokens": _COUNT, "total_tokens": _COUNT}, ["completion_tokens"])
+
+
+def _stated(datatypes: Sequence[str]) -> Schema:
+    return array(obj({"name": TEXT, "datatype": one_of(datatypes), "shape": _SHAPE}))
+
+
+def _tensors(datatypes: Sequence[str]) -> Schema:
+    tensor = {"name": TEXT, "datatype": one_of(datatypes), "shape": _SHAPE, "data": {"type": "array"}}
+    return array(obj({**tensor, "parameters": _ANY}, ["data", "parameters"]))
+
+
+V2_SCHEMAS: Mapping[str, Schema] = {
+    "Server": obj({"name": TEXT, "version": TEXT, "extensions": array(TEXT)}),
+    "Metadata": obj(
+        {
+            "name": TEXT,
+            "versions": array(TEXT),
+            "platform": TEXT,
+            "inputs": _stated([BYTES]),
+            "outputs": _stated([BYTES, FP32, INT64]),
+        }
+    ),
+    "InferenceRequest": {
+        **obj(
+            {
+                "id": TEXT,
+                "parameters": {**_ANY, "description": "Decode options, documents, timeout, binary_data_output."},
+                "inputs": _tensors([BYTES]),
+                "outputs": array(obj({"name": TEXT, "parameters": _ANY}, ["parameters"])),
+            },
+            ["id", "parameters", "outputs"],
+        ),
+        "description": "One tensor of shape [N] or [N, 1] for each field.",
+    },
+    "InferenceResponse": obj(
+        {"model_name": TEXT, "model_version": TEXT, "id": TEXT, "outputs": _tensors([BYTES, FP32, INT64])}, ["id"]
+    ),
+}
+_CHOICE = obj(
+    {"index": _COUNT, "text": TEXT, "logprobs": _NULL, "finish_reason": {"enum": ["stop", "length"], "type": "string"}}
+)
+_MODEL = obj({"id": TEXT, "object": {"const": "model"}, "created": _COUNT, "owned_by": TEXT})
+_EMBEDDING = obj(
+    {
+        "object": {"const": "embedding"},
+        "index": _COUNT,
+        "embedding": {"anyOf": [array({"type": "number"}), {**TEXT, "contentEncoding": "base64"}]},
+    }
+)
+_FAULT = obj(
+    {"message": TEXT, "type": TEXT, "param": {"type": ["string", "null"]}, "code": {"type": ["string", "null"]}}
+)
+OPENAI_SCHEMAS: Mapping[str, Schema] = {
+    "OpenAIError": obj({"error": _FAULT}),
+    "Models": obj({"object": {"const": "list"}, "data": array(_MODEL)}),
+    "EmbeddingResponse": obj({"object": {"const": "list"}, "data": array(_EMBEDDING), "model": TEXT, "usage": _USAGE}),
+    "CompletionResponse": obj(
+        {
+            "id": TEXT,
+            "object": {"const": "text_completion"},
+            "created": _COUNT,
+            "model": TEXT,
+            "choices": array(_CHOICE),
+            "usage": _USAGE,
+        }
+    ),
+}
+
+
+def embedding_schema(names: Sequence[str]) -> Schema:
+    """A request for vectors of these bundles."""
+    properties = {"model": one_of(names), "input": _TEXTS, "encoding_format": one_of(["float", "base64"]), "user": TEXT}
+    return obj(properties, ["encoding_format", "user"])
+
+
+def completion_schema(models: Mapping[str, Known]) -> Schema:
+    """A request to these language models, whose decode options are given; those that OpenAI lacks are there too."""
+    properties: dict[str, Schema] = {
+        "model": one_of([*models]),
+        "prompt": _TEXTS,
+        "max_tokens": {**_FROM_ONE, "default": MAX_TOKENS},
+        "n": {**_FROM_ONE, "default": 1},
+        "temperature": {"type": "number", "minimum": 0, "default": 1},
+        "top_p": {"type": "number", "exclusiveMinimum": 0, "maximum": 1, "default": 1},
+        "seed": _COUNT,
+        "stop": {"anyOf": [TEXT, {**array(TEXT), "maxItems": 4}]},
+        "stream": _FLAG,
+        "stream_options": obj({"include_usage": _FLAG}, ["include_usage"]),
+        "echo": _FLAG,
+        "user": TEXT,
+    }
+    for options in models.values():
+        schemas = option_schemas(options)
+        properties |= {name: schemas[name] for name in own_options(options)}
+    return obj(properties, [name for name in properties if name not in ("model", "prompt")])

@@ -1,0 +1,249 @@
+"""Jobs from the event loop, batches for worker threads: oldest first, grouped by options, expired jobs skipped."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from seqpipe.runtime.predictor import ROWS, TOKENS
+from seqpipe.serve.http import HttpError, full, unavailable
+
+_UNKNOWN = 64.0  # what a run is taken to cost before there were any of different sizes
+_MEMORY = 0.99  # weight of a run against the one after it
+_SPREAD = 0.05  # least relative variance of sizes that shows what size costs
+POOL = 2 * ROWS  # how many of the oldest a batch is chosen from
+_SMALL = 0.02  # of all that may wait
+_RECENT = 0.1  # weight of the last one in a mean
+
+
+class Sized(Protocol):
+    """A thing with a length in tokens."""
+
+    length: int
+
+
+S = TypeVar("S", bound=Sized)
+
+
+class BatchCost:
+    """Seconds of a run as a + b · (rows × longest), by least squares in which older runs fade.
+
+    A run of a small model costs as much as hundreds of tokens, so padding is cheap; of a large one, as much as ten.
+    """
+
+    def __init__(self) -> None:
+        self._weight = self._x = self._y = self._xx = self._xy = 0.0
+
+    def add(self, padded: int, seconds: float) -> None:
+        """Takes in a run of so many tokens, padding included."""
+        sums = self._weight, self._x, self._y, self._xx, self._xy
+        new = 1.0, padded, seconds, padded * padded, padded * seconds
+        self._weight, self._x, self._y, self._xx, self._xy = (
+            _MEMORY * old + more for old, more in zip(sums, new, strict=True)
+        )
+
+    @property
+    def run(self) -> float:
+        """The cost of a run beside its tokens, in tokens: a / b."""
+        if not self._weight:
+            return _UNKNOWN
+        x, y = self._x / self._weight, self._y / self._weight
+        variance = self._xx / self._weight - x * x
+        slope = (self._xy / self._weight - x * y) / variance if variance > _SPREAD * x * x else 0.0
+        return min(max(y / slope - x, 0.0), float(TOKENS)) if slope > 0 else _UNKNOWN
+
+    def choose(self, first: S, others: Sequence[S]) -> list[S]:
+        """The batch with `first` in it that costs least by token without padding; longest last.
+
+        Args:
+            first: One of `others`.
+            others: What may go together.
+        """
+        items = sorted(others, key=lambda item: item.length)
+        lengths, run = [item.length for item in items], self.run
+        total, size = sum(lengths), len(items)
+        if size <= ROWS and size * lengths[-1] <= min(TOKENS, total + run):
+            return items
+        at = items.index(first)
+        best, chosen = float("inf"), (at, at + 1)
+        for end in range(at + 1, min(size, at + ROWS) + 1):
+            longest, start, rows = lengths[end - 1], at, end - at
+            if rows > 1 and rows * longest > TOKENS:
+                break
+            total = sum(lengths[at:end])
+            while start and rows < ROWS and (rows + 1) * longest <= TOKENS:
+                if lengths[start - 1] * (run + rows * longest) <= longest * total:
+                    break
+                start, rows = start - 1, rows + 1
+                total += lengths[start]
+            if (cost := (run + rows * longest) / max(total, 1)) <= best:
+                best, chosen = cost, (start, end)
+        return items[slice(*chosen)]
+
+
+class Job:
+    """One input that waits for its answer, or one call.
+
+    Args:
+        key: What has to be equal for jobs to be answered in one batch; None: it is alone.
+        tokens: Estimated.
+        deadline: When nobody waits any more, by `time.monotonic`.
+        payload: What a worker needs to know.
+        request: Whose part it is, for whoever gets the answer.
+        place: Its position in the request.
+
+    Attributes:
+        length: Its tokens as the model reads them, once they are counted.
+        waits: Whether it is in the queue.
+    """
+
+    __slots__ = ("arrived", "deadline", "key", "length", "payload", "place", "request", "tokens", "waits")
+
+    def __init__(self, key: Hashable, tokens: int, deadline: float, payload: Any, request: Any, place: int = 0):
+        self.key, self.tokens, self.deadline, self.payload = key, tokens, deadline, payload
+        self.request, self.place, self.arrived = request, place, time.monotonic()
+        self.length, self.waits = tokens, False
+
+
+class BatchQueue:
+    """The jobs that wait for one bundle. Safe to use from several threads.
+
+    Args:
+        most: How many tokens may wait.
+        delay: Seconds that the oldest waits for others.
+        measure: Sets the `length` of jobs; called by the worker that takes a batch, with those that came since.
+    """
+
+    def __init__(self, most: int, delay: float = 0.0, measure: Callable[[Sequence[Job]], None] | None = None):
+        self._most, self._delay, self._measure = most, delay, measure
+        self._fresh: dict[Job, None] = {}  # not measured yet, oldest first
+        self._pool: dict[Job, None] = {}  # measured: a batch is chosen from these
+        self._changed = threading.Condition(threading.Lock())
+        self._cost = BatchCost()
+        self._closed = False
+        self._speed = 0.0  # tokens a second, of late
+        self._log_size = 0.0  # of the tokens of a request, of late: a few large ones leave it as it is
+        self._count = 0  # jobs that wait
+        self.tokens = 0  # that wait
+
+    def __len__(self) -> int:
+        return self._count
+
+    def age(self) -> float:
+        """Return for how many seconds the oldest has waited."""
+        with self._changed:
+            oldest = (next(iter(jobs)).arrived for jobs in (self._fresh, self._pool) if jobs)
+            return max(0.0, time.monotonic() - min(oldest, default=math.inf))
+
+    def put(self, jobs: Sequence[Job]) -> None:
+        """Takes all jobs of a request, or none.
+
+        Raises:
+            HttpError: 429 if too much waits, 413 if it could never wait here, 503 after `close`.
+        """
+        tokens = sum(job.tokens for job in jobs)
+        if tokens > self._most:
+            raise HttpError(413, f"about {tokens:,} tokens in one request; at most {self._most:,}: send fewer inputs")
+        with self._changed:
+            if self._closed:
+                raise unavailable("is stopping")
+            if self.tokens + tokens > self._most:
+                raise full(self._wait())
+            self._log_size = _mean(self._log_size, math.log(max(1, tokens)))
+            self.tokens += tokens
+            self._count += len(jobs)
+            for job in jobs:
+                job.waits = True
+                self._fresh[job] = None
+            self._changed.notify(len(jobs))
+
+    def refuse_early(self) -> None:
+        """HttpError 429 if there is no room for a request of the usual size, so that it need not be read."""
+        usual = min(math.exp(self._log_size), _SMALL * self._most)  # where requests are large, small ones may still fit
+        if self.tokens + usual > self._most:
+            raise full(self._wait())
+
+    def cancel(self, jobs: Sequence[Job]) -> None:
+        """Takes out those that still wait."""
+        with self._changed:
+            for job in jobs:
+                self._remove(job)
+
+    def take(self) -> list[Job]:
+        """The next batch, as soon as there is one; nothing when all is done after `close`."""
+        with self._changed:
+            while True:
+                if (room := POOL - len(self._pool)) > 0 and self._fresh:
+                    self._fill([*itertools.islice(self._fresh, room)])
+                if not self._pool:
+                    if self._closed and not self._count:
+                        return []
+                    self._changed.wait()
+                    continue
+                first = next(iter(self._pool))
+                alike = [job for job in self._pool if job.key == first.key] if first.key is not None else [first]
+                wait = first.arrived + self._delay - time.monotonic()
+                if wait > 0 and first.key is not None and len(alike) < ROWS and not self._closed:
+                    self._changed.wait(wait)
+                    continue
+                if batch := self._batch(first, alike):
+                    return batch
+
+    def done(self, jobs: Sequence[Job], seconds: float) -> None:
+        """Tells how long a batch took, for the choice of others and for the time that they will have to wait."""
+        speed = sum(job.tokens for job in jobs) / max(seconds, 1e-6)
+        with self._changed:
+            self._speed = _mean(self._speed, speed)
+            if jobs[0].key is not None and (longest := max(job.length for job in jobs)):
+                self._cost.add(len(jobs) * longest, seconds)
+
+    def close(self) -> None:
+        """Takes no more jobs; workers finish those that wait."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _fill(self, jobs: list[Job]) -> None:
+        """Moves jobs to where batches are chosen from; while they are measured, the queue is free for others."""
+        for job in jobs:
+            del self._fresh[job]
+        batchable = [job for job in jobs if job.key is not None]
+        if self._measure is not None and batchable:
+            self._changed.release()
+            try:
+                self._measure(batchable)
+            finally:
+                self._changed.acquire()
+        self._pool.update((job, None) for job in jobs if job.waits)
+        self._changed.notify_all()
+
+    def _batch(self, first: Job, alike: list[Job]) -> list[Job]:
+        """The batch of the oldest job and those that it costs least to answer with it."""
+        now = time.monotonic()
+        batch = self._cost.choose(first, alike) if len(alike) > 1 else [first]
+        for job in batch:
+            self._remove(job)
+        return [job for job in batch if job.deadline > now]
+
+    def _remove(self, job: Job) -> None:
+        if job.waits:
+            job.waits = False
+            self._pool.pop(job, None)
+            self._fresh.pop(job, None)
+            self._count -= 1
+            self.tokens -= job.tokens
+            if self._closed and not self._count:
+                self._changed.notify_all()
+
+    def _wait(self) -> int:
+        """Seconds until what waits is done, about."""
+        return min(60, math.ceil(self.tokens / self._speed)) if self._speed else 1
+
+
+def _mean(before: float, value: float) -> float:
+    """The mean of late, in which older values fade."""
+    return before + _RECENT * (value - before) if before else value

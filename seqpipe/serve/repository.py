@@ -1,0 +1,86 @@
+"""A folder of bundles that may be loaded while a server runs: its names and versions, never a client's path."""
+
+from __future__ import annotations
+
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from seqpipe.errors import UsageError, did_you_mean
+from seqpipe.runtime import bundle
+from seqpipe.serve.http import HttpError
+from seqpipe.serve.settings import check_name
+
+_VERSION = re.compile(r"v?[0-9]{1,18}([._-][0-9]{1,18}){0,7}")
+
+
+@dataclass(frozen=True)
+class Location:
+    """A bundle in the repository: its folder, and its version, which is empty where the folder of its name is it."""
+
+    folder: Path
+    version: str
+
+
+def bundles(folder: Path) -> Mapping[str, Path]:
+    """Every bundle of a repository in its newest version, by name.
+
+    Raises:
+        UsageError: if the folder is not there, or a bundle has a name that none can be served under.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"--repository: {folder}: no such folder; make it, with a folder NAME for each bundle")
+    try:
+        return {name: locate(folder.resolve(), name).folder for name in names(folder)}
+    except HttpError as error:
+        raise UsageError(f"--repository: {folder}: {error.message}") from error
+
+
+def names(folder: Path) -> list[str]:
+    """The names in a repository: folders that hold a bundle, or versions of one."""
+    folders = [
+        entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink() and entry.name[0] != "."
+    ]
+    return sorted(entry.name for entry in folders if (entry / bundle.MANIFEST).exists() or versions(entry))
+
+
+def versions(folder: Path) -> list[str]:
+    """The versions of one bundle, oldest first: folders called by numbers (3, v3, 1.10, 2026-11-23)."""
+    present = [entry.name for entry in folder.iterdir() if _VERSION.fullmatch(entry.name)]
+    return sorted(present, key=lambda version: ([int(number) for number in re.findall("[0-9]+", version)], version))
+
+
+def locate(root: Path, name: str, version: str | None = None) -> Location:
+    """Find the bundle of this name: the newest version, or the one that is named.
+
+    Raises:
+        UsageError: for a name that none can be served under.
+        HttpError: 404 where there is no such bundle or version, 422 for a link.
+    """
+    check_name(name)
+    folder = root / name
+    if not _is_folder(folder):
+        raise HttpError(404, f"the repository holds no bundle {name!r}{did_you_mean(name, names(root))}")
+    present = versions(folder)
+    if version is None and ((folder / bundle.MANIFEST).exists() or not present):
+        return Location(folder, "")
+    if version is not None and version not in present:
+        there = ", ".join(present) or "none"
+        raise HttpError(404, f"{name!r} has no version {version!r}; there is: {there}")
+    chosen = present[-1] if version is None else version
+    if not _is_folder(folder / chosen):
+        raise HttpError(422, f"{name}/{chosen}: not a folder")
+    return Location(folder / chosen, chosen)
+
+
+def _is_folder(path: Path) -> bool:
+    """Return whether this is a folder itself; HttpError for a link, which might lead out of the repository."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return False
+    if stat.S_ISLNK(mode):
+        raise HttpError(422, f"{path.name}: is a link; a repository holds folders alone: copy the bundle there")
+    return stat.S_ISDIR(mode)

@@ -1,0 +1,283 @@
+"""Run the server: granian's processes, each of which loads the bundles, and at a signal ends what it accepted."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import resource
+import signal
+import socket
+import stat
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from granian import Granian
+from granian.constants import HTTPModes, Interfaces, Loops
+from granian.http import HTTP1Settings
+from prometheus_client.multiprocess import mark_process_dead
+from starlette.types import ASGIApp
+
+from seqpipe.console import Console
+from seqpipe.errors import SeqpipeError, UsageError
+from seqpipe.serve.auth import exposure
+from seqpipe.serve.settings import Settings
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # after which a server ends well
+READY, ALIVE = "READY=1", "WATCHDOG=1"  # what systemd is told, see sd_notify(3)
+_GRACE = 5  # seconds that responses may take to be sent, after the last answer
+_MODE = 0o660  # of a Unix socket: owner and group may connect
+_OTHER_FILES = 200  # descriptors that a process needs besides those of connections
+Report = tuple[int, str | SeqpipeError]  # from a process: its number, and its state or why it cannot start
+
+
+def serve(settings: Settings, console: Console) -> None:
+    """Answer requests until SIGTERM or SIGINT, then what was accepted.
+
+    Raises:
+        UsageError: if the address cannot be listened at.
+        BundleError: if a bundle is refused.
+    """
+    if settings.repository is not None and settings.processes > 1:
+        raise UsageError("--repository needs one process, which loads and unloads for all; leave out --processes")
+    _allow_connections(settings.max_connections)
+    # A process that inherits nothing: a fork would copy the threads' locks, and keep the pipe open on which a process
+    # notices that the one that started it is gone.
+    multiprocessing.set_start_method("spawn", force=True)
+    reports, sender = multiprocessing.Pipe(duplex=False)
+    with contextlib.ExitStack() as stack:
+        if settings.processes > 1:
+            # In this folder the processes share their metrics.
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="seqpipe-metrics-"))
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+        if settings.uds is not None:
+            _check_unix_socket(settings.uds)
+            listener, address = Listener(socket.AF_UNIX, str(settings.uds)), ("", 0)
+        else:
+            listener, address = stack.enter_context(_reserved(settings))
+            if warning := exposure(address[0], settings.token):
+                console.result(f"warning: {warning}")
+        server = Granian(
+            "seqpipe",
+            *address,
+            uds=settings.uds,
+            uds_permissions=None if settings.uds is None else _MODE,
+            interface=Interfaces.ASGI,
+            workers=settings.processes,
+            loop=Loops.asyncio,
+            http=HTTPModes.http1,
+            websockets=False,
+            backpressure=settings.max_connections,
+            http1_settings=HTTP1Settings(
+                header_read_timeout=int(settings.idle_s * 1000), max_buffer_size=settings.max_header_bytes
+            ),
+            log_enabled=False,
+            respawn_failed_workers=True,
+            workers_kill_timeout=int(settings.timeout_s) + _GRACE,
+        )
+        processes = Processes(settings, listener, console)
+        thread = threading.Thread(target=processes.listen, args=(reports,), daemon=True)
+        thread.start()
+        try:
+            server.serve(target_loader=partial(_load, settings, sender), wrap_loader=False)
+        except SystemExit as ended:
+            if processes.failure is None:
+                raise SeqpipeError("a process of the server has ended twice within some seconds") from ended
+        finally:
+            sender.close()
+            thread.join()
+    if processes.failure is not None:
+        raise processes.failure
+
+
+def _load(settings: Settings, sender: Connection) -> ASGIApp:
+    """Return the application of one process, with its bundles loaded; granian calls it before it listens."""
+    os.setpgrp()  # Ctrl+C is for the process that started this one, which then ends all of them
+    for number in SIGNALS:  # granian sets handlers of its own later; until then a signal ends the process at once
+        signal.signal(number, signal.SIG_DFL)
+    # Imported here: the process that starts the others needs neither onnxruntime nor the memory that it takes.
+    from seqpipe.serve.app import make_app
+    from seqpipe.serve.service import open_model
+
+    def report(state: str | SeqpipeError) -> None:
+        sender.send((os.getpid(), state))
+
+    try:
+        models = {name: open_model(folder, settings) for name, folder in settings.bundles.items()}
+        return make_app(settings, models, report)
+    except Exception as error:
+        report(error if isinstance(error, SeqpipeError) else SeqpipeError(f"{type(error).__name__}: {error}"))
+        raise SystemExit(1) from error
+
+
+class Listener:
+    """The address of a server, as clients use it."""
+
+    def __init__(self, family: int, address: object):
+        self._family, self._address = family, address
+
+    def __str__(self) -> str:
+        if isinstance(self._address, str):
+            return f"unix:{self._address}"
+        host, port = self._address[:2]  # type: ignore[index]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def wait(self) -> None:
+        """Wait until a connection is accepted: granian loads the application before it listens."""
+        while True:
+            with socket.socket(self._family, socket.SOCK_STREAM) as client:
+                if client.connect_ex(self._address) == 0:  # type: ignore[arg-type]
+                    return
+            time.sleep(0.01)
+
+
+class Processes:
+    """The processes of a server as they report themselves, for the console and for systemd.
+
+    Args:
+        settings: Of the server.
+        listener: Its address.
+        console: For messages.
+        environment: In which systemd says where it listens, and how often it wants to hear of a process.
+
+    Attributes:
+        failure: What kept a process from starting.
+    """
+
+    def __init__(
+        self, settings: Settings, listener: Listener, console: Console, environment: Mapping[str, str] = os.environ
+    ):
+        self._settings, self._listener, self._console, self._environment = settings, listener, console, environment
+        self._heard: dict[int, float] = {}  # when each process that has loaded its bundles was heard of
+        self._is_ready = False
+        self._period, self._beat = watchdog_seconds(environment), 0.0
+        self.failure: SeqpipeError | None = None
+
+    def listen(self, reports: Connection) -> None:
+        """Hear reports until every process has ended."""
+        with contextlib.suppress(EOFError):
+            while True:
+                self.hear(reports.recv())
+
+    def hear(self, report: Report) -> None:
+        """Take in one report."""
+        pid, state = report
+        if isinstance(state, SeqpipeError):
+            self.failure = self.failure or state
+            os.kill(os.getpid(), signal.SIGTERM)  # ends the server, as it would from outside
+            return
+        ended = [number for number in self._heard if not _is_alive(number)]
+        for number in ended:
+            del self._heard[number]
+            if self._settings.processes > 1:
+                mark_process_dead(number)  # its queues are gone, its counts stay
+        is_new = pid not in self._heard
+        self._heard[pid] = now = time.monotonic()
+        if not self._is_ready and len(self._heard) == self._settings.processes:
+            self._is_ready = True
+            self._listener.wait()
+            notify(READY, self._environment)
+            self._console.say(f"{self._listener}: ready: {', '.join(self._settings.bundles)}")
+        elif self._is_ready and is_new:
+            self._console.result(f"a process of the server has ended; process {pid} takes its place")
+        # One process that is stuck is enough for systemd to hear nothing more, and to restart the server.
+        if self._is_ready and self._period is not None and now >= self._beat:
+            if min(self._heard.values()) > now - self._period:
+                notify(ALIVE, self._environment)
+            self._beat = now + self._period / 2
+
+
+def notify(state: str, environment: Mapping[str, str] = os.environ) -> None:
+    """Send a state to systemd; without NOTIFY_SOCKET nothing is sent."""
+    address = environment.get("NOTIFY_SOCKET")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]  # Linux's abstract names
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.sendto(state.encode(), address)
+
+
+def watchdog_seconds(environment: Mapping[str, str] = os.environ) -> float | None:
+    """Return how often systemd wants to hear that this process lives, or None if `WatchdogSec=` is not set."""
+    if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return None
+    microseconds = environment.get("WATCHDOG_USEC")
+    return int(microseconds) / 1e6 if microseconds else None
+
+
+@contextlib.contextmanager
+def _reserved(settings: Settings) -> Iterator[tuple[Listener, tuple[str, int]]]:
+    """Find an address that is free, and keep others from taking it until the server listens."""
+    place = f"{settings.host}:{settings.port}"
+    try:
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise UsageError(f"{place}: no address to listen at ({error}); give another --host") from error
+    family, _, _, _, address = found[0]
+    with socket.socket(family, socket.SOCK_STREAM) as holder:
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+                address = probe.getsockname()
+            # On Linux each of granian's processes shares the port by SO_REUSEPORT, and so may this socket. It does not
+            # listen, so that no connection goes to it.
+            if sys.platform == "linux":
+                holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                holder.bind(address)
+        except OSError as error:
+            message = f"{place}: cannot be listened at ({error.strerror}); give another --host or --port"
+            raise UsageError(message) from error
+        yield Listener(family, address), (str(address[0]), int(address[1]))
+
+
+def _check_unix_socket(path: Path) -> None:
+    """Make way for a socket: remove one that an ended server left behind.
+
+    Raises:
+        UsageError: if something else is there, a server listens there already, or the path is no place for a socket.
+    """
+    with contextlib.suppress(OSError):  # nothing there, or no way there, which `bind` reports
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise UsageError(f"--uds: {path}: is there and is no socket; name another path")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(1)
+            try:
+                client.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink()
+            except OSError as error:
+                cure = "remove it if it is not"
+                raise UsageError(f"--uds: {path}: is there and may be in use ({error}); {cure}") from error
+            else:
+                raise UsageError(f"--uds: {path}: another server listens there; stop it, or name another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind(str(path))
+        except OSError as error:  # a path of over 107 bytes, a folder that is not there or not writable
+            raise UsageError(f"--uds: {path}: no socket can be made there: {error.strerror or error}") from error
+    path.unlink()
+
+
+def _allow_connections(count: int) -> None:
+    """Raise the limit of open files to what connections need, as far as the system lets it; processes inherit it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + _OTHER_FILES
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,348 @@
+"""One bundle that is served: its queue, and the worker threads that answer what waits there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from seqpipe.answers.types import Answer
+from seqpipe.errors import DataError, UsageError, did_you_mean
+from seqpipe.features.document import Doc, Record
+from seqpipe.features.sources import all_texts
+from seqpipe.runtime.decode_options import Chosen, chosen
+from seqpipe.runtime.explanation import Explanation
+from seqpipe.runtime.file_io import json_record
+from seqpipe.runtime.model import Model, check_golden, load
+from seqpipe.runtime.predictor import cores
+from seqpipe.runtime.streams import prompt
+from seqpipe.serve.http import HttpError, late
+from seqpipe.serve.observe import current
+from seqpipe.serve.queue import BatchQueue, Job
+from seqpipe.serve.settings import Settings
+
+_OFTEN = 0.02  # seconds between two looks at whether all is answered
+_DECODINGS, _LONG = 64, 1_000  # choices of decode options that are kept, and characters of one that is not
+
+_NOT_SPLIT = RuntimeError("an input was not split before it was to be answered")
+
+log = logging.getLogger("seqpipe.serve")
+Observer = Callable[["Batch"], None]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The seconds that a batch took, for the metrics.
+
+    Attributes:
+        service: The name of the service.
+        waited: Of each of its jobs, in the queue.
+        tokens: Of all its jobs, estimated.
+        features: Until the first run of the graph.
+        run: In runs of the graph.
+        answer: The rest.
+    """
+
+    service: str
+    waited: Sequence[float]
+    tokens: int
+    features: float
+    run: float
+    answer: float
+
+
+@dataclass(slots=True)
+class _Input:
+    """One input of a batch: its record, and what it was split into or why it cannot be."""
+
+    record: Record
+    decoding: Chosen
+    doc: Doc | Exception = _NOT_SPLIT
+    seconds: float = 0.0  # of splitting
+
+
+class Request:
+    """The answers that one request still waits for; used in the event loop alone."""
+
+    __slots__ = ("answers", "future", "missing", "waited")
+
+    def __init__(self, future: asyncio.Future[list[Any]], answers: list[Any], missing: int):
+        self.future, self.answers, self.missing, self.waited = future, answers, missing, 0.0
+
+    def set(self, place: int, answer: Any, waited: float) -> None:
+        """The answer to one of its jobs, or what that raised, and for how many seconds it waited."""
+        self.waited = max(self.waited, waited)
+        if self.future.done():
+            return
+        if isinstance(answer, Exception) and not isinstance(answer, DataError):
+            self.future.set_exception(answer)
+            return
+        self.answers[place] = answer
+        self.missing -= 1
+        if not self.missing:
+            self.future.set_result(self.answers)
+
+
+class Service:
+    """Answers requests with one bundle, in batches of what waits.
+
+    Args:
+        name: What it is served under.
+        model: The bundle, opened with one thread: the workers here are the others.
+        settings: Of the server.
+        observers: Are called with each batch that is done, in the event loop.
+    """
+
+    def __init__(self, name: str, model: Model, settings: Settings, observers: Sequence[Observer] = ()):
+        self.name, self.model, self._observers = name, model, observers
+        self._loop = asyncio.get_running_loop()
+        self._numbers, self._active = not all_texts(model.predictor.featurizer), 0
+        self.queue = BatchQueue(settings.max_waiting_tokens, settings.delay_ms / 1000, self._split)
+        self._decodings: OrderedDict[str, Chosen] = OrderedDict()
+        self._join_s = settings.timeout_s
+        each = settings.threads or max(1, cores() // settings.processes)
+        count = 1 if model.device == "cuda" else each
+        self._workers = [threading.Thread(target=self._work, name=f"{name}-{i}", daemon=True) for i in range(count)]
+        for worker in self._workers:
+            worker.start()
+
+    async def answer(
+        self, items: Sequence[Any], options: Mapping[str, Any], *, deadline: float, documents: bool = False
+    ) -> list[Answer | DataError]:
+        """The answer to each text or record, and to one that cannot be answered the reason.
+
+        Raises:
+            UsageError: for options that the bundle does not have.
+            HttpError: if too much waits, or no answer came before `deadline` (by `time.monotonic`).
+        """
+        key = json.dumps(options, sort_keys=True) if options else ""
+        decoding = self._decoding(key, options)
+        answers: list[Any] = [None] * len(items)
+        request = Request(self._loop.create_future(), answers, 0)
+        jobs = []
+        for place, item in enumerate(items):
+            try:
+                record = self._record(item, place)
+            except (DataError, UsageError) as error:
+                answers[place] = DataError(str(error))
+                continue
+            payload: Any
+            payload = (
+                partial(self.model.predictor.document, record, **options) if documents else _Input(record, decoding)
+            )
+            jobs.append(Job(None if documents else key, tokens(record), deadline, payload, request, place))
+        return await self._answered(jobs, request) if jobs else answers
+
+    async def explain(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> Explanation:
+        """The answer to one input with what the model looked at; raises what `Model.explain` does."""
+        record = self._record(item, 0)
+        return await self._call(partial(self.model.explain, record, **options), tokens(record), deadline)
+
+    async def stream(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> AsyncGenerator[str]:
+        """Continue a prompt piece by piece; between two pieces others are answered."""
+        record = self._record(item, 0)
+        end = object()
+        self._active += 1
+        try:
+            start = partial(self.model.stream, record, **options)
+            pieces: Iterator[str] = await self._call(start, tokens(record), deadline)
+            while (piece := await self._call(partial(next, pieces, end), 0, deadline)) is not end:
+                yield piece
+        finally:
+            self._active -= 1
+
+    def prompt(self, item: Any) -> str:
+        """Return the beginning of the whole text, before the pieces of `stream`."""
+        return prompt(self.model.predictor, self._record(item, 0))
+
+    async def close(self) -> None:
+        """Take no more when every request that was accepted is answered; then the workers end."""
+        while self._active:
+            await asyncio.sleep(_OFTEN)
+        self.queue.close()
+        end = time.monotonic() + self._join_s
+        for worker in self._workers:
+            # The deadline of a request ends runs of the graph, but not a tokenizer whose pattern takes forever.
+            await asyncio.to_thread(worker.join, max(0.0, end - time.monotonic()))
+            if worker.is_alive():
+                log.error("%s: a worker does not end; its thread is left behind", self.name)
+
+    async def _call(self, function: Callable[[], Any], size: int, deadline: float) -> Any:
+        request = Request(self._loop.create_future(), [None], 0)
+        (result,) = await self._answered([Job(None, size, deadline, function, request)], request)
+        if isinstance(result, DataError):
+            raise result
+        return result
+
+    async def _answered(self, jobs: list[Job], request: Request) -> list[Any]:
+        request.missing, began, deadline = len(jobs), time.monotonic(), jobs[0].deadline
+        self.queue.put(jobs)
+        self._active += 1
+        seconds = deadline - began
+        timer = self._loop.call_later(max(0.0, seconds), request.set, 0, late(seconds), seconds)
+        try:
+            return await request.future
+        finally:
+            timer.cancel()
+            self._active -= 1
+            if request.missing:
+                self.queue.cancel(jobs)
+            if (record := current()) is not None:
+                waited = time.monotonic() - began if request.missing else request.waited
+                record.add([job.tokens for job in jobs], waited)
+
+    def _record(self, item: Any, place: int) -> Record:
+        where = f"record {place + 1}"
+        return self.model.record({**json_record(item, self.model.fields, where, self._numbers), "where": where})
+
+    def _decoding(self, key: str, options: Mapping[str, Any]) -> Chosen:
+        """The options as the graph takes them: made once for as long as requests give the same."""
+        if key in self._decodings:
+            self._decodings.move_to_end(key)
+            return self._decodings[key]
+        decoding = chosen(self.model.predictor.options, options, self.model.predictor.kind)
+        if len(key) > _LONG:
+            return decoding
+        self._decodings[key] = decoding
+        if len(self._decodings) > _DECODINGS:
+            self._decodings.popitem(last=False)
+        return decoding
+
+    def _split(self, jobs: Sequence[Job]) -> None:
+        """Splits the inputs of jobs, which counts their tokens; what that raises is the answer."""
+        began, predictor = time.monotonic(), self.model.predictor
+        inputs: list[_Input] = [job.payload for job in jobs]
+        try:
+            docs: Sequence[Doc | Exception] = predictor.split([each.record for each in inputs])
+        except BaseException as raised:  # as in `_results`
+            if len(jobs) > 1:
+                for job in jobs:
+                    self._split([job])
+                return
+            docs = [_error(raised)]
+        seconds = (time.monotonic() - began) / len(jobs)
+        for job, each, doc in zip(jobs, inputs, docs, strict=True):
+            each.doc, each.seconds = doc, seconds
+            job.length = predictor.kind.text_length(doc) if isinstance(doc, Doc) else 0
+
+    def _work(self) -> None:
+        times = self.model.run_times
+        while jobs := self.queue.take():
+            began = time.monotonic()
+            results = self._results(jobs)
+            ended = time.monotonic()
+            self.queue.done(jobs, ended - began)
+            features = times.began - began if times.count else ended - began
+            waited, answer = [began - job.arrived for job in jobs], ended - began - features - times.seconds
+            features += sum(job.payload.seconds for job in jobs if job.key is not None)
+            batch = Batch(self.name, waited, sum(job.tokens for job in jobs), features, times.seconds, answer)
+            self._loop.call_soon_threadsafe(self._deliver, jobs, results, batch)
+
+    def _results(self, jobs: Sequence[Job]) -> list[Any]:
+        """The answer to each job, or what it raised: one that fails a batch fails alone."""
+        end = max(job.deadline for job in jobs)
+        self.model.run_times.restart(end)
+        try:
+            if jobs[0].key is None:
+                return [jobs[0].payload()]
+            inputs: list[_Input] = [job.payload for job in jobs]
+            places = [str(each.record["where"]) for each in inputs]
+            return self.model.predictor.answer_docs([each.doc for each in inputs], inputs[0].decoding, places)
+        except BaseException as raised:  # libraries raise what is no Exception, and a worker must not end by it
+            if len(jobs) == 1 or time.monotonic() >= end:
+                return [_error(raised)] * len(jobs)
+            return [result for job in jobs for result in self._results([job])]
+
+    def _deliver(self, jobs: Sequence[Job], results: Sequence[Any], batch: Batch) -> None:
+        for job, result, waited in zip(jobs, results, batch.waited, strict=True):
+            job.request.set(job.place, result, waited)
+        for observe in self._observers:
+            observe(batch)
+
+
+def _error(raised: BaseException) -> Exception:
+    """Return an exception that a request can be answered with."""
+    return raised if isinstance(raised, Exception) else RuntimeError(f"{type(raised).__name__}: {raised}")
+
+
+def tokens(record: Record) -> int:
+    """About how many tokens a record has, before it is split: a quarter of its bytes, a token a word or row."""
+    return sum(_size(value) for name, value in record.items() if name != "where")
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, str):
+        return (len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))) // 4 + 1
+    return len(value) if isinstance(value, list) else 1
+
+
+def open_model(folder: Path, settings: Settings) -> Model:
+    """Load a bundle that answers its golden examples on this machine; BundleError if it does not."""
+    model = load(folder, settings.device, threads=1, timeout=settings.timeout_s)
+    check_golden(model, folder)
+    return model
+
+
+class Catalog:
+    """The services by name; used in the event loop alone.
+
+    Attributes:
+        services: In the order in which they were loaded.
+        observers: Are called with each batch that is done.
+    """
+
+    def __init__(self, settings: Settings):
+        self._settings = settings
+        self.services: dict[str, Service] = {}
+        self.observers: list[Observer] = []
+
+    def get(self, name: str) -> Service:
+        """The service of this name: to be used before anything else is awaited, since it may be exchanged.
+
+        Raises:
+            HttpError: 404 if there is none.
+        """
+        service = self.services.get(name)
+        if service is None:
+            raise HttpError(
+                404, f"no bundle {name!r}{did_you_mean(name, self.services)}; GET /v1 lists those that are here"
+            )
+        if (record := current()) is not None:
+            record.bundle = name
+        return service
+
+    def start(self, models: Mapping[str, Model]) -> None:
+        """Serve the first bundles."""
+        for name, model in models.items():
+            self.services[name] = Service(name, model, self._settings, self.observers)
+
+    async def load(self, name: str, folder: Path) -> Service:
+        """Serves a bundle that has answered its golden examples; one of this name is served until then.
+
+        Raises:
+            BundleError: if it is refused or answers otherwise; what was served before stays.
+        """
+        model = await asyncio.to_thread(open_model, folder, self._settings)
+        service = Service(name, model, self._settings, self.observers)
+        before, self.services[name] = self.services.get(name), service
+        if before is not None:
+            await before.close()
+        return service
+
+    async def unload(self, name: str) -> None:
+        """Serves a bundle no longer, when what it has accepted is answered."""
+        service = self.get(name)
+        del self.services[name]
+        await service.close()
+
+    async def stop(self) -> None:
+        """Answer what was accepted, and end all workers."""
+        await asyncio.gather(*(service.close() for service in self.services.values()))

@@ -1,0 +1,89 @@
+"""Settings of a server: which bundles under which names, where it listens, and its limits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from seqpipe.errors import UsageError
+from seqpipe.runtime import bundle
+
+RESERVED = ("chat", "completions", "embeddings", "files", "models")  # below /v1, these belong to OpenAI's protocol
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of one server.
+
+    Attributes:
+        bundles: The folder of each bundle by the name that it is served under.
+        host: The address it listens at.
+        port: The port, 0: any that is free.
+        uds: The path of a Unix socket to listen at, in place of host and port.
+        token: What a client has to send as bearer token; None: nothing.
+        cors: The origins whose pages may call the server; *: any.
+        access_log: Whether each request is a line on standard error.
+        repository: The folder below which bundles may be loaded while it runs; None: none may.
+        device: As `seqpipe.load` takes it.
+        threads: Runs at once of one bundle on a CPU; None: as many as there are cores for each process.
+        processes: Processes that share the port.
+        delay_ms: How long the oldest request waits for others to make a batch with.
+        timeout_s: How long a request may take, from its first byte to its answer.
+        max_waiting_tokens: How many tokens (estimated) may wait for one bundle.
+        max_body_bytes: The largest body of a request.
+        max_items: The most inputs of a request.
+        max_header_bytes: About how much the first line and the headers of a request may hold.
+        max_connections: The most connections of a process at a time; more wait to be accepted.
+        read_s: How long the body of a request may take to come.
+        idle_s: How long a connection may be without the whole headers of a request.
+    """
+
+    bundles: Mapping[str, Path] = field(default_factory=dict)
+    host: str = "127.0.0.1"
+    port: int = 8000
+    uds: Path | None = None
+    token: str | None = None
+    cors: tuple[str, ...] = ()
+    access_log: bool = True
+    repository: Path | None = None
+    device: str = "auto"
+    threads: int | None = None
+    processes: int = 1
+    delay_ms: float = 0.0
+    timeout_s: float = 30.0
+    max_waiting_tokens: int = 65_536
+    max_body_bytes: int = 4 << 20
+    max_items: int = 1_024
+    max_header_bytes: int = 32 << 10
+    max_connections: int = 1_000
+    read_s: float = 20.0
+    idle_s: float = 60.0
+
+
+def named(items: Sequence[str]) -> Mapping[str, Path]:
+    """Return the folder of each bundle by its name, from what a command line gives: FOLDER or NAME=FOLDER.
+
+    Raises:
+        UsageError: for a name that cannot be part of an address, is reserved, or is given twice.
+    """
+    bundles: dict[str, Path] = {}
+    for item in items:
+        name, equals, folder = item.partition("=")
+        path = Path(folder if equals and not Path(item).is_dir() else item)
+        name = name if path == Path(folder) and equals else bundle.read_manifest(path)[0].name
+        check_name(name)
+        if name in bundles:
+            raise UsageError(f"{item}: the name {name!r} is given twice; write NAME={path} with another name")
+        bundles[name] = path
+    return bundles
+
+
+def check_name(name: str) -> None:
+    """Raise UsageError for a name that no bundle can be served under."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} cannot be a name in an address: letters, digits, . _ and -; write NAME=FOLDER")
+    if name in RESERVED:
+        raise UsageError(f"the name {name!r} is reserved for the OpenAI protocol; write NAME=FOLDER with another name")

@@ -1,0 +1,169 @@
+"""seqpipe's own protocol: `POST /v1/NAME` answers inputs, explains one, or streams what follows a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from seqpipe.errors import DataError, UsageError, did_you_mean
+from seqpipe.features.sources import NumericSource, columns, fields_of, sources_of
+from seqpipe.files import finite, json_bytes
+from seqpipe.runtime.decode_options import described
+from seqpipe.serve.http import HttpError, deadline, http_error, read_json, send_json
+from seqpipe.serve.service import Catalog, Service
+from seqpipe.serve.settings import Settings
+
+PREFIX = "/v1/"  # of the addresses
+ON_ERROR = ("stop", "skip")
+_EXAMPLES = 3  # inputs that a description shows
+
+
+@dataclass(frozen=True)
+class PredictRequest:
+    """The body of a request.
+
+    Attributes:
+        inputs: A text or record, or a list of them.
+        options: Decode options.
+        documents: Whether each text is a document, to be split into sentences.
+        explain: Whether to show what the model looked at.
+        stream: Whether to send the answer as it is written.
+        on_error: Whether an input without an answer fails the request ("stop") or has its error in place ("skip").
+    """
+
+    inputs: Any
+    options: Mapping[str, Any] = field(default_factory=dict)
+    documents: bool = False
+    explain: bool = False
+    stream: bool = False
+    on_error: str = ON_ERROR[0]
+
+
+KEYS = tuple(key.name for key in fields(PredictRequest))
+
+
+def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
+    """`GET /v1` and `GET /v1/NAME`; what is posted goes to `answer`."""
+
+    async def everything(request: Request) -> JSONResponse:
+        return JSONResponse({"bundles": [describe(service) for service in catalog.services.values()]})
+
+    async def description(request: Request) -> JSONResponse:
+        return JSONResponse(describe(catalog.get(request.path_params["name"])))
+
+    return [Route("/v1", everything), Route("/v1/{name}", description)]
+
+
+def describe(service: Service) -> dict[str, Any]:
+    """The description of a bundle, for clients and for the page."""
+    model = service.model
+    stated: Mapping[str, Any] = model.manifest.answer
+    parts = {name: part["labels"] for name, part in stated.get("parts", {}).items() if "labels" in part}
+    labels = {"labels": labels} if (labels := stated.get("labels", parts)) else {}
+    # The page draws a field by what it holds: a text, a category or rows of numbers.
+    source = model.predictor.featurizer
+    kinds = dict.fromkeys(columns(source), "category")
+    kinds |= {part.field: "rows" for part in sources_of(source).values() if isinstance(part, NumericSource)}
+    return {
+        "name": service.name,
+        "pipeline": model.manifest.name,
+        "answer": model.predictor.kind.kind,
+        "fields": list(model.fields),
+        "options": described(model.manifest.options),
+        **labels,
+        "explains": model.explains,
+        "streams": model.predictor.kind.is_generated,
+        "documents": model.predictor.reads_documents,
+        "limits": model.manifest.limits.model_dump(exclude_unset=True),
+        "examples": [example.record for example in model.manifest.golden[:_EXAMPLES]],
+        "sha256": model.sha256,
+        "inputs": [{"name": field, "type": kinds.get(field, "text")} for field in fields_of(source)],
+        "drawing": model.predictor.kind.drawing,
+    }
+
+
+async def answer(name: str, scope: Scope, receive: Receive, send: Send, catalog: Catalog, settings: Settings) -> None:
+    """`POST /v1/NAME`; raises HttpError, DataError and UsageError for requests without an answer."""
+    end = deadline(scope, settings)
+    catalog.get(name).queue.refuse_early()  # what gets no answer need not be read
+    parsed = _parse(await read_json(scope, receive, settings), settings)
+    service, several = catalog.get(name), isinstance(parsed.inputs, list)
+    if parsed.stream:
+        await _stream(send, service, parsed, end)
+    elif parsed.explain:
+        explanation = await service.explain(parsed.inputs, parsed.options, deadline=end)
+        data = finite(explanation.data())
+        await send_json(send, 200, {"answer": data["answer"], "explanation": data})
+    else:
+        inputs = parsed.inputs if several else [parsed.inputs]
+        answers = await service.answer(inputs, parsed.options, deadline=end, documents=parsed.documents)
+        shown: list[Any] = []
+        for answer_or_error in answers:
+            if isinstance(answer_or_error, DataError):
+                if parsed.on_error == "stop":
+                    raise answer_or_error
+                answer_or_error = {"error": str(answer_or_error)}
+            shown.append(answer_or_error)
+        await send_json(send, 200, {"answers": shown} if several else {"answer": shown[0]})
+
+
+def _parse(body: Mapping[str, Any], settings: Settings) -> PredictRequest:
+    for key in body:
+        if key not in KEYS:
+            raise UsageError(f"no key {key!r}{did_you_mean(key, KEYS)} (there is: {', '.join(KEYS)})")
+    if "inputs" not in body:
+        raise UsageError("the key 'inputs' is missing: a text, a record, or a list of them")
+    parsed = PredictRequest(**body)
+    if not isinstance(parsed.options, dict):
+        raise UsageError("options: must be an object of decode options")
+    for key in ("documents", "explain", "stream"):
+        if not isinstance(body.get(key, False), bool):
+            raise UsageError(f"{key}: must be true or false, not {body[key]!r}")
+    if parsed.on_error not in ON_ERROR:
+        raise UsageError(f"on_error: must be one of {', '.join(ON_ERROR)}, not {parsed.on_error!r}")
+    if parsed.explain + parsed.stream + parsed.documents > 1:
+        raise UsageError("documents, explain and stream: choose one of the three")
+    if not isinstance(parsed.inputs, list):
+        return parsed
+    if parsed.explain or parsed.stream:
+        raise UsageError("inputs: explain and stream take one input, not a list; send a request for each")
+    if len(parsed.inputs) > settings.max_items:
+        raise HttpError(413, f"{len(parsed.inputs):,} inputs are over the limit of {settings.max_items:,}; send fewer")
+    return parsed
+
+
+async def _stream(send: Send, service: Service, parsed: PredictRequest, end: float) -> None:
+    """Server-sent events: each piece, and at the end the whole; an error before the first piece is raised."""
+    written: list[str] = []
+    async with aclosing(service.stream(parsed.inputs, parsed.options, deadline=end)) as pieces:
+        try:
+            async for piece in pieces:
+                if not written:
+                    await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
+                written.append(piece)
+                await _event(send, {"text": piece})
+            text = service.prompt(parsed.inputs) + "".join(written)
+        except Exception as error:
+            if not written:
+                raise
+            await _event(send, {"error": http_error(error).message}, b"event: error\n")
+        else:
+            if not written:
+                await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
+            await _event(send, {"answer": {"generated_text": text}})
+    await send({"type": "http.response.body", "body": b""})
+
+
+EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
+
+
+async def _event(send: Send, data: Any, kind: bytes = b"") -> None:
+    body = kind + b"data: " + json_bytes(data) + b"\n\n"
+    await send({"type": "http.response.body", "body": body, "more_body": True})

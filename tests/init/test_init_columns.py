@@ -1,0 +1,175 @@
+"""`init` looks at all of a file of columns, however large."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from seqpipe.errors import DataError, UsageError
+from seqpipe.init import init_yaml
+
+
+def _csv(rows: int) -> str:
+    return "text,label\n" + "".join(f"a text of some words {number},first\n" for number in range(rows))
+
+
+def test_the_last_row_decides_as_much_as_the_first(tmp_path: Path) -> None:
+    data = tmp_path / "a.csv"
+    data.write_text(_csv(30_000) + "the last,second\n")
+    text = init_yaml(data, tmp_path / "a.yaml").read_text()
+    assert "# Labels: first 30,000, second 1" in text
+    data.write_text(_csv(30_000) + "the last, second\n")
+    data.write_text(_csv(30_000) + "the last\n")
+    with pytest.raises(DataError, match=r"a\.csv:30002: one cell in this row, but 2 in the others"):
+        init_yaml(data, tmp_path / "b.yaml")
+    data.write_bytes(_csv(30_000).encode() + b"the l\xe4st,second\n")
+    with pytest.raises(DataError, match=r"a\.csv:30002: this line is not UTF-8"):
+        init_yaml(data, tmp_path / "b.yaml")
+
+
+def test_pieces_of_a_large_file_stand_for_all_of_it(tmp_path: Path) -> None:
+    data = tmp_path / "a.conll"
+    data.write_text("in O\nBern B-city\nit O\nrains O\n\n" * 150_000 + "my O\nname B-name\n\n" * 150_000)
+    text = init_yaml(data, tmp_path / "a.yaml").read_text()
+    line = text.splitlines()[0]
+    assert "about " in line
+    records = int(line.split("about ")[1].split()[0].replace(",", ""))
+    assert 250_000 < records < 350_000
+    assert "city 1" in text
+    assert "name 1" in text
+
+
+def test_a_fault_in_a_piece_of_a_large_file_has_its_line(tmp_path: Path) -> None:
+    data = tmp_path / "a.conll"
+    data.write_text("in O\nBern B-city\nit O\nrains O\n\n" * 160_000 + "my O\nname\n\n" * 1_000)
+    with pytest.raises(DataError, match=r"a\.conll:800002: one column in this line, but 2 in line 1"):
+        init_yaml(data, tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.pdf", b"%PDF-1.7\n", "is a PDF, which no reader takes; .*pdftotext"),
+        ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1", "of an old Office, .* save it as CSV"),
+        ("a.db", b"SQLite format 3\0", "sqlite3 -header -csv"),
+        ("a.pkl", b"\x80\x04\x95\x10", "is a pickle, .*to_json"),
+        ("a.csv", b"\x1f\x8b\x08\x00", "compressed with gzip, .* ends in .gz"),
+        ("a.csv.bz2", b"BZh91AY", "bunzip2"),
+        ("a.csv", "text,label\n".encode("utf-16"), "is text in UTF-16, .*iconv"),
+        ("a.tar", b"\0" * 257 + b"ustar\0" + b"\0" * 700, "is an archive, .* unpack it"),
+        ("a.ann", b"T1\tcity 3 7\tBern\nR1\tin Arg1:T1 Arg2:T2\nT2\tcity 8 9\tX\n", "brat's annotation .*JSONL"),
+        ("a.xml", b"<?xml version='1.0'?>\n<a/>\n", "is XML, .*CSV or JSONL"),
+    ],
+)
+def test_a_format_that_no_reader_takes_is_refused_with_what_to_do(
+    name: str, content: bytes, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        init_yaml(tmp_path / name, tmp_path / "made.yaml")
+    assert not (tmp_path / "made.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [("xl/workbook.xml", "is a spreadsheet, .* CSV"), ("word/document.xml", "is a document"), ("a.csv", "an archive")],
+)
+def test_a_zip_is_told_by_its_parts(part: str, message: str, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "data", "w") as archive:
+        archive.writestr(part, "text")
+    with pytest.raises(DataError, match=message):
+        init_yaml(tmp_path / "data", tmp_path / "made.yaml")
+
+
+LABELLED = "".join(f"the dog {n} sees it\tthe cat {n} does\t{n % 2}\n" for n in range(30))
+SPANS = "".join(f'{{"text": "in Bern {n}", "spans": [[3, 7, "city"]], "label": "{n % 2}"}}\n' for n in range(9))
+
+
+@pytest.mark.parametrize(
+    ("content", "task", "contains"),
+    [
+        (LABELLED, "label", ["use: label", "columns: [text, text_pair, label]", "field: [text, text_pair]"]),
+        (LABELLED, "score", ["use: score", "numbers: [label]"]),
+        (LABELLED, "seq2seq", ["use: seq2seq", "columns: [text, target, _]"]),
+        (SPANS, "label", ["use: label"]),
+        (SPANS, "crf", ["use: crf"]),
+    ],
+)
+def test_a_task_that_is_asked_for_overrides_what_was_recognised(
+    content: str, task: str, contains: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text(content)
+    text = init_yaml(tmp_path / "a.txt", tmp_path / "a.yaml", task=task).read_text()
+    assert [part for part in contains if part not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "task", "message"),
+    [
+        (LABELLED, "labels", "no task is named 'labels'; did you mean 'label'.* there is: crf, label, score, seq2seq"),
+        ("in O\nBern B-city\n\n" * 3, "label", "--task label needs texts with a label .* each; .* CoNLL.* --task crf"),
+        (LABELLED, "answer-span", "--task answer-span needs questions on passages"),
+        ("a good day\tx\na bad day\ty\n" * 3, "score", "--task score needs a column of numbers beside one of texts"),
+        ("a good day\tx\na bad day\ty\n" * 3, "seq2seq", "--task seq2seq needs two columns of texts"),
+        (SPANS, "seq2seq", "--task seq2seq needs"),
+    ],
+)
+def test_a_task_that_the_data_is_not_for_is_refused(content: str, task: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(content)
+    with pytest.raises((DataError, UsageError), match=message):
+        init_yaml(tmp_path / "a.txt", tmp_path / "a.yaml", task=task)
+    assert not (tmp_path / "a.yaml").exists()
+
+
+def test_pairs_behind_marks_are_no_plain_text(tmp_path: Path) -> None:
+    lines = "".join(f"IN: walk {'and run ' * (n % 7)}left OUT: I_WALK I_LEFT {n}\n" for n in range(400))
+    (tmp_path / "a.txt").write_text(lines)
+    with pytest.raises(DataError, match=r"pairs of texts behind IN: and OUT:; .*cat a\.txt \| sed -E"):
+        init_yaml(tmp_path / "a.txt", tmp_path / "a.yaml")
+
+
+def test_identifiers_in_letters_are_no_texts(tmp_path: Path) -> None:
+    head = "paper_id\ttitle\n"
+    (tmp_path / "a.tsv").write_text(head + "".join(f"Sk{chr(97 + n)}xYo\tOn the topic {n}\n" for n in range(20)))
+    with pytest.raises(DataError, match="'paper_id' identifiers"):
+        init_yaml(tmp_path / "a.tsv", tmp_path / "a.yaml")
+
+
+def test_word_vectors_are_no_plain_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"word{n} {' '.join(['-0.25', '1.5e-05'] * 50)}\n" for n in range(60)))
+    with pytest.raises(DataError, match="is a file of word vectors; name the file in `embedding"):
+        init_yaml(tmp_path / "a.txt", tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize(
+    ("files", "fields"),
+    [
+        (("train.en", "train.ja"), 'text: "*.en", target: "*.ja"'),
+        (("train.tgt", "train.src"), 'text: "*.src", target: "*.tgt"'),
+        (("seq.in", "seq.out", "label"), "words: seq.in, tags: seq.out, label: label"),
+    ],
+)
+def test_parallel_files_are_refused_with_their_reader(files: tuple[str, ...], fields: str, tmp_path: Path) -> None:
+    for name in files:
+        (tmp_path / name).write_text("".join(f"this is {name}, line {n}\n" for n in range(9)))
+    with pytest.raises(
+        DataError, match=f"to those of {files[1]}, .*{re.escape(f'use: parallel, fields: {{{fields}}}')}"
+    ):
+        init_yaml(tmp_path / files[0], tmp_path / "a.yaml")
+
+
+def test_tables_of_two_languages_are_not_parallel(tmp_path: Path) -> None:
+    for name in ("train.en", "train.ja"):
+        (tmp_path / name).write_text("a good day\tpos\na bad day\tneg\n" * 9)
+    assert "use: label" in init_yaml(tmp_path / "train.en", tmp_path / "a.yaml").read_text()
+
+
+def test_files_of_other_lengths_are_not_parallel(tmp_path: Path) -> None:
+    (tmp_path / "train.en").write_text("a good day\na bad day\n" * 9)
+    (tmp_path / "train.ja").write_text("a day\n")
+    with pytest.raises(DataError) as caught:
+        init_yaml(tmp_path / "train.en", tmp_path / "a.yaml")
+    assert "parallel" not in str(caught.value)

@@ -1,0 +1,223 @@
+"""A pipeline for Python does what the commands do, returns it typed, prints nothing, and raises the same errors."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from factory import LEAN, seqpipe, tagging
+
+from seqpipe import (
+    Bundle,
+    BundleError,
+    ConfigError,
+    DataError,
+    Pipeline,
+    Progress,
+    Run,
+    SeqpipeError,
+    UsageError,
+)
+from seqpipe.config.yaml import parse
+from seqpipe.console import Console
+from seqpipe.pipeline.run import Epoch
+
+SHORT = (*LEAN, "train.epochs=2")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Iterator[Path]:
+    torch.set_num_threads(1)
+    with contextlib.chdir(tmp_path):
+        yield tmp_path
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, list[Progress]]]:
+    """A run made from Python, in whose folder the tests stand, and what was reported of it."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("python")
+    reports: list[Progress] = []
+    with contextlib.chdir(folder):
+        yield Pipeline(tagging(folder), SHORT).run(device="cpu", progress=reports.append), reports
+
+
+def test_a_run_is_what_the_command_makes_of_the_same_yaml(finished: tuple[Run, list[Progress]], tmp_path: Path) -> None:
+    run, reports = finished
+    command = seqpipe("run", tagging(tmp_path), *SHORT, "--device", "cpu", "--json", folder=tmp_path)
+    assert command.code == 0
+    printed = json.loads(command.out)
+    assert run.scores == printed["scores"]
+    assert run.outcome == printed["training"]
+    assert (
+        (printed["run"], printed["bundle"])
+        == (str(run.folder), str(run.bundle.path))
+        == ("runs/tiny", "runs/tiny/bundle")
+    )
+    lines = [report.text for report in reports if report.kind in ("message", "warning", "result")]
+
+    def without_times(text: str) -> list[str]:
+        return [line.partition("(")[0] for line in text.splitlines()]
+
+    assert without_times("\n".join(lines)) == without_times(command.err)
+
+
+def test_a_run_says_what_was_trained(finished: tuple[Run, list[Progress]]) -> None:
+    run, _ = finished
+    first, second = run.history
+    assert isinstance(first, Epoch)
+    assert (first.epoch, second.epoch, second.step) == (1, 2, 2 * first.step)
+    assert second.loss < first.loss
+    assert set(first.dev) >= {"f1", "precision", "recall"}
+    assert run.outcome["epochs"] == 2
+    opened = Run("runs/tiny")
+    assert (opened.scores, opened.history, opened.config.name) == (run.scores, run.history, "tiny")
+
+
+def test_the_bundle_of_a_run_is_verified_and_loaded(finished: tuple[Run, list[Progress]]) -> None:
+    bundle = finished[0].bundle
+    assert bundle.manifest.name == "tiny"
+    verification = bundle.verify("cpu")
+    assert verification == json.loads(seqpipe("verify", bundle.path, "--device", "cpu", "--json").out)
+    assert bundle.load("cpu")("Ada flew to Rome .") is not None
+    with pytest.raises(BundleError, match="another"):
+        Bundle(bundle.path, sha256="0" * 64).load("cpu")
+
+
+def test_each_step_is_reported_from_its_start_to_its_end(finished: tuple[Run, list[Progress]]) -> None:
+    run, reports = finished
+    training = [report for report in reports if report.text == "training"]
+    assert (training[0].kind, training[0].done) == ("step", 0)
+    assert [report.kind for report in training].count("end") == 1
+    assert training[-1].kind == "end"
+    assert max(report.done for report in training) == training[0].total == run.history[0].step
+    assert "loss" in training[-2].note
+    assert {report.kind for report in reports} >= {"message", "result", "step", "end"}
+
+
+def test_nothing_is_printed(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pipeline = Pipeline(tagging(here), {"embedding": {"use": "lookup", "dim": 8}, "head": "tags", "train.epochs": 1})
+    check = pipeline.check()
+    pipeline.run(device="cpu")
+    assert check.export is not None
+    assert (check.export.decisions, check.export.ties, check.needs) == (12, 0, ())
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_check_has_the_warnings_that_the_command_prints(here: Path) -> None:
+    file = tagging(here)
+    letters = r"tokenizer={use: words, pattern: '\w'}"
+    check = Pipeline(file, [*LEAN, letters]).check()
+    (warning,) = check.warnings
+    assert "split otherwise" in warning
+    assert f"warning: {warning}\n" in seqpipe("check", file, *LEAN, letters).err
+
+
+def test_without_its_export_a_pipeline_is_checked_at_once(here: Path) -> None:
+    assert Pipeline(tagging(here)).check(export=False).export is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "kind", "work"),
+    [
+        ({"train.epochs": 0}, ConfigError, "check"),
+        ({"encoder.hiden": 3, "head": "crff"}, ConfigError, "check"),
+        ({"data.train": "broken.conll"}, DataError, "check"),
+        ({"train.metric": "acuracy"}, UsageError, "check"),
+        ({"data.train": "broken.conll"}, DataError, "run"),
+    ],
+)
+def test_an_error_is_the_one_that_the_command_line_shows(
+    overrides: dict[str, Any], kind: type[SeqpipeError], work: str, here: Path
+) -> None:
+    file = tagging(here)
+    (here / "broken.conll").write_text("Ada B-PER\nleft\n")
+    with pytest.raises(kind) as caught:
+        getattr(Pipeline(file, overrides), work)()
+    items = [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
+    command = seqpipe(work, file, *items)
+    assert command.code == caught.value.exit_code
+    assert command.err.startswith(f"{caught.value}\n") or f"\n{caught.value}\n" in command.err
+
+
+def test_a_mapping_may_take_the_place_of_a_file(here: Path) -> None:
+    file = tagging(here)
+    content = parse(file.read_bytes(), str(file)).data
+    written, given = Pipeline(file, LEAN).config, Pipeline(content, LEAN).config
+    assert given == written
+    assert Pipeline({key: value for key, value in content.items() if key != "name"}).name == "pipeline"
+    content["train"]["epohs"] = content["train"].pop("epochs")
+    with pytest.raises(ConfigError, match=r"pipeline: train.epohs: 'train' has no such key; did you mean 'epochs'\?"):
+        Pipeline(content)
+    with pytest.raises(UsageError, match="a pipeline is made of plain values"):
+        Pipeline({"name": object()})
+
+
+def test_an_override_may_be_any_plain_value_or_a_path(here: Path) -> None:
+    file = tagging(here)
+    vectors = here / "a folder" / "train.conll"
+    vectors.parent.mkdir()
+    vectors.write_bytes((here / "train.conll").read_bytes())
+    changes = {"data.train": vectors, "name": "other", "train.patience": None, "train.clip": 1e-05}
+    config = Pipeline(file, changes).config
+    assert (config.data.train, config.name, config.train.patience, config.train.clip) == (vectors, "other", None, 1e-05)
+
+
+def test_an_exception_of_the_callback_ends_the_work_which_goes_on_later(here: Path) -> None:
+    class EnoughError(Exception):
+        pass
+
+    def stop(progress: Progress) -> None:
+        if progress.text == "training" and "epoch 2" in progress.note:
+            raise EnoughError
+
+    pipeline = Pipeline(tagging(here), SHORT)
+    with pytest.raises(EnoughError):
+        pipeline.train(device="cpu", progress=stop)
+    run = Run("runs/tiny")
+    assert len(run.history) == 1
+    with pytest.raises(UsageError, match="has no bundle yet"):
+        _ = run.bundle
+    reports: list[Progress] = []
+    assert len(pipeline.train(device="cpu", progress=reports.append).history) == 2
+    assert any("resuming from epoch 2" in report.text for report in reports)
+
+
+def test_a_pipeline_is_trained_in_a_thread_of_its_own(here: Path) -> None:
+    pipeline, results = Pipeline(tagging(here), SHORT), []
+    thread = threading.Thread(target=lambda: results.append(pipeline.train(device="cpu", runs=here / "elsewhere")))
+    thread.start()
+    thread.join()
+    assert [len(run.history) for run in results] == [2]
+    assert (here / "elsewhere/tiny").is_dir()
+
+
+def test_a_folder_that_is_no_run_is_refused(here: Path) -> None:
+    with pytest.raises(UsageError, match=r"not a run \(no run.json\)"):
+        Run(here)
+
+
+def test_a_console_shows_what_is_reported_to_it(capsys: pytest.CaptureFixture[str]) -> None:
+    loud, quiet = Console(1), Console(-1)
+    kinds: Counter[str] = Counter()
+    for report in (
+        Progress("message", "a line"),
+        Progress("warning", "warning: a mistake"),
+        Progress("detail", "a detail"),
+        Progress("result", "test f1 90.0"),
+        Progress("step", "training", 0, 10),
+        Progress("step", "training", 10, 10, "loss 0.1"),
+        Progress("end", "training"),
+    ):
+        kinds[report.kind] += 1
+        loud(report)
+        quiet(report)
+    assert capsys.readouterr().err == "a line\nwarning: a mistake\na detail\ntest f1 90.0\ntest f1 90.0\n"
+    assert len(kinds) == 6

@@ -1,0 +1,99 @@
+"""What Prometheus reads, by its own parser."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from prometheus_page import value
+
+from seqpipe.serve.metrics import Metrics, Waiting
+from seqpipe.serve.observe import Ended, RequestRecord
+from seqpipe.serve.service import Batch
+
+
+def test_requests_are_counted_by_bundle_and_code() -> None:
+    metrics = Metrics()
+    for status, seconds in ((200, 0.004), (200, 0.4), (422, 0.001)):
+        metrics.requests([Ended({}, RequestRecord("a", "ner", 2, 30, seconds / 2, status), seconds)])
+    metrics.requests([Ended({}, RequestRecord("b", status=404), 0.001)])
+    page, content_type = metrics.render()
+    assert content_type.startswith("text/plain")
+    assert value(page, "seqpipe_requests_total", bundle="ner", code="200") == 2
+    assert value(page, "seqpipe_requests_total", bundle="ner", code="422") == 1
+    assert value(page, "seqpipe_requests_total", bundle="", code="404") == 1
+    assert value(page, "seqpipe_items_total", bundle="ner") == 6
+    assert value(page, "seqpipe_tokens_total", bundle="ner") == 90
+    assert value(page, "seqpipe_request_seconds_count", bundle="ner") == 3
+    assert value(page, "seqpipe_request_seconds_bucket", bundle="ner", le="0.005") == 2
+    assert value(page, "seqpipe_queue_seconds_sum", bundle="ner") == 0.2025
+    assert value(page, "seqpipe_request_seconds_count", bundle="") is None
+
+
+def test_a_batch_is_split_by_stage() -> None:
+    metrics = Metrics()
+    for items in (1, 8):
+        metrics.batch(Batch("ner", [0.0] * items, 64, 0.001, 0.02, 0.0002))
+    page, _ = metrics.render()
+    assert value(page, "seqpipe_batch_items_bucket", bundle="ner", le="4.0") == 1
+    assert value(page, "seqpipe_batch_items_sum", bundle="ner") == 9
+    assert value(page, "seqpipe_batch_seconds_sum", bundle="ner", stage="run") == 0.04
+    assert value(page, "seqpipe_batch_seconds_bucket", bundle="ner", stage="answer", le="0.00025") == 2
+    assert value(page, "seqpipe_batch_tokens_total", bundle="ner") == 128
+
+
+def test_a_bundle_that_is_gone_has_an_empty_queue() -> None:
+    metrics = Metrics()
+    metrics.refresh({"ner": Waiting(3, 40, 1.5), "dates": Waiting(1, 9, 0.5)})
+    metrics.refresh({"dates": Waiting(2, 18, 0.75)})
+    page, _ = metrics.render()
+    for name, expected in (("items", 2), ("tokens", 18), ("oldest_seconds", 0.75)):
+        assert value(page, f"seqpipe_queue_{name}", bundle="dates") == expected
+        assert value(page, f"seqpipe_queue_{name}", bundle="ner") == 0
+
+
+def test_loads_are_counted_and_dated() -> None:
+    metrics = Metrics()
+    metrics.load("ner", "loaded")
+    metrics.load("ner", "refused")
+    loaded = value(metrics.render()[0], "seqpipe_bundle_loaded_timestamp_seconds", bundle="ner")
+    assert loaded is not None
+    assert loaded > 1.7e9
+    metrics.load("ner", "unloaded")
+    page, _ = metrics.render()
+    for result in ("loaded", "refused", "unloaded"):
+        assert value(page, "seqpipe_bundle_loads_total", bundle="ner", result=result) == 1
+    assert value(page, "seqpipe_bundle_loaded_timestamp_seconds", bundle="ner") == 0
+
+
+def test_openmetrics_is_given_to_who_asks_for_it() -> None:
+    page, content_type = Metrics().render("application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text")
+    assert page.endswith(b"# EOF\n")
+
+
+PROCESS = """
+from seqpipe.serve.metrics import Metrics, Waiting
+from seqpipe.serve.observe import Ended, RequestRecord
+from seqpipe.serve.service import Batch
+import sys
+metrics = Metrics()
+metrics.requests([Ended({}, RequestRecord("a", "ner", 1, 10, 0.0, 200), 0.004)])
+metrics.refresh({"ner": Waiting(3, 40, float(sys.argv[1]))})
+if sys.argv[2] == "print":
+    print(metrics.render()[0].decode())
+"""
+
+
+def test_each_of_several_processes_gives_the_metrics_of_all(tmp_path: Path) -> None:
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    for seconds, act in (("2.5", "end"), ("0.5", "print")):
+        command = [sys.executable, "-c", PROCESS, seconds, act]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    page = done.stdout.encode()
+    assert value(page, "seqpipe_requests_total", bundle="ner", code="200") == 2
+    assert value(page, "seqpipe_request_seconds_bucket", bundle="ner", le="0.005") == 2
+    assert value(page, "seqpipe_queue_items", bundle="ner") == 6
+    assert value(page, "seqpipe_queue_oldest_seconds", bundle="ner") == 2.5

@@ -1,0 +1,191 @@
+"""Request ids, the access log and the counts of what goes through the outermost layer."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from prometheus_page import value
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, StreamingResponse
+from starlette.routing import Route
+
+from seqpipe.serve.app import Observed
+from seqpipe.serve.metrics import Metrics
+from seqpipe.serve.observe import AccessLog, current
+
+
+class Server:
+    """The layer around a handler, its log in memory."""
+
+    def __init__(self, handler: Callable[[Request], Awaitable[Any]]):
+        self.metrics, self.stream = Metrics(), io.StringIO()
+        routes = [Route("/v1/{name}", handler, methods=["POST"]), Route("/v2/health/live", handler)]
+        self.app = Observed(Starlette(routes=routes), self.metrics, AccessLog(self.stream), 0.5)
+
+    async def ask(self, path: str = "/v1/ner", method: str = "POST", **headers: str) -> list[dict[str, Any]]:
+        scope = {
+            "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"text=secret",
+            "headers": [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()],
+            "client": ("192.0.2.7", 5000), "asgi": {"version": "3.0", "spec_version": "2.4"},
+        }  # fmt: skip
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"secret", "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            await asyncio.sleep(0)  # the log writes in the next turn of the loop
+        return sent
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.stream.getvalue().splitlines()]
+
+
+async def answer(request: Request) -> JSONResponse:
+    record = current()
+    assert record is not None
+    record.bundle, record.items, record.tokens, record.queued = "ner", 1, 7, 0.25
+    return JSONResponse({"answer": "secret", "id": record.id})
+
+
+def header(sent: list[dict[str, Any]], name: bytes) -> list[bytes]:
+    return [value for key, value in sent[0]["headers"] if key == name]
+
+
+def test_a_request_is_one_line_without_texts() -> None:
+    server = Server(answer)
+    asyncio.run(server.ask(x_request_id="job-7"))
+    (line,) = server.lines
+    seconds = line.pop("seconds")
+    assert 0 < seconds < 5
+    assert line.pop("time").endswith("+00:00")
+    assert line == {
+        "id": "job-7", "method": "POST", "route": "/v1/{name}", "bundle": "ner", "status": 200, "items": 1,
+        "tokens": 7, "queued": 0.25, "peer": "192.0.2.7",
+    }  # fmt: skip
+    assert "secret" not in server.stream.getvalue()
+    assert value(server.metrics.render()[0], "seqpipe_requests_total", bundle="ner", code="200") == 1
+
+
+@pytest.mark.parametrize("path", ["/v1/a/secret", "/secret"])
+def test_the_path_of_no_route_is_not_logged(path: str) -> None:
+    server = Server(answer)
+    asyncio.run(server.ask(path))
+    assert [(line["status"], line["route"]) for line in server.lines] == [(404, None)]
+    assert "secret" not in server.stream.getvalue()
+
+
+def test_a_valid_request_id_goes_in_and_out() -> None:
+    sent = asyncio.run(Server(answer).ask(x_request_id="a1/B:2"))
+    assert header(sent, b"x-request-id") == [b"a1/B:2"]
+    assert json.loads(sent[1]["body"])["id"] == "a1/B:2"
+
+
+@pytest.mark.parametrize("sent_id", ["", "a b", 'a"', "a\n", "é", "a" * 129])
+def test_an_invalid_request_id_is_replaced(sent_id: str) -> None:
+    (id_out,) = header(asyncio.run(Server(answer).ask(x_request_id=sent_id)), b"x-request-id")
+    assert len(id_out) == 32
+    assert id_out.isalnum()
+
+
+def test_requests_at_the_same_time_keep_their_own_records() -> None:
+    async def wait(request: Request) -> JSONResponse:
+        await asyncio.sleep(0.01)
+        return await answer(request)
+
+    async def ask_all() -> list[Any]:
+        server = Server(wait)
+        return await asyncio.gather(*(server.ask(x_request_id=f"id-{i}") for i in range(20)))
+
+    for i, sent in enumerate(asyncio.run(ask_all())):
+        assert json.loads(sent[1]["body"])["id"] == f"id-{i}"
+        assert header(sent, b"x-request-id") == [f"id-{i}".encode()]
+
+
+def test_health_is_logged_only_when_it_fails() -> None:
+    async def ready(request: Request) -> JSONResponse:
+        return JSONResponse({}, 503 if request.headers.get("fail") else 200)
+
+    server = Server(ready)
+    asyncio.run(server.ask("/v2/health/live", "GET"))
+    assert server.lines == []
+    asyncio.run(server.ask("/v2/health/live", "GET", fail="1"))
+    assert [line["status"] for line in server.lines] == [503]
+
+
+def test_an_error_is_a_500_and_still_raised() -> None:
+    async def fail(request: Request) -> JSONResponse:
+        raise ValueError("secret")
+
+    server = Server(fail)
+    with pytest.raises(ValueError, match="secret"):
+        asyncio.run(server.ask())
+    assert [line["status"] for line in server.lines] == [500]
+    assert "secret" not in server.stream.getvalue()
+
+
+def test_a_client_that_leaves_is_a_499() -> None:
+    async def wait(request: Request) -> JSONResponse:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    async def leave(server: Server) -> None:
+        task = asyncio.create_task(server.ask())
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0)
+
+    server = Server(wait)
+    asyncio.run(leave(server))
+    assert [line["status"] for line in server.lines] == [499]
+
+
+def test_a_stream_is_logged_at_its_end() -> None:
+    async def stream(request: Request) -> StreamingResponse:
+        async def pieces() -> Any:
+            for piece in "ab":
+                await asyncio.sleep(0.02)
+                yield piece
+
+        return StreamingResponse(pieces())
+
+    server = Server(stream)
+    asyncio.run(server.ask())
+    (line,) = server.lines
+    assert line["status"] == 200
+    assert line["seconds"] >= 0.04
+
+
+def test_requests_that_end_together_are_written_at_once() -> None:
+    class Counted(io.StringIO):
+        writes = 0
+
+        def write(self, text: str) -> int:
+            self.writes += 1
+            return super().write(text)
+
+    server = Server(answer)
+    stream = Counted()
+    log = AccessLog(stream)
+    server.app = Observed(Starlette(routes=[Route("/v1/{name}", answer, methods=["POST"])]), server.metrics, log, 0.5)
+
+    async def ask_all() -> None:
+        await asyncio.gather(*(server.ask() for _ in range(30)))
+
+    asyncio.run(ask_all())
+    assert len(stream.getvalue().splitlines()) == 30
+    assert stream.writes < 10

@@ -1,0 +1,276 @@
+"""OpenAI's protocol, spoken by OpenAI's own client and by hand."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+from junk import refusals
+from openapi_schemas import assert_as_described, assert_refused_by_both
+from serving import Server
+
+from seqpipe import Model, load
+from seqpipe.serve.openai import cut, held_back
+
+TEXTS = ["Anna in Bern", "Bern", "nobody calls Anna ."]
+PROMPT = "a "
+
+
+@pytest.fixture(scope="module")
+def server(tiny_bundle: Path, vector_bundle: Path, language_model: Path) -> Iterator[Server]:
+    with Server(tiny_bundle, vector_bundle, language_model, "--max-items", "4") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def vectors(vector_bundle: Path) -> Model:
+    return load(vector_bundle, "cpu", threads=1)
+
+
+@pytest.fixture(scope="module")
+def lm(language_model: Path) -> Model:
+    return load(language_model, "cpu", threads=1)
+
+
+def continuation(answer: dict[str, Any], prompt: str = PROMPT) -> str:
+    text: str = answer["generated_text"]
+    assert text.startswith(prompt)
+    return text[len(prompt) :]
+
+
+def test_every_bundle_is_a_model(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == ["toy", "vectors", "lm"]
+    assert client.models.retrieve("lm").id == "lm"
+    with pytest.raises(openai.NotFoundError, match=r"no bundle 'vector'; did you mean 'vectors'\?"):
+        client.models.retrieve("vector")
+
+
+@pytest.mark.parametrize("encoding", ["float", "base64", None])
+def test_embeddings_are_the_vectors_of_the_model(client: openai.OpenAI, vectors: Model, encoding: Any) -> None:
+    response = client.embeddings.create(
+        model="vectors", input=TEXTS, **({"encoding_format": encoding} if encoding else {})
+    )
+    expected = [answer["vector"] for answer in vectors(TEXTS)]
+    assert [data.index for data in response.data] == [0, 1, 2]
+    got = [data.embedding for data in response.data]
+    if encoding == "base64":
+        got = [np.frombuffer(b64decode(str(text)), "<f4").tolist() for text in got]
+    assert got == expected
+    assert (response.usage.prompt_tokens, response.usage.total_tokens) == (8, 8)
+    assert client.embeddings.create(model="vectors", input="Bern").data[0].embedding == [-0.25, 2.0]
+
+
+REFUSED_EMBEDDINGS = [
+    ({"model": "toy"}, "model: 'toy' gives no vectors; POST /v1/toy asks for its answers", "model"),
+    ({"model": "lm"}, "model: 'lm' gives no vectors", "model"),
+    ({"input": [1, 2]}, "input: must be a text or a list of texts; token ids are not supported", "input"),
+    ({"input": []}, "input: must be a text or a list of texts", "input"),
+    ({"input": ["Bern", ""]}, "record 2: a text without a token has no vector; leave it out", None),
+    ({"dimensions": 1}, "dimensions: is not supported", "dimensions"),
+    ({"encoding_format": "int8"}, "encoding_format: must be one of float, base64, not 'int8'", "encoding_format"),
+    ({"extra_body": {"inptu": "a"}}, "inptu: is not supported; did you mean 'input'?", "inptu"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message", "parameter"), REFUSED_EMBEDDINGS)
+def test_what_is_no_request_for_embeddings_is_refused_by_name(
+    client: openai.OpenAI, changes: dict[str, Any], message: str, parameter: str | None
+) -> None:
+    with pytest.raises(openai.BadRequestError) as error:
+        client.embeddings.create(**{"model": "vectors", "input": "Bern", **changes})
+    assert message in str(error.value)
+    assert (error.value.param, error.value.type) == (parameter, "invalid_request_error")
+
+
+def test_too_many_texts_are_told_by_the_status(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.APIStatusError, match="5 texts are over the limit of 4") as error:
+        client.embeddings.create(model="vectors", input=["Bern"] * 5)
+    assert error.value.status_code == 413
+
+
+def complete(client: openai.OpenAI, **changes: Any) -> Any:
+    return client.completions.create(**{"model": "lm", "prompt": PROMPT, "temperature": 0, **changes})
+
+
+def test_a_completion_is_what_the_model_writes(client: openai.OpenAI, lm: Model) -> None:
+    expected = continuation(lm(PROMPT, max_length=16))
+    assert len(expected) > 5
+    response = complete(client)
+    (choice,) = response.choices
+    assert (choice.text, choice.index) == (expected, 0)
+    assert response.model == "lm"
+    assert complete(client, echo=True).choices[0].text == PROMPT + expected
+    several = complete(client, prompt=[PROMPT, "a sad "], max_tokens=4)
+    assert [choice.text for choice in several.choices] == [
+        continuation(lm(PROMPT, max_length=4)),
+        continuation(lm("a sad ", max_length=4), "a sad "),
+    ]
+
+
+def test_a_continuation_says_why_it_ends_and_tokens_are_counted(client: openai.OpenAI) -> None:
+    response = complete(client, max_tokens=3)
+    assert response.choices[0].finish_reason == "length"
+    assert (response.usage.prompt_tokens, response.usage.completion_tokens, response.usage.total_tokens) == (3, 3, 6)
+    response = complete(client, max_tokens=40)
+    assert response.choices[0].finish_reason == "stop"
+    assert response.usage.completion_tokens == len(response.choices[0].text) < 40
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_text_ends_before_a_stop_text_even_one_of_several_tokens(
+    client: openai.OpenAI, lm: Model, stream: bool
+) -> None:
+    whole = continuation(lm(PROMPT, max_length=16))
+    stop = whole[2:5]
+    response = complete(client, stop=["not there", stop], stream=stream)
+    choices = [chunk.choices[0] for chunk in response] if stream else response.choices
+    assert "".join(choice.text for choice in choices) == whole[: whole.find(stop)]
+    assert choices[-1].finish_reason == "stop"
+
+
+def test_sampling_is_that_of_the_model_with_the_same_seed(client: openai.OpenAI, lm: Model) -> None:
+    drawn = {"seed": 7, "temperature": 1.5, "top_p": 0.9}
+    expected = continuation(lm(PROMPT, max_length=16, **drawn))
+    assert complete(client, **drawn).choices[0].text == expected
+    several = complete(client, n=3, **drawn).choices
+    expected_several = lm(PROMPT, max_length=16, beams=3, n_best=3, **drawn)
+    assert [choice.text for choice in several] == [continuation(answer) for answer in expected_several]
+    assert [choice.index for choice in several] == [0, 1, 2]
+    texts = {client.completions.create(model="lm", prompt=PROMPT).choices[0].text for _ in range(8)}
+    assert len(texts) > 1  # without a temperature it is 1, and without a seed any
+
+
+def test_decode_options_that_openai_does_not_have_are_given_by_their_names(client: openai.OpenAI, lm: Model) -> None:
+    response = complete(client, extra_body={"repetition_penalty": 5.0})
+    assert response.choices[0].text == continuation(lm(PROMPT, max_length=16, repetition_penalty=5.0))
+
+
+@pytest.mark.parametrize("drawn", [{}, {"seed": 3, "temperature": 1.0}])
+def test_a_stream_is_the_whole_text_in_pieces(client: openai.OpenAI, lm: Model, drawn: dict[str, Any]) -> None:
+    options = {"stream": True, "max_tokens": 20, "stream_options": {"include_usage": True}, "echo": True, **drawn}
+    *chunks, last = complete(client, **options)
+    assert len(chunks) > 3
+    assert "".join(chunk.choices[0].text for chunk in chunks) == lm(PROMPT, max_length=20, **drawn)["generated_text"]
+    assert [chunk.choices[0].finish_reason for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    assert chunks[-1].choices[0].finish_reason in ("stop", "length")
+    assert (last.choices, last.usage.prompt_tokens) == ([], 3)
+
+
+def test_a_stream_ends_with_done(server: Server) -> None:
+    body = {"model": "lm", "prompt": PROMPT, "stream": True, "temperature": 0, "max_tokens": 2}
+    reply = server.post("/v1/completions", body)
+    assert reply.headers["content-type"].startswith("text/event-stream")
+    events = reply.body.decode().split("\n\n")
+    assert events[-2:] == ["data: [DONE]", ""]
+    assert json.loads(events[0].removeprefix("data: "))["object"] == "text_completion"
+
+
+REFUSED_COMPLETIONS = [
+    ({"model": "toy"}, "model: 'toy' is no language model; POST /v1/toy asks for its answers", "model"),
+    ({"model": 3}, "model: must be the name of a bundle (there is: toy, vectors, lm)", "model"),
+    ({"prompt": [1, 2]}, "prompt: must be a text or a list of texts; token ids are not supported", "prompt"),
+    ({"max_tokens": 0}, "max_tokens: must be a whole number from 1, not 0", "max_tokens"),
+    ({"n": 1.5}, "n: must be a whole number from 1, not 1.5", "n"),
+    ({"logprobs": 3}, "logprobs: is not supported", "logprobs"),
+    ({"suffix": "x"}, "suffix: is not supported", "suffix"),
+    ({"best_of": 2}, "best_of: is not supported; leave it out, or give 1", "best_of"),
+    ({"presence_penalty": 1.0}, "presence_penalty: is not supported; leave it out, or give 0", "presence_penalty"),
+    ({"logit_bias": {"5": 1}}, "logit_bias: is not supported", "logit_bias"),
+    ({"stop": [""]}, "stop: must be a text or a list of at most 4 texts", "stop"),
+    ({"temperature": -1.0}, "temperature: -1.0 is not at least 0", None),
+    ({"temperature": 1, "top_p": 1.5}, "top_p: 1.5 is not above 0 and at most 1", None),
+    ({"temperature": 1, "seed": -1}, "seed: must be a whole number from 0, not -1", None),
+    ({"stream": True, "n": 2}, "n: a stream is of one continuation of one prompt", "n"),
+    ({"stream": True, "prompt": ["a", "b"]}, "prompt: a stream is of one continuation", "prompt"),
+    ({"stream": True, "extra_body": {"top_k": 0}}, "top_k: 0 is not between 1 and 100000", None),
+    ({"stream_options": {"include_usage": True}}, "stream_options: is for a stream", "stream_options"),
+    ({"stream": True, "stream_options": {"x": 1}}, "stream_options: must be an object", "stream_options"),
+    ({"extra_body": {"max_length": 3}}, "max_length: is not supported", "max_length"),
+    ({"extra_body": {"echo": "yes"}}, "echo: must be true or false, not 'yes'", "echo"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message", "parameter"), REFUSED_COMPLETIONS)
+def test_what_is_no_request_for_completions_is_refused_by_name(
+    client: openai.OpenAI, changes: dict[str, Any], message: str, parameter: str | None
+) -> None:
+    with pytest.raises(openai.BadRequestError) as error:
+        complete(client, **changes)
+    assert message in str(error.value)
+    assert error.value.param == parameter
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_junk_is_refused_and_is_no_internal_error(server: Server, stream: bool) -> None:
+    body = {"model": "lm", "prompt": ["a"], "max_tokens": 3, "n": 1, "temperature": 0.5, "top_p": 0.5, "seed": 3}
+    body |= {"stop": ["x"], "echo": True, "logit_bias": {}, "repetition_penalty": 1.5, "forbidden": ["a"]}
+    if stream:
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+    statuses = refusals(server, "/v1/completions", body)
+    assert set(statuses) <= {200, 400, 404, 413}
+    assert statuses.count(200) > 20
+
+
+def test_neutral_values_are_no_reason_to_refuse(client: openai.OpenAI) -> None:
+    neutral = {"best_of": 1, "presence_penalty": 0, "frequency_penalty": 0.0, "logit_bias": {}, "user": "me"}
+    assert complete(client, **neutral).choices[0].text == complete(client).choices[0].text
+
+
+def test_what_is_no_json_is_told_in_openais_words(server: Server) -> None:
+    reply = server.post("/v1/completions", b"{")
+    assert reply.status == 400
+    assert reply.json["error"]["type"] == "invalid_request_error"
+    assert reply.json["error"]["message"].startswith("the body is not JSON")
+
+
+REQUESTS: list[tuple[str, Any]] = [
+    ("/v1/lm", {"inputs": "a", "options": {"max_length": 5, "beams": 2, "n_best": 2, "stop": ["x"]}}),
+    ("/v1/lm", {"inputs": ["a"], "options": {"seed": 3, "top_p": 0.5}}),
+    ("/v1/completions", {"model": "lm", "prompt": "a", "max_tokens": 3, "n": 2, "repetition_penalty": 2}),
+    ("/v1/embeddings", {"model": "vectors", "input": "Anna", "encoding_format": "base64"}),
+]
+
+
+def test_the_openapi_document_describes_language_models(server: Server) -> None:
+    document = server.get("/openapi.json").json
+    schemas = document["components"]["schemas"]
+    assert {"documents", "explain", "stream"} & schemas["lm.Request"]["properties"].keys() == {"stream"}
+    completion = schemas["CompletionRequest"]["properties"]
+    assert completion["model"]["enum"] == ["lm"]
+    assert completion["repetition_penalty"]["minimum"] == 1
+    assert not {"max_length", "beams", "n_best"} & completion.keys()
+    for path, body in REQUESTS:
+        assert_as_described(server, document, "POST", path, body)
+    drawn = {"inputs": "a", "options": {"top_p": 0, "seed": 1}}
+    assert_refused_by_both(server, document, "/v1/lm", drawn, 422)
+    assert_refused_by_both(server, document, "/v1/completions", {"model": "lm", "prompt": "a", "max_tokens": 0}, 400)
+
+
+@pytest.mark.parametrize(
+    ("text", "stops", "kept", "held"),
+    [
+        ("abc", (), ("abc", False), 0),
+        ("abc", ("cd",), ("abc", False), 1),
+        ("abcd", ("cd", "b"), ("a", True), 0),
+        ("aab", ("abab", "bb"), ("aab", False), 2),
+        ("", ("x",), ("", False), 0),
+    ],
+)
+def test_a_text_that_may_be_the_beginning_of_a_stop_text_is_held_back(
+    text: str, stops: tuple[str, ...], kept: tuple[str, bool], held: int
+) -> None:
+    assert cut(text, stops) == kept
+    if not kept[1]:
+        assert held_back(text, stops) == held

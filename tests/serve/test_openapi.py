@@ -1,0 +1,120 @@
+"""The OpenAPI document: valid, true of what the server answers, and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openapi_schemas import assert_as_described, assert_refused_by_both, faults, schema_of
+from openapi_spec_validator import OpenAPIV31SpecValidator
+from serving import Server
+
+from seqpipe import Model
+from seqpipe.serve.openapi import document as document_of
+from seqpipe.serve.settings import Settings
+
+TEXTS = ["Anna meets Ben in New York .", "", "Bern"]
+TENSOR = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["Bern"]}
+
+
+@pytest.fixture(scope="module")
+def server(tiny_bundle: Path, vector_bundle: Path, slow_bundle: Path) -> Iterator[Server]:
+    with Server(tiny_bundle, vector_bundle, slow_bundle) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def document(server: Server) -> dict[str, Any]:
+    content: dict[str, Any] = server.get("/openapi.json").json
+    return content
+
+
+def test_the_document_is_valid_openapi(document: dict[str, Any]) -> None:
+    assert document["openapi"] == "3.1.0"
+    assert [str(error) for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
+    broken = {**document, "paths": {"/v1": {"get": {"responses": {"200": {}}}}}}
+    assert [*OpenAPIV31SpecValidator(broken).iter_errors()] != []
+
+
+def test_a_bundle_is_described_with_its_labels_options_and_fields(document: dict[str, Any]) -> None:
+    schemas = document["components"]["schemas"]
+    span = schemas["toy.Answer"]["items"]["properties"]
+    assert set(span["entity_group"]["enum"]) == {"person", "city"}
+    bias = {"type": "number", "minimum": -20, "maximum": 20, "default": 0.0}
+    assert schemas["toy.Options"]["properties"] == {"bias": bias}
+    assert schemas["toy.Input"]["anyOf"][1]["required"] == ["text"]
+    assert {"documents", "explain", "stream"} & schemas["toy.Request"]["properties"].keys() == {"documents"}
+    assert {"documents", "explain", "stream"} & schemas["slow.Request"]["properties"].keys() == {"documents", "explain"}
+    assert schemas["EmbeddingRequest"]["properties"]["model"]["enum"] == ["vectors"]
+    assert "/v1/completions" not in document["paths"]
+
+
+REQUESTS: list[tuple[str, str, Any]] = [
+    ("GET", "/v1", None),
+    ("GET", "/v1/toy", None),
+    ("GET", "/v1/models", None),
+    ("GET", "/v2", None),
+    ("GET", "/v2/health/live", None),
+    ("GET", "/v2/health/ready", None),
+    ("GET", "/v2/models/vectors", None),
+    ("POST", "/v1/toy", {"inputs": "Anna"}),
+    ("POST", "/v1/toy", {"inputs": TEXTS, "options": {"bias": -3}}),
+    ("POST", "/v1/toy", {"inputs": [{"text": "Anna"}, {"words": ["New", "York"]}]}),
+    ("POST", "/v1/toy", {"inputs": "Anna. Ben.", "documents": True}),
+    ("POST", "/v1/slow", {"inputs": "Anna", "explain": True}),
+    ("POST", "/v1/vectors", {"inputs": ["Anna", ""]}),
+    ("POST", "/v1/embeddings", {"model": "vectors", "input": ["Anna", "Bern"]}),
+    ("POST", "/v1/embeddings", {"model": "vectors", "input": "Anna", "encoding_format": "base64"}),
+    ("POST", "/v2/models/toy/infer", {"id": "7", "inputs": [TENSOR], "parameters": {"bias": 1}}),
+    ("POST", "/v2/models/vectors/infer", {"inputs": [TENSOR], "outputs": [{"name": "vector"}]}),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), REQUESTS)
+def test_requests_and_answers_are_as_the_document_says(
+    server: Server, document: dict[str, Any], method: str, path: str, body: Any
+) -> None:
+    assert_as_described(server, document, method, path, body)
+
+
+def test_an_input_that_was_skipped_is_as_the_document_says(server: Server, document: dict[str, Any]) -> None:
+    for inputs in ({"text": 3}, [{"text": 3}, "Bern"]):
+        reply = server.post("/v1/toy", {"inputs": inputs, "on_error": "skip"})
+        assert "error" in str(reply.json)
+        assert faults(document, schema_of(document, "POST", "/v1/toy", 200), reply.json) == []
+
+
+REFUSED: list[tuple[str, Any, int]] = [
+    ("/v1/toy", {"inputs": "Anna", "options": {"bais": 1}}, 422),
+    ("/v1/toy", {"inputs": "Anna", "options": {"bias": 21}}, 422),
+    ("/v1/toy", {"input": "Anna"}, 422),
+    ("/v1/toy", {"inputs": {"words": "Anna"}}, 422),
+    ("/v1/embeddings", {"model": "toy", "input": "a"}, 400),
+    ("/v2/models/toy/infer", {"inputs": [{**TENSOR, "datatype": "FP32"}]}, 422),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "status"), REFUSED)
+def test_what_the_server_refuses_the_document_refuses_too(
+    server: Server, document: dict[str, Any], path: str, body: Any, status: int
+) -> None:
+    assert_refused_by_both(server, document, path, body, status)
+
+
+def test_the_example_of_a_bundle_can_be_sent(server: Server, document: dict[str, Any], tiny: Model) -> None:
+    body = document["paths"]["/v1/toy"]["post"]["requestBody"]["content"]["application/json"]["example"]
+    assert server.post("/v1/toy", body).json == {"answer": tiny.manifest.golden[0].answer}
+
+
+def test_the_document_says_whether_a_token_is_needed_and_bundles_may_be_loaded(tmp_path: Path) -> None:
+    plain, full = document_of([], Settings()), document_of([], Settings(token="secret", repository=tmp_path))
+    assert full["security"] == [{"token": []}]
+    assert "security" not in plain
+    assert {*full["paths"]} - {*plain["paths"]} == {
+        "/v2/repository/index",
+        "/v2/repository/models/{name}/load",
+        "/v2/repository/models/{name}/unload",
+    }
+    assert [str(error) for error in OpenAPIV31SpecValidator(full).iter_errors()] == []
