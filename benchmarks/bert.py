@@ -83,7 +83,7 @@ def _scores(bundle: Path, texts: list[str]) -> Any:
 
     model = seqpipe.load(bundle, "cpu")
     feeds = _feeds(model, texts)
-    scores = torch.empty(len(texts), len(model.manifest["answer"]["labels"]))
+    scores = torch.empty(len(texts), len(model.predictor.kind.parts[""].labels))
     for rows, feed in feeds:
         scores[rows] = torch.from_numpy(model.run(feed)["scores"]).log()
     return scores

@@ -212,7 +212,7 @@ def feeds(model: Any, rows: int) -> dict[str, Any]:
     from seqpipe.runtime.decode_options import option_arrays
 
     ids = np.random.default_rng(0).integers(300, 4900, (rows, PROMPT))
-    sizes = option_arrays(model.manifest["options"], {"max_length": WRITTEN, "min_length": WRITTEN - 1})
+    sizes = option_arrays(model.manifest.options, {"max_length": WRITTEN, "min_length": WRITTEN - 1})
     return {"ids": ids, "mask": np.ones(ids.shape, bool)} | sizes
 
 

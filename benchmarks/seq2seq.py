@@ -154,7 +154,7 @@ def _opened(run: Path, data: Path | None, threads: int = 1) -> tuple[Any, Any, A
     model = seqpipe.load(run / "bundle", "cpu", threads=threads)
     texts, _ = _pairs(run.name.removeprefix("bench-").rpartition("-")[0], data)
     docs = sorted(model.predictor.featurizer.docs([{"text": text} for text in texts[:TEXTS]]), key=len)
-    options = option_arrays(model.manifest["options"], {"beams": BEAMS, "max_length": LONGEST})
+    options = option_arrays(model.manifest.options, {"beams": BEAMS, "max_length": LONGEST})
     return load_trained(opened), opened.config, model, docs, options
 
 
@@ -188,7 +188,7 @@ def _written(model: Any, docs: Sequence[Any], target: Sequence[str], beams: int)
     """Of each text the tokens of the best answer, without its end."""
     from seqpipe.runtime.decode_options import option_arrays
 
-    options = option_arrays(model.manifest["options"], {"beams": beams, "max_length": LONGEST})
+    options = option_arrays(model.manifest.options, {"beams": beams, "max_length": LONGEST})
     texts = []
     for batch in _batches(model, docs, 32):
         for row in model.run(batch | options)["tokens"][:, 0]:

@@ -12,7 +12,7 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,12 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def json_bytes(value: Any, indent: int | None = None) -> bytes:
-    """JSON as UTF-8; lone surrogates, which UTF-8 cannot say, are escaped."""
-    text = _encode(value) if indent is None else json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
+def json_bytes(value: Any, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> bytes:
+    """JSON as UTF-8; lone surrogates, which UTF-8 cannot say, are escaped. `default`: as json.dumps has it."""
+    if indent is None and default is None:
+        text = _encode(value)
+    else:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, default=default)
     return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode()
 
 

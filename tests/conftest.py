@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import forged
 import numpy as np
 import onnx
 import pytest
@@ -22,7 +23,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from seqpipe import Model, load
 from seqpipe.plugin import Chars
-from seqpipe.runtime import bundle
 from seqpipe_plugins.tokenizers.words import Words
 
 collect_ignore = ["strangers"]  # packages with tests of their own, which run where they are installed
@@ -171,7 +171,7 @@ def build() -> Build:
         tokenizer = Words().train([WORDS])
         vocabulary = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
         files = {"model.onnx": graph(vocabulary, leaks), "tokenizer.json": tokenizer.to_str().encode()}
-        bundle.write(path, files, manifest(kind))
+        forged.write(path, files, manifest(kind))
         return path
 
     return toy

@@ -53,7 +53,6 @@ from seqpipe.features.kinds.ngrams import Ngrams
 from seqpipe.features.kinds.registry import feature_kinds
 from seqpipe.features.kinds.text import Chars
 from seqpipe.pipeline.full_run import run_all
-from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.serve.openapi import input_schema
 
@@ -391,29 +390,27 @@ class Pair:
 
     def __init__(self, path: Path):
         self.path, self.ours, self.theirs = path, load(path, "cpu", threads=1), Bundle(path)
-        field = self.ours.manifest["field"]
+        field = self.ours.manifest.field
         given = (*texts(60), *(mood["text"] for mood in moods(9, 5)))
         self.inputs = [{"text" if isinstance(field, dict) else field: text} for text in given]
         if isinstance(field, dict):
             self.inputs = [{**record, "numbers": numbers(i)} for i, record in enumerate(self.inputs)]
-        column = self.ours.manifest["inputs"].get("column")
+        column = self.ours.manifest.inputs.get("column")
         if column:
             self.inputs = [{**one, "label": column["values"][i % 2]} for i, one in enumerate(self.inputs)]
         self.inputs += SPLIT if field == "text" and not column else []
-        if self.ours.manifest["answer"]["kind"] == "fill-mask":
+        if self.ours.manifest.answer["kind"] == "fill-mask":
             gaps = ("[MASK]", " [MASK]", "[MASK] [MASK]", "[MASK][MASK]")
             self.inputs += [{"text": gaps[i % 4].join(pair)} for i, pair in enumerate(pairwise(texts(61, seed=5)))]
         self.options: list[dict[str, Any]] = [{}]
-        if "names.n_best" in self.ours.manifest["options"]:
+        if "names.n_best" in self.ours.manifest.options:
             self.options += [{"names.n_best": 3}]
-        if "n_best" in self.ours.manifest["options"]:
-            beams = "beams" in self.ours.manifest["options"]
+        if "n_best" in self.ours.manifest.options:
+            beams = "beams" in self.ours.manifest.options
             self.options += [{"n_best": 3} | ({"beams": 4, "max_length": 7} if beams else {})]
         drawn = {"seed": 7, "beams": 2, "n_best": 2, "temperature": 1.3, "max_length": 9}
-        drawn |= (
-            {"prefix": [4]} if "prefix" in self.ours.manifest["options"] else {"stop": [7], "repetition_penalty": 1.2}
-        )
-        self.drawn = [drawn] if "uniform" in self.ours.manifest["options"] else []  # Node's program draws nothing
+        drawn |= {"prefix": [4]} if "prefix" in self.ours.manifest.options else {"stop": [7], "repetition_penalty": 1.2}
+        self.drawn = [drawn] if "uniform" in self.ours.manifest.options else []  # Node's program draws nothing
 
     def differences(self) -> list[str]:
         """What the two do not do alike, over inputs, options and documents."""
@@ -423,7 +420,7 @@ class Pair:
             theirs = attempt(lambda record=record, options=options: self.theirs(record, **options))
             if not independent.same(ours, theirs):
                 found.append(f"{record} {options}: {ours} {theirs}")
-        if self.ours.manifest["answer"]["kind"] in ("tags", "spans"):
+        if self.ours.manifest.answer["kind"] in ("tags", "spans"):
             for text in texts(30, seed=2):
                 theirs = attempt(lambda text=text: self.theirs.document(text))
                 if not independent.same(self.ours(text, documents=True), theirs):
@@ -460,7 +457,7 @@ def test_the_second_runtime_shares_no_line_with_seqpipe() -> None:
 
 def described(page: str, path: Path) -> list[str]:
     """What stands in the bundle and not in the page."""
-    manifest = bundle.read(path).manifest
+    manifest = json.loads((path / "bundle.json").read_bytes())
     table = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
     inner = {key for part in ("inputs", "options") for entry in manifest[part].values() for key in entry}
     inner |= {key for part in ("answer", "limits", "reader") for key in manifest[part]}
@@ -474,7 +471,7 @@ def described(page: str, path: Path) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_answer_fits_the_json_schema_of_its_kind(pairs: OnDemand[Pair], kind: str) -> None:
     model = pairs[kind].ours
-    schema = Draft202012Validator(model.predictor.kind.schema(model.manifest["options"]))
+    schema = Draft202012Validator(model.predictor.kind.schema(model.manifest.options))
     for options in [*pairs[kind].options, *pairs[kind].drawn]:
         answers = model(pairs[kind].inputs, **options)
         assert [answer for answer in answers if not schema.is_valid(answer)] == []

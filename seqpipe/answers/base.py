@@ -132,7 +132,7 @@ class AnswerKind(ABC, Generic[A]):
 
     def text_length(self, doc: Doc) -> int:
         """Return the number of tokens that are read of a text."""
-        return len(doc)
+        return len(doc.ids)
 
     def refuse_empty(self, docs: Sequence[Doc], records: Sequence[Record], before: int) -> None:
         """DataError for the first text that cannot be answered for want of a token, `before` others behind it."""

@@ -85,7 +85,7 @@ def bench(
     from seqpipe import load
 
     model = load(bundle, device, threads)
-    decode_options = parse_decode_options(options or [], {}, model.manifest["options"])
+    decode_options = parse_decode_options(options or [], {}, model.manifest.options)
     records = bundle_inputs(model, input, form)
     settings = f"{model.device}, {model.predictor.workers} at once, {len(records):,} inputs"
     make_console(quiet).say(f"{bundle}: {settings}, about {seconds:g} seconds")
@@ -101,7 +101,7 @@ def bundle_inputs(model: Model, source: Path | None, form: str) -> list[Record]:
     from seqpipe.runtime.file_io import input_format, open_source, read_lines, read_records
 
     if source is None:
-        examples = [example["record"] for example in model.manifest["golden"]]
+        examples: list[Any] = [example.record for example in model.manifest.golden]
         if not examples:
             raise UsageError("the bundle has no golden examples; give a file of inputs: --input FILE")
         return examples

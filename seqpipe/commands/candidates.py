@@ -33,10 +33,11 @@ def candidates(
     path = output or bundle
     refuse_other(path)
     manifest, _ = read_manifest(bundle)
-    records = reader_from(manifest["reader"], Plugins()).read(file)  # read once the bundle is known to take them
+    records = reader_from(manifest.reader, Plugins()).read(file)  # read once the bundle is known to take them
     with lock_around(path):
         model = replace_candidates(bundle, records, path)
-    count = len(model.manifest["answer"]["candidates"]["texts"])
+    candidates = model.predictor.kind.parts[""].candidates
+    count = len(candidates.texts) if candidates else 0
     make_console(quiet).say(
         f"{path}: {count:,} {'candidate' if count == 1 else 'candidates'}\n\nnext: seqpipe predict {path}"
     )

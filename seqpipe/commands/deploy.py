@@ -58,7 +58,7 @@ class NameRule:
         """Return the name that was given, else the bundle's own; UsageError if the target does not take it."""
         from seqpipe.serve.settings import check_name
 
-        name: str = content.manifest["name"] if given is None else given
+        name = content.manifest.name if given is None else given
         if not re.fullmatch(self.pattern, name) or len(name) > self.longest:
             rule = f"{self.words}, at most {self.longest} characters"
             raise UsageError(f"{self.target} takes no name {name!r}; give one with --name: {rule}")

@@ -51,7 +51,7 @@ def predict(
 
     model = load(bundle, device, threads, timeout=timeout)
     shortcuts = {"beams": beams, "n_best": n_best}
-    decode_options = parse_decode_options(options or [], shortcuts, model.manifest["options"])
+    decode_options = parse_decode_options(options or [], shortcuts, model.manifest.options)
     if stream and on_error != "stop":
         raise UsageError("--on-error: --stream stops at a line without an answer; leave one of the two out")
     if stream:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqpipe.config.contract import (
     Component,
@@ -20,11 +20,13 @@ from seqpipe.config.contract import (
     member,
     replaces_mask,
 )
-from seqpipe.config.schema import Export
 from seqpipe.config.signature import method_names
 from seqpipe.config.yaml import Tree
 from seqpipe.errors import PluginError, Problem
 from seqpipe.features.kinds.base import SENTENCES, TOKENS, WORDS
+
+if TYPE_CHECKING:
+    from seqpipe.config.schema import Export
 
 # Attention weights as a bundle describes them: the name of the graph's output, over what, at which axis.
 
@@ -51,18 +53,6 @@ class Attended:
     @property
     def output(self) -> str:
         return PREFIX + self.key
-
-    def manifest(self) -> dict[str, str]:
-        return {"over": self.over, "axis": self.axis}
-
-
-def attended_from(manifest: Mapping[str, Any]) -> list[Attended]:
-    """The attentions that a bundle's `explain` describes; ValueError names one that is none."""
-    attentions = [Attended(key, entry["over"], entry["axis"]) for key, entry in manifest.items()]
-    for attention in attentions:
-        if attention.over not in OVER or attention.axis not in AXES:
-            raise ValueError(f"explain.{attention.key}: over {attention.over!r} at {attention.axis!r}")
-    return attentions
 
 
 # The attention weights that stages return for a person to look at: their names, and where in a text they stand.

@@ -12,7 +12,7 @@ from onnx import numpy_helper
 
 from seqpipe.answers.candidates import VECTORS, Candidate, candidates_of
 from seqpipe.errors import BundleError, DataError, ParityError, UsageError
-from seqpipe.export.exporter import model_card
+from seqpipe.export.exporter import answered_anew, model_card
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
@@ -46,7 +46,8 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
             raise DataError(f"the candidate {text!r} has no token; leave it out")
     vectors = np.stack([decision["vector"] for decision in _decisions(model, docs)])
     replaced = Candidate(candidates, kind.target)
-    manifest: dict[str, Any] = {**content.manifest, "answer": replaced.manifest(), "metrics": {}, "training": {}}
+    changes: dict[str, Any] = {"answer": replaced.manifest(), "metrics": {}, "training": {}}
+    manifest = content.manifest.model_copy(update=changes)
     graph = onnx.ModelProto.FromString(content.files["model.onnx"])
     stored = [tensor for tensor in graph.graph.initializer if tensor.name == VECTORS]
     if not stored:
@@ -66,10 +67,7 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
         is_right = len(numbers) == len(best) and np.allclose(scores, best, rtol=0, atol=CLOSE)
         if not is_right or not np.allclose(cosines[numbers], scores, rtol=0, atol=CLOSE):
             raise ParityError(f"the graph does not give the candidates nearest to {doc.text!r}; nothing was written")
-    manifest["golden"] = [
-        {**example, "answer": model(example["record"], **example.get("options", {}))}
-        for example in content.manifest["golden"]
-    ]
+    manifest = manifest.model_copy(update={"golden": answered_anew(model, manifest.golden)})
     files["README.md"] = model_card(manifest, model.predictor.metric_types).encode()
     bundle.write(output, files, manifest)
     return Model(bundle.read(output), "cpu")
@@ -77,7 +75,7 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
 
 def _decisions(model: Model, docs: Sequence[Doc]) -> list[Arrays]:
     """What the graph decides about each text, in their order, batch by batch of like lengths."""
-    options = option_arrays(model.manifest["options"], {})
+    options = option_arrays(model.manifest.options, {})
     decisions: dict[int, Arrays] = {}
     for rows in batches([len(doc) for doc in docs]):
         decision = model.run(model.predictor.featurizer.collate([docs[i] for i in rows]) | options)

@@ -7,10 +7,10 @@ import json
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import onnx
 
@@ -36,19 +36,20 @@ from seqpipe.features.sources import TextSource, columns, tokenizer_file_of, tok
 from seqpipe.features.splitting import Cut
 from seqpipe.files import finite
 from seqpipe.runtime import bundle
-from seqpipe.runtime.decode_options import TRAINED
 from seqpipe.runtime.evaluate import headlines
+from seqpipe.runtime.manifest import Golden, Json, Limits, Manifest, MetricsOwner, Option, Reader, Streaming, Weights
 from seqpipe.runtime.model import TOLERANCE, Model, same_answer
 from seqpipe.training.evaluation import option_table
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import outcome_lines
 
 
-def model_card(manifest: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
+def model_card(manifest: Manifest, metrics: Mapping[str, Metric]) -> str:
     """What a bundle is, how to use it, its scores and what it was made with, in Markdown."""
-    parts: Mapping[str, Any] = manifest["answer"].get("parts", {"": manifest["answer"]})
+    answer: Mapping[str, Any] = manifest.answer
+    parts: Mapping[str, Any] = answer.get("parts", {"": answer})
     kinds = " and ".join(part["kind"] + (f" (`{name}`)" if name else "") for name, part in parts.items())
-    lines = [f"# {manifest['name']}", "", f"A seqpipe bundle that answers with {kinds}.", ""]
+    lines = [f"# {manifest.name}", "", f"A seqpipe bundle that answers with {kinds}.", ""]
     for name, part in parts.items():
         if "labels" in part:
             labels = ", ".join(f"`{label}`" for label in part["labels"])
@@ -66,16 +67,16 @@ def model_card(manifest: Mapping[str, Any], metrics: Mapping[str, Metric]) -> st
     ]
     lines += ["`seqpipe verify PATH_OF_THIS_FOLDER` repeats the golden examples on this machine.", ""]
     lines += _scores(manifest, metrics)
-    made_with, parity = manifest["made_with"], manifest["parity"]
+    made_with, parity = cast(Mapping[str, Mapping[str, str]], manifest.made_with), manifest.parity
     lines += ["## Made with", "", *(f"- {name} {version}" for name, version in made_with["packages"].items())]
     lines += [f"- {place}: {owner}" for place, owner in made_with["components"].items()]
     lines += ["", f"onnxruntime and PyTorch agreed on {parity['decisions']} decisions ({parity['ties']} ties).", ""]
     return "\n".join(lines)
 
 
-def _scores(manifest: Mapping[str, Any], metrics: Mapping[str, Metric]) -> list[str]:
+def _scores(manifest: Manifest, metrics: Mapping[str, Metric]) -> list[str]:
     """A table that leads with the metric that chose the weights, and how training ended."""
-    outcome, tests = manifest["training"], manifest["metrics"]
+    outcome, tests = cast(Mapping[str, Any], manifest.training), cast(Mapping[str, Mapping[str, Any]], manifest.metrics)
     rows = {}
     if "dev" in outcome and "dev" not in tests:
         rows["dev"] = {outcome["metric"]: outcome["dev"]}
@@ -99,7 +100,7 @@ EXAMPLES, TOKENS = 8, 40  # that a bundle carries, and of the longest of them
 SEVERAL = 3  # answers, and beams, of the last example
 
 
-def golden_examples(comparison: Comparison, records: Sequence[Record]) -> list[dict[str, Any]]:
+def golden_examples(comparison: Comparison, records: Sequence[Record]) -> tuple[Golden, ...]:
     """Short records, spread over the data, with PyTorch's answers; of the first also several, if it can have several.
 
     Where all records are long, the shortest is cut; where none has a token, a probe stands in. Left out is what another
@@ -120,16 +121,19 @@ def golden_examples(comparison: Comparison, records: Sequence[Record]) -> list[d
     several = [name for name in comparison.options if name.rpartition(".")[2] in ("beams", "n_best")]
     if examples and several:
         options = comparison.decisions.trials.with_short_texts(dict.fromkeys(several, SEVERAL))
-        examples += _answered(comparison, [examples[0]["record"]], options)
-    return examples
+        examples += _answered(comparison, [cast(Record, examples[0].record)], options)
+    return tuple(examples)
 
 
-def _answered(
-    comparison: Comparison, records: Sequence[dict[str, Any]], options: dict[str, Any]
-) -> list[dict[str, Any]]:
+def answered_anew(model: Model, examples: Iterable[Golden]) -> tuple[Golden, ...]:
+    """The examples with the answers of another model."""
+    return tuple(example.model_copy(update={"answer": model.answer_example(example)}) for example in examples)
+
+
+def _answered(comparison: Comparison, records: Sequence[Record], options: Mapping[str, Any]) -> list[Golden]:
     expected, got = comparison.answer_both(records, **options)
     return [
-        {"record": record, **({"options": options} if options else {}), "answer": answer}
+        Golden(record=record, answer=cast(Json, answer), **({"options": options} if options else {}))
         for record, answer, theirs in zip(records, expected, got, strict=True)
         if same_answer(theirs, answer, TOLERANCE / 2)
     ]
@@ -137,7 +141,7 @@ def _answered(
 
 def _short(comparison: Comparison, records: Sequence[Record]) -> list[Record]:
     """Some records of at least one token and at most `TOKENS`, none longer than the inputs of training."""
-    most = min(TOKENS, comparison.limits.get(TRAINED, TOKENS))
+    most = min(TOKENS, comparison.limits.trained)
     without_targets = [comparison.task.question(record) for record in records]
     lengths = [len(doc) for doc in comparison.docs(without_targets)]
     short = [i for i, length in enumerate(lengths) if 0 < length <= most]
@@ -187,8 +191,8 @@ def bundle_manifest(
     options: Mapping[str, Mapping[str, Any]],
     scores: Mapping[str, Any],
     longest: int = 0,
-) -> dict[str, Any]:
-    """The content of bundle.json, without golden examples and the comparison with PyTorch.
+) -> Manifest:
+    """The content of bundle.json, without golden examples, the comparison with PyTorch, and the files.
 
     Args:
         pipeline: Trained.
@@ -198,67 +202,67 @@ def bundle_manifest(
         longest: Tokens of the longest held-out text.
     """
     artifacts = pipeline.artifacts
-    # The answer kind, and what its heads chose on dev under `calibration`.
-    manifest = pipeline.artifacts.kind.manifest()
-    for task, head in zip(pipeline.artifacts.tasks, pipeline.heads, strict=True):
+    answer = artifacts.kind.manifest()
+    for task, head in zip(artifacts.tasks, pipeline.heads, strict=True):
         calibration = member(head, "calibration")
         if calibration and (chosen := calibration()):
-            (manifest["parts"][task.name] if task.name else manifest)["calibration"] = chosen
+            (answer["parts"][task.name] if task.name else answer)["calibration"] = chosen
     # A caller may ask for at most `export.max_beams` beams and answers.
     bounded = {name: dict(option) for name, option in options.items()}
     for name, option in bounded.items():
         if name.rpartition(".")[2] in ("beams", "n_best"):
             option["maximum"] = max(option["default"], min(option["maximum"], config.export.max_beams))
-    optional: dict[str, Any] = {}
+    optional: dict[str, Any] = {"cache": pipeline.cache} if pipeline.cache else {}
     # Heads with metrics of their own, which `evaluate` asks for where their package is installed.
     owners = {
-        task.name: {
-            "use": head.offer.name,
-            "distribution": head.offer.distribution,
-            "version": head.offer.version,
-            "options": plain(head.options),
-        }
+        task.name: MetricsOwner(
+            use=head.offer.name,
+            options=plain(head.options),
+            distribution=head.offer.distribution,
+            version=head.offer.version,
+        )
         for task, head in zip(artifacts.tasks, config.head, strict=True)
         if has_member(head.cls, "metrics")
     }
     if owners:
         optional["own_metrics"] = owners
     if config.export.explain:  # the attention weights that the graph gives: what each is over, and at which axis
-        maps = [a for names in pipeline.attended.values() for a in names.values()]
-        optional["explain"] = {attention.key: attention.manifest() for attention in maps}
-    return {
-        "name": config.name,
-        "field": artifacts.featurizer.field,
-        "inputs": artifacts.featurizer.manifest(),
-        "outputs": list(artifacts.kind.outputs),
-        "options": bounded,
-        "answer": manifest,
-        **({"cache": [entry.manifest() for entry in pipeline.cache]} if pipeline.cache else {}),
-        "limits": _limits(pipeline, config, longest),
-        "reader": {"use": config.data.reader.use, "options": config.data.reader.options},
-        "golden": [],
-        "metrics": finite(scores),
-        **optional,
-        "parity": {},
-        "made_with": {
+        maps = [weights for names in pipeline.attended.values() for weights in names.values()]
+        optional["explain"] = {weights.key: Weights(over=weights.over, axis=weights.axis) for weights in maps}
+    manifest = Manifest(
+        name=config.name,
+        field=artifacts.featurizer.field,
+        inputs=artifacts.featurizer.manifest(),
+        outputs=tuple(artifacts.kind.outputs),
+        options=cast(dict[str, Option], bounded),
+        answer=answer,
+        limits=_limits(pipeline, config, longest),
+        reader=Reader(use=config.data.reader.use, options=config.data.reader.options),
+        golden=(),
+        metrics=finite(scores),
+        parity={},
+        made_with={
             "packages": {name: importlib.metadata.version(name) for name in (BUILTIN, *PACKAGES)},
             "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in config.components},
             "python": platform.python_version(),
         },
-    }
+        files={},
+    )
+    return manifest.model_copy(update=optional)
 
 
-def _limits(pipeline: Pipeline, config: Config, longest: int) -> dict[str, int]:
+def _limits(pipeline: Pipeline, config: Config, longest: int) -> Limits:
     """The most tokens of a text: what the YAML says, else several times as many as the longest that was seen.
 
     Where answers warn of inputs that are longer than any in training, also the tokens of the longest of those.
     """
     trained = pipeline.artifacts.longest
     limits, seen = pipeline.limits, max(trained, longest)
-    most = config.export.max_tokens or (max(LEAST_LIMIT, MARGIN * seen) if seen else limits["tokens"])
-    limits = limits | {"tokens": min(limits["tokens"], most)}
-    warns = any(part.warns_of_length for part in pipeline.artifacts.kind.parts.values())
-    return limits | {TRAINED: trained} if warns and trained else limits
+    most = config.export.max_tokens or (max(LEAST_LIMIT, MARGIN * seen) if seen else limits.tokens)
+    changes = {"tokens": min(limits.tokens, most)}
+    if trained and any(part.warns_of_length for part in pipeline.artifacts.kind.parts.values()):
+        changes["trained"] = trained
+    return limits.model_copy(update=changes)
 
 
 # Export a pipeline's graph, or read it from the cache, and compare it with PyTorch.
@@ -344,9 +348,10 @@ def export(
     docs = pipeline.artifacts.featurizer.docs([pipeline.artifacts.task.question(record) for record in records])
     longest = max(map(len, docs), default=0)
     manifest = bundle_manifest(pipeline, config, option_table(*config.head), scores or {}, longest)
-    manifest["training"] = dict(outcome or {})
+    changes: dict[str, Any] = {"training": dict(outcome or {})}
     if pipeline.streams:
-        manifest["streaming"] = {"cut": _cut_of_texts(pipeline, records, console)}
+        changes["streaming"] = Streaming(cut=_cut_of_texts(pipeline, records, console))
+    manifest = manifest.model_copy(update=changes)
     console.say("exporting to ONNX")
     start = time.monotonic()
 
@@ -366,9 +371,10 @@ def export(
     compared.report(len(records), metrics, console)
     if config.export.precision == "int8":
         compared = compared.to_int8(records, path, console)
-    manifest |= {"parity": compared.parity, "golden": compared.golden}
+    changes = {"parity": compared.parity, "golden": compared.golden}
     if not compared.golden:
-        manifest["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores otherwise"
+        changes["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores otherwise"
+    manifest = manifest.model_copy(update=changes)
     bundle.write(path, {**compared.files, "README.md": model_card(manifest, metrics).encode()}, manifest)
     written = bundle.read(path)
     compared.model.manifest, compared.model.sha256 = written.manifest, written.sha256
@@ -383,7 +389,7 @@ class _ComparedBundle:
     model: Model
     files: dict[str, bytes]
     parity: dict[str, Any]
-    golden: list[dict[str, Any]]
+    golden: tuple[Golden, ...]
 
     def report(self, held_out: int, metrics: Mapping[str, Metric], console: Console) -> None:
         """Say how far the two agree."""
@@ -416,9 +422,7 @@ class _ComparedBundle:
         if "agreement" in parity:
             agreement = f"{parity['agreement']:.1%} of {parity['compared']:,} decisions are those of fp32"
             console.say(f"  judged by its decisions, since {parity['records']} records are few: {agreement}")
-        golden = [
-            {**example, "answer": model(example["record"], **example.get("options", {}))} for example in self.golden
-        ]
+        golden = answered_anew(model, self.golden)
         return _ComparedBundle(self.comparison, model, files, parity, golden)
 
 

@@ -228,7 +228,10 @@ def graph_without_weights(pipeline: Pipeline, options: Known, opset: int, explai
     """The graph as a model whose weights have no values: what it is does not depend on them."""
     features, feature_axes = example_features(pipeline)
     # A cache of an earlier call, and the free axes of each part; empty unless the head takes one.
-    cache = {entry.input: entry.zeros(_PAST_ROWS, _PAST_SLOTS + (not entry.grows)) for entry in pipeline.cache}
+    cache = {
+        entry.input: np.zeros(entry.shape(_PAST_ROWS, _PAST_SLOTS + (not entry.grows)), entry.dtype)
+        for entry in pipeline.cache
+    }
     cache_axes = [{i: axis for i, axis in enumerate(e.axes) if isinstance(axis, str)} for e in pipeline.cache]
     chosen, option_axes = example_options(options)
     features |= cache
@@ -237,7 +240,8 @@ def graph_without_weights(pipeline: Pipeline, options: Known, opset: int, explai
         outputs = list(graph.decision(tensors_of(features | chosen)))
     axes = [*feature_axes, *cache_axes, *option_axes]
     model = _exported(pipeline, graph, features | chosen, axes, outputs, opset)
-    return _finished(model, option_arrays(options, {}) | {entry.input: entry.zeros(1, 0) for entry in pipeline.cache})
+    cache = {entry.input: np.zeros(entry.shape(1, 0), entry.dtype) for entry in pipeline.cache}
+    return _finished(model, option_arrays(options, {}) | cache)
 
 
 def with_weights(model: onnx.ModelProto, pipeline: Pipeline) -> bytes:

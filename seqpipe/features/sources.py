@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -109,9 +109,12 @@ class TextSource:
     ):
         self.tokenizer, self.features = tokenizer, dict(features)
         self.fields = (field,) if isinstance(field, str) else tuple(field)
+        self.pairs = len(self.fields) == 2  # a record has two texts, which are read as one
         self.lossless = lossless
         self._unknown, self._splits_words = special_id(tokenizer, UNK), splitting.splits_words(tokenizer)
         self._alignment = Alignment(tokenizer)
+        # A feature that is replaced later gets a head's tokenizer, and reads no further field.
+        self._columns = [(field, feature) for feature in self.features.values() for field in feature.fields]
         self._known: dict[str, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -119,14 +122,20 @@ class TextSource:
 
     def docs(self, records: Sequence[Record]) -> list[Doc]:
         """Splits texts; words that are split already bypass splitting, never normalising or the vocabulary."""
-        docs = self._split(records)
-        columns = [(field, feature) for feature in self.features.values() for field in feature.fields]
-        if not columns:
+        if self.pairs:
+            halves = (self._whole([self.text(record, field) for record in records], records) for field in self.fields)
+            docs = [join_pair(*pair) for pair in zip(*halves, strict=True)]
+        else:
+            unsplit = [record for record in records if not self.presplit(record)]
+            docs = self._whole([self.text(record) for record in unsplit], unsplit)
+            if len(unsplit) < len(records):
+                docs = self._with_words(records, iter(docs))
+        if not self._columns:
             return docs
         with_columns = []
         for doc, record in zip(docs, records, strict=True):
             values = {}
-            for field, feature in columns:
+            for field, feature in self._columns:
                 # A column is a text or a whole number, which is read as its digits.
                 value = record.get(field)
                 text = str(value) if type(value) is int else self.text(record, field)
@@ -134,12 +143,8 @@ class TextSource:
             with_columns.append(replace(doc, columns=values))
         return with_columns
 
-    def _split(self, records: Sequence[Record]) -> list[Doc]:
-        if self.pairs:
-            halves = (self._whole([self.text(record, field) for record in records], records) for field in self.fields)
-            return [join_pair(*pair) for pair in zip(*halves, strict=True)]
-        unsplit = [record for record in records if not self.presplit(record)]
-        whole = iter(self._whole([self.text(record) for record in unsplit], unsplit))
+    def _with_words(self, records: Sequence[Record], whole: Iterator[Doc]) -> list[Doc]:
+        """A Doc of each record: made of its words where it has some, else the next of those made of whole texts."""
         docs = []
         for record in records:
             if not self.presplit(record):
@@ -158,11 +163,6 @@ class TextSource:
             ids = [self._id(word) if (i := known.get(word)) is None else i for word in words]
             docs.append(Doc(text, words, places, ids))
         return docs
-
-    @property
-    def pairs(self) -> bool:
-        """Whether a record has two texts, which are read as one."""
-        return len(self.fields) == 2
 
     @property
     def field(self) -> str | list[str]:
@@ -198,7 +198,7 @@ class TextSource:
 
     def collate(self, docs: Sequence[Doc]) -> Arrays:
         """Docs padded to the longest (at least one token): `ids` and `mask` (B, T), then every further feature."""
-        lengths = np.array([len(doc) for doc in docs])
+        lengths = np.array([len(doc.ids) for doc in docs])
         longest = max(1, int(lengths.max(initial=1)))
         ids = np.zeros((len(docs), longest), np.int64)
         mask = np.arange(longest)[None] < lengths[:, None]
@@ -239,10 +239,17 @@ class TextSource:
         starts = [0, *accumulate(map(len, words))][: len(words)]
         ids = [i for pieces in words for i, *_ in pieces]
         offsets = [(a, b) for pieces in words for _, a, b in pieces]
-        return Doc(raw, [text[a:b] for a, b in offsets], offsets, self._plain(ids), starts, places)
+        return Doc(
+            raw,
+            [text[a:b] for a, b in offsets],
+            offsets,
+            self._plain(ids),
+            starts,
+            places,
+        )
 
     def _plain(self, ids: list[int]) -> list[int]:
-        """A text may hold "[EOS]", which means nothing there."""
+        """The ids with unknown ones for those of special tokens: a text may hold "[EOS]", which means nothing there."""
         return ids if _SPECIAL_IDS.isdisjoint(ids) else [self._unknown if i in _SPECIAL_IDS else i for i in ids]
 
     def _id(self, word: str) -> int:

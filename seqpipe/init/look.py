@@ -11,12 +11,7 @@ from pathlib import Path
 from seqpipe.errors import DataError
 from seqpipe.init.conll import has_columns, summarise_conll, summarise_conllu
 from seqpipe.init.objects import find_json, summarise_answers, summarise_objects
-from seqpipe.init.refuse import (
-    refuse_glued_tags,
-    refuse_other_formats,
-    refuse_other_lines,
-    refuse_parallel,
-)
+from seqpipe.init.refuse import refuse_glued_tags, refuse_other_formats, refuse_other_lines, refuse_parallel
 from seqpipe.init.roles import ColumnTask
 from seqpipe.init.summary import DataSummary, LabelKind, open_bytes
 from seqpipe.init.tables import summarise_table

@@ -17,7 +17,7 @@ from seqpipe.config.signature import call
 from seqpipe.nn.layers import BOS_ID, LOG_ZERO, PAD_ID
 from seqpipe.nn.loops import State
 from seqpipe.nn.search import repeat_axis
-from seqpipe.runtime.bundle import CacheEntry
+from seqpipe.runtime.manifest import CacheEntry
 
 # The key-value cache of causal encoders: continue a text without reading its tokens twice.
 #
@@ -355,10 +355,10 @@ class IncrementalStages:
 def cache_entries(encoder: Sequence[Any]) -> tuple[CacheEntry, ...]:
     """The cache of these encoders: the token ids, and what each encoder has computed of them."""
     tensors = [
-        CacheEntry(f"{PAST}{n}", f"{PRESENT}{n}", tuple(stage.cache_shape), member(stage, "cache_per_token"))
+        CacheEntry.of(f"{PAST}{n}", f"{PRESENT}{n}", tuple(stage.cache_shape), member(stage, "cache_per_token"))
         for n, stage in enumerate(encoder)
     ]
-    return (CacheEntry(PAST + IDS, PRESENT + IDS), *tensors)
+    return (CacheEntry.of(PAST + IDS, PRESENT + IDS), *tensors)
 
 
 def _requested(method: Callable[..., Any], available: Collection[str]) -> Iterator[str]:
@@ -413,11 +413,11 @@ def read_piece(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Ma
 def stage_entries(encoder: Sequence[Any]) -> tuple[CacheEntry, ...]:
     """The cache of these stages: how many tokens were read, and what each encoder has computed of them."""
     tensors = [
-        CacheEntry(f"{PAST}{n}", f"{PRESENT}{n}", tuple(stage.cache_shape), member(stage, "cache_per_token"))
+        CacheEntry.of(f"{PAST}{n}", f"{PRESENT}{n}", tuple(stage.cache_shape), member(stage, "cache_per_token"))
         for n, stage in enumerate(encoder)
         if not member(stage, "tokenwise")
     ]
-    return CacheEntry(PAST + LENGTH, PRESENT + LENGTH, grows=False), *tensors
+    return CacheEntry.of(PAST + LENGTH, PRESENT + LENGTH, grows=False), *tensors
 
 
 def _embedded(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Mapping[str, Tensor]) -> Tensor:

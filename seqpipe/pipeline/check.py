@@ -26,9 +26,9 @@ from seqpipe.features.raw_text import CURE, compare, fault_of
 from seqpipe.features.sources import tokenizers_of
 from seqpipe.pipeline.training import refuse_long_texts, report_unseen_labels
 from seqpipe.runtime import bundle
-from seqpipe.runtime.decode_options import refuse_long
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.model import Model
+from seqpipe.runtime.predictor import refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_forms import DataForm, TrainingData, data_form, refuse_long_candidates
 from seqpipe.training.datasets import Batch, read
@@ -91,7 +91,7 @@ def _build(form: DataForm, records: Sequence[Record], size: str, is_partial: boo
     init_report = warm_start(pipeline, config)
     if is_partial:
         init_report = [f"{line} (by {size})" for line in init_report]
-    if artifacts.longest > pipeline.limits["tokens"] and form.corpus is None:
+    if artifacts.longest > pipeline.limits.tokens and form.corpus is None:
         refuse_long(artifacts.featurizer.docs(records), records, pipeline.limits)
     data = form.trial(artifacts, records)
     messages = [] if is_partial else [*pipeline.messages(), *unwritable_notes(config, artifacts, data.targets)]
@@ -175,7 +175,7 @@ def _compare_graph(pipeline: Pipeline, config: Config, console: Console, graph: 
     )
     console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
     reference = predictor(pipeline, config, explain=config.export.explain)
-    parity = DecisionParity(pipeline, reference.run, model.run_all, options)
+    parity = DecisionParity(pipeline, reference.run, model.graph.run_all, options)
     short = random_batches(artifacts, config.train.seed, sizes=(1, 3), lengths=(1, 2, 9))
     long = random_batches(artifacts, config.train.seed, sizes=(2,), lengths=pipeline.long)
     parity.compare_batches(itertools.chain(short, long), {})

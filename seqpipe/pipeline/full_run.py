@@ -48,15 +48,15 @@ SLACK = 20  # characters in which a cut looks for a blank
 def print_answers(model: Model, console: Console) -> None:
     """Print the first golden examples that are answered without options."""
     console.say("\nanswers of the bundle:")
-    examples = [example for example in model.manifest["golden"] if "options" not in example]
+    examples = [example for example in model.manifest.golden if not example.options]
     for example in examples[:EXAMPLES]:
-        record = example["record"]
+        record: Mapping[str, Any] = example.record if isinstance(example.record, Mapping) else {"text": example.record}
         texts = [value if isinstance(value, str) else str(value) for name, value in record.items() if name != "words"]
         *before, last = texts or [" ".join(record.get("words", []))]
         # Of several texts the spans of an answer lie in the last, so that one is cut around them.
-        start = min(_starts(example["answer"]), default=0)
+        start = min(_starts(example.answer), default=0)
         console.say(f"  {' | '.join([*(excerpt(text, INPUT) for text in before), excerpt(last, INPUT, start)])}")
-        for line in shown_lines(model.predictor.kind.lines(example["answer"])):
+        for line in shown_lines(model.predictor.kind.lines(example.answer)):
             console.say(f"    {line}")
 
 

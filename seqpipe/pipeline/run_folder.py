@@ -14,16 +14,7 @@ from typing import Any
 from seqpipe import files
 from seqpipe.config.contract import build_component, has_member
 from seqpipe.config.loader import Config, load, resolved
-from seqpipe.config.run_layout import (
-    BUNDLE,
-    CHECKPOINTS,
-    LAST,
-    LOCK,
-    STATE,
-    TOKENS,
-    YAML,
-    refuse_other_form,
-)
+from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, LAST, LOCK, STATE, TOKENS, YAML, refuse_other_form
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError

@@ -25,6 +25,7 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.decode_options import Known
 from seqpipe.runtime.evaluate import evaluate, headline
+from seqpipe.runtime.manifest import MetricsOwner
 from seqpipe.runtime.model import load
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.runtime.text_scores import METRICS, Normalize, judge, pair_scores, read_items, wrong_preferences
@@ -160,8 +161,8 @@ def _open_bundle(
     path: Path, device: str, data: Path | None, console: Console
 ) -> tuple[Predictor, ReadRecords, dict[str, Path]]:
     model, plugins = load(path, device), Plugins()
-    reader = reader_from(model.manifest["reader"], plugins)
-    for head, origin in model.manifest.get("own_metrics", {}).items():
+    reader = reader_from(model.manifest.reader, plugins)
+    for head, origin in model.manifest.own_metrics.items():
         if loaded := _load_metrics(origin, plugins, console):
             model.predictor.metrics[head], score_types = loaded
             model.predictor.metric_types |= score_types
@@ -182,19 +183,19 @@ def _open_bundle(
 
 
 def _load_metrics(
-    origin: Mapping[str, Any], plugins: Plugins, console: Console
+    origin: MetricsOwner, plugins: Plugins, console: Console
 ) -> tuple[Metrics, Mapping[str, Metric]] | None:
     """Load the metrics of the head that the bundle was trained with; None where they are not installed, with a note."""
-    name = f"{origin['distribution']}/{origin['use']}"
+    name = f"{origin.distribution}/{origin.use}"
     try:
         cls = plugins.find("head", name).load()
-        options, mistakes = validate(options_model(cls), origin["options"])
+        options, mistakes = validate(options_model(cls), origin.options)
         if options is None:
             raise PluginError(
                 "; ".join(f"{'.'.join(map(str, mistake.where))}: {mistake.message}" for mistake in mistakes)
             )
     except PluginError as error:
-        console.say(f"note: the metrics of head {name} {origin['version']} are absent here: {error}")
+        console.say(f"note: the metrics of head {name} {origin.version} are absent here: {error}")
         return None
     metrics = head_metrics(cls, values(options), f"head {name!r}")
     return (metrics, member(cls, "score_types")) if metrics else None

@@ -14,8 +14,8 @@ from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError
 from seqpipe.features.document import resolve_overlaps
 from seqpipe.pipeline.run import Run
-from seqpipe.runtime.decode_options import refuse_long
 from seqpipe.runtime.evaluate import deciding
+from seqpipe.runtime.predictor import refuse_long
 from seqpipe.training.artifacts import FILE, Artifacts
 from seqpipe.training.data_forms import TrainingData, data_form, refuse_long_candidates
 from seqpipe.training.datasets import unseen_labels

@@ -1,10 +1,10 @@
-"""Limits of a bundle on the length of texts, and the warning for inputs longer than any in training."""
+"""What a caller says about decoding in, inputs of the graph out: numbers, sizes, tokens, random numbers of a seed."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,56 +12,9 @@ import numpy as np
 
 from seqpipe.answers.base import AnswerKind
 from seqpipe.answers.schemas import Schema
-from seqpipe.errors import DataError, UsageError, did_you_mean
-from seqpipe.features.document import Arrays, Doc, Record
-
-TRAINED = "trained"  # the limit that is none: how many tokens the longest input in training has
-
-
-def refuse_long(
-    docs: Iterable[Doc],
-    records: Iterable[Record],
-    limits: Mapping[str, int],
-    before: int = 0,
-    divided: bool = False,
-) -> None:
-    """DataError for the first record that is over a limit, by its place, or its number from `before` + 1 on.
-
-    Args:
-        docs: The records, split.
-        records: They themselves.
-        limits: As a bundle states them.
-        before: How many records came before.
-        divided: Whether a text may be answered sentence by sentence, which is then the cure.
-    """
-    for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
-        if message := _too_long(doc, limits, divided):
-            raise DataError(f"{record.get('where', f'record {i}')}: {message}")
-
-
-def _too_long(doc: Doc, limits: Mapping[str, int], divided: bool) -> str:
-    """Which limit a text is over, and what to do; nothing if none."""
-    if len(doc) > limits["tokens"]:
-        cure = ", or ask for documents (predict --documents), which splits it into sentences" if divided else ""
-        return f"{len(doc):,} tokens are over the limit of {limits['tokens']:,}; split the text{cure}"
-    first = (doc.second or 1) - 1
-    if first > limits.get("first_tokens", first):
-        message = (
-            f"the first text has {first:,} tokens, and at most {limits['first_tokens']:,} leave room for the second"
-        )
-        return f"{message}; shorten it, or make it the second of the two, which may have any length"
-    return ""
-
-
-def length_warning(tokens: int, limits: Mapping[str, int]) -> str:
-    """What an answer to an input of so many tokens says if it is longer than any in training; else nothing."""
-    longest = limits.get(TRAINED, tokens)
-    if tokens <= longest:
-        return ""
-    return f"longer than any input in training ({tokens:,} tokens; at most {longest:,} in training)"
-
-
-# What a caller says about decoding in, inputs of the graph out: numbers, sizes, tokens, random numbers of a seed.
+from seqpipe.errors import UsageError, did_you_mean
+from seqpipe.features.document import Arrays, Doc
+from seqpipe.runtime.manifest import MOST_SIZE
 
 SEED = "seed"  # what a caller gives in place of random numbers
 DRAWING = ("temperature", "top_k", "top_p")  # options that mean something only where texts are drawn
@@ -69,7 +22,6 @@ Known = Mapping[str, Mapping[str, Any]]
 
 _NUMBERS: Mapping[str, tuple[type, ...]] = {"size": (int,), "int": (int,), "float": (int, float), "bool": (bool,)}
 _DTYPES = {"int": np.int64, "float": np.float32, "bool": np.bool_}
-MOST_SIZE = 1_000_000  # of an option that the graph takes as the length of a vector
 _LARGEST = {"size": MOST_SIZE, "int": int(np.iinfo(np.int64).max), "float": float(np.finfo(np.float32).max)}
 _PHRASES = {
     "exclusiveMinimum": "above {}",

@@ -12,11 +12,16 @@ from typing import Any
 import numpy as np
 
 from seqpipe.answers.base import AnswerKind, best_of
+from seqpipe.answers.registry import part_of
 from seqpipe.config.checks import Attended
 from seqpipe.console import text_table
-from seqpipe.errors import BundleError
-from seqpipe.features.document import Doc
+from seqpipe.errors import BundleError, UsageError
+from seqpipe.features.document import Doc, Record
 from seqpipe.features.kinds.base import SENTENCES, TOKENS
+from seqpipe.features.sources import sources_of
+from seqpipe.runtime.decode_options import chosen
+from seqpipe.runtime.predictor import Predictor
+from seqpipe.runtime.session import GraphSession
 
 Places = tuple[tuple[int, int], ...]
 TOP = 10  # lines of the table for each attention, but of a written text one for each token
@@ -233,3 +238,54 @@ def _short(text: str, most: int = 60) -> str:
 
 def _indented(rows: Sequence[Sequence[str]]) -> list[str]:
     return [f"  {line}" for line in text_table(rows)]
+
+
+def has_explanation(predictor: Predictor, attended: Sequence[Attended]) -> bool:
+    """Whether `explain` has something to show."""
+    is_single = len(sources_of(predictor.featurizer)) == 1
+    return is_single and (bool(attended) or predictor.kind.figure_style is not None)
+
+
+def explain(
+    predictor: Predictor, graph: GraphSession, attended: Sequence[Attended], record: Record, options: Mapping[str, Any]
+) -> Explanation:
+    """The answer to one record, with the attention weights of every stage that has any; points as a figure.
+
+    Raises:
+        UsageError: if the bundle was exported without them, or reads several inputs.
+    """
+    kind, featurizer = predictor.kind, predictor.featurizer
+    if len(sources_of(featurizer)) > 1:
+        raise UsageError("this bundle reads several inputs; attention weights are given for one alone")
+    if not has_explanation(predictor, attended):
+        raise UsageError(
+            "this bundle gives no attention weights: write `export: {explain: true}` in the YAML and run it, "
+            "or export its run again: seqpipe export RUN --set export.explain=true"
+        )
+    decoding = chosen(predictor.options, options, kind)
+    (doc,) = predictor.docs([record])
+    if not len(doc):
+        answer = kind.empty_for(decoding.arrays)
+        return Explanation(doc.text, answer, kind.lines(answer), ())
+    features = featurizer.collate([doc])
+    decision = graph.run_all(features | decoding.of([doc]))
+    # Which tokens make which sentence, (S, W), where the bundle knows sentences.
+    of_sentences = (features[name][0] for name, feature in featurizer.features.items() if SENTENCES in feature.axes)
+    sentences, attentions, copied = next(of_sentences, None), [], {}
+    for weights in attended:
+        writer, steps, array = None, [], decision[weights.output][0]
+        stage = weights.key.split(".")
+        if stage[0] == "head":  # one of a head that answers step by step
+            name, part = [*kind.parts.items()][int(stage[1]) if len(kind.parts) > 1 else 0]
+            if part.step_output:
+                writer, steps = part, part_of(decision, name)[part.step_output][0, 0].tolist()
+        if weights.over != "steps":
+            tokens = writer.step_names(steps, doc) if writer else []
+            attentions.append(attention(weights, doc, array, sentences, tokens))
+        elif writer and writer.copies:
+            looks = decision[f"{weights.output.rpartition('.')[0]}.attention"][0]
+            words, _ = writer.copies.read(doc)
+            tokens = writer.step_names(steps, doc)
+            copied[weights.key] = origins(doc, writer.step_ids(steps), words, tokens, looks, array)
+    answer = predictor.read([doc], decision)[0]
+    return Explanation(doc.text, answer, kind.lines(answer), tuple(attentions), figure(kind, doc, answer), copied)

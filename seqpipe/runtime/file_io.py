@@ -24,6 +24,7 @@ from seqpipe.features.document import Record, locate
 from seqpipe.features.sources import all_texts, fields_of, one_text
 from seqpipe.files import json_bytes, writing
 from seqpipe.runtime.bundle import reader_from
+from seqpipe.runtime.manifest import Reader
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import CHUNK, Answers
 from seqpipe.runtime.streams import PieceStream
@@ -124,11 +125,11 @@ def parse_lines(
 def _sentences(
     model: Model, lines: Iterator[tuple[str | DataError, str]], name: str
 ) -> Iterator[tuple[Record | DataError, str]]:
-    stored = model.manifest["reader"]
-    options = stored["options"] if stored["use"] == "conll" else {}
-    if stored["use"] == "conllu":
+    stored = model.manifest.reader
+    options = stored.options if stored.use == "conll" else {}
+    if stored.use == "conllu":
         options = {"separator": "tab"}  # its words may hold blanks, as in Vietnamese
-    reader = reader_from({"use": "conll", "options": {**options, "tags": None}}, Plugins())
+    reader = reader_from(Reader(use="conll", options={**options, "tags": None}), Plugins())
     try:
         for record in reader.records((_raised(line) for line, _ in lines), name):
             yield record, record["where"]
@@ -266,9 +267,9 @@ def _put(parts: Answer, write: Write) -> None:
 
 def _reader(model: Model) -> Any:
     """The reader of lines of words, with the options of the bundle's own where that is one of columns."""
-    stored = model.manifest["reader"]
-    options = stored["options"] if stored["use"] == "conll" else {}
-    return reader_from({"use": "conll", "options": {**options, "tags": None}}, Plugins())
+    stored = model.manifest.reader
+    options = stored.options if stored.use == "conll" else {}
+    return reader_from(Reader(use="conll", options={**options, "tags": None}), Plugins())
 
 
 def _whole_lines(source: BinaryIO, name: str) -> Iterator[str]:

@@ -30,7 +30,8 @@ from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.encoding import is_library_error
 from seqpipe.features.sources import InputSource, TextSource
 from seqpipe.features.splitting import sentences
-from seqpipe.runtime.decode_options import Chosen, chosen, length_warning, refuse_long
+from seqpipe.runtime.decode_options import Chosen, chosen
+from seqpipe.runtime.manifest import Limits
 
 if TYPE_CHECKING:
     from seqpipe.config.contract import Metrics
@@ -45,6 +46,37 @@ Run = Callable[[Arrays], Arrays]  # features and decode options to a decision
 Task = tuple[list[Answer | DataError | None], list[tuple[list[int], "Future[list[Answer | DataError]]"]]]
 
 
+def refuse_long(
+    docs: Iterable[Doc],
+    records: Iterable[Record],
+    limits: Limits,
+    before: int = 0,
+    divided: bool = False,
+) -> None:
+    """DataError for the first record that is over a limit, by its place, or its number from `before` + 1 on.
+
+    Args:
+        docs: The records, split.
+        records: They themselves.
+        limits: As a bundle states them.
+        before: How many records came before.
+        divided: Whether a text may be answered sentence by sentence, which is then the cure.
+    """
+    for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
+        tokens, first = len(doc.ids), (doc.second or 1) - 1
+        if tokens > limits.tokens:
+            cure = ", or ask for documents (predict --documents), which splits it into sentences" if divided else ""
+            message = f"{tokens:,} tokens are over the limit of {limits.tokens:,}; split the text{cure}"
+        elif first > limits.first_tokens:
+            message = (
+                f"the first text has {first:,} tokens, and at most {limits.first_tokens:,} leave room for the second; "
+                "shorten it, or make it the second of the two, which may have any length"
+            )
+        else:
+            continue
+        raise DataError(f"{record.get('where', f'record {i}')}: {message}")
+
+
 class Predictor:
     """Answers for records: dicts with `text` or `words`. Safe to use from several threads at once."""
 
@@ -54,7 +86,7 @@ class Predictor:
         kind: AnswerKind,
         run: Run,
         options: Mapping[str, Mapping[str, Any]],
-        limits: Mapping[str, int],
+        limits: Limits,
         workers: int = 1,
         metrics: Mapping[str, Metrics] | None = None,
         score_types: Mapping[str, Metric] | None = None,
@@ -70,6 +102,11 @@ class Predictor:
         """What its answers are judged by."""
         return task_of(self.kind)
 
+    @cached_property
+    def defaults(self) -> Chosen:
+        """The decode options where a caller gives none."""
+        return chosen(self.options, {}, self.kind)
+
     def stream(self, records: Iterable[Record], chunk: int = CHUNK, **options: Any) -> Iterator[Answer]:
         """Answers in the order of the records, in constant memory.
 
@@ -84,12 +121,13 @@ class Predictor:
 
     def answer(self, record: Record, **options: Any) -> Answer:
         """The answer to one record, the same as in a stream and sooner: nothing is put into groups and order."""
-        decoding = chosen(self.options, options, self.kind)
+        decoding = chosen(self.options, options, self.kind) if options else self.defaults
         (doc,) = self.docs([record])
-        length = self.tokens(doc)
-        if not length:
+        length = len(doc.ids)
+        if not length and not self.kind.text_length(doc):  # [BOS] may stand before an empty prompt
             return self.kind.empty_for(decoding.arrays)
-        self._free_memory(length)
+        if self._after_huge or length > TOKENS:
+            self._free_memory(length)
         try:
             return self.answers([doc], decoding)[0]
         except DataError as error:
@@ -109,9 +147,9 @@ class Predictor:
             decoding: Holds for all.
             places: What a message calls each of them.
         """
-        rows = [i for i, doc in enumerate(docs) if isinstance(doc, Doc) and self.tokens(doc)]
+        rows = [i for i, doc in enumerate(docs) if isinstance(doc, Doc) and self.kind.text_length(doc)]
         batch = [doc for i in rows if isinstance(doc := docs[i], Doc)]
-        self._free_memory(max(map(self.tokens, batch), default=0))
+        self._free_memory(max(map(self.kind.text_length, batch), default=0))
         empty = self.kind.empty_for(decoding.arrays)
         answers = [doc if isinstance(doc, Exception) else copy.deepcopy(empty) for doc in docs]
         if batch:
@@ -146,16 +184,22 @@ class Predictor:
 
     def docs(self, records: Sequence[Record], before: int = 0) -> list[Doc]:
         """The records split; DataError for one that is too long, by its number from `before` + 1 on."""
-        docs = self._docs(records)
+        if self._pool is None or len(records) < ENOUGH:
+            docs = self.featurizer.docs(records)
+        else:  # on every core: most of what is not the run is splitting
+            size = -(-len(records) // self.workers)
+            parts = [records[i : i + size] for i in range(0, len(records), size)]
+            docs = [doc for some in self._pool.map(self.featurizer.docs, parts) for doc in some]
         refuse_long(docs, records, self.limits, before, self.kind.tags_words)
-        self.kind.refuse_empty(docs, records, before)
+        if [] in [doc.ids for doc in docs]:
+            self.kind.refuse_empty(docs, records, before)
         return docs
 
     def start(self, records: Sequence[Record | DataError], decoding: Chosen, before: int) -> Task:
         """Begins to answer records, the first of which is number `before` + 1; a DataError is its own answer."""
         docs_or_errors, tasks = self.split(records, before), []
         docs = {i: doc for i, doc in enumerate(docs_or_errors) if isinstance(doc, Doc)}
-        lengths = [self.tokens(docs[i]) if i in docs else 0 for i in range(len(docs_or_errors))]
+        lengths = [self.kind.text_length(docs[i]) if i in docs else 0 for i in range(len(docs_or_errors))]
         self._free_memory(max(lengths, default=0))
         for rows in batches(lengths):
             batch = [docs[i] for i in rows], decoding, [_place(records[i], before + i) for i in rows]
@@ -201,21 +245,10 @@ class Predictor:
             alone = (self._answers_or_errors([doc], decoding, [at]) for doc, at in zip(docs, places, strict=True))
             return [answer for answers in alone for answer in answers]
 
-    def tokens(self, doc: Doc) -> int:
-        """How many tokens are read of a text; of one that [BOS] stands before at least that."""
-        return self.kind.text_length(doc)
-
-    def _docs(self, records: Sequence[Record]) -> list[Doc]:
-        """The records split, on every core if there are enough: most of what is not the run is splitting."""
-        if self._pool is None or len(records) < ENOUGH:
-            return self.featurizer.docs(records)
-        size = -(-len(records) // self.workers)
-        parts = [records[i : i + size] for i in range(0, len(records), size)]
-        return [doc for some in self._pool.map(self.featurizer.docs, parts) for doc in some]
-
     def answers(self, docs: Sequence[Doc], decoding: Chosen) -> list[Answer]:
         """The answers to the texts of one batch."""
-        return self.read(docs, self.run(self.featurizer.collate(docs) | decoding.of(docs)))
+        options = decoding.of(docs) if decoding.seeds else decoding.arrays
+        return self.read(docs, self.run(self.featurizer.collate(docs) | options))
 
     def read_piece(self, reader: PieceReader, doc: Doc, decision: Arrays) -> Answer:
         """What the decision about one more piece of a text makes known."""
@@ -225,7 +258,8 @@ class Predictor:
         """The answers that a decision means, with a warning for an input that is longer than any in training."""
         answers = self.kind.answers(docs, decision)
         for i, doc in enumerate(docs):
-            if warning := length_warning(len(doc), self.limits):
+            if (tokens := len(doc.ids)) > (most := self.limits.trained):
+                warning = f"longer than any input in training ({tokens:,} tokens; at most {most:,} in training)"
                 answers[i] = self.kind.with_warning(answers[i], warning)
         return answers
 
@@ -241,7 +275,9 @@ class Answers:
     """
 
     def __init__(self, predictor: Predictor, options: Mapping[str, Any]):
-        self._predictor, self._decoding = predictor, chosen(predictor.options, options, predictor.kind)
+        self._predictor, self._decoding = predictor, predictor.defaults
+        if options:
+            self._decoding = chosen(predictor.options, options, predictor.kind)
         self._empty = predictor.kind.empty_for(self._decoding.arrays)
         self._pending: deque[Task] = deque()
         self._count = 0
@@ -321,8 +357,6 @@ def _finish(task: Task, empty: Answer) -> Iterator[Answer | DataError]:
 
 # A predictor that believes nothing a bundle's graph gives: not its numbers, not its labels, not its shapes.
 
-Result = TypeVar("Result")
-
 
 class BundlePredictor(Predictor):
     """Refuses a decision that holds NaN where an answer would, or of which no answers can be made."""
@@ -333,23 +367,27 @@ class BundlePredictor(Predictor):
 
     def read(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         refuse_nan(self._numbers, docs, decision)
-        return self._guarded(lambda: super(BundlePredictor, self).read(docs, decision))
-
-    def read_piece(self, reader: PieceReader, doc: Doc, decision: Arrays) -> Answer:
-        return self._guarded(lambda: super(BundlePredictor, self).read_piece(reader, doc, decision))
-
-    def _guarded(self, read: Callable[[], Result]) -> Result:
-        """What `read` returns; BundleError if the decision means no answer."""
         try:
-            return read()
+            return super().read(docs, decision)
         except BaseException as error:
             if not is_library_error(error):
                 raise
-            reason = f"{type(error).__name__}: {error}"
-            raise BundleError(
-                f"the graph's outputs are no answer of the kind {self.kind.kind!r} ({reason}): model.onnx and "
-                "bundle.json do not belong together; export the bundle again"
-            ) from error
+            raise self._refusal(error) from error
+
+    def read_piece(self, reader: PieceReader, doc: Doc, decision: Arrays) -> Answer:
+        try:
+            return super().read_piece(reader, doc, decision)
+        except BaseException as error:
+            if not is_library_error(error):
+                raise
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: BaseException) -> BundleError:
+        """The error for a decision that means no answer."""
+        return BundleError(
+            f"the graph's outputs are no answer of the kind {self.kind.kind!r} ({type(error).__name__}: {error}): "
+            "model.onnx and bundle.json do not belong together; export the bundle again"
+        )
 
 
 def refuse_nan(numbers: Sequence[tuple[str, str, HeadAnswer]], docs: Sequence[Doc], decision: Arrays) -> None:

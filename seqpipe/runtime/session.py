@@ -1,4 +1,4 @@
-"""Sessions of onnxruntime: devices, threads, and a watchdog over each run."""
+"""The graph of a bundle, open on a device: sessions of onnxruntime, a watchdog over each run, and its memory."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from seqpipe.answers.base import AnswerKind
+from seqpipe.config.checks import PREFIX
 from seqpipe.console import Console
-from seqpipe.errors import BundleError, EnvError, SeqpipeError, UsageError
+from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
+from seqpipe.features.document import MASK, Arrays
 from seqpipe.runtime import graph_check
+from seqpipe.runtime.bundle import BundleContent, check_labels
+from seqpipe.runtime.predictor import TOKENS, cores
 
 # A device's name in, a session of onnxruntime on it out; and why CUDA did not start, in words and one line.
 
@@ -220,3 +225,92 @@ class Watchdog:
                 self._next = min([now + _OFTEN, *(end for end in self._runs.values() if end > now)])
                 self._changed.wait(self._next - now)
             self._thread = None
+
+
+class GraphSession:
+    """The graph of a bundle, open on a device; it runs in several threads at once.
+
+    Args:
+        content: The bundle.
+        kind: Its answer kind.
+        device, threads, timeout: As `seqpipe.load` has them.
+
+    Attributes:
+        session: Of onnxruntime.
+        device: `cuda` or `cpu`.
+        workers: Runs at once that pay.
+        cache: Which outputs of one run are inputs of the next.
+        run_times: Of the runs of this thread.
+
+    Raises:
+        BundleError: if the graph is refused, or has other inputs and outputs than the manifest states.
+        EnvError: if the device or onnxruntime is not there.
+    """
+
+    def __init__(
+        self, content: BundleContent, kind: AnswerKind, device: str, threads: int | None, timeout: float | None
+    ):
+        onnxruntime, manifest = import_onnxruntime(), content.manifest
+        self._watchdog, self._run_options, self._path = Watchdog(timeout), onnxruntime.RunOptions, content.path
+        self.session = open_session(onnxruntime, content.files["model.onnx"], device, content.path)
+        self.device = "cuda" if CUDA in self.session.get_providers() else "cpu"
+        self.workers = 1 if self.device == "cuda" else threads or cores()
+        self.cache, self.run_times = manifest.cache, RunTimes()
+        self._after_huge, self._count_lock = 0, threading.Lock()  # runs that still give memory back
+        outputs = [output.name for output in self.session.get_outputs()]
+        self._weights = [name for name in outputs if name.startswith(PREFIX)]
+        self._caches = [entry.output for entry in self.cache]
+        self._decision = [name for name in outputs if name not in self._weights + self._caches]
+        inputs = {node.name for node in self.session.get_inputs() + self.session.get_overridable_initializers()}
+        stated = {*manifest.inputs, *manifest.options, *(entry.input for entry in self.cache)}
+        odd = sorted(inputs ^ stated) + sorted({*self._caches} - {*outputs})
+        odd += sorted({*kind.outputs} - {*self._decision})
+        odd += sorted({*self._weights} ^ {PREFIX + key for key in manifest.explain})
+        if odd:
+            raise BundleError(f"{self._path}: model.onnx and bundle.json disagree about {', '.join(odd)}")
+        shapes = {output.name: output.shape for output in self.session.get_outputs()}
+        check_labels(kind, shapes, str(self._path))
+
+    def run(self, feeds: Arrays) -> Arrays:
+        """One run of the graph: padded features and option inputs to the decision."""
+        return self._run(self._decision, feeds)
+
+    def run_with_cache(self, feeds: Arrays) -> Arrays:
+        """The decision, and the cache for a later run (`seqpipe.runtime.manifest.next_inputs`)."""
+        return self._run(self._decision + self._caches, feeds)
+
+    def run_all(self, feeds: Arrays) -> Arrays:
+        """The decision, the cache for a later run, and the attention weights too, as `explain.<name>`."""
+        return self._run(self._decision + self._caches + self._weights, feeds)
+
+    def _run(self, names: Sequence[str], feeds: Arrays) -> Arrays:
+        options, is_huge = self._run_options(), False
+        for name, array in feeds.items():
+            is_huge = is_huge or (array.size > TOKENS and (name == MASK or name.endswith(f".{MASK}")))
+        # onnxruntime keeps the memory of a huge text for the next. That run gives it back, and so do as many behind it
+        # as there are workers, since its outputs live on until they are read.
+        if self.device == "cpu" and (is_huge or self._after_huge):
+            with self._count_lock:
+                self._after_huge = 1 + self.workers if is_huge else max(0, self._after_huge - 1)
+            options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        times, began = self.run_times, time.monotonic()
+        self._watchdog.start(options, times.deadline)
+        try:
+            arrays = self.session.run(names, feeds, options)
+        except Exception as error:  # onnxruntime's exceptions share no base but Exception
+            raise self._run_error(error, options.terminate) from error
+        finally:
+            self._watchdog.stop(options)
+            times.add(began, time.monotonic())
+        return dict(zip(names, arrays, strict=True))
+
+    def _run_error(self, error: Exception, ended: bool) -> SeqpipeError:
+        if ended and time.monotonic() >= self.run_times.deadline:
+            return BundleError(f"{self._path}: the graph was ended: nobody waits for its answer any more")
+        if ended:
+            late = f"the graph ran for over {self._watchdog.seconds:g} seconds, and was ended"
+            return BundleError(f"{self._path}: {late}; `load(…, timeout=…)` and `predict --timeout` allow more")
+        if any(sign in str(error) for sign in ("allocate", "bad_alloc")):
+            reason = "needs more memory for this input than there is; shorten the text, or lower decode options"
+            return DataError(f"{self._path}: the graph {reason} ({error})")
+        return BundleError(f"{self._path}: onnxruntime could not run the graph: {error}")

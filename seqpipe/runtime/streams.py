@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -11,16 +11,14 @@ from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import PieceReader
 from seqpipe.answers.text import Generation
 from seqpipe.errors import BundleError, DataError, UsageError
-from seqpipe.features.document import Doc, Record
+from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.sources import TextSource
 from seqpipe.features.splitting import Cut, TextPieces
 from seqpipe.features.vocabulary import EOS, special_id
-from seqpipe.runtime.bundle import next_inputs
 from seqpipe.runtime.decode_options import chosen
-
-if TYPE_CHECKING:
-    from seqpipe.runtime.model import Model
-
+from seqpipe.runtime.manifest import Streaming, next_inputs
+from seqpipe.runtime.predictor import BundlePredictor, Predictor
+from seqpipe.runtime.session import GraphSession
 
 # Stream the continuation of a prompt, piece by piece, as soon as each is generated.
 #
@@ -30,35 +28,35 @@ MOST = 8  # tokens of a run; the first has one, so that nobody waits for it
 _TORN = "\ufffd"  # how bytes are decoded that are no whole character yet
 
 
-def stream(model: Model, record: Record, **options: Any) -> Iterator[str]:
+def stream(predictor: Predictor, graph: GraphSession, record: Record, **options: Any) -> Iterator[str]:
     """Pieces of text that together are what `model(record)` writes behind the prompt.
 
     Raises:
         UsageError: if the bundle is no language model, or several answers are asked for.
     """
-    predictor, kind = model.predictor, model.predictor.kind
-    if "streaming" in model.manifest:
-        raise UsageError("this bundle answers in pieces: feed them to `open_stream()`")
+    kind = predictor.kind
     if not kind.is_generated:
         raise UsageError("streaming needs a language-model bundle (head lm)")
     if several := [name for name in ("beams", "n_best") if options.get(name, 1) != 1]:
         raise UsageError(f"stream: a text that is written as it comes is one alone; leave {several[0]} out")
     (doc,) = predictor.docs([record])
     option_arrays = chosen(predictor.options, options, kind).of([doc])
-    return _pieces(model, cast(Generation, kind), doc, option_arrays)
+    return _pieces(predictor, graph, cast(Generation, kind), doc, option_arrays)
 
 
-def prompt(model: Model, record: Record) -> str:
+def prompt(predictor: Predictor, record: Record) -> str:
     """What the answer to a prompt begins with, before the pieces of `stream`."""
-    (doc,) = model.predictor.docs([record])
-    return cast(Generation, model.predictor.kind).prompt(doc)
+    (doc,) = predictor.docs([record])
+    return cast(Generation, predictor.kind).prompt(doc)
 
 
-def _pieces(model: Model, kind: Generation, doc: Any, option_arrays: dict[str, np.ndarray]) -> Iterator[str]:
+def _pieces(
+    predictor: Predictor, graph: GraphSession, kind: Generation, doc: Doc, option_arrays: Arrays
+) -> Iterator[str]:
     most, least, numbers = len(option_arrays["max_length"]), int(option_arrays["min_length"]), option_arrays["uniform"]
     most = min(most, numbers.shape[2]) if numbers.shape[2] else most
     ends = {special_id(kind.tokenizer, EOS), *option_arrays["stop"].ravel().tolist()}
-    feeds = model.predictor.featurizer.collate([doc])
+    feeds = predictor.featurizer.collate([doc])
     cache: dict[str, np.ndarray] = {}
     written: list[int] = []
     shown, size = "", 1
@@ -69,7 +67,7 @@ def _pieces(model: Model, kind: Generation, doc: Any, option_arrays: dict[str, n
             "min_length": np.array(max(0, least - len(written)), option_arrays["min_length"].dtype),
             "uniform": numbers[:, :, len(written) : len(written) + n],
         }
-        decision = model.run_with_cache(feeds | options | cache)
+        decision = graph.run_with_cache(feeds | options | cache)
         tokens = [token for token in decision["tokens"][0, 0].tolist() if token]
         written += tokens
         ended = len(tokens) < n or tokens[-1] in ends
@@ -80,7 +78,7 @@ def _pieces(model: Model, kind: Generation, doc: Any, option_arrays: dict[str, n
             return
         shown, size = whole, min(2 * size, MOST)
         feeds = feeds | {"ids": np.array([tokens[-1:]], np.int64), "mask": np.ones((1, 1), bool)}
-        cache = next_inputs(model.cache, decision)
+        cache = next_inputs(graph.cache, decision)
 
 
 # Answer a text in pieces: the graph's cache of one piece is an input of the next.
@@ -99,7 +97,8 @@ class PieceStream:
     next piece begins another one. All of it together is what `model(…)` answers to the whole text.
 
     Args:
-        model: A bundle with `export.streaming`.
+        predictor, graph: Those of a bundle.
+        streaming: What the bundle states of its pieces.
         fields: What else of a record the bundle reads.
 
     Attributes:
@@ -109,13 +108,19 @@ class PieceStream:
         UsageError: if the bundle does not answer in pieces.
     """
 
-    def __init__(self, model: Model, fields: Mapping[str, Any] | None = None):
-        source = model.predictor.featurizer
-        if "streaming" not in model.manifest or not isinstance(source, TextSource):
+    def __init__(
+        self,
+        predictor: BundlePredictor,
+        graph: GraphSession,
+        streaming: Streaming | None,
+        fields: Mapping[str, Any] | None = None,
+    ):
+        source = predictor.featurizer
+        if streaming is None or not isinstance(source, TextSource):
             raise UsageError(f"this bundle answers whole texts only; {CURE}")
-        self._model, self._source, self._fields = model, source, dict(fields or {})
-        self._cut: Cut | None = model.manifest["streaming"]["cut"]
-        self._grows = any(entry.grows for entry in model.cache)
+        self._predictor, self._graph, self._source, self._fields = predictor, graph, source, dict(fields or {})
+        self._cut: Cut | None = streaming.cut
+        self._grows = any(entry.grows for entry in graph.cache)
         self.tags: list[str] = []
         self._is_text: bool | None = None  # whether this text comes as text, or as words; None before its first piece
         self._pieces: TextPieces
@@ -124,7 +129,7 @@ class PieceStream:
         self._has_words: bool
         self._skipped: str  # what was read behind the last word
         self._begin()
-        if lacking := {*self._reader.outputs}.difference(output.name for output in model.session.get_outputs()):
+        if lacking := {*self._reader.outputs}.difference(output.name for output in graph.session.get_outputs()):
             raise BundleError(f"the graph has no output {', '.join(sorted(lacking))}; export the bundle again")
 
     def feed(self, piece: str | Sequence[str]) -> Answer:
@@ -157,11 +162,11 @@ class PieceStream:
         tags, rest = self.tags, self._reader.finish()
         self._begin()
         self.tags = tags
-        return answer + rest if self._model.predictor.kind.tags_words else rest
+        return answer + rest if self._predictor.kind.tags_words else rest
 
     def _begin(self) -> None:
         """Forget the text."""
-        kind = self._model.predictor.kind
+        kind = self._predictor.kind
         self._is_text, self._has_words, self._skipped, self._count = None, False, "", 0
         self._pieces, self._reader, self._cache = TextPieces(self._cut or "word"), kind.piece_reader(), {}
         self._answer = kind.empty(False)  # to the text so far, of kinds that answer it as a whole
@@ -169,7 +174,7 @@ class PieceStream:
     def _read(self, text: str, words: list[str] | None) -> Answer:
         """What a piece of whole words makes known."""
         self.tags = []
-        predictor, text = self._model.predictor, self._skipped + text
+        predictor, text = self._predictor, self._skipped + text
         record = {**self._fields, self._source.fields[0]: text} | ({} if words is None else {"words": words})
         (doc,) = predictor.docs([record])
         if not len(doc):
@@ -177,8 +182,8 @@ class PieceStream:
             return [] if predictor.kind.tags_words else self._answer
         self._skipped, self._has_words = "", True
         self._refuse_long(doc)
-        decision = self._model.run_with_cache(predictor.featurizer.collate([doc]) | self._cache)
-        self._cache = next_inputs(self._model.cache, decision)
+        decision = self._graph.run_with_cache(predictor.featurizer.collate([doc]) | self._cache)
+        self._cache = next_inputs(self._graph.cache, decision)
         self._answer = predictor.read_piece(self._reader, doc, decision)
         self.tags = self._reader.tags
         return self._answer
@@ -186,6 +191,6 @@ class PieceStream:
     def _refuse_long(self, doc: Doc) -> None:
         """DataError for a text whose cache would grow beyond what the bundle takes of one text."""
         self._count += len(doc)
-        most = self._model.predictor.limits["tokens"]
+        most = self._predictor.limits.tokens
         if self._grows and self._count > most:
             raise DataError(f"a text of over {most:,} tokens: this bundle keeps a cache of each; finish it before")

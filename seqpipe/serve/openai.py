@@ -230,7 +230,7 @@ async def complete(service: Service, body: Mapping[str, Any], settings: Settings
 
 
 def _parse(service: Service, body: Mapping[str, Any], settings: Settings) -> CompletionRequest:
-    options_of_bundle = own_options(service.model.manifest["options"])
+    options_of_bundle = own_options(service.model.manifest.options)
     checked_keys(body, (*_KEYS, *_MORE_KEYS, *_NEUTRAL, *options_of_bundle))
     for name, value in _NEUTRAL.items():
         if body.get(name) not in (None, value):

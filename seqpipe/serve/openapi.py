@@ -77,7 +77,7 @@ def document(services: Iterable[Service], settings: Settings) -> dict[str, Any]:
         paths["/v1/embeddings"] = {"post": _openai("Vectors of texts", "EmbeddingRequest", "EmbeddingResponse")}
     if models := [service for service in served if kinds[service.name].is_generated]:
         schemas["CompletionRequest"] = completion_schema(
-            {service.name: service.model.manifest["options"] for service in models}
+            {service.name: service.model.manifest.options for service in models}
         )
         operation = _openai("Continue prompts with a language model", "CompletionRequest", "CompletionResponse")
         operation["responses"]["200"]["content"]["text/event-stream"] = {"schema": TEXT}
@@ -186,7 +186,7 @@ def ref(name: str) -> Schema:
 
 def bundle_schemas(name: str, model: Model) -> Mapping[str, Schema]:
     """The schemas of a bundle by their names in a document, each of which begins with the bundle's."""
-    options = model.manifest["options"]
+    options = model.manifest.options
     schemas = option_schemas(options)
     return {
         f"{name}.Input": input_schema(model.predictor.featurizer),
@@ -256,12 +256,12 @@ def _skipped() -> Schema:
 
 def example(model: Model) -> Any:
     """The body of a request that the bundle can answer, if it has a golden example."""
-    golden = model.manifest["golden"]
-    if not golden:
+    if not model.manifest.golden:
         return None
-    record = golden[0]["record"]
-    fields = fields_of(model.predictor.featurizer)
-    return {"inputs": record[fields[0]] if one_text(model.predictor.featurizer) and fields[0] in record else record}
+    record, (field, *_) = model.manifest.golden[0].record, fields_of(model.predictor.featurizer)
+    if not isinstance(record, str) and one_text(model.predictor.featurizer) and field in record:
+        return {"inputs": record[field]}
+    return {"inputs": record}
 
 
 _COUNT: Schema = {"type": "integer", "minimum": 0}

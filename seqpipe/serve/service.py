@@ -161,7 +161,7 @@ class Service:
 
     def prompt(self, item: Any) -> str:
         """Return the beginning of the whole text, before the pieces of `stream`."""
-        return prompt(self.model, self._record(item, 0))
+        return prompt(self.model.predictor, self._record(item, 0))
 
     async def close(self) -> None:
         """Take no more when every request that was accepted is answered; then the workers end."""
@@ -231,7 +231,7 @@ class Service:
         seconds = (time.monotonic() - began) / len(jobs)
         for job, each, doc in zip(jobs, inputs, docs, strict=True):
             each.doc, each.seconds = doc, seconds
-            job.length = predictor.tokens(doc) if isinstance(doc, Doc) else 0
+            job.length = predictor.kind.text_length(doc) if isinstance(doc, Doc) else 0
 
     def _work(self) -> None:
         times = self.model.run_times

@@ -73,7 +73,7 @@ def named(items: Sequence[str]) -> Mapping[str, Path]:
     for item in items:
         name, equals, folder = item.partition("=")
         path = Path(folder if equals and not Path(item).is_dir() else item)
-        name = name if path == Path(folder) and equals else str(bundle.read_manifest(path)[0]["name"])
+        name = name if path == Path(folder) and equals else bundle.read_manifest(path)[0].name
         check_name(name)
         if name in bundles:
             raise UsageError(f"{item}: the name {name!r} is given twice; write NAME={path} with another name")

@@ -63,7 +63,8 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
 
 def describe(service: Service) -> dict[str, Any]:
     """The description of a bundle, for clients and for the page."""
-    model, stated = service.model, service.model.manifest["answer"]
+    model = service.model
+    stated: Mapping[str, Any] = model.manifest.answer
     parts = {name: part["labels"] for name, part in stated.get("parts", {}).items() if "labels" in part}
     labels = {"labels": labels} if (labels := stated.get("labels", parts)) else {}
     # The page draws a field by what it holds: a text, a category or rows of numbers.
@@ -72,16 +73,16 @@ def describe(service: Service) -> dict[str, Any]:
     kinds |= {part.field: "rows" for part in sources_of(source).values() if isinstance(part, NumericSource)}
     return {
         "name": service.name,
-        "pipeline": model.manifest["name"],
+        "pipeline": model.manifest.name,
         "answer": model.predictor.kind.kind,
         "fields": list(model.fields),
-        "options": described(model.manifest["options"]),
+        "options": described(model.manifest.options),
         **labels,
         "explains": model.explains,
         "streams": model.predictor.kind.is_generated,
         "documents": model.predictor.reads_documents,
-        "limits": model.manifest["limits"],
-        "examples": [example["record"] for example in model.manifest["golden"][:_EXAMPLES]],
+        "limits": model.manifest.limits.model_dump(exclude_unset=True),
+        "examples": [example.record for example in model.manifest.golden[:_EXAMPLES]],
         "sha256": model.sha256,
         "inputs": [{"name": field, "type": kinds.get(field, "text")} for field in fields_of(source)],
         "drawing": model.predictor.kind.drawing,

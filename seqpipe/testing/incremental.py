@@ -16,7 +16,7 @@ from seqpipe.export.parity.decisions import CLOSE
 from seqpipe.export.parity.gate import pieces_of
 from seqpipe.features.document import Doc
 from seqpipe.nn.incremental import HEAD, IncrementalStages, Piece, cache_entries, read_piece, stage_entries
-from seqpipe.runtime.bundle import next_inputs
+from seqpipe.runtime.manifest import next_inputs
 from seqpipe.runtime.model import same_answer
 from seqpipe.testing.bench import SHAPES, Bench, tensors
 from seqpipe.testing.report import Check, FaultError
@@ -146,7 +146,7 @@ def _read(bench: Bench, docs: list[Doc], size: int) -> Iterator[Piece]:
     encoder = list(pipeline.encoder)
     embedding = [] if has_member(encoder[0], "embed") else list(pipeline.embedding)
     entries = stage_entries(encoder)
-    past = {entry.input: torch.from_numpy(entry.zeros(1, 0)) for entry in entries}
+    past = {entry.input: torch.from_numpy(np.zeros(entry.shape(1, 0), entry.dtype)) for entry in entries}
     for some in pieces_of(docs, size):
         names = tensors(bench.artifacts.featurizer.collate(some)) | past
         piece = read_piece(embedding, encoder, names | {PAST + HEAD: torch.zeros(1, 0, 1, 1)})

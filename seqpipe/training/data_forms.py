@@ -21,8 +21,7 @@ from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import TOKENS
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
-from seqpipe.runtime.decode_options import refuse_long
-from seqpipe.runtime.predictor import batches
+from seqpipe.runtime.predictor import batches, refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import (
     Batch,

@@ -40,7 +40,7 @@ from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.sources import mask_of, sources_of
 from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_piece, stage_entries
 from seqpipe.nn.multi_source_attention import join_sources, summarize_sources
-from seqpipe.runtime.bundle import CacheEntry
+from seqpipe.runtime.manifest import CacheEntry, Limits
 from seqpipe.training.artifacts import Artifacts, FittedTask
 
 Names = dict[str, Any]
@@ -362,7 +362,7 @@ class Pipeline(nn.Module):
     def cache(self) -> tuple[CacheEntry, ...]:
         """The cache of a language model, or of a pipeline that answers in pieces; of others none."""
         if self.streams:
-            state = CacheEntry(PAST + HEAD, PRESENT + HEAD, tuple(self.head.state_shape), grows=False)
+            state = CacheEntry.of(PAST + HEAD, PRESENT + HEAD, tuple(self.head.state_shape), grows=False)
             return *stage_entries(list(self.encoder)), state
         return cache_entries(list(self.encoder)) if self.is_language_model else ()
 
@@ -485,22 +485,22 @@ class Pipeline(nn.Module):
         return [length for length in lengths if length is not None]
 
     @property
-    def limits(self) -> dict[str, int]:
+    def limits(self) -> Limits:
         """The most tokens of one text, and of the first of a pair where a stage reads that as a whole."""
         max_lengths: list[Any] = [member(module, "max_length") for _, module in self.stages]
         context = [most for most in max_lengths if most is not None]
         if context and self.is_language_model:
-            return {"tokens": min(context) - self.head.adds_bos}
+            return Limits(tokens=min(context) - self.head.adds_bos)
         first_tokens: list[Any] = [member(module, "first_tokens") for _, module in self.stages]
         firsts = [most for most in first_tokens if most is not None] if self.artifacts.featurizer.pairs else []
         max_tokens: list[Any] = [member(module, "max_tokens") for _, module in self.stages]
         tokens = min([MOST_TOKENS, *(most for most in max_tokens if most is not None)])
-        return {"tokens": tokens} | ({"first_tokens": min(firsts)} if firsts else {})
+        return Limits(tokens=tokens, first_tokens=min(firsts)) if firsts else Limits(tokens=tokens)
 
     @property
     def refuses_long_texts(self) -> bool:
         """Whether a stage cannot read a text of any length; a language model reads texts in pieces."""
-        return not self.is_language_model and self.limits != {"tokens": MOST_TOKENS}
+        return not self.is_language_model and self.limits != Limits(tokens=MOST_TOKENS)
 
     def score(self, features: Mapping[str, Tensor], decision: Mapping[str, Tensor]) -> Tensor:
         """The first head's own score of one of its decisions, (B,)."""

@@ -49,7 +49,7 @@ def test_the_labels_are_learned_and_the_bundle_tells_them(finished: Path) -> Non
     assert (answer["label"], answer["score"] > 0.5) == ("good", True)
     assert model(["a sad z day", ""]) == [model("a sad z day"), {"label": None, "score": 0.0}]
     assert model.verify() == []
-    assert model.manifest["answer"] == {"kind": "label", "labels": ["bad", "fine", "good"], "target": None}
+    assert model.manifest.answer == {"kind": "label", "labels": ["bad", "fine", "good"], "target": None}
 
 
 def test_a_heads_own_metric_stands_before_the_kinds_and_is_the_headline(finished: Path) -> None:
@@ -58,7 +58,7 @@ def test_a_heads_own_metric_stands_before_the_kinds_and_is_the_headline(finished
     assert scores["mean_absolute_error"] == 0.0
     model = open_bundle(finished / "runs/moods/bundle", "cpu")
     owner = {"use": "mean", "distribution": "toys", "version": "1.0", "options": {"order": ["bad", "fine", "good"]}}
-    assert model.manifest["own_metrics"] == {"": owner}
+    assert model.manifest.own_metrics == {"": owner}
 
 
 def test_a_heads_metric_without_a_direction_stands_behind_and_decides_nothing(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_of_a_headline_that_the_head_states_as_an_error_less_is_better(finished:
 
 
 def test_the_bundle_states_the_kinds_score_as_compared(finished: Path) -> None:
-    parity = open_bundle(finished / "runs/moods/bundle", "cpu").manifest["parity"]
+    parity = open_bundle(finished / "runs/moods/bundle", "cpu").manifest.parity
     assert (parity["metric"], parity["pytorch"]) == ("accuracy", parity["onnxruntime"])
 
 

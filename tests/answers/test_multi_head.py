@@ -62,9 +62,9 @@ def test_only_the_heads_that_suffer_from_long_inputs_warn_of_them() -> None:
 def test_a_bundle_of_several_heads_names_outputs_options_and_answers_by_head(finished: Path) -> None:
     model = open_bundle(finished / "bundle", "cpu")
     manifest = model.manifest
-    assert list(manifest["answer"]["parts"]) == ["topic", "names"]
-    assert {"topic.label", "topic.scores", "names.tags"} <= set(manifest["outputs"])
-    assert list(manifest["options"]) == ["names.n_best"]
+    assert list(manifest.answer["parts"]) == ["topic", "names"]
+    assert {"topic.label", "topic.scores", "names.tags"} <= set(manifest.outputs)
+    assert list(manifest.options) == ["names.n_best"]
     several = model("Ada flew to Oslo .", **{"names.n_best": 2})
     assert len(several["names"]) == 2
     assert several["topic"] == model("Ada flew to Oslo .")["topic"]

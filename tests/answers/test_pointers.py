@@ -97,7 +97,7 @@ def corners(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_words_are_chosen_in_the_order_that_was_learned(names: Path) -> None:
     model = load(names, "cpu")
-    assert model.manifest["metrics"]["test"]["exact_match"] > 0.9
+    assert model.manifest.metrics["test"]["exact_match"] > 0.9
     answer = model("red Gold green Ruby")
     assert (answer["pointers"], answer["words"]) == ([3, 1], ["Ruby", "Gold"])
     assert 0 < answer["score"] <= 1
@@ -106,12 +106,12 @@ def test_words_are_chosen_in_the_order_that_was_learned(names: Path) -> None:
 
 def test_an_answer_to_an_input_longer_than_any_in_training_says_so(names: Path, corners: Path, tmp_path: Path) -> None:
     model = load(names, "cpu")
-    assert model.manifest["limits"]["trained"] == 6
+    assert model.manifest.limits.trained == 6
     warning = "longer than any input in training (8 tokens; at most 6 in training)"
     assert model(LONGER)["warning"] == model.explain(LONGER).answer["warning"] == warning
     assert [one["warning"] for one in model(LONGER, beams=3, n_best=3)] == [warning] * 3
     assert "warning" not in model(" ".join(LONGER.split()[:6]))
-    assert [example["answer"] for example in model.manifest["golden"] if "warning" in str(example["answer"])] == []
+    assert [example["answer"] for example in model.manifest.golden if "warning" in str(example["answer"])] == []
     points = [[i / 8, i % 2] for i in range(7)]
     assert load(corners, "cpu")({"points": points})["warning"].startswith("longer than any input in training (7 tokens")
     (tmp_path / "in.txt").write_text(f"red Gold\n{LONGER}\n{LONGER}\n")
@@ -144,7 +144,7 @@ def test_a_runtime_written_from_the_page_answers_the_same(which: str, request: p
 
 def test_the_bundle_scores_as_the_run_did(corners: Path) -> None:
     done = seqpipe("evaluate", corners, "--data", corners.parents[2] / "dev.json", "--device", "cpu", "--json")
-    scores = load(corners, "cpu").manifest["metrics"]["dev"]
+    scores = load(corners, "cpu").manifest.metrics["dev"]
     assert [*json.loads(done.out).values()] == [scores]
     assert [*scores] == ["hull_accuracy", "area_covered", "valid", "exact_match", "position_accuracy"]
 
@@ -250,7 +250,7 @@ def test_behind_pieces_made_words_it_points_at_words(tmp_path: Path) -> None:
     pieces = {"tokenizer": {"use": "wordpiece", "max_size": 24}, "encoder": ["lstm", "words"]}
     path = bundle_of(of_words(tmp_path, **pieces))
     model, theirs = load(path, "cpu"), Bundle(path)
-    assert model.manifest["answer"]["axis"] == "word_count"
+    assert model.manifest.answer["axis"] == "word_count"
     for record in capitals(20, 8):
         answer = model(record["text"])
         assert answer["words"] == [record["text"].split()[at] for at in answer["pointers"]]

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import forged
 import numpy as np
 import onnxruntime
 import pytest
@@ -211,7 +212,9 @@ def test_a_row_without_a_token_hurts_no_other_row_of_the_graph(path: Path, model
 
 def test_a_source_over_the_limit_is_refused_with_its_place_and_never_cut(path: Path, tmp_path: Path) -> None:
     whole = bundle.read(path)
-    bundle.write(tmp_path / "short", whole.files, {**whole.manifest, "limits": {"tokens": 6}, "golden": []})
+    forged.write(
+        tmp_path / "short", whole.files, forged.plain(whole.manifest) | {"limits": {"tokens": 6}, "golden": []}
+    )
     short = load(tmp_path / "short", "cpu", threads=1)
     assert short("abcdef") == load(path, "cpu", threads=1)("abcdef")
     told = "7 tokens are over the limit of 6; split the text"

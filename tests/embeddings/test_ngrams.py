@@ -171,6 +171,6 @@ def test_they_stand_beside_other_embeddings_under_an_lstm(tmp_path: Path) -> Non
     with contextlib.chdir(tmp_path):
         run_all(load(tmp_path / "beside.yaml"), QUIET, "cpu")
     model = load_bundle(tmp_path / "runs/beside/bundle", "cpu", threads=1)
-    (entry,) = [one for one in model.manifest["inputs"].values() if one.get("kind") == "ngrams"]
+    (entry,) = [one for one in model.manifest.inputs.values() if one.get("kind") == "ngrams"]
     assert len(entry["hashes"]) == 4 * math.ceil(50 * 4 / 3)
     assert model("lovely")["label"] in {"bad", "fine", "good"}

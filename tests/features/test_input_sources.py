@@ -250,8 +250,8 @@ def test_numbers_have_no_words_to_tag_and_no_tokenizer_to_write_with(tmp_path: P
 
 def test_it_learns_what_each_source_tells_and_answers_so_everywhere(several: Path, model: Model) -> None:
     manifest = model.manifest
-    assert manifest["field"] == {"question": "text", "note": "note", "image": "pixels"}
-    assert {*manifest["files"]} >= {"tokenizer.question.json", "tokenizer.note.json", "target_tokenizer.json"}
+    assert manifest.field == {"question": "text", "note": "note", "image": "pixels"}
+    assert {*manifest.files} >= {"tokenizer.question.json", "tokenizer.note.json", "target_tokenizer.json"}
     some = records(12)
     answers = [answer["generated_text"] for answer in model(some)]
     right = sum(answer == record["target"] for answer, record in zip(answers, some, strict=True))
@@ -308,7 +308,7 @@ def test_every_way_to_combine_exports_and_answers_alike(tmp_path: Path, use: str
     config = pipeline(tmp_path, head={"use": use, **options, "target_tokenizer": "words"})
     made, _ = parts(config)
     opened = export(made.eval(), config, records(9), tmp_path / "bundle", QUIET)  # compares, or raises ParityError
-    assert opened.manifest["parity"]["decisions"] > 200
+    assert opened.manifest.parity["decisions"] > 200
 
 
 def test_docs_of_several_sources_know_their_parts() -> None:

@@ -21,7 +21,7 @@ from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.kinds.text import Segments
 from seqpipe.features.sources import TextSource
 from seqpipe.pipeline.check import check_export
-from seqpipe.runtime.bundle import unseal
+from seqpipe.runtime.manifest import unseal
 from seqpipe.training.fit import fit_artifacts
 from seqpipe_plugins.tokenizers.wordpiece import WordPiece
 from seqpipe_plugins.tokenizers.words import Words
@@ -180,7 +180,7 @@ def test_a_first_text_that_leaves_no_room_for_the_second_is_told_before_training
     write_jsonl(tmp_path / "train.jsonl", facts(160, 1))
     assert seqpipe("run", path, "train.epochs=1", "--device", "cpu", folder=tmp_path).code == 0
     model = open_bundle(tmp_path / "runs" / "facts" / "bundle", "cpu")
-    assert model.manifest["limits"]["first_tokens"] == 9
+    assert model.manifest.limits.first_tokens == 9
     assert model({"text": "snow", "said": "it is white " * 40})["label"] in ("right", "wrong")
     with pytest.raises(DataError, match="record 1: the first text has 10 tokens"):
         model({"text": "what " * 10, "said": "it is white"})

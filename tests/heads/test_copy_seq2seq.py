@@ -314,7 +314,7 @@ def test_a_run_copies_names_that_it_never_saw(tmp_path: Path) -> None:
     (tmp_path / "debts.yaml").write_text(yaml.safe_dump(keys))
     assert seqpipe("run", "debts.yaml", folder=tmp_path).code == 0
     model = load(tmp_path / "runs" / "debts" / "bundle", "cpu")
-    scores = model.manifest["metrics"]["test"]
+    scores = model.manifest.metrics["test"]
     assert scores["exact_match"] > 0.9
     assert scores["copy_recall"] > 0.9
     found = model.explain("Zorilla owes Ärger a coffee .")

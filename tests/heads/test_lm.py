@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import forged
 import numpy as np
 import pytest
 import torch
@@ -27,10 +28,11 @@ from seqpipe.export.parity.gate import compare_pieces
 from seqpipe.features.document import Arrays
 from seqpipe.nn.recurrent import Recurrent
 from seqpipe.runtime import bundle
-from seqpipe.runtime.bundle import next_inputs
 from seqpipe.runtime.decode_options import random_numbers
 from seqpipe.runtime.evaluate import evaluate
+from seqpipe.runtime.manifest import next_inputs
 from seqpipe.runtime.model import Model
+from seqpipe.runtime.session import GraphSession
 from seqpipe.runtime.text_scores import ScoredText, text_scores
 from seqpipe.training.datasets import read
 from seqpipe.training.evaluation import option_table, predictor
@@ -146,16 +148,20 @@ def exported(gpt2: Peer, files: dict[str, bytes]) -> Model:
         (lambda cache: cache[1].update(input="kept.0"), "disagree about kept.0, past.0"),
         (lambda cache: cache[1].update(output="future.0"), "disagree about future.0"),
         (lambda cache: cache[1].update(output="tokens"), "disagree about tokens"),
-        (lambda cache: cache[1].update(dtype="int64"), "lacks or misstates cache: "),
+        (lambda cache: cache[1].update(dtype="int64"), "cache.2: the dtype int64 is not that of its axes"),
     ],
 )
 def test_a_cache_that_the_graph_has_not_is_refused(
-    exported: Model, files: dict[str, bytes], change: Callable[[list[dict[str, Any]]], object], message: str
+    exported: Model,
+    files: dict[str, bytes],
+    change: Callable[[list[dict[str, Any]]], object],
+    message: str,
+    tmp_path: Path,
 ) -> None:
-    manifest = json.loads(json.dumps(exported.manifest))
-    change(manifest["cache"])
+    content = forged.plain(exported.manifest)
+    change(content["cache"])
     with pytest.raises(BundleError, match=message):
-        Model(bundle.BundleContent(Path("lm"), manifest, files), "cpu", 1)
+        load(forged.write(tmp_path / "lm", files, content), "cpu", 1)
 
 
 def test_greedy_texts_of_a_ragged_batch_are_those_of_transformers(peer: Peer) -> None:
@@ -256,7 +262,7 @@ def test_a_text_in_pieces_is_the_whole_text(exported: Model, options: dict[str, 
 def test_an_imported_cache_continues_a_ragged_batch_like_the_whole_texts(exported: Model) -> None:
     featurizer, short = exported.predictor.featurizer, {"max_length": np.zeros(5, np.int64)}
     docs = featurizer.docs([{"text": text} for text in ("Nele", "Rosa the owl lived on a green hill", "One morning")])
-    first = exported.run_with_cache(featurizer.collate(docs) | short)
+    first = exported.graph.run_with_cache(featurizer.collate(docs) | short)
     assert (first["tokens"] > 3).all()  # none has ended
     last = {"ids": first["tokens"][:, 0, -1:], "mask": np.ones((3, 1), bool)}
     second = exported.run(last | next_inputs(exported.cache, first) | short)
@@ -350,12 +356,12 @@ def gate(folder: Path) -> None:
 
 
 def test_a_graph_that_forgets_its_past_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = Model.run_all
+    right = GraphSession.run_all
 
-    def forgets(self: Model, feeds: Arrays) -> Arrays:
+    def forgets(self: GraphSession, feeds: Arrays) -> Arrays:
         return right(self, {name: array for name, array in feeds.items() if not name.startswith("past.")})
 
-    monkeypatch.setattr(Model, "run_all", forgets)
+    monkeypatch.setattr(GraphSession, "run_all", forgets)
     with pytest.raises(ParityError, match="decisions differ"):
         gate(tmp_path)
     assert not (tmp_path / "bundle").exists()

@@ -270,10 +270,10 @@ def test_both_sides_are_scored_on_minimal_pairs_and_list_the_wrong_preferences(
 
 def test_its_golden_examples_have_the_gaps_that_were_filled(finished: tuple[Path, dict[str, Any]]) -> None:
     model = open_bundle(finished[0] / finished[1]["bundle"], "cpu")
-    golden = model.manifest["golden"]
-    assert golden[-1]["options"] == {"n_best": 3}
+    golden = model.manifest.golden
+    assert golden[-1].options == {"n_best": 3}
     for example in golden[:-1]:
-        assert example["record"]["text"].count(MASK) == len(example["answer"]["words"]) > 0
+        assert example.record["text"].count(MASK) == len(example.answer["words"]) > 0
     assert model.verify() == []
 
 

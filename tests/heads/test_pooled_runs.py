@@ -72,7 +72,7 @@ def test_several_labels_are_learned_and_their_threshold_is_chosen_on_dev(tmp_pat
     assert scores["micro_f1"] > 0.95
     assert [one["label"] for one in model("the sun and the tax")] in (["weather", "money"], ["money", "weather"])
     assert model(["", "the of"]) == [[], model("the of")]
-    chosen = model.manifest["answer"]["calibration"]
+    chosen = model.manifest.answer["calibration"]
     assert set(chosen) == {"temperature", "ece_before", "ece_after", "threshold"}
     assert "micro_f1" in scores
 
@@ -84,7 +84,7 @@ def test_what_is_out_of_scope_is_refused_by_a_threshold_from_dev(tmp_path: Path)
     assert scores["out_of_scope_recall"] > 0.6
     assert model("the of a")["label"] == "other"
     assert model("a goal today")["label"] == "sport"
-    assert 0 < model.manifest["answer"]["calibration"]["threshold"] < 1
+    assert 0 < model.manifest.answer["calibration"]["threshold"] < 1
 
 
 def test_a_number_far_from_zero_is_learned(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ class Peer:
 
     def ours(self, given: Sequence[str], **options: Any) -> list[list[int]]:
         """The tokens of the checkpoint that the graph writes, the end not included."""
-        inputs = option_arrays(self.exported.manifest["options"], {"max_length": WRITTEN, **options})
+        inputs = option_arrays(self.exported.manifest.options, {"max_length": WRITTEN, **options})
         feeds = ({name: array.numpy() for name, array in batch.items()} for batch in self.batches(given))
         return [tokens for feed in feeds for tokens in self._tokens(self.exported.run(feed | inputs)["tokens"])]
 

@@ -61,7 +61,7 @@ def places(words: list[str]) -> set[tuple[int, int]]:
 
 def test_the_answer_to_a_raw_text_is_its_words_with_offsets_and_the_score_is_word_f1(folder: Path) -> None:
     model = load(folder / "runs" / "segmenter" / "bundle", "cpu")
-    assert model.manifest["answer"]["labels"] == ["B-word", "M-word", "E-word", "S-word"]
+    assert model.manifest.answer["labels"] == ["B-word", "M-word", "E-word", "S-word"]
     sentences = [line.split() for line in (folder / "dev.txt").read_text(encoding="utf-8").splitlines()]
     correct = total = 0
     for words, answer in zip(sentences, model("".join(words) for words in sentences), strict=True):

@@ -60,7 +60,7 @@ def test_a_bundle_continues_its_own_texts_with_the_cache(tmp_path: Path) -> None
     assert len(whole) > len("a good cat")
     assert "a good cat" + "".join(model.stream("a good cat", max_length=13, min_length=12)) == whole
     feeds = model.predictor.featurizer.collate(list(model.predictor.featurizer.docs([{"text": "a good cat"}])))
-    cached = model.run_with_cache(feeds | {"max_length": np.zeros(3, np.int64), "min_length": np.array(3)})
+    cached = model.graph.run_with_cache(feeds | {"max_length": np.zeros(3, np.int64), "min_length": np.array(3)})
     assert cached["present.0"].shape == (1, feeds["ids"].shape[1] + 2, 2, 12)  # the last token has no slot yet
 
 

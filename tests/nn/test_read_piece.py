@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,7 +28,9 @@ def read(lengths: list[int], past: dict[str, Tensor] | None = None) -> Piece:
     encoder = BeginsWithOnes(DIM)
     mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
     ids = torch.arange(1, len(lengths) + 1)[:, None] * mask
-    fresh = {entry.input: torch.from_numpy(entry.zeros(1, 0)) for entry in stage_entries([encoder])}
+    fresh = {
+        entry.input: torch.from_numpy(np.zeros(entry.shape(1, 0), entry.dtype)) for entry in stage_entries([encoder])
+    }
     names = {"ids": ids, "mask": mask, PAST + HEAD: torch.ones(len(lengths), 1, 1, 2), **fresh, **(past or {})}
     return read_piece([embedding()], [encoder], names)
 

@@ -9,6 +9,7 @@ import pytest
 
 from seqpipe.console import Console, text_width
 from seqpipe.pipeline.full_run import ANSWER, INPUT, excerpt, print_answers, shown_lines
+from seqpipe.runtime.manifest import Golden
 
 WORDS = " ".join(f"word{number}" for number in range(100))
 
@@ -66,7 +67,10 @@ def test_the_answers_of_a_bundle_are_shown_with_their_texts(capsys: pytest.Captu
         {"record": {"text": "left out"}, "answer": {"answer": "c"}, "options": {"n_best": 3}},
     ]
     kind = SimpleNamespace(lines=lambda answer: [answer["answer"] or "(nothing)"])
-    model: Any = SimpleNamespace(manifest={"golden": golden}, predictor=SimpleNamespace(kind=kind))
+    model: Any = SimpleNamespace(
+        manifest=SimpleNamespace(golden=[Golden.model_validate(example) for example in golden]),
+        predictor=SimpleNamespace(kind=kind),
+    )
     print_answers(cast(Any, model), Console())
     said = capsys.readouterr().err.splitlines()
     assert said[:2] == ["", "answers of the bundle:"]

@@ -82,7 +82,7 @@ def test_a_run_says_what_was_trained(finished: tuple[Run, list[Progress]]) -> No
 
 def test_the_bundle_of_a_run_is_verified_and_loaded(finished: tuple[Run, list[Progress]]) -> None:
     bundle = finished[0].bundle
-    assert bundle.manifest["name"] == "tiny"
+    assert bundle.manifest.name == "tiny"
     verification = bundle.verify("cpu")
     assert verification == json.loads(seqpipe("verify", bundle.path, "--device", "cpu", "--json").out)
     assert bundle.load("cpu")("Ada flew to Rome .") is not None

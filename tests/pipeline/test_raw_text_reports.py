@@ -11,6 +11,7 @@ from seqpipe.console import Console
 from seqpipe.pipeline.check import check_export
 from seqpipe.pipeline.full_run import run_all
 from seqpipe.pipeline.scoring import score_raw_text
+from seqpipe.runtime.manifest import Limits
 from seqpipe.runtime.model import load
 
 LETTERS = r"tokenizer={use: words, pattern: \w}"
@@ -54,7 +55,7 @@ def test_raw_text_that_the_model_refuses_is_a_warning_and_no_score(
     tiny_bundle: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     predictor = load(tiny_bundle, "cpu").predictor
-    predictor.limits = {"tokens": 2}
+    predictor.limits = Limits(tokens=2)
     records = [{"text": "Anna-Lena", "words": ["Anna-Lena"], "tags": ["B-person"]}]
     assert score_raw_text(predictor, "test", records, {"f1": 1.0}, Console(0)) == {}
     message = capsys.readouterr().err

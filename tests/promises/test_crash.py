@@ -214,7 +214,7 @@ def rewrite(whole: bundle.BundleContent, path: Path, how: str, when: float) -> N
     """Writes a bundle, again and again replacing itself, and is killed at it."""
     kill_at(how, when)
     for _ in range(2):
-        bundle.write(path, whole.files, {key: whole.manifest[key] for key in whole.manifest if key != "files"})
+        bundle.write(path, whole.files, whole.manifest)
 
 
 @contextlib.contextmanager

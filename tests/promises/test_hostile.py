@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from factory import Done, process, seqpipe
+from forged import plain, write
 from onnx import TensorProto, helper, numpy_helper
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 
@@ -26,9 +27,7 @@ TEXT = "Anna in Bern"
 def forged(source: Path, folder: Path, files: dict[str, bytes] | None = None, **changes: Any) -> Path:
     """The bundle with other files and another manifest, all hashes right."""
     content = bundle.read(source)
-    manifest = {key: value for key, value in content.manifest.items() if key not in ("files", "sha256")} | changes
-    bundle.write(folder / "forged", {**content.files, **(files or {})}, manifest)
-    return folder / "forged"
+    return write(folder / "forged", {**content.files, **(files or {})}, plain(content.manifest) | changes)
 
 
 def with_graph(source: Path, folder: Path, change: Change, **changes: Any) -> Path:
@@ -266,23 +265,29 @@ STATED: dict[str, tuple[dict[str, Any], str]] = {
         {"options": {"bias": {"type": "size", "default": 1, "maximum": 10**12}}},
         "no bound of a size",
     ),
-    "a bound that is text": ({"options": {"bias": {"type": "float", "default": 0.0, "minimum": "0"}}}, "the bound '0'"),
+    "a bound that is text": (
+        {"options": {"bias": {"type": "float", "default": 0.0, "minimum": "0"}}},
+        "its `minimum` is '0'",
+    ),
     "a bound that no float holds": (
         {"options": {"bias": {"type": "float", "default": 0.0, "maximum": 10**400}}},
-        "misstates int too large",
+        "options.bias: a bound is more than any number",
     ),
     "a minimum over its maximum": (
         {"options": {"bias": {"type": "float", "default": 0.0, "minimum": 2, "maximum": 1}}},
         "the minimum 2 is over the maximum 1",
     ),
-    "texts of 10^12 tokens": ({"limits": {"tokens": 10**12}}, "no whole number from 1 to 1,000,000"),
-    "texts of no token": ({"limits": {"tokens": 0}}, "no whole number from 1 to 1,000,000"),
-    "texts of true tokens": ({"limits": {"tokens": True}}, "no whole number from 1 to 1,000,000"),
+    "texts of 10^12 tokens": ({"limits": {"tokens": 10**12}}, "must be a whole number from 1 to 1,000,000"),
+    "texts of no token": ({"limits": {"tokens": 0}}, "must be a whole number from 1 to 1,000,000"),
+    "texts of true tokens": ({"limits": {"tokens": True}}, "must be a whole number from 1 to 1,000,000"),
     "a reader without a name": ({"reader": {}}, "reader: must be an object with `use`, and"),
     "metrics of nobody": ({"own_metrics": {"": {"use": 5}}}, "own_metrics.: must be an object with `use`, `dist"),
     "metrics in a list": ({"own_metrics": []}, "own_metrics: must be an object"),
-    "an example without a record": ({"golden": [5]}, "golden: example 1 is no object with a record"),
-    "an example that is a number": ({"golden": [{"record": 5, "answer": []}]}, "golden: the record"),
+    "an example without a record": ({"golden": [5]}, "golden.1: must be an object with a record"),
+    "an example that is a number": (
+        {"golden": [{"record": 5, "answer": []}]},
+        "golden.1: must be .* its `record` is 5",
+    ),
 }
 
 
@@ -294,7 +299,7 @@ def test_what_a_manifest_states_is_bounded(name: str, tiny_bundle: Path, tmp_pat
 
 
 def test_words_as_long_as_a_forger_likes_are_refused(tiny_bundle: Path, tmp_path: Path) -> None:
-    inputs = dict(bundle.read(tiny_bundle).manifest["inputs"])
+    inputs = plain(bundle.read(tiny_bundle).manifest)["inputs"]
     inputs["chars"] = {**inputs["chars"], "longest": 10**12}
     with pytest.raises(BundleError, match=r"chars\.longest: 1000000000000 is not between 1 and 10,000"):
         load(forged(tiny_bundle, tmp_path, inputs=inputs), "cpu", threads=1)

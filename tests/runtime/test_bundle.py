@@ -14,7 +14,12 @@ import pytest
 from seqpipe.errors import BundleError, UsageError
 from seqpipe.files import sha256
 from seqpipe.runtime import bundle
+from seqpipe.runtime.manifest import MANIFEST, seal, unseal
 
+REQUIRED = (
+    *("name", "files", "inputs", "outputs", "options", "answer", "limits", "field", "reader", "golden", "metrics"),
+    *("parity", "made_with"),
+)
 Forge = Callable[[Path], None]
 
 
@@ -24,14 +29,14 @@ def copy(tiny_bundle: Path, tmp_path: Path) -> Path:
 
 
 def content(path: Path) -> dict[str, Any]:
-    return dict(json.loads((path / bundle.MANIFEST).read_bytes()))
+    return dict(json.loads((path / MANIFEST).read_bytes()))
 
 
 def resealed(path: Path, **changes: Any) -> None:
     """Writes the manifest again with these changes, and hashes that are right."""
     manifest = content(path) | changes
     del manifest["sha256"]
-    (path / bundle.MANIFEST).write_bytes(bundle.seal({k: v for k, v in manifest.items() if v is not None}))
+    (path / MANIFEST).write_bytes(seal({k: v for k, v in manifest.items() if v is not None}))
 
 
 def sealed(body: bytes) -> bytes:
@@ -41,15 +46,14 @@ def sealed(body: bytes) -> bytes:
 
 def test_what_was_written_is_read_again(tmp_path: Path, tiny_bundle: Path) -> None:
     made = bundle.read(tiny_bundle)
-    manifest = {key: value for key, value in made.manifest.items() if key not in ("files", "sha256")}
-    bundle.write(tmp_path / "again", made.files, manifest)
+    bundle.write(tmp_path / "again", made.files, made.manifest)
     again = bundle.read(tmp_path / "again")
     assert (again.manifest, again.files) == (made.manifest, made.files)
-    assert (tmp_path / "again" / bundle.MANIFEST).read_bytes() == (tiny_bundle / bundle.MANIFEST).read_bytes()
+    assert (tmp_path / "again" / MANIFEST).read_bytes() == (tiny_bundle / MANIFEST).read_bytes()
 
 
 def test_the_manifest_is_plain_json_that_ends_in_its_own_hash(tiny_bundle: Path) -> None:
-    data = (tiny_bundle / bundle.MANIFEST).read_bytes()
+    data = (tiny_bundle / MANIFEST).read_bytes()
     manifest = json.loads(data)
     body = data[: data.index(b',\n "sha256": "' + manifest["sha256"].encode())]
     assert manifest["sha256"] == sha256(body)
@@ -58,29 +62,27 @@ def test_the_manifest_is_plain_json_that_ends_in_its_own_hash(tiny_bundle: Path)
 
 def test_a_bundle_that_is_there_is_replaced(copy: Path) -> None:
     made = bundle.read(copy)
-    manifest = {key: value for key, value in made.manifest.items() if key not in ("files", "sha256")}
-    bundle.write(copy, dict(made.files) | {"README.md": b"# toy"}, manifest)
+    bundle.write(copy, dict(made.files) | {"README.md": b"# toy"}, made.manifest)
     assert bundle.read(copy).files["README.md"] == b"# toy"
     assert [path.name for path in copy.parent.iterdir()] == ["bundle"]
 
 
 def test_what_is_no_bundle_is_never_replaced(copy: Path, tmp_path: Path) -> None:
     made = bundle.read(copy)
-    manifest = {key: value for key, value in made.manifest.items() if key not in ("files", "sha256")}
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/thesis.tex").write_text("precious")
     (tmp_path / "notes").write_text("precious")
     for name in ("thesis", "notes"):
         with pytest.raises(UsageError, match=f"{name}: is there and is not a bundle; name another folder"):
-            bundle.write(tmp_path / name, made.files, manifest)
+            bundle.write(tmp_path / name, made.files, made.manifest)
     assert (tmp_path / "notes").read_text() == (tmp_path / "thesis/thesis.tex").read_text() == "precious"
     (tmp_path / "empty").mkdir()
-    bundle.write(tmp_path / "empty", made.files, manifest)
+    bundle.write(tmp_path / "empty", made.files, made.manifest)
 
 
 def test_texts_with_lone_surrogates_can_be_sealed() -> None:
     manifest = {"golden": [{"record": {"text": "a\ud800 你"}}]}
-    assert bundle.unseal(bundle.seal(manifest), "x") == manifest
+    assert unseal(seal(manifest), "x") == manifest
 
 
 def test_a_run_is_pointed_to_its_bundle(copy: Path, tmp_path: Path) -> None:
@@ -115,7 +117,7 @@ def too_big(name: str, size: int) -> Forge:
 
 
 def raw(data: bytes) -> Forge:
-    return lambda path: (path / bundle.MANIFEST).write_bytes(data) and None
+    return lambda path: (path / MANIFEST).write_bytes(data) and None
 
 
 def changed(**changes: Any) -> Forge:
@@ -173,13 +175,19 @@ FORGED: dict[str, tuple[Forge, str]] = {
     ),
     "shared weights": (changed(weights=[]), "weights: weights that several graphs share, which this seqpipe does not"),
     "cache as an object": (changed(cache={}), "cache: must be a list"),
-    "files as a list": (changed(files=["model.onnx"]), "files: missing, or not a dict"),
+    "files as a list": (changed(files=["model.onnx"]), "files: must be an object"),
     "no model": (without_file("model.onnx"), "files: model.onnx is missing"),
     "no tokenizer": (without_file("tokenizer.json"), "files: tokenizer.json is missing"),
-    "entry of another kind": (with_file("x", "secret"), "files: 'x' is not"),
-    "entry with a path": (with_file("x", {"sha256": "", "bytes": 0, "path": "/etc/passwd"}), "files: 'x' is not"),
-    "size of another kind": (with_file("README.md", {"sha256": [], "bytes": {}}), "README.md: cannot be read"),
-    **{f"lacks {key}": (without(key), f"{key}: missing, or not a") for key in bundle._REQUIRED},
+    "entry of another kind": (with_file("x", "secret"), "files.x: must be an object with `sha256` and `bytes`"),
+    "entry with a path": (
+        with_file("x", {"sha256": "", "bytes": 0, "path": "/etc/passwd"}),
+        "files.x: must be an object with `sha256` and `bytes` alone; its `path` is",
+    ),
+    "size of another kind": (
+        with_file("README.md", {"sha256": [], "bytes": {}}),
+        "files.README.md: must be an object with `sha256`",
+    ),
+    **{f"lacks {key}": (without(key), f"{key}: missing") for key in REQUIRED},
     **{
         f"file named {name[:9]!r}": (with_file(name), "is not the plain name of a file in the bundle")
         for name in (
@@ -201,4 +209,4 @@ def test_a_forged_bundle_is_refused_with_its_own_error(name: str, copy: Path) ->
 
 def test_a_forger_who_changes_nothing_is_not_found(copy: Path) -> None:
     resealed(copy)
-    assert bundle.read(copy).manifest["name"] == "toy"
+    assert bundle.read(copy).manifest.name == "toy"

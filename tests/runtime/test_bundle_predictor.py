@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import forged
 import numpy as np
 import onnx
 import pytest
@@ -36,9 +37,8 @@ def overflowing(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     numbers = numpy_helper.to_array(table).copy()
     numbers[-1] = np.nan  # of unknown words with a capital
     table.CopyFrom(numpy_helper.from_array(numbers, "table"))
-    manifest = {key: value for key, value in content.manifest.items() if key not in ("files", "sha256")}
     path = tmp_path_factory.mktemp("overflowing") / "bundle"
-    bundle.write(path, {**content.files, "model.onnx": model.SerializeToString()}, manifest)
+    bundle.write(path, {**content.files, "model.onnx": model.SerializeToString()}, content.manifest)
     return path
 
 
@@ -108,11 +108,10 @@ def with_labels(tiny_bundle: Path, path: Path, answer: Mapping[str, Any], width:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     content = bundle.read(tiny_bundle)
-    manifest = {key: value for key, value in content.manifest.items() if key not in ("files", "sha256")}
-    inputs = {name: entry for name, entry in manifest["inputs"].items() if name != "chars"}
+    inputs = {name: entry for name, entry in content.manifest.inputs.items() if name != "chars"}
     changes = {"answer": answer, "options": {}, "inputs": inputs, "outputs": ["label", "scores"], "golden": []}
-    bundle.write(path, {**content.files, "model.onnx": model.SerializeToString()}, manifest | changes)
-    return path
+    files = {**content.files, "model.onnx": model.SerializeToString()}
+    return forged.write(path, files, forged.plain(content.manifest) | changes)
 
 
 def test_labels_and_scores_of_another_number_are_refused_at_once(tiny_bundle: Path, tmp_path: Path) -> None:

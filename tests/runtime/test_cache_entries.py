@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
-from seqpipe.runtime.bundle import CacheEntry, cache_from, next_inputs
+from seqpipe.runtime.manifest import CacheEntry, next_inputs
 
 ENTRIES = (
-    CacheEntry("past.ids", "present.ids"),
-    CacheEntry("past.0", "present.0", (4, 16)),
-    CacheEntry("past.1", "present.1", (2, 8), grows=False),
+    CacheEntry.of("past.ids", "present.ids"),
+    CacheEntry.of("past.0", "present.0", (4, 16)),
+    CacheEntry.of("past.1", "present.1", (2, 8), grows=False),
 )
 
 
 def test_what_is_stated_is_read_again() -> None:
-    stated = [entry.manifest() for entry in ENTRIES]
-    assert cache_from(stated) == ENTRIES
+    stated = [json.loads(entry.model_dump_json()) for entry in ENTRIES]
+    assert tuple(map(CacheEntry.model_validate, stated)) == ENTRIES
+    assert [entry.slot for entry in ENTRIES] == [(), (4, 16), (2, 8)]
     assert stated[0] == {
         "input": "past.ids",
         "output": "present.ids",
@@ -43,13 +46,13 @@ def test_outputs_become_the_inputs_of_the_next_run() -> None:
     ids=str,
 )
 def test_what_is_no_entry_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises((KeyError, TypeError, ValueError)):
-        cache_from([ENTRIES[1].manifest() | change])
+    with pytest.raises(ValidationError):
+        CacheEntry.model_validate(json.loads(ENTRIES[1].model_dump_json()) | change)
 
 
 @pytest.mark.parametrize("key", ["input", "output", "axes", "dtype", "grows"])
 def test_an_entry_that_lacks_a_key_is_refused(key: str) -> None:
-    stated = ENTRIES[1].manifest()
+    stated = json.loads(ENTRIES[1].model_dump_json())
     del stated[key]
-    with pytest.raises(KeyError):
-        cache_from([stated])
+    with pytest.raises(ValidationError):
+        CacheEntry.model_validate(stated)

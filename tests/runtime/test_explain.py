@@ -15,6 +15,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, ClassVar
 
+import forged
 import numpy as np
 import pytest
 import torch
@@ -433,7 +434,7 @@ def test_a_document_is_explained_at_both_levels(reading: Model) -> None:
     assert (sentences.name, sentences.over) == ("head.attention", "sentences")
     assert [text[a:b] for a, b in sentences.places] == ["A lovely day.", "Sad!", "No"]
     assert sentences.weights.tolist() == pytest.approx([1 / 6, 2 / 6, 3 / 6])
-    assert reading.manifest["explain"] == {
+    assert forged.plain(reading.manifest)["explain"] == {
         "encoder.word_attention": {"over": "words", "axis": "sequence_length"},
         "head.attention": {"over": "sentences", "axis": "sentence_count"},
     }
@@ -442,16 +443,16 @@ def test_a_document_is_explained_at_both_levels(reading: Model) -> None:
 def test_an_ordinary_run_computes_no_weights_and_answers_the_same(looking: Model) -> None:
     featurizer = looking.predictor.featurizer
     feeds = featurizer.collate(featurizer.docs([{"text": "a sad x day"}]))
-    decision, everything = looking.run(feeds), looking.run_all(feeds)
+    decision, everything = looking.run(feeds), looking.graph.run_all(feeds)
     assert set(decision) == {"label", "scores"}
-    assert set(everything) - set(decision) == {f"explain.{name}" for name in looking.manifest["explain"]}
+    assert set(everything) - set(decision) == {f"explain.{name}" for name in looking.manifest.explain}
     assert (decision["scores"] == everything["scores"]).all()
 
 
 def test_without_explain_the_graph_has_no_weights_and_the_error_names_the_cure(tmp_path: Path) -> None:
     model = exported(tmp_path, encoder="echo", export={"explain": False})
     assert [output.name for output in model.session.get_outputs()] == ["label", "scores"]
-    assert "explain" not in model.manifest
+    assert "explain" not in forged.plain(model.manifest)
     with pytest.raises(UsageError, match=r"export: \{explain: true\}.*seqpipe export RUN --set export\.explain=true"):
         model.explain("a day")
 
@@ -515,17 +516,17 @@ def test_what_cannot_be_explained_hurts_nobody_who_does_not_ask(tmp_path: Path) 
         ({}, r"disagree about explain\.encoder"),
         (
             {"head.attention": {"over": "letters", "axis": "sequence_length"}},
-            r"misstates explain\.head\.attention: over",
+            r"explain\.head\.attention: over 'letters' at 'sequence_length' there are",
         ),
-        ({"head.attention": {"over": "words"}}, r"lacks or misstates 'axis'"),
-        ([], r"lacks or misstates"),
+        ({"head.attention": {"over": "words"}}, r"explain\.head\.attention: must be .* it lacks `axis`"),
+        ([], r"explain: must be an object"),
     ],
 )
 def test_a_bundle_that_misstates_its_weights_is_refused(
     change: Any, told: str, looking_at: Path, tmp_path: Path
 ) -> None:
     whole = bundle.read(looking_at)
-    bundle.write(tmp_path / "bundle", whole.files, {**whole.manifest, "explain": change})
+    forged.write(tmp_path / "bundle", whole.files, {**forged.plain(whole.manifest), "explain": change})
     with pytest.raises(BundleError, match=told):
         load(tmp_path / "bundle", "cpu")
 

@@ -190,9 +190,8 @@ def fragile_bundle(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) 
     tokenizer = Tokenizer.from_str(made.files["tokenizer.json"].decode())
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(EVIL), "removed", invert=True)
     files = {**made.files, "tokenizer.json": tokenizer.to_str().encode()}
-    manifest = {key: value for key, value in made.manifest.items() if key not in ("files", "sha256")}
     folder = tmp_path_factory.mktemp("fragile") / "bundle"
-    bundle.write(folder, files, manifest)
+    bundle.write(folder, files, made.manifest)
     return folder
 
 

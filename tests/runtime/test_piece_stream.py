@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import forged
 import pytest
 from factory import command, environ, sentences, seqpipe
 from streamed_bundles import streaming_bundle
@@ -20,6 +21,7 @@ from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.export.passes.int8 import in_int8
 from seqpipe.runtime import bundle
 from seqpipe.runtime.file_io import answer_pieces
+from seqpipe.runtime.manifest import Limits, Streaming
 from seqpipe.runtime.model import same_answer
 
 FORWARD = {"hidden": 6, "direction": "forward"}
@@ -145,7 +147,7 @@ def test_a_text_of_characters_is_answered_character_by_character(tmp_path: Path)
 
 def test_a_text_is_limited_where_a_cache_grows_with_it(tagger: Path, classifier: Path) -> None:
     growing, constant = load(tagger), load(classifier)
-    growing.predictor.limits = constant.predictor.limits = {"tokens": 4}
+    growing.predictor.limits = constant.predictor.limits = Limits(tokens=4)
     stream = growing.open_stream()
     stream.feed("Ada met Bob in ")
     with pytest.raises(DataError, match=r"over 4 tokens: this bundle keeps a cache of each; finish it before"):
@@ -168,14 +170,15 @@ def test_what_a_bundle_cannot_do_in_pieces_is_refused(tiny: Model, spans: Path, 
     with pytest.raises(UsageError, match="either as text or as words"):
         stream.feed(["met"])
     content = bundle.read(spans)
-    words_only = Model(bundle.BundleContent(spans, {**content.manifest, "streaming": {"cut": None}}, content.files))
+    cut_nowhere = content.manifest.model_copy(update={"streaming": Streaming(cut=None)})
+    words_only = Model(bundle.BundleContent(spans, cut_nowhere, content.files))
     with pytest.raises(UsageError, match="feed lists of words"):
         words_only.open_stream().feed("Ada ")
     assert words_only.open_stream().feed(["Ada"]) is not None
-    cache = [entry for entry in content.manifest["cache"] if entry["input"] != "past.head"]
+    cache = tuple(entry for entry in content.manifest.cache if entry.input != "past.head")
     with pytest.raises(BundleError, match=r"disagree about past\.head"):
-        Model(bundle.BundleContent(spans, {**content.manifest, "cache": cache}, content.files))
-    bundle.write(tmp_path / "odd", {**content.files}, {**content.manifest, "streaming": True})
+        Model(bundle.BundleContent(spans, content.manifest.model_copy(update={"cache": cache}), content.files))
+    forged.write(tmp_path / "odd", content.files, {**forged.plain(content.manifest), "streaming": True})
     with pytest.raises(BundleError, match="streaming: must be an object"):
         load(tmp_path / "odd")
 

@@ -16,6 +16,7 @@ from seqpipe.answers.text import Text
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays
 from seqpipe.features.sources import TextSource
+from seqpipe.runtime.manifest import Limits
 from seqpipe.runtime.predictor import Predictor, batches, cores
 from seqpipe_plugins.tokenizers.words import Words
 
@@ -44,7 +45,7 @@ class Overflowing(Watched):
 
 def predictor(run: Watched | None = None, workers: int = 1, field: str = "text", **options: Any) -> Predictor:
     spans = Spans(["O", "B-city"])
-    return Predictor(TextSource(TOKENIZER, {}, field), spans, run or Watched(), options, {"tokens": 50}, workers)
+    return Predictor(TextSource(TOKENIZER, {}, field), spans, run or Watched(), options, Limits(tokens=50), workers)
 
 
 def found(made: Predictor, texts: list[str], chunk: int = 1024) -> list[list[int]]:
@@ -186,7 +187,7 @@ def test_a_document_is_the_text_even_where_words_are_given() -> None:
 
 
 def test_what_has_no_offsets_is_not_split_into_sentences() -> None:
-    made = Predictor(TextSource(TOKENIZER, {}), Text(TOKENIZER), Watched(), {}, {"tokens": 9})
+    made = Predictor(TextSource(TOKENIZER, {}), Text(TOKENIZER), Watched(), {}, Limits(tokens=9))
     with pytest.raises(UsageError, match="this bundle answers with 'text'"):
         made.document({"text": "a"})
     with pytest.raises(UsageError, match="n_best is for single sentences"):

@@ -13,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 
+import forged
 import pytest
 from serving import READY_S, Reply, Server
 
@@ -69,8 +70,11 @@ def test_a_bundle_that_fails_its_golden_examples_is_refused(tiny_bundle: Path, t
     from seqpipe.runtime import bundle
 
     content = bundle.read(tiny_bundle)
-    stated = {key: value for key, value in content.manifest.items() if key not in ("files", "sha256")}
-    bundle.write(tmp_path / "other", content.files, {**stated, "golden": [{"record": {"text": "Anna"}, "answer": []}]})
+    forged.write(
+        tmp_path / "other",
+        content.files,
+        {**forged.plain(content.manifest), "golden": [{"record": {"text": "Anna"}, "answer": []}]},
+    )
     done = started(tmp_path / "other", "--port", 0)
     assert (done.returncode, "answers differ on this machine" in done.stderr) == (6, True)
 

@@ -105,7 +105,7 @@ def test_what_the_server_refuses_the_document_refuses_too(
 
 def test_the_example_of_a_bundle_can_be_sent(server: Server, document: dict[str, Any], tiny: Model) -> None:
     body = document["paths"]["/v1/toy"]["post"]["requestBody"]["content"]["application/json"]["example"]
-    assert server.post("/v1/toy", body).json == {"answer": tiny.manifest["golden"][0]["answer"]}
+    assert server.post("/v1/toy", body).json == {"answer": tiny.manifest.golden[0].answer}
 
 
 def test_the_document_says_whether_a_token_is_needed_and_bundles_may_be_loaded(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import forged
 import pytest
 from prometheus_page import value
 from serving import Server, ask, at_once
@@ -29,10 +30,10 @@ LOAD, UNLOAD = "/v2/repository/models/toy/load", "/v2/repository/models/toy/unlo
 def renamed(source: Path, path: Path, city: str, golden: str | None = None) -> Path:
     """The toy, which calls a city otherwise; its golden example may claim another name."""
     content = bundle.read(source)
-    stated = {key: part for key, part in content.manifest.items() if key not in ("files", "sha256")}
-    text = json.dumps({"answer": stated["answer"]}).replace("-city", f"-{city}")
-    claimed = json.dumps({"golden": stated["golden"]}).replace('"city"', f'"{golden or city}"')
-    bundle.write(path, content.files, {**stated, **json.loads(text), **json.loads(claimed)})
+    whole = forged.plain(content.manifest)
+    text = json.dumps({"answer": whole["answer"]}).replace("-city", f"-{city}")
+    claimed = json.dumps({"golden": whole["golden"]}).replace('"city"', f'"{golden or city}"')
+    forged.write(path, content.files, {**whole, **json.loads(text), **json.loads(claimed)})
     return path
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+import forged
 import numpy as np
 import onnx
 from factory import QUIET, moods, write_jsonl
@@ -65,7 +66,7 @@ def write_vector_bundle(path: Path) -> Path:
         "made_with": {},
     }
     files = {"model.onnx": _vector_graph(vocabulary), "tokenizer.json": tokenizer.to_str().encode()}
-    bundle.write(path, files, manifest)
+    forged.write(path, files, manifest)
     return path
 
 
@@ -129,7 +130,6 @@ def write_slow_bundle(tiny: Path, path: Path) -> Path:
     content = bundle.read(tiny)
     model = onnx.load_from_string(content.files["model.onnx"])
     slowed(model)
-    stated = {key: value for key, value in content.manifest.items() if key not in ("files", "sha256")}
-    stated |= {"name": "slow", "explain": {"encoder": {"over": "words", "axis": "sequence_length"}}}
-    bundle.write(path, {**content.files, "model.onnx": model.SerializeToString()}, stated)
-    return path
+    changes = {"name": "slow", "explain": {"encoder": {"over": "words", "axis": "sequence_length"}}}
+    files = {**content.files, "model.onnx": model.SerializeToString()}
+    return forged.write(path, files, forged.plain(content.manifest) | changes)

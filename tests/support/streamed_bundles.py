@@ -12,6 +12,7 @@ from seqpipe.config.loader import Config, load
 from seqpipe.export.exporter import bundle_files, bundle_manifest
 from seqpipe.export.graph import to_onnx
 from seqpipe.runtime import bundle
+from seqpipe.runtime.manifest import Streaming
 from seqpipe.training.datasets import read
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
@@ -34,7 +35,7 @@ def streaming_pipeline(folder: Path, encoder: Any, **changes: Any) -> tuple[Conf
 def streaming_bundle(folder: Path, encoder: Any, cut: str | None = "word", **changes: Any) -> Path:
     """Its bundle, written without the comparison of `seqpipe.export.exporter`."""
     config, pipeline = streaming_pipeline(folder, encoder, **changes)
-    manifest = bundle_manifest(pipeline, config, {}, {}) | {"streaming": {"cut": cut}}
-    manifest["no_golden"] = "its weights are random"
+    changes = {"streaming": Streaming.model_validate({"cut": cut}), "no_golden": "its weights are random"}
+    manifest = bundle_manifest(pipeline, config, {}, {}).model_copy(update=changes)
     bundle.write(folder / "bundle", bundle_files(pipeline, to_onnx(pipeline, {}, config.export.opset)), manifest)
     return folder / "bundle"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import forged
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
-
-from seqpipe.runtime import bundle
 
 
 def build_sums(path: Path) -> Path:
@@ -53,5 +52,5 @@ def build_sums(path: Path) -> Path:
         "parity": {},
         "made_with": {},
     }
-    bundle.write(path, {"model.onnx": model.SerializeToString()}, manifest)
+    forged.write(path, {"model.onnx": model.SerializeToString()}, manifest)
     return path

@@ -169,11 +169,11 @@ def _segmented(run: Path, texts: Sequence[str]) -> Iterator[list[tuple[str, int]
     if not (folder / "bundle.json").is_file():
         raise DataError(f"{run}: there is no bundle of a segmenter; train and export one: seqpipe run PIPELINE.yaml")
     model = load(folder, "cpu")
-    answer = model.manifest["answer"]
+    answer = model.manifest.answer
     if answer.get("scheme") != "BMES":
         cure = "name the run of a segmenter, whose head has scheme: BMES"
         raise DataError(f"{run}: its answers are {answer['kind']!r}, not words; {cure}")
-    answers: Iterator[Any] = model.predictor.stream({model.manifest["field"]: text} for text in texts)
+    answers: Iterator[Any] = model.predictor.stream({str(model.manifest.field): text} for text in texts)
     for spans in answers:
         yield [(span["word"], span["start"]) for span in spans]
 

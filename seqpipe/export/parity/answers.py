@@ -164,7 +164,7 @@ class Comparison(Predictor):
         ours.options, ours.limits = model.predictor.options, model.predictor.limits
         super().__init__(ours.featurizer, ours.kind, ours.run, ours.options, ours.limits)
         self.pipeline, self.model = pipeline, model
-        self.decisions = DecisionParity(pipeline, ours.run, model.run_all, ours.options)
+        self.decisions = DecisionParity(pipeline, ours.run, model.graph.run_all, ours.options)
         self.ties = 0  # among answers to records
         self.without_effect: list[str] = []  # decode options that changed none of PyTorch's decisions where tried
         self.on_compared: Callable[[int], None] = lambda texts: None  # called with how many more texts were answered

@@ -31,8 +31,8 @@ from seqpipe.export.parity.decisions import (
 )
 from seqpipe.features.document import Arrays, Doc, Record, words_of
 from seqpipe.features.sources import masks
-from seqpipe.runtime.bundle import next_inputs
 from seqpipe.runtime.evaluate import evaluate, goodness, headline, judged
+from seqpipe.runtime.manifest import next_inputs
 from seqpipe.runtime.model import Model, same_answer
 from seqpipe.runtime.predictor import ROWS, Predictor, batches
 
@@ -139,7 +139,7 @@ class _Texts:
     def answer(self, size: int) -> None:
         """Run both on all pieces from `size` words on."""
         cache = self.parity.pipeline.cache
-        past = {entry.input: entry.zeros(1, 0) for entry in cache}
+        past = {entry.input: np.zeros(entry.shape(1, 0), entry.dtype) for entry in cache}
         for pieces in pieces_of(self.docs, size):
             inputs = self.source.collate(pieces) | past | self.options
             expected, got = self.parity.torch_run(inputs), self.parity.onnx_run(inputs)
@@ -239,7 +239,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record], console: Co
     tried = len(decisions.trials.together()) + len(decisions.trials.alone())
     with _counting(comparison, "comparing random inputs", tried, console) as count:
         _compare_random_features(comparison, count)
-    probes = [*probe_records(ours.featurizer, ours.limits["tokens"], SEED)]
+    probes = [*probe_records(ours.featurizer, ours.limits.tokens, SEED)]
     sample = sampled(records)
     trials = _trials(comparison, sample, probes)
     scored = len(sample) * (1 + SCORED * ours.kind.is_generated)

@@ -30,7 +30,9 @@ from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.kinds.text import Chars
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
+from seqpipe.runtime.manifest import Limits
 from seqpipe.runtime.model import Model
+from seqpipe.runtime.session import GraphSession
 from seqpipe.training.datasets import read
 from seqpipe.training.evaluation import option_table, option_trials
 from seqpipe.training.pipeline import Pipeline
@@ -77,7 +79,7 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 def test_what_is_read_and_answered_alike_is_written_and_says_on_what(tags: Trained) -> None:
-    stated = load(tags.folder / "bundle", "cpu").manifest["parity"]
+    stated = load(tags.folder / "bundle", "cpu").manifest.parity
     assert stated["records"] == len(tags.records)
     assert stated["read"] == len(tags.records) + len([*probe_records(tags.pipeline.artifacts.featurizer, 1_000)])
     assert (stated["texts"], stated["records_with_options"]) == (gate.WITH_OPTIONS["texts"], len(tags.records))
@@ -94,7 +96,7 @@ def test_records_and_texts_are_also_answered_under_other_decode_options(
         lambda self, records, **options: seen.append((len(records), options)) or answer_both(self, records, **options),
     )
     monkeypatch.setattr(gate, "WITH_OPTIONS", {"records": 5, "texts": 7})
-    stated = writer.export("with_options").manifest["parity"]
+    stated = writer.export("with_options").manifest.parity
     assert (stated["texts"], stated["records_with_options"]) == (7, 5)
     assert sum(n == 12 and bool(options) for n, options in seen) == len(
         Trials(load(writer.folder / "bundle", "cpu").predictor.options, option_trials(*writer.config.head)).together()
@@ -102,18 +104,18 @@ def test_records_and_texts_are_also_answered_under_other_decode_options(
 
 
 def test_a_bundle_takes_texts_of_a_length_that_was_seen_with_a_margin_or_what_the_yaml_says(tags: Trained) -> None:
-    limits = load(tags.folder / "bundle", "cpu").manifest["limits"]
-    assert limits == {"tokens": 1_000}
+    limits = load(tags.folder / "bundle", "cpu").manifest.limits
+    assert limits == Limits(tokens=1_000)
     artifacts, options = tags.pipeline.artifacts, option_table(*tags.config.head)
     assert artifacts.longest == max(
         map(len, artifacts.featurizer.docs(read(tags.config.data.reader, tags.config.data.train)))
     )
     stated = bundle_manifest(tags.pipeline, tags.config, options, {}, longest=700)
-    assert stated["limits"] == {"tokens": 2_800}
+    assert stated.limits == Limits(tokens=2_800)
     assert stated["options"]["n_best"]["maximum"] == 100
     config = tiny(tags.folder, "train.epochs=6", "export.max_tokens=9", "export.max_beams=7")
     stated = bundle_manifest(tags.pipeline, config, options, {}, longest=700)
-    assert (stated["limits"], stated["options"]["n_best"]["maximum"]) == ({"tokens": 9}, 7)
+    assert (stated.limits, stated.options["n_best"]["maximum"]) == (Limits(tokens=9), 7)
 
 
 def tokenizer_with(change: Callable[[dict[str, Any]], None]) -> Callable[[bundle.BundleContent, str], Tokenizer]:
@@ -181,16 +183,16 @@ def test_offsets_that_are_others_are_found(tags: Trained, monkeypatch: pytest.Mo
 def wrong_once(monkeypatch: pytest.MonkeyPatch, ids: np.ndarray, name: str = "tags") -> None:
     """The graph decides otherwise about the text of these ids, alone or in a batch, and about no other."""
     for method in ("run", "run_all"):
-        right = getattr(Model, method)
+        right = getattr(GraphSession, method)
 
-        def wrong(self: Model, feeds: Arrays, right: Any = right) -> Arrays:
+        def wrong(self: GraphSession, feeds: Arrays, right: Any = right) -> Arrays:
             made, width = right(self, feeds), feeds["ids"].shape[1]
             if width >= len(ids):
                 here = (feeds["ids"] == np.pad(ids, (0, width - len(ids)))).all(1)
                 made[name] = np.where(here[:, None], 1 - made[name] % 2, made[name])
             return made
 
-        monkeypatch.setattr(Model, method, wrong)
+        monkeypatch.setattr(GraphSession, method, wrong)
 
 
 def test_one_wrong_record_is_found(tags: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,8 +219,10 @@ def ignore(monkeypatch: pytest.MonkeyPatch, model: Model, option: str) -> None:
     """The graph takes an option and does nothing with it."""
     default = option_arrays(model.predictor.options, {})[option]
     for method in ("run", "run_all"):
-        right = getattr(Model, method)
-        monkeypatch.setattr(Model, method, lambda self, feeds, right=right: right(self, feeds | {option: default}))
+        right = getattr(GraphSession, method)
+        monkeypatch.setattr(
+            GraphSession, method, lambda self, feeds, right=right: right(self, feeds | {option: default})
+        )
 
 
 def test_every_option_that_the_graph_ignores_is_found(tags: Trained, writer: Trained) -> None:
@@ -272,7 +276,7 @@ def test_many_records_are_read_and_a_part_of_them_that_a_seed_chooses_is_answere
     tags: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gate, "MOST_RECORDS", 5)
-    stated = tags.export("drawn").manifest["parity"]
+    stated = tags.export("drawn").manifest.parity
     assert (stated["records"], stated["read"] > len(tags.records)) == (5, True)
     assert gate.sampled(tags.records) == gate.sampled(tags.records)
     assert len({record["where"] for record in gate.sampled(tags.records)}) == 5
@@ -292,9 +296,9 @@ def test_golden_examples_are_pytorchs_answers(tags: Trained, monkeypatch: pytest
 
     monkeypatch.setattr(Comparison, "answer_both", near)
     examples = golden_examples(ours, tags.records)
-    assert any(example["answer"] for example in examples)
+    assert any(example.answer for example in examples)
     for example in examples:
-        assert [*ours.stream([example["record"]], **example.get("options", {}))] == [example["answer"]]
+        assert [*ours.stream([example.record], **example.options)] == [example.answer]
 
 
 def test_ties_among_other_texts_and_options_allow_no_other_metric(
@@ -312,9 +316,9 @@ def test_ties_among_other_texts_and_options_allow_no_other_metric(
 
 
 def test_an_option_that_changes_no_decision_is_named(writer: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "length_penalty" not in writer.export("effect").manifest["parity"]["without_effect"]
+    assert "length_penalty" not in writer.export("effect").manifest.parity["without_effect"]
     monkeypatch.setattr(gate, "_matters", lambda ours, feeds, name, chosen: name != "length_penalty")
-    assert writer.export("none").manifest["parity"]["without_effect"] == ["length_penalty"]
+    assert writer.export("none").manifest.parity["without_effect"] == ["length_penalty"]
 
 
 def test_the_model_that_export_returns_has_the_hash_of_what_was_written(tags: Trained) -> None:
@@ -327,9 +331,9 @@ def test_long_records_are_cut_to_golden_examples(tmp_path: Path) -> None:
     words = [record["words"] for record in made.records]
     long = [word for some in words for word in some]
     made.records = [{"text": " ".join(long), "words": long, "tags": ["O"] * len(long), "where": "long:1"}]
-    (first, *_) = made.export().manifest["golden"]
+    (first, *_) = made.export().manifest.golden
     featurizer = made.pipeline.artifacts.featurizer
-    assert 0 < len(featurizer.docs([first["record"]])[0]) <= 40 < len(long)
+    assert 0 < len(featurizer.docs([first.record])[0]) <= 40 < len(long)
     assert load(tmp_path / "bundle", "cpu").verify() == []
 
 
@@ -353,7 +357,7 @@ def changed_in(model: Model, share: float) -> Model:
         moved_on = dice.random(made["tags"].shape) < share
         return made | {"tags": np.where(moved_on, (made["tags"] + 1) % 3, made["tags"])}
 
-    model.run = model.predictor.run = other  # type: ignore[method-assign]
+    model.graph.run = model.predictor.run = other  # type: ignore[method-assign]
     return model
 
 

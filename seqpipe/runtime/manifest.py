@@ -1,0 +1,336 @@
+"""What bundle.json says, as types: read with every check of its form, and written.
+
+Every byte is hashed before anything parses it: bundle.json seals itself (its last entry is the sha256 of what stands
+before it) and holds the hashes of all other files. That shows damage, not forgery; against forged manifests there are
+the bounds here. `docs/bundle-format.md` specifies the format.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import reprlib
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal, NotRequired, TypeVar
+
+import pydantic
+from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue, SkipValidation, Strict, ValidationError
+from pydantic_core import ErrorDetails
+from typing_extensions import TypedDict
+
+from seqpipe.config.checks import AXES, OVER
+from seqpipe.errors import BundleError
+from seqpipe.features.splitting import CUTS, Cut
+from seqpipe.files import json_bytes, sha256
+
+FORMAT, VERSION = "seqpipe-bundle", 2
+MANIFEST = "bundle.json"
+MOST_TOKENS = 1_000_000  # that `limits` may let into one text
+MOST_SIZE = 1_000_000  # of an option that the graph takes as the length of a vector
+LONGEST_REASON = 1_000  # characters
+PAST_BATCH, PAST_LENGTH, PAST_STATE = "past_batch_size", "past_length", "past_state"  # axes of a cache's inputs
+_SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
+_RESERVED = {"graphs": "further graphs beside model.onnx", "weights": "weights that several graphs share"}
+
+# JSON that the manifest only carries: an example's record, an answer kind's labels. What uses it checks it.
+Json = SkipValidation[JsonValue]
+Entry = TypeVar("Entry")
+Item = TypeVar("Item")
+
+
+def _one_by_one(entries: object, validate: pydantic.ValidatorFunctionWrapHandler) -> object:
+    # pydantic collects the faults of all entries: 2.5 GB of them for a manifest of 64 MB. Here the first one ends it.
+    if not isinstance(entries, dict):
+        return validate(entries)
+    return {name: validate({name: entry})[name] for name, entry in entries.items()}
+
+
+Entries = Annotated[Mapping[str, Entry], pydantic.WrapValidator(_one_by_one)]
+Items = Annotated[tuple[Item, ...], Strict(False), FailFast()]  # of a list, as which JSON is read
+
+
+class _Form(BaseModel):
+    """An object of a manifest; keys that are not listed mean nothing to this version and are kept."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+
+
+class FileEntry(_Form):
+    """The hash and the size of a file in the bundle."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sha256: str
+    bytes: int
+
+
+Bound = int | Annotated[float, Field(allow_inf_nan=False)] | None
+
+
+class _Option(TypedDict):
+    type: Literal["size", "int", "float", "bool", "tokens", "uniform"]
+    default: Json
+    minimum: NotRequired[Bound]
+    maximum: NotRequired[Bound]
+    exclusive_minimum: NotRequired[Bound]
+    exclusive_maximum: NotRequired[Bound]
+
+
+def _bounded(option: _Option) -> _Option:
+    low, high = option.get("minimum"), option.get("maximum")
+    for bound in (low, high, option.get("exclusive_minimum"), option.get("exclusive_maximum")):
+        if bound is not None and abs(bound) > sys.float_info.max:
+            raise ValueError("a bound is more than any number of the graph")
+        if bound is not None and option["type"] == "size" and not 0 <= bound <= MOST_SIZE:
+            raise ValueError(f"{bound} is no bound of a size, which is at most {MOST_SIZE:,}")
+    if low is not None and high is not None and low > high:
+        raise ValueError(f"the minimum {low} is over the maximum {high}")
+    return option
+
+
+# A decode option. Its default is checked as any value of a caller is, by `seqpipe.runtime.decode_options`.
+Option = Annotated[_Option, pydantic.AfterValidator(_bounded)]
+
+TokenCount = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
+
+
+class Limits(_Form):
+    """The most tokens of a text, of the first of a pair, and of any input in training."""
+
+    tokens: TokenCount
+    first_tokens: TokenCount = MOST_TOKENS
+    trained: TokenCount = MOST_TOKENS
+
+
+class CacheEntry(_Form):
+    """One tensor of the cache: which output of a run of the graph is which input of the next.
+
+    (B, C) token ids, or (B, C, …) numbers of an encoder; C counts the tokens that were read, or is 1 for all of them.
+    Without the input nothing was read before, C = 0.
+    """
+
+    input: str
+    output: str
+    axes: Items[str | int]
+    dtype: Literal["int64", "float32"]
+    grows: bool
+
+    @classmethod
+    def of(cls, input: str, output: str, slot: tuple[int, ...] = (), grows: bool = True) -> CacheEntry:
+        """The entry with the shape `slot` behind (B, C), () of token ids; `grows`: C counts tokens."""
+        axes: tuple[str | int, ...] = (PAST_BATCH, PAST_LENGTH if grows else PAST_STATE, *slot)
+        return cls(input=input, output=output, axes=axes, dtype="float32" if slot else "int64", grows=grows)
+
+    def shape(self, rows: int, slots: int) -> tuple[int, ...]:
+        """The shape of the input with so many rows and slots."""
+        return (rows, slots, *self.slot)
+
+    @property
+    def slot(self) -> tuple[int, ...]:
+        return tuple(size for size in self.axes if isinstance(size, int))
+
+    @pydantic.model_validator(mode="after")
+    def _is_one(self) -> CacheEntry:
+        if self.axes != (PAST_BATCH, PAST_LENGTH if self.grows else PAST_STATE, *self.slot):
+            raise ValueError(f"the axes {reprlib.repr(self.axes)} are none of a cache")
+        if self.dtype != ("float32" if self.slot else "int64"):
+            raise ValueError(f"the dtype {self.dtype} is not that of its axes")
+        return self
+
+
+class Reader(_Form):
+    """The reader of the training data, and its options."""
+
+    use: str
+    options: Mapping[str, Json]
+
+
+class MetricsOwner(Reader):
+    """The head that computes metrics of its own, and the distribution that it is from."""
+
+    distribution: str
+    version: str
+
+
+class Golden(_Form):
+    """A record and its answer on the machine that exported, with other decode options than the defaults."""
+
+    record: str | Mapping[str, Json]
+    options: Mapping[str, Json] = {}
+    answer: Json
+
+
+class Weights(_Form):
+    """Attention weights that the graph returns: over what, and at which axis."""
+
+    over: str
+    axis: str
+
+    @pydantic.model_validator(mode="after")
+    def _is_one(self) -> Weights:
+        if self.over not in OVER or self.axis not in AXES:
+            raise ValueError(f"over {reprlib.repr(self.over)} at {reprlib.repr(self.axis)} there are no weights")
+        return self
+
+
+class Streaming(_Form):
+    """What a piece of a streamed text may end behind; None: pieces are lists of words."""
+
+    cut: Cut | None
+
+
+FieldNames = str | Annotated[list[str], Field(min_length=1, max_length=2)]
+
+
+class Manifest(_Form):
+    """The content of bundle.json besides format, version and seal; each key as `docs/bundle-format.md` has it.
+
+    A description is how messages call the value, or an entry of it.
+    """
+
+    name: str
+    field: Annotated[
+        FieldNames | Entries[FieldNames], Field(description="the name of a field, a list of two, or an object of such")
+    ]
+    inputs: Entries[Mapping[str, Json]]
+    outputs: Items[str] = Field(description="a text")
+    options: Annotated[
+        Entries[Option], Field(description="an object with `type`, `default`, and perhaps numbers as bounds")
+    ]
+    answer: Mapping[str, Json]
+    cache: Items[CacheEntry] = Field((), description="an object with `input`, `output`, `axes`, `dtype` and `grows`")
+    limits: Limits = Field(description=f"a whole number from 1 to {MOST_TOKENS:,}")
+    reader: Reader = Field(description="an object with `use`, and the object `options`")
+    golden: Items[Golden] = Field(description="an object with a record, an answer, and perhaps the object `options`")
+    metrics: Mapping[str, Json]
+    own_metrics: Annotated[
+        Entries[MetricsOwner],
+        Field(description="an object with `use`, `distribution`, `version`, and the object `options`"),
+    ] = {}
+    explain: Annotated[Entries[Weights], Field(description="an object with `over` and `axis`")] = {}
+    parity: Mapping[str, Json]
+    made_with: Mapping[str, Json]
+    training: Json = None
+    streaming: Streaming | None = Field(None, description=f"an object with `cut`, which is {', '.join(CUTS)} or null")
+    no_golden: str = Field("", max_length=LONGEST_REASON, description=f"a text of at most {LONGEST_REASON} characters")
+    files: Annotated[Entries[FileEntry], Field(description="an object with `sha256` and `bytes` alone")]
+
+    @pydantic.field_validator("streaming", mode="before")
+    @classmethod
+    def _is_stated(cls, streaming: object) -> object:
+        if streaming is None:
+            raise ValueError("must not be null")
+        return streaming
+
+    def content(self) -> dict[str, object]:
+        """The object that bundle.json is, without its seal."""
+        return {"format": FORMAT, "version": VERSION, **_stated(self)}
+
+
+def _stated(form: BaseModel) -> dict[str, object]:
+    """What was given to a form, not its defaults."""
+    return {name: value for name, value in form if name in form.model_fields_set}
+
+
+def next_inputs(cache: Iterable[CacheEntry], outputs: Mapping[str, Item]) -> dict[str, Item]:
+    """The cache inputs of the next run, of the outputs of one."""
+    return {entry.input: outputs[entry.output] for entry in cache}
+
+
+def seal(content: Mapping[str, object]) -> bytes:
+    """The bytes of bundle.json, its own sha256 as the last entry."""
+    body = json_bytes(content, indent=1, default=_stated).removesuffix(b"\n}")
+    return body + f',\n "sha256": "{sha256(body)}"\n}}\n'.encode()
+
+
+def unseal(data: bytes, what: str) -> dict[str, object]:
+    """The object in these bytes; BundleError before anything is parsed if they were changed."""
+    match = _SEAL.search(data[-90:])
+    if match is None:
+        raise BundleError(
+            f"{what}: cut short or not a bundle.json: its last entry must be its own sha256; export it again"
+        )
+    body = data[: len(data) - len(match.group())]
+    if sha256(body) != match.group(1).decode():
+        raise BundleError(
+            f"{what}: damaged: its sha256 is not the one it states; copy the bundle again, or export it again"
+        )
+
+    def unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+        result = dict(pairs)
+        if len(result) < len(pairs):
+            raise ValueError("a key stands twice in one object")
+        return result
+
+    def no_constant(name: str) -> None:
+        raise ValueError(f"{name} is not JSON")
+
+    try:
+        content: dict[str, object] = json.loads(body + b"}", object_pairs_hook=unique, parse_constant=no_constant)
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{what}: not valid JSON: {str(error) or 'nested too deeply'}") from error
+    return content
+
+
+def parse(data: bytes, what: str) -> Manifest:
+    """The manifest in the bytes of bundle.json; BundleError, in one line, for the first thing that is wrong with it."""
+    content = unseal(data, what)
+    stated_format, version = content.pop("format", None), content.pop("version", None)
+    if stated_format != FORMAT:
+        raise BundleError(f"{what}: its format is {reprlib.repr(stated_format)}, not {FORMAT!r}")
+    if type(version) is not int or version != VERSION:
+        cure = "update seqpipe, or make the bundle again with this one: `seqpipe run PIPELINE.yaml --fresh`"
+        if version == 1:
+            cure = "make the bundle again: `seqpipe run PIPELINE.yaml --fresh`"
+        message = f"bundle format version {reprlib.repr(version)}; this seqpipe reads version {VERSION}: {cure}"
+        raise BundleError(f"{what}: {message}")
+    for key, meaning in _RESERVED.items():
+        if key in content:
+            raise BundleError(f"{what}: {key}: {meaning}, which this seqpipe does not read; update seqpipe")
+    try:
+        manifest = Manifest.model_validate(content)
+    except ValidationError as error:
+        raise BundleError(f"{what}: {_message(error.errors(include_url=False)[0])}") from error
+    for name in manifest.files:
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name) or name == MANIFEST:
+            raise BundleError(f"{what}: files: {name[:100]!r} is not the plain name of a file in the bundle")
+    texts = [name.rpartition(".")[0] for name in manifest.inputs if name == "ids" or name.endswith(".ids")]
+    for name in ("model.onnx", *(f"tokenizer.{text}.json" if text else "tokenizer.json" for text in texts)):
+        if name not in manifest.files:
+            raise BundleError(f"{what}: files: {reprlib.repr(name)[1:-1]} is missing")
+    return manifest
+
+
+_WORDS = {
+    "string_type": "a text",
+    "tuple_type": "a list",
+    "dict_type": "an object",
+    "mapping_type": "an object",
+    "model_type": "an object",
+}
+
+
+def _message(error: ErrorDetails) -> str:
+    """One line on one fault: the key, or the entry of a key, then what it must be and what it is."""
+    head, *inner = error["loc"]
+    description = Manifest.model_fields[str(head)].description
+    is_value = head in ("name", "field", "reader", "streaming", "no_golden")  # a value, and no list or object of such
+    where = str(head) if is_value or not inner else f"{head}.{_named(inner[0])}"
+    keys = inner if is_value and head != "field" else inner[1:]
+    if error["type"] == "value_error":
+        return f"{where}: {error['ctx']['error']}"
+    if error["type"] == "missing" and not keys:
+        return f"{where}: missing"
+    expected = description if description and (inner or is_value) else _WORDS.get(error["type"], error["msg"])
+    if error["type"] == "missing":
+        return f"{where}: must be {expected}; it lacks `{_named(keys[0])}`"
+    shown = reprlib.repr(error["input"])
+    return f"{where}: must be {expected}" + (f"; its `{_named(keys[0])}` is {shown}" if keys else f", not {shown}")
+
+
+def _named(key: int | str) -> str:
+    """A key as messages show it; the entries of lists count from 1."""
+    if isinstance(key, int):
+        return str(key + 1)
+    return key if re.fullmatch(r"[\w.-]{0,100}", key) else reprlib.repr(key)
