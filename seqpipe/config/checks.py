@@ -9,13 +9,13 @@ from typing import Any
 from seqpipe.config.contract import (
     Component,
     Input,
-    answer_kind,
     corpus_settings,
     declaration,
     declared_corrupted_inputs,
     declared_features,
     describe,
     has_member,
+    head_task,
     is_language_model_head,
     member,
     replaces_mask,
@@ -148,7 +148,7 @@ def _axis_after(stage: Component, axis: str, features: Mapping[str, Any]) -> str
 def has_candidates(head: Component) -> bool:
     """Whether a head answers with one of a set of texts."""
     try:
-        return answer_kind(head).has_candidates
+        return head_task(head).has_candidates
     except PluginError:  # the head's answer is wrong, and that is reported
         return False
 

@@ -15,7 +15,6 @@ from seqpipe.config.contract import (
     Component,
     HeadArrays,
     Input,
-    answer_kind,
     answer_settings,
     declaration,
     declared_corrupted_inputs,
@@ -26,6 +25,7 @@ from seqpipe.config.contract import (
     expected_outputs,
     has_member,
     head_arrays,
+    head_task,
     invalidated_names,
     is_language_model_head,
     is_self_supervised,
@@ -371,7 +371,7 @@ def _reads_several(head: Component, count: int, trace: Trace) -> bool:
     try:
         several = "sources" in wired(head.cls)
         if count == 1 and not several:
-            subject = answer_kind(head).declared_subject(answer_settings(head))
+            subject = head_task(head).declared_subject(answer_settings(head))
             several = not is_self_supervised(head) and subject == WHOLE_TEXT
     except PluginError as error:
         trace.complain(head, str(error))

@@ -138,7 +138,7 @@ def _answered(
 def _short(comparison: Comparison, records: Sequence[Record]) -> list[Record]:
     """Some records of at least one token and at most `TOKENS`, none longer than the inputs of training."""
     most = min(TOKENS, comparison.limits.get(TRAINED, TOKENS))
-    without_targets = [comparison.kind.question(record) for record in records]
+    without_targets = [comparison.task.question(record) for record in records]
     lengths = [len(doc) for doc in comparison.docs(without_targets)]
     short = [i for i, length in enumerate(lengths) if 0 < length <= most]
     if short:
@@ -341,7 +341,7 @@ def export(
         ParityError: if the graph answers differently.
     """
     pipeline.eval()
-    docs = pipeline.artifacts.featurizer.docs([pipeline.artifacts.kind.question(record) for record in records])
+    docs = pipeline.artifacts.featurizer.docs([pipeline.artifacts.task.question(record) for record in records])
     longest = max(map(len, docs), default=0)
     manifest = bundle_manifest(pipeline, config, option_table(*config.head), scores or {}, longest)
     manifest["training"] = dict(outcome or {})

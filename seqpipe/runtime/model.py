@@ -12,9 +12,10 @@ from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 
+from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import LOOSE, HeadAnswer
 from seqpipe.answers.registry import part_of
-from seqpipe.answers.types import Answer, Masking
+from seqpipe.answers.types import Masking
 from seqpipe.config.checks import PREFIX
 from seqpipe.errors import BundleError, DataError, SeqpipeError, UsageError
 from seqpipe.features.document import Arrays, Record
