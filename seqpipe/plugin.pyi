@@ -77,6 +77,7 @@ from seqpipe.nn.layers import GatedFeedForward as GatedFeedForward
 from seqpipe.nn.layers import LockedDropout as LockedDropout
 from seqpipe.nn.layers import PositionEmbeddings as PositionEmbeddings
 from seqpipe.nn.layers import RMSNorm as RMSNorm
+from seqpipe.nn.layers import TokenWindows as TokenWindows
 from seqpipe.nn.layers import feed_forward as feed_forward
 from seqpipe.nn.layers import linear_from as linear_from
 from seqpipe.nn.layers import logit_mask as logit_mask
@@ -89,7 +90,6 @@ from seqpipe.nn.multi_source_attention import SourceCombination as SourceCombina
 from seqpipe.nn.multi_source_attention import StageOutputs as StageOutputs
 from seqpipe.nn.multi_source_attention import join_masks as join_masks
 from seqpipe.nn.multi_source_attention import summarize_sources as summarize_sources
-from seqpipe.nn.pretrained import TokenWindows as TokenWindows
 from seqpipe.nn.pretrained import has_segment_embeddings as has_segment_embeddings
 from seqpipe.nn.pretrained import longest_input as longest_input
 from seqpipe.nn.pretrained import optional_attribute as optional_attribute

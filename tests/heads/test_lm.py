@@ -498,11 +498,12 @@ class TestAColumn:
     """A label whose vector is added to that of every token."""
 
     @pytest.fixture(scope="class")
-    def folder(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    @classmethod
+    def folder(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = tmp_path_factory.mktemp("column")
         rows = [{"text": f"the day was {word}.", "mood": mood} for mood, word in MOODS for _ in range(30)]
         (folder / "moods.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        self.yaml(folder)
+        cls.yaml(folder)
         done = seqpipe("run", folder / "lm.yaml", folder=folder)
         assert done.code == 0, done.err
         return folder

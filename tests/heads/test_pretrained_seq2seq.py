@@ -218,7 +218,8 @@ def test_it_goes_from_a_checkpoint_to_a_bundle_and_starts_another_run(tmp_path: 
 
 class TestBadInput:
     @pytest.fixture(scope="class")
-    def folders(self, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    @classmethod
+    def folders(cls, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         place, some = tmp_path_factory.mktemp("checkpoints"), [" ".join(WORDS[:400])]
         made = {"gpt2": decoder(place / "gpt2", "gpt2", some), "bert": checkpoint(place / "bert", "bert", some)}
         return made | {name: t5(place / name, "1.0", some, d_model=width) for name, width in (("t5", 32), ("wide", 16))}

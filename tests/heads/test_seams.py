@@ -12,7 +12,7 @@ from exported import Graph, export, ragged
 from torch import Tensor
 
 from seqpipe.answers.tagging_schemes import continues
-from seqpipe.nn.pretrained import TokenWindows
+from seqpipe.nn.layers import TokenWindows
 from seqpipe_plugins.heads.crf import CRF
 from seqpipe_plugins.heads.tags import Tags
 
