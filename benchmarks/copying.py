@@ -53,12 +53,12 @@ def print_scores(run: Path) -> None:
 
     model = seqpipe.load(run / "bundle", "cpu")
     records = [json.loads(line) for line in (FOLDER / "test.jsonl").read_text(encoding="utf-8").splitlines()]
-    kind = model.predictor.kind
+    task = model.predictor.task.parts[""]
     for options in ({}, BEAM):
-        counts = kind.counter()
+        counts = task.counter()
         for record, answer in zip(records, model(records, **options), strict=True):
-            counts.add(kind.gold(record), kind.predicted(answer))
-        print(options or "greedy", table(counts.result(), kind.metrics), sep="\n", flush=True)
+            counts.add(task.gold(record), task.predicted(answer))
+        print(options or "greedy", table(counts.result(), task.metrics), sep="\n", flush=True)
 
 
 if __name__ == "__main__":

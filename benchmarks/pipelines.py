@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.tagging_schemes import spans
-from seqpipe.config.contract import answer_kind, build_component, is_language_model_head, is_self_supervised
+from seqpipe.config.contract import build_component, head_task, is_language_model_head, is_self_supervised
 from seqpipe.config.loader import Config, load
 from seqpipe.runtime.evaluate import headline
 from seqpipe.version import VERSION
@@ -81,7 +81,7 @@ def _fields(field: str | None, tokenizer: Any) -> tuple[str, ...]:
 def answers(config: Config, record: Record) -> Iterator[tuple[str, str]]:
     """What the answers to a record are made of, each with what to call it; labels and positions are left out."""
     for head in config.head:
-        kind, target = answer_kind(head).kind, head.common_keys.get("target")
+        kind, target = head_task(head).kind_type.kind, head.common_keys.get("target")
         if is_self_supervised(head) or is_language_model_head(head):
             continue
         if kind == "tags":

@@ -56,10 +56,10 @@ def _scores(run: Path) -> Iterable[str]:
     from seqpipe.answers.metrics.numbers import shown
 
     opened, model, records = _opened(run)
-    (head,), kind = opened.config.head, model.predictor.kind
+    (head,), task = opened.config.head, model.predictor.task
     for beams in BEAMS:
-        predicted = [kind.predicted(answer) for answer in model(iter(records), beams=beams)]
-        scores = head.cls.metrics(head.options, [kind.gold(record) for record in records], predicted)
+        predicted = [task.predicted(answer) for answer in model(iter(records), beams=beams)]
+        scores = head.cls.metrics(head.options, [task.gold(record) for record in records], predicted)
         figures = ", ".join(
             f"{name} {shown(name, scores[name], head.cls.score_types)}" for name in SHOWN[head.options["task"]]
         )
@@ -75,7 +75,7 @@ def _same(run: Path) -> str:
     dice = random.Random(1)
     cut = [{"points": record["points"][: dice.randint(1, len(record["points"]))]} for record in records]
     theirs = predictor(load_trained(opened), opened.config).stream(cut)
-    pairs = zip(model(iter(cut)), theirs, strict=True)
+    pairs: Iterable[tuple[Any, Any]] = zip(model(iter(cut)), theirs, strict=True)
     same = sum(ours["pointers"] == reference["pointers"] for ours, reference in pairs)
     return f"{same} of {len(cut)} the same in onnxruntime and PyTorch"
 

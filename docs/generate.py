@@ -363,7 +363,9 @@ def _meaning(name: str, module: str) -> str:
         return re.split(r"(?<!al)(?<=\.) (?=[A-Z`])", text)[0]
     source = inspect.getsource(import_module(module))
     statements = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assign | ast.AnnAssign)]
-    is_of = [node for node in statements if name in ast.unparse(node).partition(" = ")[0].replace(":", ",").split(", ")]
+    separators = [": " if isinstance(node, ast.AnnAssign) else " = " for node in statements]
+    targets = [ast.unparse(node).partition(sep)[0] for node, sep in zip(statements, separators, strict=True)]
+    is_of = [node for node, target in zip(statements, targets, strict=True) if name in target.split(", ")]
     comment = source.splitlines()[(is_of[-1].end_lineno or 1) - 1].partition("  # ")[2]
     if isinstance(value, int | float | str):
         return f"`{value!r}`; {comment}".removesuffix("; ")

@@ -20,7 +20,6 @@ from seqpipe.errors import (
 from seqpipe.version import VERSION
 
 if TYPE_CHECKING:
-    from seqpipe.console import Progress
     from seqpipe.pipeline.pipeline import Pipeline
     from seqpipe.pipeline.run import Run
     from seqpipe.runtime.model import Bundle, Model, load
@@ -34,7 +33,6 @@ __all__ = [
     "ExportError",
     "Model",
     "Pipeline",
-    "Progress",
     "Run",
     "SeqpipeError",
     "TrainingError",
@@ -48,7 +46,6 @@ _LATER = {  # imported when first asked for: NumPy, pydantic and onnxruntime tak
     "Bundle": "seqpipe.runtime.model",
     "Model": "seqpipe.runtime.model",
     "Pipeline": "seqpipe.pipeline.pipeline",
-    "Progress": "seqpipe.console",
     "Run": "seqpipe.pipeline.run",
     "load": "seqpipe.runtime.model",
 }

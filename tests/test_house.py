@@ -75,6 +75,16 @@ def test_components_import_one_module_of_seqpipe() -> None:
     ]
 
 
+def test_the_front_door_offers_what_users_need_and_nothing_else() -> None:
+    caught = {"BundleError", "ConfigError", "DataError", "EnvError", "ExportError", "SeqpipeError"}
+    caught |= {"TrainingError", "UsageError"}
+    assert {*seqpipe.__all__} == {"Bundle", "Model", "Pipeline", "Run", "__version__", "load"} | caught
+    for name in seqpipe.__all__:
+        assert getattr(seqpipe, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'BOS'"):
+        _ = seqpipe.BOS  # type: ignore[attr-defined]
+
+
 def test_few_modules_stand_directly_in_the_package() -> None:
     assert len([*PACKAGE.glob("*.py")]) <= MOST_MODULES
 

@@ -1,43 +1,119 @@
-"""Answer kind candidate: the nearest of a fixed set of texts, whose vectors are in the graph."""
+"""Answer kinds vector and candidate: an embedding of a text, and the nearest of a fixed set of texts."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import HeadAnswer, with_score
-from seqpipe.answers.classification import label_of
-from seqpipe.answers.metrics.numbers import RankCounter
+from seqpipe.answers.answer_types import CandidateAnswer, NearText, VectorAnswer
+from seqpipe.answers.base import NOTHING, HeadAnswer, best_of, float32_number, with_score
+from seqpipe.answers.classification import counted_labels, label_of, label_target
+from seqpipe.answers.metrics.numbers import LengthCounter, RankCounter, VectorCounter
+from seqpipe.answers.task import HeadInfo, HeadTask, no_targets
 from seqpipe.answers.types import (
     ANSWER,
-    TEXT,
-    Answer,
     Array,
     Candidates,
     Choice,
     Counts,
-    HeadInfo,
     MakeTargets,
     Metric,
-    Schema,
     SpanRules,
     Targets,
     UnseenLabelError,
-    array,
-    obj,
-    or_null,
 )
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
 
+VectorAnswers = VectorAnswer | list[VectorAnswer]
+
+
+class Vector(HeadAnswer[VectorAnswers]):
+    """An embedding of a text, near those of texts with the same label: `{"vector": […]}`, None without a token.
+
+    Records of a self-supervised head have no target: `gold` is None.
+    """
+
+    kind = "vector"
+    answer_type = VectorAnswer
+    drawing = {"as": "vector"}
+    decided = {"vector": Array("(B, D)", "float32")}
+    is_numeric = True
+    is_embedding = True
+
+    def __init__(self, labels: Sequence[str], target: str | None = None, self_supervised: bool = False):
+        self.labels, self.target, self.self_supervised = tuple(labels), target, self_supervised
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Vector:
+        if manifest.get("self_supervised") is True:
+            return cls((), manifest["target"], True)
+        return cls(manifest["labels"], manifest["target"])
+
+    def manifest(self) -> dict[str, Any]:
+        if self.self_supervised:
+            return {"kind": self.kind, "target": self.target, "self_supervised": True}
+        return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[VectorAnswers]:
+        return [{"vector": [float32_number(value) for value in row]} for row in decision["vector"].tolist()]
+
+    def part_lines(self, part: Any) -> list[str]:
+        return [NOTHING if part["vector"] is None else f"a vector of {len(part['vector'])} numbers"]
+
+    def empty(self, several: bool) -> VectorAnswers:
+        answer: VectorAnswer = {"vector": None}
+        return [answer] if several else answer
+
+
+class VectorTask(HeadTask[VectorAnswers, Vector]):
+    """Vectors that are near each other where the labels of the texts are equal."""
+
+    kind_type = Vector
+    targets = {"label": Array("(B,)", "int64", "label")}
+    metrics = {
+        "precision_at_1": Metric(),
+        "mean_length": Metric(percent=False),
+        "unanswered": Metric(percent=False, more_is_better=False),
+    }
+    has_labels = True
+    may_self_supervise = True
+
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Vector:
+        return Vector(labels, head.target, head.self_supervised)
+
+    @classmethod
+    def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
+        return counted_labels(head, (label_of(record, head.target or "label") for record in records))
+
+    @property
+    def is_comparable(self) -> bool:
+        return False
+
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
+        if self.kind.self_supervised:
+            return no_targets
+        return label_target(self.kind.labels, self.kind.target)
+
+    def gold(self, record: Record) -> str | None:
+        """The label whose texts are to be near each other."""
+        return None if self.kind.self_supervised else label_of(record, self.kind.target or "label")
+
+    def predicted(self, answer: VectorAnswers) -> list[float] | None:
+        return best_of(answer)["vector"]
+
+    def counter(self) -> Counts:
+        return LengthCounter() if self.kind.self_supervised else VectorCounter()
+
+
 VECTORS = "pipeline.heads.0.vectors"  # the initializer of a graph that holds the vectors (N, D) of the candidates
 MOST_BYTES = 32 << 20  # of texts, labels and answers: they are in bundle.json, which may have twice as many
-COSINE: Schema = {"type": "number", "minimum": -1, "maximum": 1}
+CandidateAnswers = CandidateAnswer | list[CandidateAnswer]
 
 
 def candidates_of(records: Sequence[Record], field: str, target: str | None) -> Candidates:
@@ -69,24 +145,22 @@ def candidates_of(records: Sequence[Record], field: str, target: str | None) -> 
     return Candidates(texts, labels if has_labels else None, answers if any(a is not None for a in answers) else None)
 
 
-class Candidate(HeadAnswer):
+class Candidate(HeadAnswer[CandidateAnswers]):
     """`{"text", "label", "answer", "score", "nearest": […]}`: the nearest candidate and the k nearest, best first.
 
-    `label` and `answer` are there where the candidates have them; the score is the cosine of the two vectors. Where no
+    `label` and `answer` are there where the candidates have them; the score is the cosine of the two vectors, with six
+    digits. Where no
     candidate counts, and for a text without a token, the text is None and `nearest` empty.
     """
 
     kind = "candidate"
+    answer_type = CandidateAnswer
+    drawing = {"as": "candidate"}
     decided = {
         "nearest": Array("(B, K)", "int64", "candidate"),
         "scores": Array("(B, K)", "float32"),
         "vector": Array("(B, D)", "float32"),
     }
-    targets = {"label": Array("(B,)", "int64", "label")}
-    metrics = {"accuracy": Metric(), "mrr": Metric(), "recall_at_k": Metric()}
-    choices = (Choice(("nearest",), ranked=True),)
-    has_labels = True
-    has_candidates = True
     is_numeric = True
     candidates: Candidates
 
@@ -94,20 +168,53 @@ class Candidate(HeadAnswer):
         self.candidates, self.target = candidates, target
         self.labels = tuple(sorted({*candidates.keys}))
 
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "candidate"}
-
-    @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Candidate:
-        return cls(candidates_of(head.candidates, head.fields[0], head.target), head.target)
-
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Candidate:
         return cls(Candidates.from_manifest(manifest["candidates"]), manifest["target"])
 
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "target": self.target, "candidates": self.candidates.manifest()}
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[CandidateAnswers]:
+        answers: list[CandidateAnswers] = []
+        for numbers, scores in zip(decision["nearest"].tolist(), decision["scores"].tolist(), strict=True):
+            nearest = [
+                self.candidates.entry(number, round(min(1.0, max(-1.0, score)), 6))
+                for number, score in zip(numbers, scores, strict=True)
+                if number >= 0
+            ]
+            answers.append({**nearest[0], "nearest": nearest} if nearest else self._nothing())
+        return answers
+
+    @property
+    def optional_keys(self) -> Mapping[str, bool]:
+        return {"label": self.candidates.labels is not None, ANSWER: self.candidates.answers is not None}
+
+    def part_lines(self, part: Any) -> list[str]:
+        return [with_score(part.get(ANSWER) or part["text"], part)]
+
+    def empty(self, several: bool) -> CandidateAnswers:
+        """No candidate."""
+        return [self._nothing()] if several else self._nothing()
+
+    def _nothing(self) -> CandidateAnswer:
+        nothing: dict[str, object] = {**dict.fromkeys(self.candidates.entry(0, 0.0)), "score": 0.0, "nearest": []}
+        return cast(CandidateAnswer, nothing)
+
+
+class CandidateTask(HeadTask[CandidateAnswers, Candidate]):
+    """The candidates of a text's label, or the one that is its label."""
+
+    kind_type = Candidate
+    targets = {"label": Array("(B,)", "int64", "label")}
+    metrics = {"accuracy": Metric(), "mrr": Metric(), "recall_at_k": Metric()}
+    choices = (Choice(("nearest",), ranked=True),)
+    has_labels = True
+    has_candidates = True
+
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Candidate:
+        return Candidate(candidates_of(head.candidates, head.fields[0], head.target), head.target)
 
     @classmethod
     def refuse_input(cls, head: HeadInfo) -> str:
@@ -124,61 +231,29 @@ class Candidate(HeadAnswer):
 
     def wired_labels(self, labels: Vocabulary) -> tuple[str, ...]:
         """The texts of the candidates."""
-        return self.candidates.texts
-
-    @classmethod
-    def record_labels(cls, record: Record, target: str | None) -> set[str]:
-        return {label_of(record, target or "label")}
+        return self.kind.candidates.texts
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        ids, field = {label: i for i, label in enumerate(self.labels)}, self.target or "label"
+        ids, field = {label: i for i, label in enumerate(self.kind.labels)}, self.kind.target or "label"
 
         def targets(record: Record, doc: Doc) -> Targets:
             label = label_of(record, field)
             if label not in ids:
-                what = "text" if self.candidates.labels is None else "label"
+                what = "text" if self.kind.candidates.labels is None else "label"
                 cure = "add it to the candidates, or leave the record out"
                 raise UnseenLabelError.at(record, f"no candidate has the {what} {label!r} of field {field!r}; {cure}")
             return {"label": ids[label]}
 
         return targets
 
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
-        rows = zip(decision["nearest"].tolist(), decision["scores"].tolist(), strict=True)
-        return [self._answer(numbers, scores) for numbers, scores in rows]
-
-    def _answer(self, numbers: Sequence[int], scores: Sequence[float]) -> dict[str, Any]:
-        there = [(number, cosine(score)) for number, score in zip(numbers, scores, strict=True) if number >= 0]
-        nearest = [{**self.candidates.entry(number), "score": score} for number, score in there]
-        return {**nearest[0], "nearest": nearest} if nearest else self._nothing()
-
-    def part_schema(self) -> Schema:
-        entry: dict[str, Schema] = {"text": TEXT}
-        if self.candidates.labels is not None:
-            entry["label"] = TEXT
-        if self.candidates.answers is not None:
-            entry[ANSWER] = or_null(TEXT)
-        best = {name: or_null(TEXT) for name in entry}
-        return obj({**best, "score": COSINE, "nearest": array(obj({**entry, "score": COSINE}))})
-
-    def part_lines(self, part: Any) -> list[str]:
-        return [with_score(part.get(ANSWER) or part["text"], part)]
-
-    def empty(self, several: bool) -> Answer:
-        """No candidate."""
-        return [self._nothing()] if several else self._nothing()
-
-    def _nothing(self) -> dict[str, Any]:
-        return {**dict.fromkeys(self.candidates.entry(0)), "score": 0.0, "nearest": []}
-
     def gold(self, record: Record) -> str:
         """The label of the right candidates, or the text of the right one."""
-        return label_of(record, self.target or "label")
+        return label_of(record, self.kind.target or "label")
 
-    def predicted(self, answer: Answer) -> list[str]:
+    def predicted(self, answer: CandidateAnswers) -> list[str]:
         """The labels of the nearest candidates, or their texts, best first."""
-        key = "text" if self.candidates.labels is None else "label"
-        return [candidate[key] for candidate in answer["nearest"]]
+        nearest: list[NearText] = best_of(answer)["nearest"]
+        return [candidate.get("label", candidate["text"]) for candidate in nearest]
 
     def is_right(self, gold: str, predicted: Sequence[str]) -> bool:
         return [*predicted[:1]] == [gold]
@@ -186,19 +261,8 @@ class Candidate(HeadAnswer):
     def counter(self) -> Counts:
         return RankCounter()
 
-    def counts(self, mask: np.ndarray) -> dict[str, int]:
-        return {"label": len(self.labels), "candidate": len(self.candidates.texts)}
-
-    def rated_decisions(self, decision: Arrays, mask: np.ndarray) -> list[tuple[Arrays, np.ndarray]]:
-        return [(decision, decision["scores"][:, 0])]
-
     def answer_labels(self) -> set[Any]:
-        return {*self.labels}
+        return {*self.kind.labels}
 
     def labels_in(self, gold: Any) -> list[str]:
         return [gold]
-
-
-def cosine(value: float) -> float:
-    """A cosine as answers state it: six digits, from -1 to 1."""
-    return round(min(1.0, max(-1.0, value)), 6)

@@ -1,52 +1,73 @@
-"""Answer kinds label and labels: one label of a text, or several."""
+"""Answer kinds label, labels and score: one label of a text, several, or a number."""
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import HeadAnswer, probability, required_field, with_score
-from seqpipe.answers.decision_checks import CLOSE
+from seqpipe.answers.answer_types import LabelAnswer, LabelSet, ScoreAnswer, ScoredLabel
+from seqpipe.answers.base import NOTHING, HeadAnswer, best_of, float32_number, probability, with_score
 from seqpipe.answers.metrics.f1 import LabelCounter, LabelsCounter
+from seqpipe.answers.metrics.numbers import NumberCounter, ScoreCounter
 from seqpipe.answers.tagging import label_ids
-from seqpipe.answers.types import (
-    PROBABILITY,
-    Answer,
-    Array,
-    Choice,
-    Counts,
-    HeadInfo,
-    MakeTargets,
-    Metric,
-    Schema,
-    SpanRules,
-    Targets,
-    array,
-    obj,
-    one_of,
-    or_null,
-)
+from seqpipe.answers.task import HeadInfo, HeadTask, no_targets, required_field
+from seqpipe.answers.types import Array, Choice, Counts, MakeTargets, Metric, SpanRules, Targets
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
 
+LabelAnswers = LabelAnswer | list[LabelAnswer]
+LabelsAnswers = list[ScoredLabel] | list[LabelSet]
 F1 = {"f1": Metric(), "precision": Metric(), "recall": Metric()}
 
 
-class Label(HeadAnswer):
+class Label(HeadAnswer[LabelAnswers]):
     """One label a text: `{"label", "score"}`; score: its probability. One label may mean that no other fits."""
 
     kind = "label"
-    settings = {"out_of_scope": None}
+    answer_type = LabelAnswer
     decided = {
         "label": Array("(B,)", "int64", "label"),
         "scores": Array("(B, L)", "float32", "probability"),
     }
+    scored_labels = "scores"
+
+    def __init__(self, labels: Sequence[str], target: str | None = None, out_of_scope: str | None = None):
+        self.labels, self.target, self.out_of_scope = tuple(labels), target, out_of_scope
+        self.drawing = {"as": "label", "labels": [*labels]}
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Label:
+        return cls(manifest["labels"], manifest["target"], manifest.get("out_of_scope"))
+
+    def manifest(self) -> dict[str, Any]:
+        stated = {"kind": self.kind, "labels": list(self.labels), "target": self.target}
+        return stated if self.out_of_scope is None else {**stated, "out_of_scope": self.out_of_scope}
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[LabelAnswers]:
+        scored = zip(decision["label"].tolist(), decision["scores"], strict=True)
+        return [{"label": self.labels[label], "score": probability(scores[label])} for label, scores in scored]
+
+    def part_lines(self, part: Any) -> list[str]:
+        return [with_score(part["label"], part)]
+
+    def empty(self, several: bool) -> LabelAnswers:
+        """No label."""
+        answer: LabelAnswer = {"label": None, "score": 0.0}
+        return [answer] if several else answer
+
+
+class LabelTask(HeadTask[LabelAnswers, Label]):
+    """One label a text, out of those of the training records."""
+
+    kind_type = Label
+    settings = {"out_of_scope": None}
     targets = {"label": Array("(B,)", "int64", "label")}
     metrics = {
         "accuracy": Metric(),
@@ -57,81 +78,32 @@ class Label(HeadAnswer):
     }
     choices = (Choice(("label",)),)
     has_labels = True
-    scored_labels = "scores"
-
-    def __init__(self, labels: Sequence[str], target: str | None = None, out_of_scope: str | None = None):
-        self.labels, self.target, self.out_of_scope = tuple(labels), target, out_of_scope
-
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "label", "labels": [*self.labels]}
 
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Label:
-        return cls(labels, head.target, head.settings["out_of_scope"])
-
-    @classmethod
-    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Label:
-        return cls(manifest["labels"], manifest["target"], manifest.get("out_of_scope"))
-
-    def manifest(self) -> dict[str, Any]:
-        stated = {"kind": self.kind, "labels": list(self.labels), "target": self.target}
-        return stated if self.out_of_scope is None else {**stated, "out_of_scope": self.out_of_scope}
+        return Label(labels, head.target, head.settings["out_of_scope"])
 
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
         """The labels; the one that is out of scope is an answer even where no training text has it."""
         outside = head.settings["out_of_scope"]
-        return counted_labels(cls, head, records, () if outside is None else (outside,))
-
-    @classmethod
-    def record_labels(cls, record: Record, target: str | None) -> set[str]:
-        return {label_of(record, target or "label")}
+        labels = (label_of(record, head.target or "label") for record in records)
+        return counted_labels(head, labels, () if outside is None else (outside,))
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        return label_target(self.labels, self.target)
-
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
-        scored = zip(decision["label"].tolist(), decision["scores"], strict=True)
-        return [{"label": self.labels[label], "score": probability(scores[label])} for label, scores in scored]
-
-    def decision_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
-        if fault := super().decision_fault(decision, features, settings):
-            return fault
-        sums = decision["scores"].sum(1)
-        return "" if np.allclose(sums, 1, atol=CLOSE) else f"the scores of all labels add up to {sums[0]:.4g}, not 1"
-
-    def rated_decisions(self, decision: Arrays, mask: np.ndarray) -> list[tuple[Arrays, np.ndarray]]:
-        scores = decision["scores"]
-        with np.errstate(divide="ignore"):
-            log_p = np.log(scores)
-        return [
-            ({**decision, "label": np.full(len(scores), label)}, log_p[:, label]) for label in range(scores.shape[1])
-        ]
-
-    def part_schema(self) -> Schema:
-        return obj({"label": or_null(one_of(self.labels)), "score": PROBABILITY})
-
-    def part_lines(self, part: Any) -> list[str]:
-        return [with_score(part["label"], part)]
-
-    def empty(self, several: bool) -> Answer:
-        """No label."""
-        answer = {"label": None, "score": 0.0}
-        return [answer] if several else answer
+        return label_target(self.kind.labels, self.kind.target)
 
     def gold(self, record: Record) -> str:
-        return label_of(record, self.target or "label")
+        return label_of(record, self.kind.target or "label")
 
-    def predicted(self, answer: Answer) -> str | None:
-        label: str | None = answer["label"]
-        return label
+    def predicted(self, answer: LabelAnswers) -> str | None:
+        return best_of(answer)["label"]
 
     def counter(self) -> Counts:
-        return LabelCounter(self.out_of_scope)
+        return LabelCounter(self.kind.out_of_scope)
 
     def answer_labels(self) -> set[Any]:
-        return {*self.labels, self.out_of_scope}
+        return {*self.kind.labels, self.kind.out_of_scope}
 
     def labels_in(self, gold: Any) -> list[str]:
         return [gold]
@@ -140,30 +112,21 @@ class Label(HeadAnswer):
         return _one_label(labels, records)
 
 
-class Labels(HeadAnswer):
+class Labels(HeadAnswer[LabelsAnswers]):
     """Any number of labels a text, the likeliest first: `[{"label", "score"}, …]`; score: each label's probability."""
 
     kind = "labels"
+    answer_type = list[ScoredLabel]
+    alternative_type = LabelSet
     decided = {
         "labels": Array("(B, L)", "int64", "flag"),
         "scores": Array("(B, L)", "float32", "probability"),
     }
-    targets = {"label": Array("(B, L)", "float32", "flag")}
-    metrics = {"micro_f1": Metric(), "macro_f1": Metric(), "exact_match": Metric(), **F1}
-    choices = (Choice(("labels",)),)
-    has_labels = True
     scored_labels = "scores"
 
     def __init__(self, labels: Sequence[str], target: str | None = None):
         self.labels, self.target = tuple(labels), target
-
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "labels", "several": "labels", "labels": [*self.labels]}
-
-    @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Labels:
-        return cls(labels, head.target)
+        self.drawing = {"as": "labels", "several": "labels", "labels": [*labels]}
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Labels:
@@ -172,16 +135,47 @@ class Labels(HeadAnswer):
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
 
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[LabelsAnswers]:
+        answers: list[LabelsAnswers] = []
+        for scores, chosen in zip(decision["scores"], decision["labels"], strict=True):
+            labels: list[ScoredLabel] = [
+                {"label": self.labels[i], "score": probability(scores[i])} for i in np.flatnonzero(chosen).tolist()
+            ]
+            # Sorted by the scores that are stated, so that labels of equal stated scores keep their order.
+            answers.append(sorted(labels, key=itemgetter("score"), reverse=True))
+        return answers
+
+    def part_lines(self, part: Any) -> list[str]:
+        if "labels" in part:
+            return [with_score(", ".join(part["labels"]), part)]
+        return [with_score(part["label"], part)]
+
+    def empty(self, several: bool) -> LabelsAnswers:
+        """No label."""
+        nothing: LabelSet = {"labels": [], "score": 1.0}
+        return [nothing] if several else []
+
+
+class LabelsTask(HeadTask[LabelsAnswers, Labels]):
+    """Any number of labels a text, out of those of the training records."""
+
+    kind_type = Labels
+    targets = {"label": Array("(B, L)", "float32", "flag")}
+    metrics = {"micro_f1": Metric(), "macro_f1": Metric(), "exact_match": Metric(), **F1}
+    choices = (Choice(("labels",)),)
+    has_labels = True
+
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Labels:
+        return Labels(labels, head.target)
+
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
-        return counted_labels(cls, head, records)
-
-    @classmethod
-    def record_labels(cls, record: Record, target: str | None) -> set[str]:
-        return label_set_of(record, target or "labels")
+        field = head.target or "labels"
+        return counted_labels(head, (label for record in records for label in label_set_of(record, field)))
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        ids, field = {label: i for i, label in enumerate(self.labels)}, self.target or "labels"
+        ids, field = {label: i for i, label in enumerate(self.kind.labels)}, self.kind.target or "labels"
 
         def targets(record: Record, doc: Doc) -> Targets:
             chosen = {*label_ids(ids, sorted(label_set_of(record, field)))}
@@ -189,41 +183,18 @@ class Labels(HeadAnswer):
 
         return targets
 
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
-        scores, chosen = decision["scores"], decision["labels"] != 0
-        return [self._chosen(np.flatnonzero(row), scores[i]) for i, row in enumerate(chosen)]
-
-    def _chosen(self, chosen: np.ndarray, scores: np.ndarray) -> list[dict[str, Any]]:
-        """The chosen labels, likeliest first; those whose stated scores are equal in the order of the labels."""
-        labels = [{"label": self.labels[i], "score": probability(scores[i])} for i in chosen.tolist()]
-        return sorted(labels, key=itemgetter("score"), reverse=True)
-
-    def part_schema(self) -> Schema:
-        return array(obj({"label": one_of(self.labels), "score": PROBABILITY}))
-
-    def alternative_schema(self) -> Schema:
-        return obj({"labels": array(one_of(self.labels)), "score": PROBABILITY})
-
-    def part_lines(self, part: Any) -> list[str]:
-        if "labels" in part:
-            return [with_score(", ".join(part["labels"]), part)]
-        return [with_score(part["label"], part)]
-
-    def empty(self, several: bool) -> Answer:
-        """No label."""
-        return [{"labels": [], "score": 1.0}] if several else []
-
     def gold(self, record: Record) -> list[str]:
-        return sorted(label_set_of(record, self.target or "labels"))
+        return sorted(label_set_of(record, self.kind.target or "labels"))
 
-    def predicted(self, answer: Answer) -> list[str]:
-        return sorted(label["label"] for label in answer)
+    def predicted(self, answer: LabelsAnswers) -> list[str]:
+        labels = cast(list[ScoredLabel], answer)  # alternatives are not compared
+        return sorted(label["label"] for label in labels)
 
     def counter(self) -> Counts:
         return LabelsCounter()
 
     def answer_labels(self) -> set[Any]:
-        return {*self.labels}
+        return {*self.kind.labels}
 
     def labels_in(self, gold: Any) -> list[str]:
         return list(gold)
@@ -232,11 +203,9 @@ class Labels(HeadAnswer):
         return _one_label(labels, records)
 
 
-def counted_labels(
-    kind: type[HeadAnswer], head: HeadInfo, records: Sequence[Record], always: Sequence[str] = ()
-) -> Vocabulary:
+def counted_labels(head: HeadInfo, labels_of_records: Iterable[str], always: Sequence[str] = ()) -> Vocabulary:
     """The labels of texts with how often each occurs, those of an older run and their order first."""
-    counts = Counter(label for record in records for label in kind.record_labels(record, head.target))
+    counts = Counter(labels_of_records)
     counts.update(dict.fromkeys(always, 0))
     if not counts:
         field = head.target or "labels"
@@ -277,3 +246,91 @@ def _one_label(labels: Counter[str], records: int) -> str:
     if not labels:
         return f"none of {records:,} records holds a label"
     return f"all have the label {next(iter(labels))!r} ({records:,} records)" if len(labels) == 1 else ""
+
+
+# Answer kind score: a number for each text.
+
+_LARGEST = float(np.finfo(np.float32).max)
+_ERROR = Metric(percent=False, more_is_better=False)
+
+
+ScoreAnswers = ScoreAnswer | list[ScoreAnswer]
+
+
+class Score(HeadAnswer[ScoreAnswers]):
+    """A number for each text: `{"score"}`, None for a text of no tokens.
+
+    Records of a self-supervised head have no target: `gold` is None, and the mean is what is measured.
+    """
+
+    kind = "score"
+    answer_type = ScoreAnswer
+    drawing = {"as": "number"}
+    decided = {"score": Array("(B,)", "float32")}
+    is_numeric = True
+
+    def __init__(self, target: str | None = None, self_supervised: bool = False):
+        self.target, self.self_supervised = target, self_supervised
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Score:
+        return cls(manifest["target"], manifest.get("self_supervised") is True)
+
+    def manifest(self) -> dict[str, Any]:
+        stated = {"kind": self.kind, "target": self.target}
+        return {**stated, "self_supervised": True} if self.self_supervised else stated
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[ScoreAnswers]:
+        return [{"score": float32_number(value)} for value in decision["score"].tolist()]
+
+    def part_lines(self, part: Any) -> list[str]:
+        return [NOTHING if part["score"] is None else f"{part['score']:.4f}"]
+
+    def empty(self, several: bool) -> ScoreAnswers:
+        answer: ScoreAnswer = {"score": None}
+        return [answer] if several else answer
+
+
+class ScoreTask(HeadTask[ScoreAnswers, Score]):
+    """The number of each text, of a self-supervised head one that it makes itself."""
+
+    kind_type = Score
+    targets = {"score": Array("(B,)", "float32")}
+    metrics = {
+        "r2": Metric(percent=False),
+        "pearson": Metric(percent=False),
+        "mean_score": Metric(percent=False),
+        "mae": _ERROR,
+        "rmse": _ERROR,
+        "unanswered": _ERROR,
+    }
+    may_self_supervise = True
+
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Score:
+        return Score(head.target, head.self_supervised)
+
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
+        if self.kind.self_supervised:
+            return no_targets
+        return lambda record, doc: {"score": number_of(record, self.kind.target or "score")}
+
+    def gold(self, record: Record) -> float | None:
+        return None if self.kind.self_supervised else number_of(record, self.kind.target or "score")
+
+    def predicted(self, answer: ScoreAnswers) -> float | None:
+        return best_of(answer)["score"]
+
+    def counter(self) -> Counts:
+        return NumberCounter() if self.kind.self_supervised else ScoreCounter()
+
+
+def number_of(record: Record, field: str) -> float:
+    """The number of a record; DataError if there is none, or if float32 cannot hold it."""
+    value = number = required_field(record, field)
+    if isinstance(value, str):  # columns of a table are texts
+        with contextlib.suppress(ValueError):
+            number = float(value)
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not abs(number) <= _LARGEST:
+        raise DataError.at(record, f"field {field!r} is {value!r}; a finite number is needed")
+    return float(number)

@@ -1,4 +1,4 @@
-"""Answer kind fill-mask of masked language models: the text with each [MASK] filled."""
+"""Answer kinds fill-mask and span-infilling: the text with each [MASK] filled, and the spans behind sentinels."""
 
 from __future__ import annotations
 
@@ -9,40 +9,26 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import HeadAnswer, best_of, no_targets, probability, with_score, without_missing
+from seqpipe.answers.answer_types import FilledText
+from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
 from seqpipe.answers.metrics.text import FillingCounter
-from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, Text, option_tokens, required
-from seqpipe.answers.types import (
-    PROBABILITY,
-    TEXT,
-    Choice,
-    Counts,
-    HeadInfo,
-    MakeTargets,
-    Masking,
-    Metric,
-    Part,
-    Schema,
-    ScoringRow,
-    SpanRules,
-    array,
-    obj,
-)
+from seqpipe.answers.task import HeadInfo, HeadTask, no_targets
+from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, Text, TextTask, option_tokens, required
+from seqpipe.answers.types import Choice, Counts, MakeTargets, Masking, Metric, Part, ScoringRow, SpanRules
 from seqpipe.errors import DataError
 from seqpipe.features import splitting as subwords
 from seqpipe.features.document import Arrays, Doc, Record, padded
 from seqpipe.features.encoding import Alignment, encode
 from seqpipe.features.vocabulary import EOS, MASK, SPAN_MARKS, replace_surrogates, special_id
 
+FilledTexts = FilledText | list[FilledText]
 
-class FillMask(HeadAnswer):
+
+class FillMask(HeadAnswer[FilledTexts]):
     """A text whose gaps are filled: `{"generated_text", "score", "words"}`, or a list of them, best first.
 
     Everything but the gaps stays as it was given; `words` is what stands in each, as the vocabulary has it. The score
     is the probability of all of them together. A text without a gap is its own answer.
-
-    It is evaluated without a reference: `question` hides words of a record, the same whenever it is asked, and
-    `gold` says what they were.
 
     Args:
         tokenizer: Of the text.
@@ -55,15 +41,9 @@ class FillMask(HeadAnswer):
     """
 
     kind = "fill-mask"
-    settings = {"token": MASK, "share": 0.15}
+    answer_type = FilledText
     decided = TOKENS_AND_SCORES
-    targets = TARGET_TOKENS
-    metrics = {"masked_accuracy": Metric(), "exact_match": Metric()}
-    choices = (Choice(("tokens",), ranked=True),)
-    may_self_supervise = True
     needs_tokenizer = True
-    is_stepwise = True
-    counts_tokens = True
     scoring_options = {"filling": []}
 
     def __init__(self, tokenizer: Tokenizer, *, token: str, share: float, fields: Sequence[str]):
@@ -71,16 +51,12 @@ class FillMask(HeadAnswer):
         gap = tokenizer.token_to_id(token)
         if gap is None:
             raise ValueError(f"fill-mask: the tokenizer has no token {token!r}")
-        self._gap, self._end = int(gap), special_id(tokenizer, EOS)
-        self._splits = subwords.splits_words(tokenizer)
-        self._alignment = Alignment(tokenizer)
+        self.gap, self.end = int(gap), special_id(tokenizer, EOS)
+        self.splits = subwords.splits_words(tokenizer)
+        self.drawing = {"as": "filling", "gap": token}
 
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "filling", "gap": self.token}
-
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Any]:
-        answers = []
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[FilledTexts]:
+        answers: list[FilledTexts] = []
         for doc, row, log_p in zip(docs, decision["tokens"].tolist(), decision["scores"].tolist(), strict=True):
             alternatives = [
                 self._answer(doc, ids, p) for ids, p in without_missing(zip(row, log_p, strict=True), log_p)
@@ -88,36 +64,18 @@ class FillMask(HeadAnswer):
             answers.append(alternatives if len(row) > 1 else alternatives[0])
         return answers
 
-    def _answer(self, doc: Doc, ids: Sequence[int], log_p: float) -> Mapping[str, Any]:
-        words = [self._spelt(ids[i]) for i in self._gaps(doc)]
+    def _answer(self, doc: Doc, ids: Sequence[int], log_p: float) -> FilledText:
+        words = [self.spelt(ids[i]) for i in self._gaps(doc)]
         score = probability(np.exp(np.float32(log_p)))
         return {"generated_text": self._text(doc, ids), "score": score, "words": words}
-
-    def part_schema(self) -> Schema:
-        return obj({"generated_text": TEXT, "score": PROBABILITY, "words": array(TEXT)})
 
     def part_lines(self, part: Any) -> list[str]:
         return [with_score(part["generated_text"], part)]
 
-    def empty(self, several: bool) -> Any:
+    def empty(self, several: bool) -> FilledTexts:
         """The answer to a text of no tokens: nothing was to be filled."""
-        answer: dict[str, Any] = {"generated_text": "", "score": 1.0, "words": []}
+        answer: FilledText = {"generated_text": "", "score": 1.0, "words": []}
         return [answer] if several else answer
-
-    def question(self, record: Record) -> Record:
-        """The record with some of its words hidden."""
-        return {**record, "words": None} | {field: self._hidden(record, field)[0] for field in self.fields}
-
-    def gold(self, record: Record) -> list[str]:
-        """What stood where `question` has gaps."""
-        return [self._spelt(number) for field in self.fields for number in self._hidden(record, field)[1]]
-
-    def predicted(self, answer: Any) -> list[str]:
-        return list(best_of(answer)["words"])
-
-    @classmethod
-    def example_words(cls, settings: Mapping[str, Any], words: Sequence[str], number: int) -> Sequence[str]:
-        return [settings["token"] if (number + i) % 3 == 0 else word for i, word in enumerate(words)]
 
     def scoring_rows(self, doc: Doc, part: Part | None, masking: Masking) -> list[ScoringRow]:
         """For the pseudo-log-likelihood, a row for each token, in which it is masked (Salazar et al. 2020).
@@ -125,9 +83,9 @@ class FillMask(HeadAnswer):
         With masking "word" the tokens of its word behind it are masked too (Kauf and Ivanova 2023). Of a part there is
         one row, in which all its tokens are masked. Unknown tokens, which are never predicted, are not counted.
         """
-        if self._gap in doc.ids:
+        if self.gap in doc.ids:
             raise DataError(f"{doc.text!r} contains {self.token}; a text whose probability is asked for has no gap")
-        tokens = [i for i in range(doc.second or 0, len(doc)) if doc.ids[i] > self._end]
+        tokens = [i for i in range(doc.second or 0, len(doc)) if doc.ids[i] > self.end]
         if part:
             start, end = part
             tokens = [i for i in tokens if doc.offsets[i][1] > start and doc.offsets[i][0] < end]
@@ -139,7 +97,7 @@ class FillMask(HeadAnswer):
         return [self._scoring_row(doc, [i], range(i, ends[i])) for i in tokens]
 
     def _scoring_row(self, doc: Doc, tokens: Sequence[int], masked: Sequence[int]) -> ScoringRow:
-        ids = [self._gap if i in masked else number for i, number in enumerate(doc.ids)]
+        ids = [self.gap if i in masked else number for i, number in enumerate(doc.ids)]
         return ScoringRow(ids, [*tokens], [doc.ids[i] if i in tokens else 0 for i in masked])
 
     def scoring_inputs(self, rows: Sequence[ScoringRow]) -> Arrays:
@@ -154,16 +112,6 @@ class FillMask(HeadAnswer):
             return super().token_ids(option, value)
         return option_tokens(self.tokenizer, option, value)
 
-    def counts(self, mask: np.ndarray) -> dict[str, int]:
-        return {"token": self.tokenizer.get_vocab_size()}
-
-    def counter(self) -> Counts:
-        return FillingCounter()
-
-    @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> FillMask:
-        return cls(required(tokenizer), **head.settings, fields=head.fields)
-
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> FillMask:
         stated = {name: manifest[name] for name in ("token", "share", "fields")}
@@ -173,13 +121,10 @@ class FillMask(HeadAnswer):
         stated = {"token": self.token, "share": self.share, "fields": [*self.fields]}
         return {"kind": self.kind, "target": None, **stated}
 
-    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        return no_targets
-
     def _gaps(self, doc: Doc) -> list[int]:
-        return [i for i, number in enumerate(doc.ids) if number == self._gap]
+        return [i for i, number in enumerate(doc.ids) if number == self.gap]
 
-    def _spelt(self, number: int) -> str:
+    def spelt(self, number: int) -> str:
         return self._decoded([number]).strip() or self._decoded([number])
 
     def _text(self, doc: Doc, ids: Sequence[int]) -> str:
@@ -203,7 +148,7 @@ class FillMask(HeadAnswer):
 
     def _filling(self, ids: Sequence[int], first: int, end: int) -> str:
         """The tokens from the first to the one before the end as text, side by side."""
-        if not self._splits:
+        if not self.splits:
             return "".join(self._decoded([number]) for number in ids[first:end])
         words = [self._behind(ids[i - 1 : i + 1] if i else ids[:1]) for i in range(first, end)]
         if any("\ufffd" in word for word in words):  # a character of several tokens, which are bytes
@@ -219,27 +164,67 @@ class FillMask(HeadAnswer):
     def _decoded(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode([*ids], skip_special_tokens=False))
 
+
+class FillMaskTask(HeadTask[FilledTexts, FillMask]):
+    """The words that `question` hides of a record, the same whenever it is asked, in place of a reference."""
+
+    kind_type = FillMask
+    settings = {"token": MASK, "share": 0.15}
+    targets = TARGET_TOKENS
+    metrics = {"masked_accuracy": Metric(), "exact_match": Metric()}
+    choices = (Choice(("tokens",), ranked=True),)
+    may_self_supervise = True
+    is_stepwise = True
+    counts_tokens = True
+
+    def __init__(self, kind: FillMask):
+        super().__init__(kind)
+        self._alignment = Alignment(kind.tokenizer)
+
+    def question(self, record: Record) -> Record:
+        """The record with some of its words hidden."""
+        return {**record, "words": None} | {field: self._hidden(record, field)[0] for field in self.kind.fields}
+
+    def gold(self, record: Record) -> list[str]:
+        """The words that `question` replaces by gaps."""
+        return [self.kind.spelt(number) for field in self.kind.fields for number in self._hidden(record, field)[1]]
+
+    def predicted(self, answer: FilledTexts) -> list[str]:
+        return list(best_of(answer)["words"])
+
+    def counter(self) -> Counts:
+        return FillingCounter()
+
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> FillMask:
+        return FillMask(required(tokenizer), **head.settings, fields=head.fields)
+
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
+        return no_targets
+
     def _hidden(self, record: Record, field: str) -> tuple[str, list[int]]:
         """A field's text with gaps, and the ids of what stood there. Which words it are hangs on the text alone."""
         text = replace_surrogates(text_in(record, field))
-        words = [pieces for pieces in self._words(text) if all(i > self._end and i != self._gap for i, *_ in pieces)]
+        end, gap = self.kind.end, self.kind.gap
+        pieces_of_words = _words(self.kind.tokenizer, self._alignment, text)
+        words = [pieces for pieces in pieces_of_words if all(i > end and i != gap for i, *_ in pieces)]
         seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
         drawn = np.random.default_rng(seed).random(len(words))
-        hidden = [pieces for pieces, u in zip(words, drawn, strict=True) if u < self.share or u == drawn.min()]
+        hidden = [pieces for pieces, u in zip(words, drawn, strict=True) if u < self.kind.share or u == drawn.min()]
         masked_text, at = "", 0
         for pieces in hidden:
-            masked_text += text[at : pieces[0][1]] + self.token * len(pieces)
+            masked_text += text[at : pieces[0][1]] + self.kind.token * len(pieces)
             at = pieces[-1][2]
         return masked_text + text[at:], [i for pieces in hidden for i, *_ in pieces]
 
-    def _words(self, text: str) -> list[list[subwords.Piece]]:
-        """The pieces of each word, or each token, with their places."""
-        encoding = encode(self.tokenizer, text)
-        if self._splits:
-            return subwords.of_text(self._alignment, encoding, text)
-        return [
-            [(i, *place)] for i, place in zip(encoding.ids, self._alignment.places(encoding.offsets, text), strict=True)
-        ]
+
+def _words(tokenizer: Tokenizer, alignment: Alignment, text: str) -> list[list[subwords.Piece]]:
+    """The pieces of each word, or each token, with their places."""
+    encoding = encode(tokenizer, text)
+    if subwords.splits_words(tokenizer):
+        return subwords.of_text(alignment, encoding, text)
+    places = alignment.places(encoding.offsets, text)
+    return [[(i, *place)] for i, place in zip(encoding.ids, places, strict=True)]
 
 
 def text_in(record: Record, field: str) -> str:
@@ -258,9 +243,6 @@ def text_in(record: Record, field: str) -> str:
 class SpanInfilling(Text):
     """Text: `{"generated_text", "score"}`, each mark of the given text and behind it what it hides.
 
-    It is evaluated without a reference: `question` hides spans of words of a record, the same whenever it is asked, and
-    `gold` says what they were.
-
     Args:
         tokenizer: Of the text, and of what is written.
         share: Of the words that are hidden, at least one of a text.
@@ -270,29 +252,12 @@ class SpanInfilling(Text):
     """
 
     kind = "span-infilling"
-    settings = {"share": 0.15, "length": 3.0, "bleu_tokenize": None}
-    has_target_text = False
-    may_self_supervise = True
 
     def __init__(
         self, tokenizer: Tokenizer, *, share: float, length: float, field: str, bleu_tokenize: str | None = None
     ):
         super().__init__(tokenizer, bleu_tokenize=bleu_tokenize)
         self.share, self.length, self.field = share, length, field
-        self._marks = [i for i in map(tokenizer.token_to_id, SPAN_MARKS) if i is not None]
-        self._alignment = Alignment(tokenizer)
-
-    def question(self, record: Record) -> Record:
-        """The record with marks for some of its words."""
-        return {**record, "words": None, self.field: self._hidden(record)[0]}
-
-    def gold(self, record: Record) -> str:
-        """What stands behind the marks of `question`."""
-        return str(self.tokenizer.decode(self._hidden(record)[1], skip_special_tokens=False))
-
-    @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> SpanInfilling:
-        return cls(required(tokenizer), **head.settings, field=head.fields[0])
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> SpanInfilling:
@@ -303,6 +268,32 @@ class SpanInfilling(Text):
         stated = {"kind": self.kind, "target": None, "share": self.share, "length": self.length, "field": self.field}
         return {**stated, **self._stated_bleu_tokenizer()}
 
+
+class SpanInfillingTask(TextTask[SpanInfilling]):
+    """The spans of words that `question` hides of a record, the same whenever it is asked, in place of a reference."""
+
+    kind_type = SpanInfilling
+    settings = {"share": 0.15, "length": 3.0, "bleu_tokenize": None}
+    has_target_text = False
+    may_self_supervise = True
+
+    def __init__(self, kind: SpanInfilling):
+        super().__init__(kind)
+        self._marks = [i for i in map(kind.tokenizer.token_to_id, SPAN_MARKS) if i is not None]
+        self._alignment = Alignment(kind.tokenizer)
+
+    def question(self, record: Record) -> Record:
+        """The record with marks for some of its words."""
+        return {**record, "words": None, self.kind.field: self._hidden(record)[0]}
+
+    def gold(self, record: Record) -> str:
+        """The spans that `question` replaces by marks, each behind its mark."""
+        return str(self.kind.tokenizer.decode(self._hidden(record)[1], skip_special_tokens=False))
+
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> SpanInfilling:
+        return SpanInfilling(required(tokenizer), **head.settings, field=head.fields[0])
+
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         return no_targets
 
@@ -311,14 +302,14 @@ class SpanInfilling(Text):
 
     def _hidden(self, record: Record) -> tuple[str, list[int]]:
         """The text with marks, and the ids of what is to be written. Which words it are hangs on the text alone."""
-        text = replace_surrogates(text_in(record, self.field))
-        words = self._words(text)
+        text = replace_surrogates(text_in(record, self.kind.field))
+        words = _words(self.kind.tokenizer, self._alignment, text)
         digest = hashlib.sha256(text.encode()).digest()
         random = np.random.default_rng(int.from_bytes(digest[:8], "little"))
         spans = self._spans(len(words), random)
         masked_text, at, answer = "", 0, list[int]()
         for mark, (first, end) in zip(self._marks, spans, strict=False):
-            masked_text += text[at : words[first][0][1]] + str(self.tokenizer.id_to_token(mark))
+            masked_text += text[at : words[first][0][1]] + str(self.kind.tokenizer.id_to_token(mark))
             at = words[end - 1][-1][2]
             answer += [mark, *(i for pieces in words[first:end] for i, *_ in pieces)]
         return masked_text + text[at:], answer + self._marks[len(spans) : len(spans) + 1]
@@ -327,17 +318,9 @@ class SpanInfilling(Text):
         """Spans of so many words, no two of them side by side."""
         if not words:
             return []
-        hidden = max(1, min(round(self.share * words), words - 1))
-        count = min(max(1, round(hidden / self.length)), len(self._marks) - 1, hidden, words - hidden + 1)
+        hidden = max(1, min(round(self.kind.share * words), words - 1))
+        count = min(max(1, round(hidden / self.kind.length)), len(self._marks) - 1, hidden, words - hidden + 1)
         cuts = np.sort(random.choice(np.arange(1, hidden), count - 1, replace=False)) if count > 1 else np.zeros(0, int)
         gaps = np.sort(random.choice(words - hidden + 1, count, replace=False))
         bounds = [0, *cuts.tolist(), hidden]
         return [(int(gap) + a, int(gap) + b) for gap, a, b in zip(gaps, bounds[:-1], bounds[1:], strict=True)]
-
-    def _words(self, text: str) -> list[list[subwords.Piece]]:
-        encoding = encode(self.tokenizer, text)
-        if subwords.splits_words(self.tokenizer):
-            return subwords.of_text(self._alignment, encoding, text)
-        return [
-            [(i, *place)] for i, place in zip(encoding.ids, self._alignment.places(encoding.offsets, text), strict=True)
-        ]

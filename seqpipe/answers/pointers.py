@@ -8,30 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
+from seqpipe.answers.answer_types import PointersAnswer, WordPointersAnswer
 from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
-from seqpipe.answers.types import (
-    LOG_ZERO,
-    POSITION,
-    PROBABILITY,
-    TEXT,
-    Array,
-    Choice,
-    Counts,
-    HeadInfo,
-    MakeTargets,
-    Metric,
-    Schema,
-    Scores,
-    SpanRules,
-    Targets,
-    array,
-    obj,
-)
+from seqpipe.answers.task import HeadInfo, HeadTask
+from seqpipe.answers.types import Array, Choice, Counts, MakeTargets, Metric, Scores, SpanRules, Targets
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.kinds.base import TOKENS, WORDS
 
 LINE, POLYGON = "line", "polygon"  # how positions among points are drawn
+PointersAnswers = PointersAnswer | list[PointersAnswer]
 
 
 class PointerGold(NamedTuple):
@@ -61,7 +47,7 @@ class PointerCounter:
         }
 
 
-class Pointers(HeadAnswer):
+class Pointers(HeadAnswer[PointersAnswers]):
     """Positions of the input, from 0: `{"pointers": [0, 3, …], "score"}`; of a text also `"words"`.
 
     With `n_best` over 1 a list of them, best first. The score is the probability of just this sequence.
@@ -75,27 +61,11 @@ class Pointers(HeadAnswer):
     """
 
     kind = "pointers"
-    counts_words = True
-    settings = {
-        "distinct": False,  # whether no position is chosen twice
-        "complete": False,  # whether each position is chosen
-        "closed": False,  # whether a sequence ends with its first position
-        "fewest": 0,  # positions of a sequence, its closing one not counted
-        "cyclic": False,
-        "needs_points": False,  # whether the input has to be rows of numbers
-        "figure_style": LINE,
-    }
     decided = {
         "pointers": Array("(B, K, N)", "int64", "position"),
         "scores": Array("(B, K)", "float32", "log-probability"),
     }
-    targets = {
-        "pointers": Array("(B, N)", "int64", "position", mask="pointers_mask"),
-        "pointers_mask": Array("(B, N)", "bool", mask="pointers_mask"),
-    }
-    metrics = {"exact_match": Metric(), "position_accuracy": Metric()}
-    choices = (Choice(("pointers",), ranked=True),)
-    is_stepwise = True
+    figure_key = "pointers"
     warns_of_length = True
     step_output = "pointers"
 
@@ -109,24 +79,8 @@ class Pointers(HeadAnswer):
     ):
         self.target, self.points, self.axis, self.cyclic = target, points, axis, cyclic
         self.figure_style = None if points is None else figure_style
-
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "pointers", "points": self.points, "style": self.figure_style}
-
-    @classmethod
-    def refuse_input(cls, head: HeadInfo) -> str:
-        if head.rows not in (TOKENS, WORDS):
-            cure = "leave the encoder out that makes other rows of them"
-            return f"it points at tokens, words or rows of numbers; {cure}"
-        if head.settings["needs_points"] and head.numbers is None:
-            cure = "give points, inputs: {points: {field: points, embedding: {use: linear}}}, or task: sequence"
-            return f"its task is of points, and this input is a text; {cure}"
-        return ""
-
-    @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Pointers:
-        return cls(head.target, head.numbers, head.rows, head.settings["cyclic"], head.settings["figure_style"])
+        self.drawing = {"as": "pointers", "points": points, "style": self.figure_style}
+        self.answer_type = WordPointersAnswer if points is None else PointersAnswer
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Pointers:
@@ -142,40 +96,24 @@ class Pointers(HeadAnswer):
             return {**stated, "axis": self.axis}
         return {**stated, "points": self.points, "figure_style": self.figure_style}
 
-    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        def targets(record: Record, doc: Doc) -> Targets:
-            pointers = learnable(record, self.target, len(self.places(doc)), settings)
-            return {"pointers": pointers, "pointers_mask": [1] * len(pointers)}
-
-        return targets
-
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Any]:
-        answers = []
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[PointersAnswers]:
+        answers: list[PointersAnswers] = []
         for doc, rows, log_p in zip(docs, decision["pointers"].tolist(), decision["scores"].tolist(), strict=True):
             ranked = without_missing(zip(rows, log_p, strict=True), log_p)
             alternatives = [self._answer(doc, row, p) for row, p in ranked]
             answers.append(alternatives if len(rows) > 1 else alternatives[0])
         return answers
 
-    def _answer(self, doc: Doc, row: Sequence[int], log_p: float) -> dict[str, Any]:
-        pointers = [at for at in row if at >= 0]
-        words = {} if self.points is not None else {"words": [self.word(doc, at) for at in pointers]}
-        return {"pointers": pointers, **words, "score": probability(np.exp(np.float32(log_p)))}
-
-    @classmethod
-    def example_fields(cls, settings: Mapping[str, Any], record: Record, number: int) -> Record:
-        pointers = record["pointers"]
-        return {"pointers": [*pointers, pointers[0]]} if settings["closed"] else {}
-
-    def decision_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
-        if fault := super().decision_fault(decision, features, settings):
-            return fault
-        pointers = decision["pointers"]
-        if ((pointers[..., 1:] >= 0) & (pointers[..., :-1] < 0)).any():
-            return "behind a -1 a position stands again"
-        if not (decision["scores"][:, 0] > LOG_ZERO).all():
-            return f"the first sequence has a score of {LOG_ZERO:g} or less: every text has one"
-        return ""
+    def _answer(self, doc: Doc, row: Sequence[int], log_p: float) -> PointersAnswer:
+        pointers, score = [at for at in row if at >= 0], probability(np.exp(np.float32(log_p)))
+        if self.points is not None:
+            return {"pointers": pointers, "score": score}
+        of_words: WordPointersAnswer = {
+            "pointers": pointers,
+            "words": [self.word(doc, at) for at in pointers],
+            "score": score,
+        }
+        return of_words
 
     def step_names(self, ids: list[int], doc: Doc) -> list[str]:
         """Words, of rows of numbers their positions."""
@@ -186,40 +124,80 @@ class Pointers(HeadAnswer):
         return doc.text[start:end]
 
     def places(self, doc: Doc) -> Sequence[tuple[int, int]]:
-        """Where what can be pointed at stands in the text."""
+        """Start and end in the text of all that can be pointed at."""
         return doc.offsets if self.axis == TOKENS else doc.word_offsets
-
-    def part_schema(self) -> Schema:
-        words = {} if self.points is not None else {"words": array(TEXT)}
-        return obj({"pointers": array(POSITION), **words, "score": PROBABILITY})
 
     def part_lines(self, part: Any) -> list[str]:
         return [with_score(" ".join(map(str, part.get("words", part["pointers"]))), part)]
 
-    def empty(self, several: bool) -> Any:
+    def empty(self, several: bool) -> PointersAnswers:
         """No position."""
-        words: dict[str, Any] = {} if self.points is not None else {"words": []}
-        answer = {"pointers": [], **words, "score": 1.0}
+        of_words: WordPointersAnswer = {"pointers": [], "words": [], "score": 1.0}
+        answer: PointersAnswer = of_words if self.points is None else {"pointers": [], "score": 1.0}
         return [answer] if several else answer
 
+
+class PointersTask(HeadTask[PointersAnswers, Pointers]):
+    """The positions of a record, in order."""
+
+    kind_type = Pointers
+    counts_words = True
+    settings = {
+        "distinct": False,  # whether no position is chosen twice
+        "complete": False,  # whether each position is chosen
+        "closed": False,  # whether a sequence ends with its first position
+        "fewest": 0,  # positions of a sequence, its closing one not counted
+        "cyclic": False,
+        "needs_points": False,  # whether the input has to be rows of numbers
+        "figure_style": LINE,
+    }
+    targets = {
+        "pointers": Array("(B, N)", "int64", "position", mask="pointers_mask"),
+        "pointers_mask": Array("(B, N)", "bool", mask="pointers_mask"),
+    }
+    metrics = {"exact_match": Metric(), "position_accuracy": Metric()}
+    choices = (Choice(("pointers",), ranked=True),)
+    is_stepwise = True
+
+    @classmethod
+    def refuse_input(cls, head: HeadInfo) -> str:
+        if head.rows not in (TOKENS, WORDS):
+            cure = "leave the encoder out that makes other rows of them"
+            return f"it points at tokens, words or rows of numbers; {cure}"
+        if head.settings["needs_points"] and head.numbers is None:
+            cure = "give points, inputs: {points: {field: points, embedding: {use: linear}}}, or task: sequence"
+            return f"its task is of points, and this input is a text; {cure}"
+        return ""
+
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Pointers:
+        return Pointers(head.target, head.numbers, head.rows, head.settings["cyclic"], head.settings["figure_style"])
+
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
+        def targets(record: Record, doc: Doc) -> Targets:
+            pointers = learnable(record, self.kind.target, len(self.kind.places(doc)), settings)
+            return {"pointers": pointers, "pointers_mask": [1] * len(pointers)}
+
+        return targets
+
     def gold(self, record: Record) -> PointerGold:
-        pointers = tuple(pointers_of(record, self.target))
-        if self.points is None:
+        pointers = tuple(pointers_of(record, self.kind.target))
+        if self.kind.points is None:
             return PointerGold(pointers)
-        points = tuple(tuple(float(number) for number in row) for row in record[self.points])
+        points = tuple(tuple(float(number) for number in row) for row in record[self.kind.points])
         refuse_outside(pointers, len(points), record)
         return PointerGold(pointers, points)
 
     def is_right(self, gold: PointerGold, predicted: Sequence[int]) -> bool:
-        """Whether an answer is the reference; where cyclic, whether it goes through it from anywhere, either way."""
-        if self.cyclic:
+        """Compare an answer with the reference; where cyclic, from any position on, in either direction."""
+        if self.kind.cyclic:
             return same_cycle(gold.pointers, predicted)
         return [*gold.pointers] == [*predicted]
 
     def mistakes(self, gold: PointerGold, predicted: Sequence[int]) -> dict[str, Any]:
         return {"expected": gold.pointers, "got": predicted}
 
-    def predicted(self, answer: Any) -> list[int]:
+    def predicted(self, answer: PointersAnswers) -> list[int]:
         return list(best_of(answer)["pointers"])
 
     def counter(self) -> Counts:
@@ -227,7 +205,7 @@ class Pointers(HeadAnswer):
 
 
 def same_cycle(first: Sequence[int], second: Sequence[int]) -> bool:
-    """Whether two closed sequences go through the same positions in the same order, from anywhere, either way."""
+    """Compare two closed sequences, from any position on, in either direction."""
     a, b = ([*cycle[:-1]] if len(cycle) > 1 and cycle[0] == cycle[-1] else [*cycle] for cycle in (first, second))
     if len(a) != len(b):
         return False

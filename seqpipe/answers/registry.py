@@ -1,4 +1,4 @@
-"""Answer kind joint: the answers of several heads, each under its name."""
+"""Every answer kind and its task by name, and those of several heads together."""
 
 from __future__ import annotations
 
@@ -7,33 +7,34 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from seqpipe.answers.answer_types import JointAnswer
 from seqpipe.answers.base import AnswerKind, HeadAnswer
-from seqpipe.answers.candidates import Candidate
-from seqpipe.answers.classification import Label, Labels
-from seqpipe.answers.embedding import Vector
-from seqpipe.answers.extractive_span import ExtractiveSpan
-from seqpipe.answers.fill_mask import FillMask, SpanInfilling
-from seqpipe.answers.pointers import Pointers
-from seqpipe.answers.regression import Score
-from seqpipe.answers.structured import Structured
-from seqpipe.answers.tagging import Spans, Tags
-from seqpipe.answers.text import Generation, Text
-from seqpipe.answers.types import Answer, Metric, Schema, obj
+from seqpipe.answers.candidates import CandidateTask, VectorTask
+from seqpipe.answers.classification import LabelsTask, LabelTask, ScoreTask
+from seqpipe.answers.extractive_span import ExtractiveSpanTask
+from seqpipe.answers.fill_mask import FillMaskTask, SpanInfillingTask
+from seqpipe.answers.pointers import PointersTask
+from seqpipe.answers.schemas import Schema
+from seqpipe.answers.structured import StructuredTask
+from seqpipe.answers.tagging import SpansTask, TagsTask
+from seqpipe.answers.task import HeadTask, Task
+from seqpipe.answers.text import GenerationTask, TextTask
+from seqpipe.answers.types import Metric
 from seqpipe.errors import BundleError, did_you_mean
 from seqpipe.features.document import Arrays, Doc, Record
 
 
-class MultiHead(AnswerKind):
+class MultiHead(AnswerKind[JointAnswer]):
     """`{"intent": {"label", "score"}, "slots": [{"entity_group", …}, …]}`: by head, what that head alone would answer.
 
     A head's outputs, targets and decode options are called `<head>.<name>`.
     """
 
     kind = "joint"
-    metrics = {"mean": Metric(), "exact": Metric()}
 
     def __init__(self, parts: Mapping[str, HeadAnswer]):
         self._parts = dict(parts)
+        self.drawing = {"as": "heads", "heads": {head: part.drawing for head, part in parts.items()}}
         self.every_token = all(part.every_token for part in parts.values())
 
     @property
@@ -44,39 +45,59 @@ class MultiHead(AnswerKind):
     def outputs(self) -> tuple[str, ...]:
         return tuple(f"{head}.{name}" for head, part in self.parts.items() for name in part.outputs)
 
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "heads", "heads": {head: part.drawing for head, part in self.parts.items()}}
-
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[JointAnswer]:
         columns = [part.answers(docs, part_of(decision, head)) for head, part in self.parts.items()]
         return [dict(zip(self.parts, row, strict=True)) for row in zip(*columns, strict=True)]
 
-    def empty(self, several: bool) -> Answer:
+    def empty(self, several: bool) -> JointAnswer:
         return {head: part.empty(several) for head, part in self.parts.items()}
 
-    def empty_for(self, options: Arrays) -> Answer:
+    def empty_for(self, options: Arrays) -> JointAnswer:
         return {head: part.empty_for(part_of(options, head)) for head, part in self.parts.items()}
 
     def answer_schema(self) -> Schema:
-        return obj({head: part.answer_schema() for head, part in self.parts.items()})
+        return self._of_heads({head: part.answer_schema() for head, part in self.parts.items()})
 
     def schema(self, options: Mapping[str, Any]) -> Schema:
-        return obj({head: part.schema(part_of(options, head)) for head, part in self.parts.items()})
+        return self._of_heads({head: part.schema(part_of(options, head)) for head, part in self.parts.items()})
 
-    def with_warning(self, answer: Answer, warning: str) -> Answer:
+    def _of_heads(self, schemas: Mapping[str, Schema]) -> Schema:
+        return {"type": "object", "properties": schemas, "required": [*schemas], "additionalProperties": False}
+
+    def with_warning(self, answer: JointAnswer, warning: str) -> JointAnswer:
         return {head: part.with_warning(answer[head], warning) for head, part in self.parts.items()}
 
-    def warning(self, answer: Answer) -> str:
+    def warning(self, answer: JointAnswer) -> str:
         return next(filter(None, (part.warning(answer[head]) for head, part in self.parts.items())), "")
 
-    def lines(self, answer: Answer) -> list[str]:
+    def lines(self, answer: JointAnswer) -> list[str]:
         return [f"{head}: {line}" for head, part in self.parts.items() for line in part.lines(answer[head])]
+
+    def manifest(self) -> dict[str, Any]:
+        return {"kind": self.kind, "parts": {head: part.manifest() for head, part in self.parts.items()}}
+
+
+class MultiHeadTask(Task[JointAnswer]):
+    """The tasks of several heads, each under its name."""
+
+    metrics = {"mean": Metric(), "exact": Metric()}
+
+    def __init__(self, kind: MultiHead):
+        self._kind = kind
+        self._parts = {head: head_task(part) for head, part in kind.parts.items()}
+
+    @property
+    def kind(self) -> MultiHead:
+        return self._kind
+
+    @property
+    def parts(self) -> Mapping[str, HeadTask]:
+        return self._parts
 
     def gold(self, record: Record) -> dict[str, Any]:
         return {head: part.gold(record) for head, part in self.parts.items()}
 
-    def predicted(self, answer: Answer) -> dict[str, Any]:
+    def predicted(self, answer: JointAnswer) -> dict[str, Any]:
         return {head: part.predicted(answer[head]) for head, part in self.parts.items()}
 
     def is_right(self, gold: Mapping[str, Any], predicted: Mapping[str, Any]) -> bool:
@@ -90,12 +111,9 @@ class MultiHead(AnswerKind):
             if not part.is_right(gold[head], predicted[head])
         }
 
-    def manifest(self) -> dict[str, Any]:
-        return {"kind": self.kind, "parts": {head: part.manifest() for head, part in self.parts.items()}}
-
 
 def part_of(named: Mapping[str, Any], head: str) -> dict[str, Any]:
-    """What belongs to one of several heads, without its name in front; of a head alone, "", everything."""
+    """Entries of one of several heads, without its name in front; of a head alone, "", all of them."""
     if not head:
         return dict(named)
     prefix = f"{head}."
@@ -107,15 +125,26 @@ def tokenizer_file(head: str) -> str:
     return f"target_tokenizer.{head}.json" if head else "target_tokenizer.json"
 
 
-# Every answer kind by its name, which a head's `answer` and a bundle's manifest use.
+# Every answer kind and its task by its name, which a head's `answer` and a bundle's manifest use.
 
-ANSWER_KINDS: Mapping[str, type[HeadAnswer]] = {
-    kind.kind: kind
-    for kind in (
-        *(Tags, Spans, Label, Labels, Score, Vector, Candidate, ExtractiveSpan, Pointers, Structured),
-        *(Text, Generation, FillMask, SpanInfilling),
+TASKS: Mapping[str, type[HeadTask]] = {
+    task.kind_type.kind: task
+    for task in (
+        *(TagsTask, SpansTask, LabelTask, LabelsTask, ScoreTask, VectorTask, CandidateTask, ExtractiveSpanTask),
+        *(PointersTask, StructuredTask, TextTask, GenerationTask, FillMaskTask, SpanInfillingTask),
     )
 }
+ANSWER_KINDS: Mapping[str, type[HeadAnswer]] = {name: task.kind_type for name, task in TASKS.items()}
+
+
+def head_task(kind: HeadAnswer) -> HeadTask:
+    """The task of one head that answers so."""
+    return TASKS[kind.kind](kind)
+
+
+def task_of(kind: AnswerKind) -> Task:
+    """The task of a model that answers so."""
+    return head_task(kind.parts[""]) if "" in kind.parts else MultiHeadTask(MultiHead(kind.parts))
 
 
 def head_answer_from(manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> HeadAnswer:
@@ -144,6 +173,6 @@ def answer_from(manifest: Mapping[str, Any], tokenizers: Mapping[str, Tokenizer]
     return joined({head: head_answer_from(part, tokenizers.get(head)) for head, part in stated.items()})
 
 
-def metric_types(kind: AnswerKind) -> dict[str, Metric]:
-    """What is known of the scores of a kind, and of each of its heads."""
-    return {**kind.metrics, **{name: metric for part in kind.parts.values() for name, metric in part.metrics.items()}}
+def metric_types(task: Task) -> dict[str, Metric]:
+    """The metrics of a task, and of each of its heads, by name."""
+    return {**task.metrics, **{name: metric for part in task.parts.values() for name, metric in part.metrics.items()}}

@@ -4,40 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers import types
-from seqpipe.answers.base import HeadAnswer, float32_number, present, probability, required_field
-from seqpipe.answers.decision_checks import changed_values, mirrored
+from seqpipe.answers.answer_types import Position as Offset
+from seqpipe.answers.answer_types import Probability, StructuredAnswer, TextSpan
+from seqpipe.answers.base import HeadAnswer, float32_number, probability
+from seqpipe.answers.classification import number_of
 from seqpipe.answers.metrics.numbers import FieldCounter, StructureCounter
-from seqpipe.answers.regression import number_of
+from seqpipe.answers.schemas import described_type
 from seqpipe.answers.tagging import label_ids, word_places
+from seqpipe.answers.task import HeadInfo, HeadTask, present, required_field
 from seqpipe.answers.types import (
     EACH_WORD,
-    PROBABILITY,
     WHOLE_TEXT,
-    Answer,
     Array,
     Choice,
     Counts,
-    HeadInfo,
     MakeTargets,
     Metric,
-    Schema,
     SpanRules,
     Target,
     Targets,
-    array,
-    obj,
-    one_of,
-    or_null,
 )
-from seqpipe.answers.types import POSITION as OFFSET
-from seqpipe.answers.types import TEXT as ANY_TEXT
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
@@ -81,14 +73,14 @@ class Field:
         axes = _SHAPES[self.per]
         return Array(f"({', '.join(axes)}{',' if len(axes) == 1 else ''})", "float32", "probability", required=False)
 
-    def value_schema(self) -> Schema:
-        """The JSON Schema of a value."""
+    @property
+    def value_type(self) -> Any:
+        """The type of a value."""
         if self.type == LABEL:
-            return one_of(self.labels)
+            return Literal[self.labels]
         if self.type == SPAN:
-            place = {"start": types.POSITION, "end": types.POSITION}
-            return or_null(obj({"text": types.TEXT, **place}))
-        return types.NUMBER if self.type == NUMBER else or_null(types.POSITION)
+            return TextSpan | None
+        return float if self.type == NUMBER else Offset | None
 
     def manifest(self) -> dict[str, Any]:
         stated = {"name": self.name, "per": self.per, "type": self.type, "target": self.target}
@@ -181,7 +173,7 @@ def answer_pairs(field: Field, values: np.ndarray, scores: np.ndarray | None, do
 
 
 def target_of(field: Field, record: Record, doc: Doc, rules: SpanRules) -> Target | None:
-    """What `loss` gets of a record; None if it is to be skipped."""
+    """The target of a record, for `loss`; None if the record is to be skipped."""
     words, ids = doc.word_offsets, {label: i for i, label in enumerate(field.labels)}
     if field.per == PAIR:
         rows: list[Any] = [[0 if field.type == LABEL else 0.0] * len(words) for _ in words]
@@ -195,20 +187,19 @@ def target_of(field: Field, record: Record, doc: Doc, rules: SpanRules) -> Targe
     elif field.type == POSITION:
         numbers = [-1 if value is None else value for value in values]
     elif field.type == SPAN:
-        numbers = [_word_span(value, record, doc, rules) for value in values]
+        numbers = []  # first and last word
+        for span in values:
+            inside: tuple[int, int] | None = (-1, -1)
+            if span is not None:
+                problem = f"span {doc.text[slice(*span)]!r} cuts a word"
+                inside = rules.align(words, span, doc, record, problem)
+            numbers.append(inside and [*inside])
+        # Every span is aligned, though the first that is skipped decides, since the rules count all of them.
         if None in numbers:
             return None
     else:
         numbers = values
     return numbers[0] if field.per == TEXT else numbers
-
-
-def _word_span(span: tuple[int, int] | None, record: Record, doc: Doc, rules: SpanRules) -> list[int] | None:
-    """The first and last word of a span, -1 of none; None if it cuts a word, and such records are to be skipped."""
-    if span is None:
-        return [-1, -1]
-    inside = rules.align(doc.word_offsets, span, doc, record, f"span {doc.text[slice(*span)]!r} cuts a word")
-    return None if inside is None else list(inside)
 
 
 def _values(field: Field, record: Record, words: int) -> list[Any]:
@@ -304,11 +295,13 @@ def comparable(field: Field, value: Any, places: Sequence[tuple[int, int]]) -> A
 # Answer kind structured: fields that the head describes, such as a dependency tree or relations between words.
 #
 # A field holds one value for the text, one for each word, or one for each ordered pair of words; a value is a label,
-# the
-# position of a word, a number, or a span of words. The description is data, so a bundle states new shapes without code.
+# the position of a word, a number, or a span of words. The description is data, so a bundle states new shapes without
+# code.
+
+StructuredAnswers = StructuredAnswer | list[StructuredAnswer]
 
 
-class Structured(HeadAnswer):
+class Structured(HeadAnswer[StructuredAnswers]):
     """`{"words": [{"word", "start", "end", "head": 2, "relation": "nsubj"}, …], "mood": "pos", "relations": […]}`.
 
     `words` holds the fields of words; a position counts words from 0, or is None. A field of pairs is a list of
@@ -317,17 +310,107 @@ class Structured(HeadAnswer):
     """
 
     kind = "structured"
-    settings = {"fields": {}}
-    has_labels = True
-    counts_words = True
 
     def __init__(self, fields: Sequence[Field]):
         self.fields = tuple(fields)
         self.decided = _arrays(self.fields)
-        self.metrics = _metrics(self.fields)
-        self.choices = (Choice(tuple(field.name for field in self.fields if field.type != NUMBER)),)
+        self.drawing = {"as": "structure", "fields": [field.manifest() for field in self.fields]}
         self.is_numeric = any(field.type == NUMBER for field in self.fields)
-        self._has_words = any(field.per != TEXT or field.type in (POSITION, SPAN) for field in self.fields)
+        self.has_words = any(field.per != TEXT or field.type in (POSITION, SPAN) for field in self.fields)
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Structured:
+        return cls(fields_of(manifest["fields"]))
+
+    def manifest(self) -> dict[str, Any]:
+        return {"kind": self.kind, "target": None, "fields": [field.manifest() for field in self.fields]}
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[StructuredAnswers]:
+        return [self._answer(doc, {name: array[i] for name, array in decision.items()}) for i, doc in enumerate(docs)]
+
+    def _answer(self, doc: Doc, decision: Arrays) -> dict[str, Any]:
+        T, answer = len(doc.word_offsets), dict[str, Any]()
+        if self.has_words:
+            places = doc.word_offsets
+            answer["words"] = [{"word": doc.text[a:b], "start": a, "end": b} for a, b in places]
+        for field in self.fields:
+            values, scores = decision[field.name], decision.get(field.name + SCORES)
+            if field.per == TEXT:
+                answer[field.name] = answer_value(field, values, doc)
+                if scores is not None:
+                    answer[f"{field.name}_score"] = probability(scores)
+            elif field.per == WORD:
+                for i, word in enumerate(answer["words"]):
+                    word[field.name] = answer_value(field, values[i], doc)
+                    if scores is not None:
+                        word[f"{field.name}_score"] = probability(scores[i])
+            else:
+                answer[field.name] = answer_pairs(field, values[:T, :T], scores, doc)
+        return answer
+
+    @property
+    def answer_type(self) -> Any:
+        """Fields of the text are null in the answer to a text without a word; any field may come with a score."""
+        whole: dict[str, Any] = {}
+        word_keys: dict[str, Any] = {"word": str, "start": Offset, "end": Offset}
+        for field in self.fields:
+            score = {f"{field.name}_score": Probability}
+            if field.per == WORD:
+                word_keys |= {field.name: field.value_type} | score
+            elif field.per == TEXT:
+                whole |= {field.name: field.value_type | None} | score
+            else:
+                key = LABEL if field.type == LABEL else "value"
+                pair = {"from": Offset, "to": Offset, key: field.value_type, "score": Probability}
+                whole[field.name] = list[described_type("Pair", pair, ["score"])]  # type: ignore[misc]
+        scores = [f"{field.name}_score" for field in self.fields]
+        of_words = {"words": list[described_type("Word", word_keys, scores)]} if self.has_words else {}  # type: ignore[misc]
+        return described_type("Structure", {**of_words, **whole}, scores)
+
+    def part_lines(self, part: Any) -> list[str]:
+        lines = []
+        for word in part.get("words", ()):
+            values = [f"{key} {_plain(word[key])}" for key in word if key not in ("word", "start", "end")]
+            lines.append(f"{word['word']}: {', '.join(values)}" if values else word["word"])
+        for field in self.fields:
+            if field.per == TEXT:
+                lines.append(f"{field.name}: {_plain(part[field.name])}")
+            elif field.per == PAIR:
+                words = [word["word"] for word in part["words"]]
+                for pair in part[field.name]:
+                    value = pair[LABEL] if field.type == LABEL else pair["value"]
+                    lines.append(f"{field.name}: {words[pair['from']]} → {words[pair['to']]}: {value}")
+        return lines
+
+    def empty(self, several: bool) -> StructuredAnswers:
+        """No word, no label, no number."""
+        answer: dict[str, Any] = {"words": []} if self.has_words else {}
+        for field in self.fields:
+            if field.per != WORD:
+                answer[field.name] = [] if field.per == PAIR else None
+        return [answer] if several else answer
+
+    def is_invalid(self, name: str, array: np.ndarray, docs: Sequence[Doc]) -> np.ndarray:
+        invalid = ~np.isfinite(array)
+        field = next(field for field in self.fields if name in (field.name, field.name + SCORES))
+        if field.per != TEXT:  # what follows a text means nothing
+            real = np.arange(array.shape[1]) < np.array([[len(doc.word_offsets)] for doc in docs])  # (B, T)
+            invalid &= real if field.per == WORD else real[:, :, None] & real[:, None]
+        return invalid
+
+
+class StructuredTask(HeadTask[StructuredAnswers, Structured]):
+    """The fields of a record that the head describes."""
+
+    kind_type = Structured
+    settings = {"fields": {}}
+    has_labels = True
+    counts_words = True
+
+    def __init__(self, kind: Structured):
+        super().__init__(kind)
+        self.metrics = _metrics(kind.fields)
+        self.choices = (Choice(tuple(field.name for field in kind.fields if field.type != NUMBER)),)
 
     @classmethod
     def check_settings(cls, settings: Mapping[str, Any]) -> None:
@@ -347,7 +430,7 @@ class Structured(HeadAnswer):
 
     @classmethod
     def declared_subject(cls, settings: Mapping[str, Any]) -> str:
-        return EACH_WORD if Structured(fields_from(settings["fields"]))._has_words else WHOLE_TEXT
+        return EACH_WORD if Structured(fields_from(settings["fields"])).has_words else WHOLE_TEXT
 
     @classmethod
     def refuse_input(cls, head: HeadInfo) -> str:
@@ -385,10 +468,6 @@ class Structured(HeadAnswer):
             labels += [name for name in (*first, *names) if name not in head.old_labels]
         return Vocabulary(labels, [counts[label] for label in labels])
 
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "structure", "fields": [field.manifest() for field in self.fields]}
-
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Structured:
         fields = []
@@ -396,114 +475,36 @@ class Structured(HeadAnswer):
             prefix = f"{field.name}/"
             names = tuple(label.removeprefix(prefix) for label in labels if label.startswith(prefix))
             fields.append(Field(field.name, field.per, field.type, field.target, names))
-        return cls(fields)
-
-    @classmethod
-    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Structured:
-        return cls(fields_of(manifest["fields"]))
-
-    def manifest(self) -> dict[str, Any]:
-        return {"kind": self.kind, "target": None, "fields": [field.manifest() for field in self.fields]}
+        return Structured(fields)
 
     def wired_labels(self, labels: Vocabulary) -> dict[str, Vocabulary]:
         """The labels of each label field, by its name, with their counts."""
         counts = dict(zip(labels, labels.counts or (), strict=False))
         return {
             field.name: Vocabulary(field.labels, [counts.get(f"{field.name}/{label}", 0) for label in field.labels])
-            for field in self.fields
+            for field in self.kind.fields
             if field.type == LABEL
         }
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         def targets(record: Record, doc: Doc) -> Targets | None:
-            values = {field.name: target_of(field, record, doc, rules) for field in self.fields}
+            values = {field.name: target_of(field, record, doc, rules) for field in self.kind.fields}
             known = {name: value for name, value in values.items() if value is not None}
             return known if len(known) == len(values) else None
 
         return targets
 
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
-        return [self._answer(doc, {name: array[i] for name, array in decision.items()}) for i, doc in enumerate(docs)]
-
-    def _answer(self, doc: Doc, decision: Arrays) -> dict[str, Any]:
-        T, answer = len(doc.word_offsets), dict[str, Any]()
-        if self._has_words:
-            places = doc.word_offsets
-            answer["words"] = [{"word": doc.text[a:b], "start": a, "end": b} for a, b in places]
-        for field in self.fields:
-            values, scores = decision[field.name], decision.get(field.name + SCORES)
-            if field.per == TEXT:
-                answer[field.name] = answer_value(field, values, doc)
-                if scores is not None:
-                    answer[f"{field.name}_score"] = probability(scores)
-            elif field.per == WORD:
-                for i, word in enumerate(answer["words"]):
-                    word[field.name] = answer_value(field, values[i], doc)
-                    if scores is not None:
-                        word[f"{field.name}_score"] = probability(scores[i])
-            else:
-                answer[field.name] = answer_pairs(field, values[:T, :T], scores, doc)
-        return answer
-
-    def part_schema(self) -> Schema:
-        """Fields of the text are null in the answer to a text without a word; any field may come with a score."""
-        fields = dict[str, Schema]()
-        words: dict[str, Schema] = {"word": ANY_TEXT, "start": OFFSET, "end": OFFSET}
-        for field in self.fields:
-            value, score = field.value_schema(), {f"{field.name}_score": PROBABILITY}
-            if field.per == WORD:
-                words |= {field.name: value} | score
-            elif field.per == TEXT:
-                fields |= {field.name: value if field.type in (POSITION, SPAN) else or_null(value)} | score
-            else:
-                pair = {"from": OFFSET, "to": OFFSET, LABEL if field.type == LABEL else "value": value}
-                fields[field.name] = array(obj({**pair, "score": PROBABILITY}, optional=["score"]))
-        scores = [f"{field.name}_score" for field in self.fields]
-        of_words = {"words": array(obj(words, scores))} if self._has_words else {}
-        return obj({**of_words, **fields}, scores)
-
-    def part_lines(self, part: Any) -> list[str]:
-        lines = []
-        for word in part.get("words", ()):
-            values = [f"{key} {_plain(word[key])}" for key in word if key not in ("word", "start", "end")]
-            lines.append(f"{word['word']}: {', '.join(values)}" if values else word["word"])
-        for field in self.fields:
-            if field.per == TEXT:
-                lines.append(f"{field.name}: {_plain(part[field.name])}")
-            elif field.per == PAIR:
-                words = [word["word"] for word in part["words"]]
-                for pair in part[field.name]:
-                    value = pair[LABEL] if field.type == LABEL else pair["value"]
-                    lines.append(f"{field.name}: {words[pair['from']]} → {words[pair['to']]}: {value}")
-        return lines
-
-    def empty(self, several: bool) -> Answer:
-        """No word, no label, no number."""
-        answer: dict[str, Any] = {"words": []} if self._has_words else {}
-        for field in self.fields:
-            if field.per != WORD:
-                answer[field.name] = [] if field.per == PAIR else None
-        return [answer] if several else answer
-
-    def is_invalid(self, name: str, array: np.ndarray, docs: Sequence[Doc]) -> np.ndarray:
-        invalid = ~np.isfinite(array)
-        field = next(field for field in self.fields if name in (field.name, field.name + SCORES))
-        if field.per != TEXT:  # what follows a text means nothing
-            real = np.arange(array.shape[1]) < np.array([[len(doc.word_offsets)] for doc in docs])  # (B, T)
-            invalid &= real if field.per == WORD else real[:, :, None] & real[:, None]
-        return invalid
-
     def gold(self, record: Record) -> dict[str, Any]:
         """Each field's value; words by their (start, end), so that texts that were split alike match."""
-        counts_words = any(field.per != TEXT or field.type == POSITION for field in self.fields)
+        counts_words = any(field.per != TEXT or field.type == POSITION for field in self.kind.fields)
         places = word_places(record) if counts_words else []
-        return {field.name: gold_value(field, record, places) for field in self.fields}
+        return {field.name: gold_value(field, record, places) for field in self.kind.fields}
 
-    def predicted(self, answer: Answer) -> dict[str, Any]:
+    def predicted(self, answer: Any) -> dict[str, Any]:
         words = answer.get("words", [])
         places = [(word["start"], word["end"]) for word in words]
         values_of: dict[str, Any] = {}
-        for field in self.fields:
+        for field in self.kind.fields:
             if field.per == TEXT:
                 values_of[field.name] = comparable(field, answer[field.name], places)
             elif field.per == WORD:
@@ -516,71 +517,21 @@ class Structured(HeadAnswer):
                 }
         return values_of
 
-    @classmethod
-    def example_fields(cls, settings: Mapping[str, Any], record: Record, number: int) -> Record:
-        words = len(record["words"])
-        values = {
-            LABEL: lambda i: f"label {(number + i) % 3}",
-            POSITION: lambda i: None if i == number % words else (i + 1) % words,
-            NUMBER: lambda i: 0.5 * i - number,
-            SPAN: lambda i: None if i % 2 else {"start": 0, "end": len(record["words"][0])},
-        }
-        fields: dict[str, Any] = {}
-        for field in fields_from(settings["fields"]):
-            value = values[field.type]
-            if field.per == TEXT:
-                fields[field.target] = value(number)
-            elif field.per == WORD:
-                fields[field.target] = [value(i) for i in range(words)]
-            else:
-                key = LABEL if field.type == LABEL else "value"
-                pairs = [(i, (i + number) % words) for i in range(0, words, 2)]
-                fields[field.target] = [{"from": i, "to": j, key: value(i)} for i, j in pairs]
-        return fields
-
-    def other_target(self, name: str, targets: Arrays, mask: np.ndarray) -> np.ndarray:
-        field = next(field for field in self.fields if field.name == name)
-        counts = {LABEL: len(field.labels)}
-        changed = changed_values(replace(field.array, values=field.type), targets[name], mask, counts)
-        return mirrored(targets[name], mask)[..., ::-1] if field.type == SPAN else changed
-
-    def other_decision(self, decision: Arrays, mask: np.ndarray) -> Arrays:
-        return {**decision, **{name: self.other_target(name, decision, mask) for name in self.choices[0].outputs}}
-
-    def decision_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
-        if fault := super().decision_fault(decision, features, settings):
-            return fault
-        mask = features["mask"]
-        for field in self.fields:
-            values = decision[field.name]
-            real = mask if field.per != PAIR else mask[:, :, None] & mask[:, None]
-            if field.type == LABEL:
-                inside = (values >= 0) & (values < len(field.labels))
-            elif field.type == NUMBER:
-                inside = np.isfinite(values)
-            else:
-                lengths = mask.sum(1).reshape(-1, *[1] * (values.ndim - 1))
-                inside = (values >= -1) & (values < lengths)
-                inside = inside.all(-1) if field.type == SPAN else inside
-            if not (inside if field.per == TEXT else inside | ~real).all():
-                return f"{field.name} holds a value that is no {field.type}"
-        return ""
-
     def counter(self) -> Counts:
-        return StructureCounter(self.fields)
+        return StructureCounter(self.kind.fields)
 
     def answer_labels(self) -> set[Any]:
-        return {f"{field.name}/{label}" for field in self.fields for label in field.labels}
+        return {f"{field.name}/{label}" for field in self.kind.fields for label in field.labels}
 
     def labels_in(self, gold: Any) -> list[str]:
-        labels = {field.name: gold[field.name] for field in self.fields if field.type == LABEL}
+        labels = {field.name: gold[field.name] for field in self.kind.fields if field.type == LABEL}
         values = {name: value.values() if isinstance(value, dict) else [value] for name, value in labels.items()}
         return [f"{name}/{label}" for name, of_field in values.items() for label in of_field]
 
     def mistakes(self, gold: Any, predicted: Any) -> dict[str, Any]:
         """The fields that are wrong; of words and pairs those that are."""
         wrong: dict[str, Any] = {}
-        for field in self.fields:
+        for field in self.kind.fields:
             expected, got = gold[field.name], predicted[field.name]
             if expected == got:
                 continue

@@ -1,4 +1,4 @@
-"""The spans of a text that is read in pieces, each as soon as no later word can continue it."""
+"""Answer kinds tags and spans: a label for each word, and labelled spans of a text."""
 
 from __future__ import annotations
 
@@ -9,43 +9,32 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 from tokenizers import Tokenizer
+from typing_extensions import TypeVar
 
 from seqpipe.answers import tagging_schemes as schemes
-from seqpipe.answers.base import (
-    HeadAnswer,
-    PieceReader,
-    TagPieces,
-    present,
-    probability,
-    required_field,
-    with_score,
-    without_missing,
-)
+from seqpipe.answers.answer_types import LabelledSpan, ScoredSpan, ScoredWord, SpanSequence, TaggedWord, TagSequence
+from seqpipe.answers.base import A, HeadAnswer, PieceReader, probability, with_score, without_missing
 from seqpipe.answers.metrics.f1 import SpanCounter, TagCounter
+from seqpipe.answers.task import HeadInfo, HeadTask, present, required_field
 from seqpipe.answers.types import (
     EACH_WORD,
-    POSITION,
-    PROBABILITY,
-    TEXT,
-    Answer,
     Array,
     Choice,
     Counts,
-    HeadInfo,
     MakeTargets,
     Metric,
-    Schema,
     SpanRules,
     Targets,
     UnseenLabelError,
-    array,
-    obj,
-    one_of,
 )
 from seqpipe.errors import DataError
 from seqpipe.features.document import CURE, Arrays, Doc, Record, locate
 from seqpipe.features.vocabulary import Vocabulary
 
+NO_SCHEME = "none"  # of a head that tags words: its labels are tags, not parts of spans
+PATH_SCORES = "path_scores"
+TagsAnswer = list[ScoredWord] | list[TagSequence]
+SpansAnswer = list[ScoredSpan] | list[SpanSequence]
 STOPS = "stops"  # the output (B,): what `closes` of the last word of the piece before lacks
 
 
@@ -60,7 +49,7 @@ class _Span:
     closes: float
 
 
-class SpanPieces(PieceReader):
+class SpanPieces(PieceReader[SpansAnswer]):
     """The same spans with the same scores as of the whole text: `opens` and `closes` of a piece count from its first.
 
     Args:
@@ -76,12 +65,12 @@ class SpanPieces(PieceReader):
         self._sum = 0.0  # of the log-probabilities of all tags so far; in float64, since a text may be long
         self._text, self._shift = "", 0  # what was read from the open span on, and where that stands
 
-    def read(self, doc: Doc, decision: Arrays, answer: Answer) -> list[dict[str, Any]]:
+    def read(self, doc: Doc, decision: Arrays, answer: SpansAnswer) -> list[ScoredSpan]:
         begin, self._text = self._shift + len(self._text), self._text + doc.text
         tags, opens, closes = (decision[name][0].tolist() for name in ("tags", "opens", "closes"))
         if self._open:
             self._open.closes += float(decision[STOPS][0])
-        spans, self.tags = [], []
+        spans, self.tags = list[ScoredSpan](), []
         for i, (start, end) in enumerate(doc.word_offsets):
             role = schemes.role_of(self.labels[tags[i]])
             begins = schemes.opens(self._before, role)
@@ -100,30 +89,43 @@ class SpanPieces(PieceReader):
         self._text, self._shift = self._text[kept - self._shift :], kept
         return spans
 
-    def finish(self) -> list[dict[str, Any]]:
+    def finish(self) -> list[ScoredSpan]:
         return self._closed()
 
-    def _closed(self) -> list[dict[str, Any]]:
+    def _closed(self) -> list[ScoredSpan]:
         """The open span, if there is one, as an answer has it."""
         span, self._open = self._open, None
         if span is None:
             return []
         word = self._text[span.start - self._shift : span.end - self._shift]
-        score = probability(np.exp(span.opens + span.closes))
-        return [{"entity_group": span.label, "score": score, "word": word, "start": span.start, "end": span.end}]
+        return [_scored_span(span.label, span.opens + span.closes, word, span.start, span.end)]
 
 
-# Answer kinds tags and spans: a label for each word, and labelled spans of a text.
+def _scored_span(label: str, log_p: float, word: str, start: int, end: int) -> ScoredSpan:
+    """A span as an answer has it."""
+    return {"entity_group": label, "score": probability(np.exp(log_p)), "word": word, "start": start, "end": end}
 
-NO_SCHEME = "none"  # of a head that tags words: its labels are tags, not parts of spans
-PATH_SCORES = "path_scores"
+
+class TagPieces(PieceReader[TagsAnswer]):
+    """The tag of each word, with its place in the whole text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.length = 0  # code points of the pieces before
+
+    def read(self, doc: Doc, decision: Arrays, answer: Any) -> list[ScoredWord]:
+        shift, self.length = self.length, self.length + len(doc.text)
+        words: list[ScoredWord] = answer
+        self.tags = [word["entity"] for word in words]
+        return [{**word, "start": word["start"] + shift, "end": word["end"] + shift} for word in words]
+
+    def finish(self) -> list[ScoredWord]:
+        return []
 
 
-class Tags(HeadAnswer):
-    """One label a word: `[{"entity", "score", "word", "start", "end"}, …]`; score: the tag's probability there."""
+class WordLabels(HeadAnswer[A]):
+    """The answer kind of a tag for each word, of which answers are made in this form or another."""
 
-    kind = "tags"
-    settings = {"scheme": NO_SCHEME}
     decided = {
         "tags": Array("(B, T)", "int64", "label"),
         "scores": Array("(B, T)", "float32", "probability"),
@@ -133,75 +135,21 @@ class Tags(HeadAnswer):
         PATH_SCORES: Array("(B, K)", "float32", required=False),
         STOPS: Array("(B,)", "float32", required=False),
     }
-    targets = {"tags": Array("(B, T)", "int64", "label")}
-    metrics = {"accuracy": Metric(), "f1": Metric(), "precision": Metric(), "recall": Metric()}
-    choices = (Choice(("tags",)), Choice(("paths",), ranked=True, scored_as="tags"))
-    subject = EACH_WORD
-    has_labels = True
-    joins_sources = True
     tags_words = True
-    default_target = "tags"
-    label_key = "entity"  # of a word in an answer
+    label_key: ClassVar[str]  # of a word, or a span, in an answer
 
     def __init__(self, labels: Sequence[str], target: str | None = None):
         self.labels, self.target = tuple(labels), target
+        labelled = {"label": self.label_key, "labels": sorted(self.known_labels)}
+        self.drawing = {"as": self.kind, "several": self.kind, **labelled}
 
     @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": self.kind, "several": self.kind, "label": self.label_key, "labels": sorted(self.answer_labels())}
-
-    @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Tags:
-        return cls(labels, head.target)
-
-    @classmethod
-    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Tags:
-        return cls(manifest["labels"], manifest["target"])
+    def known_labels(self) -> set[str]:
+        """The labels that a reference may have."""
+        return {*self.labels}
 
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
-
-    @classmethod
-    def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
-        field, old = head.target or cls.default_target, head.old_labels
-        return Vocabulary([*old, *sorted({tag for record in records for tag in present(record, field)} - {*old})])
-
-    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        ids, field = {label: i for i, label in enumerate(self.labels)}, self.target or self.default_target
-        return lambda record, doc: {"tags": label_ids(ids, present(record, field))}
-
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
-        docs = [doc.first for doc in docs]
-        if "paths" in decision and decision["paths"].shape[1] > 1:
-            return [self._alternatives(doc, decision, i) for i, doc in enumerate(docs)]
-        tags, scores = decision["tags"].tolist(), decision["scores"]
-        return [self._words(doc, tags[i], scores[i]) for i, doc in enumerate(docs)]
-
-    def piece_reader(self) -> PieceReader:
-        return TagPieces()
-
-    def _words(self, doc: Doc, tags: Sequence[int], scores: np.ndarray | None) -> list[dict[str, Any]]:
-        words = []
-        for i, ((start, end), tag) in enumerate(zip(doc.word_offsets, tags, strict=False)):
-            score = {} if scores is None else {"score": probability(scores[i])}
-            words.append({"entity": self.labels[tag], **score, "word": doc.text[start:end], "start": start, "end": end})
-        return words
-
-    def _alternatives(self, doc: Doc, decision: Arrays, i: int) -> list[dict[str, Any]]:
-        paths, log_p = decision["paths"][i].tolist(), decision[PATH_SCORES][i].tolist()
-        return [
-            {self.kind: self._words(doc, path, None), "score": probability(np.exp(p))}
-            for path, p in without_missing(zip(paths, log_p, strict=True), log_p)
-        ]
-
-    def rated_decisions(self, decision: Arrays, mask: np.ndarray) -> list[tuple[Arrays, np.ndarray]]:
-        last = mask.sum(1, keepdims=True) - 1
-        closes = np.take_along_axis(decision["closes"], last, 1)[:, 0]
-        return [(decision, decision["opens"][:, 0] + closes)]
-
-    def empty(self, several: bool) -> Answer:
-        """No word, for certain."""
-        return [{self.kind: [], "score": 1.0}] if several else []
 
     def is_invalid(self, name: str, array: np.ndarray, docs: Sequence[Doc]) -> np.ndarray:
         invalid = np.isnan(array)
@@ -210,45 +158,204 @@ class Tags(HeadAnswer):
             invalid &= np.arange(array.shape[1]) < lengths  # (B, T): what follows a text means nothing
         return invalid
 
-    def gold(self, record: Record) -> list[tuple[str, int, int]]:
-        """(tag, start, end) of every word of the reference."""
-        tags, places = required_field(record, self.target or self.default_target), word_places(record)
-        return [(tag, *place) for tag, place in zip(tags, places, strict=True)]
-
-    def part_schema(self) -> Schema:
-        return self._parts_schema({"score": PROBABILITY})
-
-    def alternative_schema(self) -> Schema:
-        return obj({self.kind: self._parts_schema({}), "score": PROBABILITY})
-
-    def _parts_schema(self, score: Schema) -> Schema:
-        label = one_of(self._label_names)
-        return array(obj({self.label_key: label, **score, "word": TEXT, "start": POSITION, "end": POSITION}))
-
-    @property
-    def _label_names(self) -> Sequence[str]:
-        """What an answer may call a word, or a span."""
-        return self.labels
-
     def part_lines(self, part: Any) -> list[str]:
         if self.kind in part:  # one of several alternatives
             return [with_score("; ".join(self.lines(part[self.kind])), part)]
         return [f"{part['word']}: {with_score(part[self.label_key], part)}"]
 
-    def word_tags(self, answer: Answer, places: Sequence[tuple[int, int]]) -> list[str]:
+
+class Tags(WordLabels[TagsAnswer]):
+    """One label a word: `[{"entity", "score", "word", "start", "end"}, …]`; score: the tag's probability there."""
+
+    kind = "tags"
+    answer_type = list[ScoredWord]
+    alternative_type = TagSequence
+    label_key = "entity"
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Tags:
+        return cls(manifest["labels"], manifest["target"])
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[TagsAnswer]:
+        docs = [doc.first for doc in docs]
+        if _has_alternatives(decision):
+            return [self._alternatives(doc, decision, i) for i, doc in enumerate(docs)]
+        tags, scores = decision["tags"].tolist(), decision["scores"]
+        return [self._scored(doc, tags[i], scores[i]) for i, doc in enumerate(docs)]
+
+    def _scored(self, doc: Doc, tags: Sequence[int], scores: np.ndarray) -> list[ScoredWord]:
+        return [
+            {
+                "entity": self.labels[tag],
+                "score": probability(scores[i]),
+                "word": doc.text[start:end],
+                "start": start,
+                "end": end,
+            }
+            for i, ((start, end), tag) in enumerate(zip(doc.word_offsets, tags, strict=False))
+        ]
+
+    def _alternatives(self, doc: Doc, decision: Arrays, i: int) -> list[TagSequence]:
+        alternatives: list[TagSequence] = []
+        for path, score in _paths(decision, i):
+            words: list[TaggedWord] = [
+                {"entity": self.labels[tag], "word": doc.text[start:end], "start": start, "end": end}
+                for (start, end), tag in zip(doc.word_offsets, path, strict=False)
+            ]
+            alternatives.append({"tags": words, "score": score})
+        return alternatives
+
+    def piece_reader(self) -> PieceReader[TagsAnswer]:
+        return TagPieces()
+
+    def empty(self, several: bool) -> TagsAnswer:
+        """No word, for certain."""
+        nothing: TagSequence = {"tags": [], "score": 1.0}
+        return [nothing] if several else []
+
+    def word_tags(self, answer: Any, places: Sequence[tuple[int, int]]) -> list[str]:
         return [word["entity"] for word in answer]
 
-    def predicted(self, answer: Answer) -> list[tuple[str, int, int]]:
+
+class Spans(WordLabels[SpansAnswer]):
+    """Labelled spans of a text: `[{"entity_group", "score", "word", "start", "end"}, …]`, `word == text[start:end]`.
+
+    The score is the probability that exactly these tags stand at these words.
+    """
+
+    kind = "spans"
+    answer_type = list[ScoredSpan]
+    alternative_type = SpanSequence
+    label_key = "entity_group"
+
+    def __init__(self, labels: Sequence[str], target: str | None = None, scheme: schemes.Scheme = "IOB2"):
+        super().__init__(labels, target)
+        self.scheme = scheme
+        self.outside = self.labels.index("O") if "O" in self.labels else None
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Spans:
+        return cls(manifest["labels"], manifest["target"], manifest["scheme"])
+
+    def manifest(self) -> dict[str, Any]:
+        return {**super().manifest(), "scheme": self.scheme}
+
+    @property
+    def known_labels(self) -> set[str]:
+        """The labels of spans, without the B-, I-, … of tags."""
+        return {label.partition("-")[2] or label for label in self.labels}
+
+    @property
+    def label_names(self) -> Sequence[str]:
+        return [*dict.fromkeys(label for label, *_ in schemes.spans(sorted(self.labels)))]
+
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[SpansAnswer]:
+        docs = [doc.first for doc in docs]
+        if _has_alternatives(decision):
+            return [self._alternatives(doc, decision, i) for i, doc in enumerate(docs)]
+        if self.outside is None:
+            return [self._scored(doc, decision, i) for i, doc in enumerate(docs)]
+        inside = (decision["tags"] != self.outside).any(1)  # most texts of most data hold no span
+        return [self._scored(doc, decision, i) if inside[i] else [] for i, doc in enumerate(docs)]
+
+    def _scored(self, doc: Doc, decision: Arrays, i: int) -> list[ScoredSpan]:
+        tags, opens, closes = decision["tags"][i].tolist(), decision["opens"][i], decision["closes"][i]
+        return [
+            _scored_span(label, opens[first] + closes[end - 1], doc.text[start:stop], start, stop)
+            for label, first, end, start, stop in self._places(doc, tags)
+        ]
+
+    def _alternatives(self, doc: Doc, decision: Arrays, i: int) -> list[SpanSequence]:
+        alternatives: list[SpanSequence] = []
+        for path, score in _paths(decision, i):
+            spans: list[LabelledSpan] = [
+                {"entity_group": label, "word": doc.text[start:stop], "start": start, "end": stop}
+                for label, _, _, start, stop in self._places(doc, path)
+            ]
+            alternatives.append({"spans": spans, "score": score})
+        return alternatives
+
+    def _places(self, doc: Doc, tags: Sequence[int]) -> list[tuple[str, int, int, int, int]]:
+        """The label of each span, its first word and the one behind its last, and its start and end in the text."""
+        words = doc.word_offsets
+        spans = schemes.spans([self.labels[tag] for tag in tags[: len(words)]])
+        return [(label, first, end, words[first][0], words[end - 1][1]) for label, first, end in spans]
+
+    def piece_reader(self) -> PieceReader[SpansAnswer]:
+        return SpanPieces(self.labels)
+
+    def empty(self, several: bool) -> SpansAnswer:
+        """No span, for certain."""
+        nothing: SpanSequence = {"spans": [], "score": 1.0}
+        return [nothing] if several else []
+
+    def word_tags(self, answer: Any, places: Sequence[tuple[int, int]]) -> list[str]:
+        """Tags in the scheme IOB2."""
+        first = {start: i for i, (start, _) in enumerate(places)}
+        last = {end: i + 1 for i, (_, end) in enumerate(places)}
+        spans = [(span["entity_group"], first[span["start"]], last[span["end"]]) for span in answer]
+        return schemes.to_tags(spans, len(places), "IOB2")
+
+
+def _has_alternatives(decision: Arrays) -> bool:
+    return "paths" in decision and decision["paths"].shape[1] > 1
+
+
+def _paths(decision: Arrays, i: int) -> list[tuple[list[int], float]]:
+    """The best sequences of tags of one text that exist, each with its probability."""
+    paths, log_p = decision["paths"][i].tolist(), decision[PATH_SCORES][i].tolist()
+    return [(path, probability(np.exp(p))) for path, p in without_missing(zip(paths, log_p, strict=True), log_p)]
+
+
+W = TypeVar("W", bound=WordLabels, default=Any)
+
+
+class WordLabelsTask(HeadTask[A, W]):
+    """The task of a tag for each word."""
+
+    settings = {"scheme": NO_SCHEME}
+    targets = {"tags": Array("(B, T)", "int64", "label")}
+    choices = (Choice(("tags",)), Choice(("paths",), ranked=True, scored_as="tags"))
+    subject = EACH_WORD
+    has_labels = True
+    joins_sources = True
+
+    def answer_labels(self) -> set[Any]:
+        return {*self.kind.known_labels}
+
+    def labels_in(self, gold: Any) -> list[str]:
+        return [label for label, *_ in gold]
+
+
+class TagsTask(WordLabelsTask[TagsAnswer, Tags]):
+    """The tag of each word."""
+
+    kind_type = Tags
+    metrics = {"accuracy": Metric(), "f1": Metric(), "precision": Metric(), "recall": Metric()}
+
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Tags:
+        return Tags(labels, head.target)
+
+    @classmethod
+    def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
+        field, old = head.target or "tags", head.old_labels
+        return Vocabulary([*old, *sorted({tag for record in records for tag in present(record, field)} - {*old})])
+
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
+        ids, field = {label: i for i, label in enumerate(self.kind.labels)}, self.kind.target or "tags"
+        return lambda record, doc: {"tags": label_ids(ids, present(record, field))}
+
+    def gold(self, record: Record) -> list[tuple[str, int, int]]:
+        """(tag, start, end) of every word of the reference."""
+        tags, places = required_field(record, self.kind.target or "tags"), word_places(record)
+        return [(tag, *place) for tag, place in zip(tags, places, strict=True)]
+
+    def predicted(self, answer: Any) -> list[tuple[str, int, int]]:
         return [(word["entity"], word["start"], word["end"]) for word in answer]
 
     def counter(self) -> Counts:
         return TagCounter()
-
-    def answer_labels(self) -> set[Any]:
-        return {*self.labels}
-
-    def labels_in(self, gold: Any) -> list[str]:
-        return [label for label, *_ in gold]
 
     def one_sided(self, labels: Counter[str], records: int) -> str:
         if not labels:
@@ -256,14 +363,10 @@ class Tags(HeadAnswer):
         return f"every word has the tag {next(iter(labels))!r} ({records:,} records)" if len(labels) == 1 else ""
 
 
-class Spans(Tags):
-    """Labelled spans of a text: `[{"entity_group", "score", "word", "start", "end"}, …]`, `word == text[start:end]`.
+class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
+    """The labelled spans of a record, or those of its tags."""
 
-    The score is the probability that exactly these tags stand at these words.
-    """
-
-    kind = "spans"
-    label_key = "entity_group"
+    kind_type = Spans
     metrics = {"f1": Metric(), "precision": Metric(), "recall": Metric()}
 
     @classmethod
@@ -272,21 +375,9 @@ class Spans(Tags):
         if settings["scheme"] not in known:
             raise ValueError(f"spans need the setting `scheme`, one of {', '.join(known)}, not {settings['scheme']!r}")
 
-    def __init__(self, labels: Sequence[str], target: str | None = None, scheme: schemes.Scheme = "IOB2"):
-        super().__init__(labels, target)
-        self.scheme = scheme
-        self._outside = self.labels.index("O") if "O" in self.labels else None
-
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Spans:
-        return cls(labels, head.target, head.settings["scheme"])
-
-    @classmethod
-    def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Spans:
-        return cls(manifest["labels"], manifest["target"], manifest["scheme"])
-
-    def manifest(self) -> dict[str, Any]:
-        return {**super().manifest(), "scheme": self.scheme}
+        return Spans(labels, head.target, head.settings["scheme"])
 
     @classmethod
     def label_conflict(cls, old: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> str:
@@ -313,79 +404,33 @@ class Spans(Tags):
         return Vocabulary([*old, *(tag for tag in tags if tag not in {*old})])
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        ids = {label: i for i, label in enumerate(self.labels)}
+        ids = {label: i for i, label in enumerate(self.kind.labels)}
 
         def targets(record: Record, doc: Doc) -> Targets:
             doc = doc.first
-            spans = _word_spans(record, doc, self.target, rules)
-            if self._outside is None:
+            spans = _word_spans(record, doc, self.kind.target, rules)
+            if self.kind.outside is None:
                 _refuse_gaps(spans, doc, record)
             try:
-                return {"tags": label_ids(ids, schemes.to_tags(spans, len(doc.word_offsets), self.scheme))}
+                return {"tags": label_ids(ids, schemes.to_tags(spans, len(doc.word_offsets), self.kind.scheme))}
             except ValueError as error:
                 raise DataError.at(record, f"{error} (in words); {CURE}") from error
 
         return targets
 
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
-        docs = [doc.first for doc in docs]
-        if "paths" in decision and decision["paths"].shape[1] > 1:
-            return [self._alternatives(doc, decision, i) for i, doc in enumerate(docs)]
-        if self._outside is None:
-            return [self._scored(doc, decision, i) for i, doc in enumerate(docs)]
-        inside = (decision["tags"] != self._outside).any(1)  # most texts of most data hold no span
-        return [self._scored(doc, decision, i) if inside[i] else [] for i, doc in enumerate(docs)]
-
-    def piece_reader(self) -> PieceReader:
-        return SpanPieces(self.labels)
-
-    def _scored(self, doc: Doc, decision: Arrays, i: int) -> list[dict[str, Any]]:
-        tags = decision["tags"][i, : len(doc.word_offsets)].tolist()
-        return self._spans(doc, tags, decision["opens"][i], decision["closes"][i])
-
-    def _spans(
-        self, doc: Doc, tags: Sequence[int], opens: np.ndarray | None, closes: np.ndarray | None
-    ) -> list[dict[str, Any]]:
-        spans = []
-        for label, first, end in schemes.spans([self.labels[tag] for tag in tags]):
-            start, stop = doc.word_offsets[first][0], doc.word_offsets[end - 1][1]
-            score = {}
-            if opens is not None and closes is not None:
-                score["score"] = probability(np.exp(opens[first] + closes[end - 1]))
-            spans.append({"entity_group": label, **score, "word": doc.text[start:stop], "start": start, "end": stop})
-        return spans
-
-    def _words(self, doc: Doc, tags: Sequence[int], scores: np.ndarray | None) -> list[dict[str, Any]]:
-        return self._spans(doc, tags[: len(doc.word_offsets)], None, None)
-
     def gold(self, record: Record) -> list[tuple[str, int, int]]:
         """(label, start, end) of every span of the reference, in code points."""
-        tags = record.get(self.target or "tags")
+        tags = record.get(self.kind.target or "tags")
         if tags is None:
             return [(span["label"], span["start"], span["end"]) for span in required_field(record, "spans")]
         places = word_places(record)
         return [(label, places[a][0], places[b - 1][1]) for label, a, b in schemes.spans(tags)]
 
-    @property
-    def _label_names(self) -> Sequence[str]:
-        return [*dict.fromkeys(label for label, *_ in schemes.spans(sorted(self.labels)))]
-
-    def word_tags(self, answer: Answer, places: Sequence[tuple[int, int]]) -> list[str]:
-        """Tags in the scheme IOB2."""
-        first = {start: i for i, (start, _) in enumerate(places)}
-        last = {end: i + 1 for i, (_, end) in enumerate(places)}
-        spans = [(span["entity_group"], first[span["start"]], last[span["end"]]) for span in answer]
-        return schemes.to_tags(spans, len(places), "IOB2")
-
-    def predicted(self, answer: Answer) -> list[tuple[str, int, int]]:
+    def predicted(self, answer: Any) -> list[tuple[str, int, int]]:
         return [(span["entity_group"], span["start"], span["end"]) for span in answer]
 
     def counter(self) -> Counts:
         return SpanCounter()
-
-    def answer_labels(self) -> set[Any]:
-        """The labels of spans, without the B-, I-, … of tags."""
-        return {label.partition("-")[2] or label for label in self.labels}
 
     def one_sided(self, labels: Counter[str], records: int) -> str:
         """Records with one kind of span are enough: it is found among words that are in none."""
@@ -401,7 +446,7 @@ def label_ids(ids: Mapping[str, int], labels: Sequence[str]) -> list[int]:
 
 
 def word_places(record: Record) -> list[tuple[int, int]]:
-    """Where each word of a record stands in its text, which is the words joined by spaces if it has none."""
+    """Start and end of each word of a record in its text, which is the words joined by spaces if it has none."""
     words = required_field(record, "words")
     return locate(words, record.get("text") or " ".join(words))
 

@@ -34,7 +34,7 @@ def parts(tag: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=1_000)
 def belongs(tag: str, scheme: Scheme) -> bool:
-    """Whether the tag is one of this scheme's at all, wherever it may stand."""
+    """Return True if the tag is one of this scheme."""
     if tag == "O":
         return scheme != "BMES"
     return parts(tag)[0] in tuple(_PREFIXES[scheme]) and tag[1:] != "-"
@@ -58,19 +58,19 @@ def spans(tags: Sequence[str]) -> list[Span]:
 
 
 def role_of(tag: str) -> Role:
-    """What a tag says of spans: a prefix of BIOES and the label; of plain tags `OUTSIDE`."""
+    """Return the meaning of a tag for spans: a prefix of BIOES and the label; of plain tags `OUTSIDE`."""
     prefix, label = parts(tag)
     prefix = _COMMON.get(prefix, prefix)
     return OUTSIDE if prefix in ("O", "") else (prefix, label)
 
 
 def opens(before: Role, role: Role) -> bool:
-    """Whether a span opens at a tag, after another one or, at the beginning, `OUTSIDE`."""
+    """Return True if a span opens at a tag, after another one or, at the beginning, `OUTSIDE`."""
     return role != OUTSIDE and (role[0] in ("B", "S") or before[0] in ("O", "E", "S") or before[1] != role[1])
 
 
 def closes(role: Role) -> bool:
-    """Whether a span has ended with this tag, whatever the next one is."""
+    """Return True if a span ends with this tag, independently of the next one."""
     return role[0] in ("E", "S")
 
 

@@ -1,4 +1,4 @@
-"""The tokens that a decode option names: as a text, a list of tokens or a list of their ids."""
+"""Answer kinds text and generation: a written text, and the continuation of a prompt."""
 
 from __future__ import annotations
 
@@ -6,32 +6,27 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.base import HeadAnswer, best_of, present, probability, required_field, with_score
-from seqpipe.answers.decision_checks import changed_values
+from seqpipe.answers.answer_types import TextAnswer, WrittenText
+from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score
 from seqpipe.answers.metrics.text import TextCounter, tokenizer_fault
+from seqpipe.answers.task import HeadInfo, HeadTask, present, required_field
 from seqpipe.answers.types import (
     LOG_ZERO,
-    PROBABILITY,
-    TEXT,
-    Answer,
     Array,
     Choice,
     Counts,
-    HeadInfo,
     MakeTargets,
     Masking,
     Metric,
     Part,
-    Schema,
     ScoringRow,
     SpanRules,
     Targets,
-    obj,
 )
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, ExtendedVocabulary, Record, padded, place_of
@@ -78,19 +73,17 @@ _FOLDS: dict[str, Callable[[str], str]] = {
 
 
 def changed_message(changed: Sequence[tuple[str, str]], count: int, copies: bool) -> str:
-    """The message about texts that change, each with its copy, of `count` texts."""
-    text, copy = min(changed, key=lambda pair: len(pair[0]))
-    message = f"{len(changed):,} of {count:,} texts change when encoded and decoded: {shown(text)} as {shown(copy)}"
-    return f"{message}; {_cure(changed, copies)}"
-
-
-def _cure(changed: Sequence[tuple[str, str]], copies: bool) -> str:
+    """The message about texts that change, each with its copy, of `count` texts, and the cure."""
+    shortest, its_copy = min(changed, key=lambda pair: len(pair[0]))
+    example = f"{shown(shortest)} as {shown(its_copy)}"
+    message = f"{len(changed):,} of {count:,} texts change when encoded and decoded: {example}"
     for option, fold in _FOLDS.items():
         if all(fold(text) == fold(copy) for text, copy in changed):
-            return f"leave {option} out of the target tokenizer, or write the data so"
+            return f"{message}; leave {option} out of the target tokenizer, or write the data so"
     if copies:
-        return "words: give it detokenize: true and a pattern that keeps together what has no blank within"
-    return "the target tokenizer {use: bpe, byte_level: true} loses nothing"
+        cure = "give it detokenize: true and a pattern that keeps together what has no blank within"
+        return f"{message}; words: {cure}"
+    return f"{message}; the target tokenizer {{use: bpe, byte_level: true}} loses nothing"
 
 
 # Answer kind text: generated sequences, with copied words where the head copies.
@@ -112,7 +105,10 @@ _LOWER = Metric(more_is_better=False)
 _PERPLEXITY = Metric(percent=False, more_is_better=False)
 
 
-class Text(HeadAnswer):
+TextAnswers = WrittenText | list[WrittenText]
+
+
+class Text(HeadAnswer[TextAnswers]):
     """Text: `{"generated_text", "score"}`, or a list of them, best first; score: the probability of the sequence.
 
     Args:
@@ -124,21 +120,11 @@ class Text(HeadAnswer):
     """
 
     kind = "text"
-    settings = {"equal_length": False, "bleu_tokenize": None, "every_token": False}
+    answer_type: Any = TextAnswer
+    drawing: Mapping[str, Any] = {"as": "text"}
     decided = TOKENS_AND_SCORES
-    targets = TARGET_TOKENS
-    metrics = {
-        **dict.fromkeys(_FRACTIONS, Metric()),
-        **dict.fromkeys(("character_error_rate", "wer", "per"), _LOWER),
-        "perplexity": _PERPLEXITY,
-    }
-    metric_packages = {"sacrebleu": "bleu and chrf", "rouge_score": "ROUGE"}
-    choices = (Choice(("tokens",), ranked=True),)
     needs_tokenizer = True
-    has_target_text = True
-    is_stepwise = True
     warns_of_length = True
-    counts_tokens = True
     step_output = "tokens"
 
     def __init__(
@@ -151,21 +137,7 @@ class Text(HeadAnswer):
     ):
         self.tokenizer, self.target, self.copies, self.bleu_tokenize = tokenizer, target, copies, bleu_tokenize
         self.every_token = every_token
-        self._end = special_id(tokenizer, EOS)
-
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "text"}
-
-    @classmethod
-    def refuse_input(cls, head: HeadInfo) -> str:
-        return tokenizer_fault(head.settings.get("bleu_tokenize"))
-
-    @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Text:
-        writer = required(tokenizer)
-        copies = ExtendedVocabulary(writer, head.same_tokenizer) if head.copies else None
-        return cls(writer, head.target, copies, head.settings["bleu_tokenize"], head.settings["every_token"])
+        self.end = special_id(tokenizer, EOS)
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Text:
@@ -183,48 +155,10 @@ class Text(HeadAnswer):
     def _stated_bleu_tokenizer(self) -> dict[str, str]:
         return {"bleu_tokenize": self.bleu_tokenize} if self.bleu_tokenize else {}
 
-    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        field, equal_length = self.target or "target", settings["equal_length"]
-
-        def targets(record: Record, doc: Doc) -> Targets:
-            ids = self.encode(target_text(record, field), doc, place_of(record))
-            first = doc.first
-            if equal_length and len(ids) not in (len(first), len(first.word_offsets)):
-                message = (
-                    f"the text has {len(ids)} tokens and its source {len(first)}; with equal_length they have as many"
-                )
-                raise DataError.at(record, f"{message}: correct the record, or leave equal_length out")
-            return {"target_ids": [*ids, END], "target_mask": [1] * (len(ids) + 1)}
-
-        return targets
-
-    def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:
-        texts = [target_text(record, self.target or "target") for record in records]
-        encoded = [
-            self.encode(text, doc, place_of(record)) for record, text, doc in zip(records, texts, docs, strict=True)
-        ]
-        decoded = [self.decode(ids, doc) for ids, doc in zip(encoded, docs, strict=True)]
-        changed = [(text, copy) for text, copy in zip(texts, decoded, strict=True) if copy != text]
-        if self.copies:
-            lost = sum(ids.count(SPECIALS.index(UNK)) > 0 for ids in encoded)
-            share = 100 * (1 - len(changed) / len(texts))
-            yield (
-                f"{share:.1f} % of {len(texts):,} texts survive encoding and decoding; {lost:,} hold a word that "
-                "neither the target vocabulary nor their source has"
-            )
-        if changed:
-            yield changed_message(changed, len(texts), bool(self.copies))
-        over = [len(ids) for ids in encoded if longest is not None and len(ids) >= longest]
-        if over:
-            message = (
-                f"{len(over):,} of {len(texts):,} texts have {longest} tokens or more, and are cut there in scores"
-            )
-            yield f"{message}; a caller may give max_length={max(over) + 1}"
-
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
-        answers = []
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[TextAnswers]:
+        answers: list[TextAnswers] = []
         for doc, row, log_p in zip(docs, decision["tokens"].tolist(), decision["scores"], strict=True):
-            hypotheses = [
+            hypotheses: list[WrittenText] = [
                 {"generated_text": self.decode(tokens, doc), "score": probability(np.exp(p))}
                 for tokens, p in zip(row, log_p, strict=True)
                 if p > LOG_ZERO or len(row) == 1
@@ -252,19 +186,10 @@ class Text(HeadAnswer):
         new = self.copies.read(doc)[1] if self.copies else []
         return [new[token - V] if token >= V else str(self.tokenizer.id_to_token(token)) for token in kept]
 
-    @property
-    def unknown_words(self) -> Callable[[str], list[str]] | None:
-        """Where words are copied: those of a text that the vocabulary lacks."""
-        return self._unknown_words if self.copies else None
-
-    def _unknown_words(self, text: str) -> list[str]:
-        encoding = encode(self.tokenizer, replace_surrogates(text))
-        return [text[a:b] for (a, b), i in zip(encoding.offsets, encoding.ids, strict=True) if i <= self._end]
-
     def step_ids(self, ids: list[int]) -> list[int]:
         """Token ids up to the end token, without special ones."""
-        before_end = ids[: ids.index(self._end)] if self._end in ids else ids
-        return [token for token in before_end if token > self._end]
+        before_end = ids[: ids.index(self.end)] if self.end in ids else ids
+        return [token for token in before_end if token > self.end]
 
     def token_ids(self, option: str, value: Any) -> list[int]:
         """Tokens of the target vocabulary: of a text, which is split, or of a list of tokens or of their ids."""
@@ -272,40 +197,106 @@ class Text(HeadAnswer):
             return super().token_ids(option, value)
         return option_tokens(self.tokenizer, option, value)
 
-    def counts(self, mask: np.ndarray) -> dict[str, int]:
-        return {"token": self.tokenizer.get_vocab_size() + (mask.shape[1] if self.copies else 0)}
-
-    def other_decision(self, decision: Arrays, mask: np.ndarray) -> Arrays:
-        return {**decision, "tokens": (decision["tokens"] + 1) % self.tokenizer.get_vocab_size()}
-
-    def other_target(self, name: str, targets: Arrays, mask: np.ndarray) -> np.ndarray:
-        counts = {"token": self.tokenizer.get_vocab_size()}
-        return changed_values(self.targets[name], targets[name], mask, counts)
-
     def step_names(self, ids: list[int], doc: Doc) -> list[str]:
         return self.tokens(ids, doc)
-
-    def part_schema(self) -> Schema:
-        return obj({"generated_text": TEXT, "score": PROBABILITY})
 
     def part_lines(self, part: Any) -> list[str]:
         return [with_score(part["generated_text"], part)]
 
-    def empty(self, several: bool) -> Answer:
+    def empty(self, several: bool) -> TextAnswers:
         """The empty text."""
-        answer = {"generated_text": "", "score": 1.0}
+        answer: WrittenText = {"generated_text": "", "score": 1.0}
         return [answer] if several else answer
+
+
+W = TypeVar("W", bound=Text)
+
+
+class TextTask(HeadTask[TextAnswers, W]):
+    """The text of a record, or several references of which each is right."""
+
+    kind_type: type[HeadAnswer] = Text
+    settings: ClassVar[Mapping[str, Any]] = {"equal_length": False, "bleu_tokenize": None, "every_token": False}
+    targets = TARGET_TOKENS
+    metrics: Mapping[str, Metric] = {
+        **dict.fromkeys(_FRACTIONS, Metric()),
+        **dict.fromkeys(("character_error_rate", "wer", "per"), _LOWER),
+        "perplexity": _PERPLEXITY,
+    }
+    metric_packages: ClassVar[Mapping[str, str]] = {"sacrebleu": "bleu and chrf", "rouge_score": "ROUGE"}
+    choices = (Choice(("tokens",), ranked=True),)
+    has_target_text = True
+    is_stepwise = True
+    counts_tokens = True
+
+    @classmethod
+    def refuse_input(cls, head: HeadInfo) -> str:
+        return tokenizer_fault(head.settings.get("bleu_tokenize"))
+
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Text:
+        writer = required(tokenizer)
+        copies = ExtendedVocabulary(writer, head.same_tokenizer) if head.copies else None
+        return Text(writer, head.target, copies, head.settings["bleu_tokenize"], head.settings["every_token"])
+
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
+        field, equal_length = self.kind.target or "target", settings["equal_length"]
+
+        def targets(record: Record, doc: Doc) -> Targets:
+            ids = self.kind.encode(target_text(record, field), doc, place_of(record))
+            first = doc.first
+            if equal_length and len(ids) not in (len(first), len(first.word_offsets)):
+                message = (
+                    f"the text has {len(ids)} tokens and its source {len(first)}; with equal_length they have as many"
+                )
+                raise DataError.at(record, f"{message}: correct the record, or leave equal_length out")
+            return {"target_ids": [*ids, END], "target_mask": [1] * (len(ids) + 1)}
+
+        return targets
+
+    def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:
+        texts = [target_text(record, self.kind.target or "target") for record in records]
+        encoded = [
+            self.kind.encode(text, doc, place_of(record))
+            for record, text, doc in zip(records, texts, docs, strict=True)
+        ]
+        decoded = [self.kind.decode(ids, doc) for ids, doc in zip(encoded, docs, strict=True)]
+        changed = [(text, copy) for text, copy in zip(texts, decoded, strict=True) if copy != text]
+        if self.kind.copies:
+            lost = sum(ids.count(SPECIALS.index(UNK)) > 0 for ids in encoded)
+            share = 100 * (1 - len(changed) / len(texts))
+            yield (
+                f"{share:.1f} % of {len(texts):,} texts survive encoding and decoding; {lost:,} hold a word that "
+                "neither the target vocabulary nor their source has"
+            )
+        if changed:
+            yield changed_message(changed, len(texts), bool(self.kind.copies))
+        over = [len(ids) for ids in encoded if longest is not None and len(ids) >= longest]
+        if over:
+            message = (
+                f"{len(over):,} of {len(texts):,} texts have {longest} tokens or more, and are cut there in scores"
+            )
+            yield f"{message}; a caller may give max_length={max(over) + 1}"
+
+    @property
+    def unknown_words(self) -> Callable[[str], list[str]] | None:
+        """The function that returns the words of a text that the vocabulary lacks, if words are copied."""
+        return self._unknown_words if self.kind.copies else None
+
+    def _unknown_words(self, text: str) -> list[str]:
+        encoding = encode(self.kind.tokenizer, replace_surrogates(text))
+        return [text[a:b] for (a, b), i in zip(encoding.offsets, encoding.ids, strict=True) if i <= self.kind.end]
 
     def gold(self, record: Record) -> str | list[str]:
         """The reference, or several."""
-        first, *more = references(record, self.target or "target")
+        first, *more = references(record, self.kind.target or "target")
         return [first, *more] if more else first
 
-    def predicted(self, answer: Answer) -> str:
-        return str(best_of(answer)["generated_text"])
+    def predicted(self, answer: TextAnswers) -> str:
+        return best_of(answer)["generated_text"]
 
     def counter(self) -> Counts:
-        return TextCounter(self.unknown_words, self.bleu_tokenize)
+        return TextCounter(self.unknown_words, self.kind.bleu_tokenize)
 
     def is_right(self, gold: Any, predicted: Any) -> bool:
         return bool(predicted in gold if isinstance(gold, list) else predicted == gold)
@@ -366,10 +357,8 @@ class Generation(Text):
     """
 
     kind = "generation"
-    settings = {"adds_bos": False, "context": 256, "stateful": False}
-    metrics = dict.fromkeys(("perplexity", "loss", "bits_per_character"), Metric(percent=False, more_is_better=False))
-    metric_packages = {}
-    has_target_text = False
+    answer_type = WrittenText
+    drawing = {"as": "continuation"}
     is_generated = True
     scoring_options = {SCORE_PROMPT: True, "max_length": 1}
     every_token = True
@@ -379,16 +368,6 @@ class Generation(Text):
         super().__init__(tokenizer, every_token=self.every_token)
         self.adds_bos, self.context = adds_bos, context
 
-    @property
-    def drawing(self) -> dict[str, Any]:
-        return {"as": "continuation"}
-
-    @classmethod
-    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Generation:
-        settings, size = head.settings, required(tokenizer).get_vocab_size()
-        context = evaluation_window(settings["context"], settings["stateful"], size)
-        return cls(required(tokenizer), settings["adds_bos"], context)
-
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Generation:
         return cls(required(tokenizer), bool(manifest["adds_bos"]), int(manifest["context"]))
@@ -396,23 +375,7 @@ class Generation(Text):
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "target": None, "adds_bos": self.adds_bos, "context": self.context}
 
-    @property
-    def is_comparable(self) -> bool:
-        return False
-
-    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        """Every token of a text; of two texts those of the second."""
-
-        def targets(record: Record, doc: Doc) -> Targets:
-            prompt = doc.second or 0
-            return {"target_ids": [*doc.ids, END], "target_mask": [0] * prompt + [1] * (len(doc) + 1 - prompt)}
-
-        return targets
-
-    def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:
-        yield from ()
-
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[TextAnswers]:
         continuations = super().answers(docs, decision)
         for doc, answer in zip(docs, continuations, strict=True):
             for alternative in answer if isinstance(answer, list) else [answer]:
@@ -424,7 +387,7 @@ class Generation(Text):
         return doc.text[_begin(doc) :]
 
     def decode(self, tokens: list[int], doc: Doc) -> str:
-        """What follows the prompt, as text: with the blank before it, where tokens are written with blanks between."""
+        """Return the text that follows the prompt, with the blank before it if tokens are joined by blanks."""
         prompt, kept = doc.ids[doc.second or 0 :], self.step_ids(tokens)
         before, whole = self._decoded(prompt), self._decoded([*prompt, *kept])
         return whole[len(before) :] if whole.startswith(before) else self._decoded(kept)
@@ -433,7 +396,7 @@ class Generation(Text):
         return str(self.tokenizer.decode(ids, skip_special_tokens=False))
 
     def text_length(self, doc: Doc) -> int:
-        """How many tokens are read of a text; where [BOS] stands before it at least that."""
+        """Return the number of tokens that are read of a text, [BOS] included."""
         return len(doc) + self.adds_bos
 
     def refuse_empty(self, docs: Sequence[Doc], records: Sequence[Record], before: int) -> None:
@@ -442,32 +405,6 @@ class Generation(Text):
             if not len(doc) and not self.adds_bos:
                 message = "empty prompt: this model needs at least one token"
                 raise DataError.at({"where": f"record {i}", **record}, message)
-
-    def gold(self, record: Record) -> Any:
-        raise UsageError("a language model has no references to compare with; it is judged by its perplexity")
-
-    def perplexity(
-        self,
-        docs: Iterable[tuple[Doc, bool]],
-        run: Callable[[Arrays], Arrays],
-        other_features: Callable[[Sequence[Doc]], Arrays],
-    ) -> dict[str, float]:
-        """Perplexity, mean loss of a token in nats and bits per character; arguments as `AnswerKind` has them."""
-        total, tokens = 0.0, 0
-        counted, end = _Counted(docs), special_id(self.tokenizer, EOS)
-        rows = self._texts(counted, end) if self.adds_bos else self._windows(counted, end)
-        most = max(1, min(32, ENOUGH // (self.tokenizer.get_vocab_size() * self.context)))
-        while some := list(islice(rows, most)):
-            texts = [doc for *_, doc in some if doc is not None]
-            more = other_features(texts) if texts else {}
-            scores = run(padded([row for row, *_ in some]) | more)["prompt_scores"]
-            for (row, first, _), log_p in zip(some, scores, strict=True):
-                total -= float(log_p[first:].sum(dtype=np.float64))
-                tokens += len(row) - first - (not self.adds_bos)
-        if not tokens:
-            raise DataError("perplexity needs a text of at least two tokens")
-        loss, bits = total / tokens, total / _LN2 / max(1, counted.characters)
-        return {"perplexity": math.exp(min(loss, 700.0)), "loss": loss, "bits_per_character": bits}
 
     def scoring_rows(self, doc: Doc, part: Part | None, masking: Masking) -> list[ScoringRow]:
         """One row: the text behind [BOS] or, of a model of packed texts, behind the end of another text.
@@ -489,6 +426,64 @@ class Generation(Text):
         scores = decision["prompt_scores"]
         return [float(scores[b, row.tokens].sum(dtype=np.float64)) for b, row in enumerate(rows)]
 
+
+class GenerationTask(TextTask[Generation]):
+    """Every token of a text, which is judged by its perplexity."""
+
+    kind_type = Generation
+    settings = {"adds_bos": False, "context": 256, "stateful": False}
+    metrics = dict.fromkeys(("perplexity", "loss", "bits_per_character"), Metric(percent=False, more_is_better=False))
+    metric_packages = {}
+    has_target_text = False
+
+    @classmethod
+    def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Generation:
+        settings, size = head.settings, required(tokenizer).get_vocab_size()
+        context = evaluation_window(settings["context"], settings["stateful"], size)
+        return Generation(required(tokenizer), settings["adds_bos"], context)
+
+    @property
+    def is_comparable(self) -> bool:
+        return False
+
+    def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
+        """Every token of a text; of two texts those of the second."""
+
+        def targets(record: Record, doc: Doc) -> Targets:
+            prompt = doc.second or 0
+            return {"target_ids": [*doc.ids, END], "target_mask": [0] * prompt + [1] * (len(doc) + 1 - prompt)}
+
+        return targets
+
+    def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:
+        yield from ()
+
+    def gold(self, record: Record) -> Any:
+        raise UsageError("a language model has no references to compare with; it is judged by its perplexity")
+
+    def perplexity(
+        self,
+        docs: Iterable[tuple[Doc, bool]],
+        run: Callable[[Arrays], Arrays],
+        other_features: Callable[[Sequence[Doc]], Arrays],
+    ) -> dict[str, float]:
+        """Perplexity, mean loss of a token in nats and bits per character; arguments as `AnswerKind` has them."""
+        total, tokens = 0.0, 0
+        counted, end = _Counted(docs), special_id(self.kind.tokenizer, EOS)
+        rows = self._texts(counted, end) if self.kind.adds_bos else self._windows(counted, end)
+        most = max(1, min(32, ENOUGH // (self.kind.tokenizer.get_vocab_size() * self.kind.context)))
+        while some := list(islice(rows, most)):
+            texts = [doc for *_, doc in some if doc is not None]
+            more = other_features(texts) if texts else {}
+            scores = run(padded([row for row, *_ in some]) | more)["prompt_scores"]
+            for (row, first, _), log_p in zip(some, scores, strict=True):
+                total -= float(log_p[first:].sum(dtype=np.float64))
+                tokens += len(row) - first - (not self.kind.adds_bos)
+        if not tokens:
+            raise DataError("perplexity needs a text of at least two tokens")
+        loss, bits = total / tokens, total / _LN2 / max(1, counted.characters)
+        return {"perplexity": math.exp(min(loss, 700.0)), "loss": loss, "bits_per_character": bits}
+
     def _texts(self, docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[tuple[list[int], int, Doc | None]]:
         """Each text by itself, and from which token on it is judged: of two the second."""
         return (([*doc.ids, end], doc.second or 0, doc) for doc, _ in docs)
@@ -498,7 +493,7 @@ class Generation(Text):
         window: list[int] = []
         for token in flowing(docs, end):
             window.append(token)
-            if len(window) > self.context:
+            if len(window) > self.kind.context:
                 yield window, 0, None
                 window = window[-1:]
         if len(window) > 1:
@@ -518,7 +513,7 @@ class _Counted:
 
 
 def _begin(doc: Doc) -> int:
-    """Where the text that is continued begins: of two the second."""
+    """Start of the text that is continued: of two the second."""
     return doc.offsets[doc.second - 1][1] if doc.second else 0
 
 

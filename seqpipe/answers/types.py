@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
+from seqpipe.answers.answer_types import NearText
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Overlaps, Record, kept_spans
 
-Answer = Any  # as each kind's docstring has it; a list of alternatives when more than one is asked for
 Scores = dict[str, Any]
 Target = list[Any] | int | float | tuple[float, ...]  # for each token (or each pair of them); for the record; a row
 Targets = dict[str, Target]  # by name
@@ -58,7 +58,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Metric:
-    """How a score is read: whether it is a fraction shown in per cent, and whether more of it is better."""
+    """Reading of a score: as a fraction shown in per cent or not, and its better direction."""
 
     percent: bool = True
     more_is_better: bool = True
@@ -79,35 +79,6 @@ class Choice:
     scored_as: str = ""
 
 
-@dataclass(frozen=True)
-class HeadInfo:
-    """What an answer kind may know of its head and inputs when it is fitted to the training records.
-
-    Args:
-        settings: What the head's `answer_settings` states, completed by the kind's defaults.
-        target: The record field of the reference, if the YAML names one.
-        self_supervised: Whether the head learns from the text itself.
-        same_tokenizer: Whether it writes with the tokenizer of its input.
-        copies: Whether it copies words of its input.
-        fields: The record fields of the first input's texts.
-        rows: What the rows of x are: an axis of `seqpipe.config.checks`.
-        numbers: The record field of the first input's rows of numbers; None where it is a text.
-        candidates: The records of `data.candidates`, or those of training where there is no such file.
-        old_labels: The labels of the run that the head is initialised from.
-    """
-
-    settings: Mapping[str, Any]
-    target: str | None = None
-    self_supervised: bool = False
-    same_tokenizer: bool = False
-    copies: bool = False
-    fields: tuple[str, ...] = ("text",)
-    rows: str = ""
-    numbers: str | None = None
-    candidates: Sequence[Record] = ()
-    old_labels: Sequence[str] = field(default=())
-
-
 class Counts(Protocol):
     """Counts scores record by record."""
 
@@ -118,40 +89,6 @@ class Counts(Protocol):
 
 class UnseenLabelError(DataError):
     """A record has a label that no training record has."""
-
-
-# JSON Schemas (draft 2020-12) of answers, of which each answer kind composes its own.
-
-Schema = dict[str, Any]
-
-TEXT: Schema = {"type": "string"}
-NUMBER: Schema = {"type": "number"}
-NUMBER_OR_NULL: Schema = {"type": ["number", "null"]}
-PROBABILITY: Schema = {"type": "number", "minimum": 0, "maximum": 1}
-POSITION: Schema = {"type": "integer", "minimum": 0}
-
-
-def obj(properties: Mapping[str, Schema], optional: Iterable[str] = ()) -> Schema:
-    """An object with just these properties, all of them required but the optional ones."""
-    may_lack = {*optional}
-    required = [name for name in properties if name not in may_lack]
-    return {"type": "object", "properties": dict(properties), "required": required, "additionalProperties": False}
-
-
-def array(items: Schema) -> Schema:
-    return {"type": "array", "items": items}
-
-
-def one_of(values: Iterable[str]) -> Schema:
-    """One of these texts."""
-    return {"type": "string", "enum": [*values]}
-
-
-def or_null(schema: Schema) -> Schema:
-    """What the schema of a single type allows, or null."""
-    if "enum" in schema:
-        schema = {**schema, "enum": [*schema["enum"], None]}
-    return {**schema, "type": [schema["type"], "null"]}
 
 
 # What becomes of spans of characters that cut a word or a token, and how many of them there were.
@@ -250,17 +187,17 @@ class Candidates:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What a reference is compared with: the label of each, or its text."""
+        """The values that a reference is compared with: the label of each, or its text."""
         return self.texts if self.labels is None else self.labels
 
-    def entry(self, number: int) -> dict[str, Any]:
+    def entry(self, number: int, score: float) -> NearText:
         """A candidate as an answer states it."""
-        entry: dict[str, Any] = {"text": self.texts[number]}
+        entry: dict[str, str | float | None] = {"text": self.texts[number]}
         if self.labels is not None:
             entry["label"] = self.labels[number]
         if self.answers is not None:
             entry[ANSWER] = self.answers[number]
-        return entry
+        return cast(NearText, {**entry, "score": score})
 
     def manifest(self) -> dict[str, Any]:
         columns = {"texts": self.texts, "labels": self.labels, "answers": self.answers}

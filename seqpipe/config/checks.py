@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from seqpipe.config.contract import (
     Component,
     Input,
-    answer_kind,
     corpus_settings,
     declaration,
     declared_corrupted_inputs,
     declared_features,
     describe,
     has_member,
+    head_task,
     is_language_model_head,
     member,
     replaces_mask,
@@ -138,7 +138,7 @@ def _axis_after(stage: Component, axis: str, features: Mapping[str, Any]) -> str
 def has_candidates(head: Component) -> bool:
     """Whether a head answers with one of a set of texts."""
     try:
-        return answer_kind(head).has_candidates
+        return head_task(head).has_candidates
     except PluginError:  # the head's answer is wrong, and that is reported
         return False
 
@@ -207,7 +207,7 @@ def language_model_problems(inputs: Sequence[Input], heads: Sequence[Component])
     for stage in source.embedding:
         if not member(stage.cls, "tokenwise"):
             yield stage, f"{asks}, and this embedding knows whole texts only; choose lookup"
-        elif _has_tokens(stage):
+        elif any(not feature.of_whole_text for feature in declared_features(stage).values()):
             yield stage, f"{asks}, and this embedding reads more of a token than its id; choose lookup"
         elif is_packed and _has_column(stage):
             yield stage, _CUT_ANYWHERE
@@ -231,38 +231,29 @@ def causal_cure(encoder: Component) -> str:
     return f"set {setting}" if setting else ""
 
 
-def _has_tokens(stage: Component) -> bool:
-    return any(not feature.of_whole_text for feature in declared_features(stage).values())
-
-
 def _has_column(stage: Component) -> bool:
     return any(feature.of_whole_text for feature in declared_features(stage).values())
 
 
 # The checks of `export.streaming`: one text, one head, and stages in which no token depends on a later one.
 
-_WHERE = ("export", "streaming")
-
 
 def streaming_problems(
     inputs: Sequence[Input], heads: Sequence[Component], export: Export, tree: Tree
 ) -> list[Problem]:
     """What prevents a pipeline from answering in pieces, each at its stage or at the key."""
-    problems = [tree.problem(_WHERE, message) for message in _of_the_whole(inputs, heads, export)]
-    if problems:
-        return problems
-    return [stage.problem(f"{describe(stage)}: {message}") for stage, message in _of_stages(inputs[0], heads[0])]
-
-
-def _of_the_whole(inputs: Sequence[Input], heads: Sequence[Component], export: Export) -> Iterator[str]:
+    messages = []
     if any(map(is_language_model_head, heads)):
-        yield "a language model streams without it; delete it"
+        messages.append("a language model streams without it; delete it")
     if len(heads) > 1:
-        yield "a pipeline that answers in pieces has one head; train one for each answer, or delete it"
+        messages.append("a pipeline that answers in pieces has one head; train one for each answer, or delete it")
     if len(inputs) > 1 or inputs[0].tokenizer is None or inputs[0].pairs:
-        yield "only a single text can be read in pieces; delete it"
+        messages.append("only a single text can be read in pieces; delete it")
     if export.explain:
-        yield "attention weights are of whole texts; delete explain, or this"
+        messages.append("attention weights are of whole texts; delete explain, or this")
+    if messages:
+        return [tree.problem(("export", "streaming"), message) for message in messages]
+    return [stage.problem(f"{describe(stage)}: {message}") for stage, message in _of_stages(inputs[0], heads[0])]
 
 
 def _of_stages(source: Input, head: Component) -> Iterator[tuple[Component, str]]:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from seqpipe.answers.base import HeadAnswer, check_settings
-from seqpipe.answers.registry import ANSWER_KINDS, MultiHead
-from seqpipe.answers.types import WHOLE_TEXT, Array, Metric
+from seqpipe.answers.registry import TASKS, MultiHeadTask
+from seqpipe.answers.task import HeadTask, check_settings
+from seqpipe.answers.types import Array, Metric
 from seqpipe.config.members import MEMBERS, REQUIRED
 from seqpipe.config.plugins import Offer
 from seqpipe.config.signature import DecodeOption, construct, keyword_options, optional_names
@@ -208,11 +208,6 @@ def declared_corrupted_inputs(head: Component) -> tuple[str, ...]:
     return tuple(names)
 
 
-def special_tokens(head: Component) -> tuple[str, ...]:
-    """The tokens that a head needs in the vocabulary of its input besides those that every one has."""
-    return tuple(declaration(head, "special_tokens"))
-
-
 def state_source(source: Input) -> str:
     """The other source whose state the encoders of a source start from; "" if there is none."""
     names = (str(declaration(stage, "state_source")) for stage in source.encoder)
@@ -305,8 +300,8 @@ def replaces_mask(stage: Component) -> bool:
 # What a head answers with: its answer kind, the settings of that kind, and how its own scores are read.
 
 Arrays = Mapping[str, Array]
-TARGETS: Arrays = {name: array for kind in ANSWER_KINDS.values() for name, array in kind.targets.items()}
-DECIDED: Arrays = {name: array for kind in ANSWER_KINDS.values() for name, array in kind.decided.items()}
+TARGETS: Arrays = {name: array for task in TASKS.values() for name, array in task.targets.items()}
+DECIDED: Arrays = {name: array for task in TASKS.values() for name, array in task.kind_type.decided.items()}
 
 
 @dataclass(frozen=True)
@@ -330,29 +325,22 @@ class HeadArrays:
 
 def head_arrays(head: Component) -> HeadArrays:
     """What the answer kind of a head gives to its methods; PluginError if it states none that fits."""
-    kind, settings = answer_kind(head), answer_settings(head)
+    task, settings = head_task(head), answer_settings(head)
     message = ""
-    if not kind.may_self_supervise:
-        names = ", ".join(name for name, allowed in ANSWER_KINDS.items() if allowed.may_self_supervise)
-        message = f"a self-supervised head answers with {names}, not with {kind.kind}"
-    targets, decided = kind.declared_targets(settings), kind.declared_decided(settings)
-    return HeadArrays(targets, decided, kind.has_labels, message, kind.joins_sources)
+    if not task.may_self_supervise:
+        names = ", ".join(name for name, allowed in TASKS.items() if allowed.may_self_supervise)
+        message = f"a self-supervised head answers with {names}, not with {task.kind_type.kind}"
+    targets, decided = task.declared_targets(settings), task.declared_decided(settings)
+    return HeadArrays(targets, decided, task.has_labels, message, task.joins_sources)
 
 
-def answer_kind(head: Component) -> type[HeadAnswer]:
-    """The head's answer kind; PluginError if its class names none."""
+def head_task(head: Component) -> type[HeadTask]:
+    """The task of a head, which its answer kind has; PluginError if its class names none."""
     name = declaration(head, "answer")
-    if isinstance(name, str) and name in ANSWER_KINDS:
-        return ANSWER_KINDS[name]
-    fault = (
-        "its class has no `answer`" if name is None else f"`answer` is {name!r}{did_you_mean(str(name), ANSWER_KINDS)}"
-    )
-    raise PluginError(f"{describe(head)}: {fault}; an answer kind is one of {', '.join(ANSWER_KINDS)}")
-
-
-def reads_whole_text(head: Component) -> bool:
-    """Whether a head decides about a text as a whole, not about its words or a passage."""
-    return answer_kind(head).declared_subject(answer_settings(head)) == WHOLE_TEXT
+    if isinstance(name, str) and name in TASKS:
+        return TASKS[name]
+    fault = "its class has no `answer`" if name is None else f"`answer` is {name!r}{did_you_mean(str(name), TASKS)}"
+    raise PluginError(f"{describe(head)}: {fault}; an answer kind is one of {', '.join(TASKS)}")
 
 
 def answer_settings(head: Component) -> dict[str, Any]:
@@ -362,21 +350,21 @@ def answer_settings(head: Component) -> dict[str, Any]:
         message = f"its `answer_settings` must return a dict, not {type(settings).__name__}"
         raise PluginError(f"{describe(head)}: {message}")
     try:
-        return check_settings(answer_kind(head), settings)
+        return check_settings(head_task(head), settings)
     except ValueError as error:
         raise PluginError(f"{describe(head)}: `answer_settings`: {error}") from error
 
 
 def reads_every_token(head: Component) -> bool:
     """Whether all tokens of a text are read, those of white space alone too."""
-    return bool(answer_settings(head).get("every_token", answer_kind(head).every_token))
+    return bool(answer_settings(head).get("every_token", head_task(head).kind_type.every_token))
 
 
 def metric_types(heads: Iterable[Component]) -> dict[str, Metric]:
     """How the scores of these heads are read, by name: those of their answer kinds, and their own."""
-    metrics = dict(MultiHead.metrics)
+    metrics = dict(MultiHeadTask.metrics)
     for head in heads:
-        metrics |= answer_kind(head).declared_metrics(answer_settings(head))
+        metrics |= head_task(head).declared_metrics(answer_settings(head))
         metrics |= member(head.cls, "score_types")
     return metrics
 

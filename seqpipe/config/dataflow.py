@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from seqpipe.answers.types import Array
+from seqpipe.answers.types import WHOLE_TEXT, Array
 from seqpipe.config.checks import candidate_problems, corruption_problems, language_model_problems
 from seqpipe.config.contract import (
     DECIDED,
@@ -15,6 +15,7 @@ from seqpipe.config.contract import (
     Component,
     HeadArrays,
     Input,
+    answer_settings,
     declaration,
     declared_corrupted_inputs,
     declared_features,
@@ -24,13 +25,13 @@ from seqpipe.config.contract import (
     expected_outputs,
     has_member,
     head_arrays,
+    head_task,
     invalidated_names,
     is_language_model_head,
     is_self_supervised,
     member,
     misspelt_members,
     read_by_heads,
-    reads_whole_text,
     run_order,
     state_source,
     stated_shapes,
@@ -370,7 +371,8 @@ def _reads_several(head: Component, count: int, trace: Trace) -> bool:
     try:
         several = "sources" in wired(head.cls)
         if count == 1 and not several:
-            several = not is_self_supervised(head) and reads_whole_text(head)
+            subject = head_task(head).declared_subject(answer_settings(head))
+            several = not is_self_supervised(head) and subject == WHOLE_TEXT
     except PluginError as error:
         trace.complain(head, str(error))
         return False

@@ -41,19 +41,15 @@ class Stage:
 
 
 def run_problem(folder: Path) -> str:
-    """Why nothing can start from a folder, and what to do; empty if something can."""
-    if not (folder / STATE).is_file() or not (folder / YAML).is_file():
-        return _no_run(folder)
-    checkpoints, run = folder / CHECKPOINTS, f"the run {relative_path(folder)}"
-    if not (checkpoints / LAST).is_file():
-        return f"{run} is not trained yet; train it first: seqpipe train {relative_path(folder / YAML)}"
-    if not any(checkpoints.glob(BEST)):
-        return f"{run} stopped before its first epoch ended; resume it first"
-    return ""
-
-
-def _no_run(folder: Path) -> str:
+    """The reason why nothing can start from a folder, and what to do; empty if something can."""
     name, cure = relative_path(folder), "name a folder that `seqpipe train` or `seqpipe run` wrote"
+    if (folder / STATE).is_file() and (folder / YAML).is_file():
+        checkpoints = folder / CHECKPOINTS
+        if not (checkpoints / LAST).is_file():
+            return f"the run {name} is not trained yet; train it first: seqpipe train {relative_path(folder / YAML)}"
+        if not any(checkpoints.glob(BEST)):
+            return f"the run {name} stopped before its first epoch ended; resume it first"
+        return ""
     if (folder / BUNDLE).is_file():
         parent = folder.parent
         run = f", {relative_path(parent)}" if (parent / STATE).is_file() else ""

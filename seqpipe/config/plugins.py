@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from operator import attrgetter
 
 import pluggy
 from packaging.requirements import Requirement
@@ -93,20 +94,29 @@ class Plugins:
         self.left_out: list[str] = []
         off = os.environ.get("SEQPIPE_PLUGINS", "").lower() == "off"
         for entry_point in metadata.entry_points(group=GROUP) if entry_points is None else entry_points:
-            distribution, version = _owner(entry_point)
+            owner = entry_point.dist
+            distribution, version = entry_point.value.partition(":")[0], "?"
+            if owner:
+                distribution, version = owner.name, owner.version
             hindrance = "" if distribution == BUILTIN else _hindrance(distribution, version, off, allow)
             if hindrance:
                 self.left_out.append(f"{distribution} {version} is left out: {hindrance}")
             else:
                 self._ask(entry_point, distribution, version)
-        self.offers.sort(key=lambda offer: (KINDS.index(offer.kind), offer.name, offer.distribution))
+        self.offers.sort(key=attrgetter("name", "distribution"))
+        self.offers = [offer for kind in KINDS for offer in self.offers if offer.kind == kind]
 
     def _ask(self, entry_point: metadata.EntryPoint, distribution: str, version: str) -> None:
         printed, clock = io.StringIO(), time.perf_counter()
         try:
             with contextlib.redirect_stdout(printed):  # standard output is for answers
                 plugin = entry_point.load()
-                _check_api(plugin)
+                api = getattr(plugin, API_ATTRIBUTE, PLUGIN_API)
+                if api != PLUGIN_API:
+                    raise PluginError(
+                        f"it is written for plugin API {api}, and this seqpipe has {PLUGIN_API}; install a version of "
+                        f"it that states {API_ATTRIBUTE} = {PLUGIN_API}, or another version of seqpipe-nlp"
+                    )
                 self.offers += _offers(plugin, distribution, version)
         except (Exception, SystemExit) as error:  # a plugin may raise anything at all
             self.broken.append(Broken(distribution, version, entry_point.name, _reason(error)))
@@ -138,11 +148,6 @@ class Plugins:
         broken += "".join(f"; {message}" for message in self.left_out)
         known = ", ".join(self.names(kind)) or "none"
         raise PluginError(f"no {kind} named {use!r}{hint} (there is: {known}{broken})")
-
-
-def _owner(entry_point: metadata.EntryPoint) -> tuple[str, str]:
-    distribution = entry_point.dist
-    return (distribution.name, distribution.version) if distribution else (entry_point.value.partition(":")[0], "?")
 
 
 def _hindrance(distribution: str, version: str, off: bool, allow: Sequence[Requirement] | None) -> str:
@@ -185,16 +190,6 @@ def _offers(plugin: object, distribution: str, version: str) -> list[Offer]:
                     )
                 offers.append(Offer(kind, name, distribution, version, target))
     return offers
-
-
-def _check_api(plugin: object) -> None:
-    """PluginError if the plugin states another version of the plugin API than this one."""
-    wanted = getattr(plugin, API_ATTRIBUTE, PLUGIN_API)
-    if wanted != PLUGIN_API:
-        raise PluginError(
-            f"it is written for plugin API {wanted}, and this seqpipe has {PLUGIN_API}; install a version of it that "
-            f"states {API_ATTRIBUTE} = {PLUGIN_API}, or another version of seqpipe-nlp"
-        )
 
 
 def _reason(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import json
 import math
@@ -59,8 +60,10 @@ def cure(expected: str, value: Plain) -> str:
     wants_number = "number" in expected
     if isinstance(value, str) and "true or false" in expected and value.lower() in ("yes", "on", "no", "off"):
         return f"; write {'true' if value.lower() in ('yes', 'on') else 'false'}"
-    if isinstance(value, str) and wants_number and _is_number(value):
-        return f"; write {value.replace('_', '')}" + ("" if "_" in value else " without quotes")
+    if isinstance(value, str) and wants_number:
+        with contextlib.suppress(ValueError):
+            float(value)
+            return f"; write {value.replace('_', '')}" + ("" if "_" in value else " without quotes")
     if isinstance(value, float) and "whole number" in expected and value.is_integer():
         return f"; write {int(value)}"
     if isinstance(value, (int, float)) and not isinstance(value, bool) and "text" in expected:
@@ -115,14 +118,6 @@ def _limits(metadata: Iterable[Any]) -> str:
     phrases += [_PHRASES[name].format(value) for name, value in limits.items() if (name, value) != ("min_length", 1)]
     text = " and ".join(phrases)
     return f" {text.replace(' and up to ', ' to ') if 'ge' in limits else text}" if text else ""
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _either(choices: list[str]) -> str:

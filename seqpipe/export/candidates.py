@@ -36,7 +36,7 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
     content = bundle.read(path)
     model = Model(content, "cpu")
     kind = model.predictor.kind.parts.get("")
-    if kind is None or not kind.has_candidates:
+    if kind is None or kind.candidates is None:
         problem = f"{path} answers with {model.predictor.kind.kind}, and chooses from no candidates"
         raise UsageError(f"{problem}; take a bundle with the head retrieval")
     candidates = candidates_of([*records], model.fields[0], kind.target)

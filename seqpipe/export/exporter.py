@@ -133,7 +133,9 @@ def answered_anew(model: Model, examples: Iterable[Golden]) -> tuple[Golden, ...
 def _answered(comparison: Comparison, records: Sequence[Record], options: Mapping[str, Any]) -> list[Golden]:
     expected, got = comparison.answer_both(records, **options)
     return [
-        Golden(record=record, options=options, answer=answer) if options else Golden(record=record, answer=answer)
+        Golden(record=record, options=options, answer=cast(Any, answer))
+        if options
+        else Golden(record=record, answer=cast(Any, answer))
         for record, answer, theirs in zip(records, expected, got, strict=True)
         if same_answer(theirs, answer, TOLERANCE / 2)
     ]
@@ -142,7 +144,7 @@ def _answered(comparison: Comparison, records: Sequence[Record], options: Mappin
 def _short(comparison: Comparison, records: Sequence[Record]) -> list[Record]:
     """Some records of at least one token and at most `TOKENS`, none longer than the inputs of training."""
     most = min(TOKENS, comparison.limits.trained)
-    without_targets = [comparison.kind.question(record) for record in records]
+    without_targets = [comparison.task.question(record) for record in records]
     lengths = [len(doc) for doc in comparison.docs(without_targets)]
     short = [i for i, length in enumerate(lengths) if 0 < length <= most]
     if short:
@@ -345,7 +347,7 @@ def export(
         ParityError: if the graph answers differently.
     """
     pipeline.eval()
-    docs = pipeline.artifacts.featurizer.docs([pipeline.artifacts.kind.question(record) for record in records])
+    docs = pipeline.artifacts.featurizer.docs([pipeline.artifacts.task.question(record) for record in records])
     longest = max(map(len, docs), default=0)
     manifest = bundle_manifest(pipeline, config, option_table(*config.head), scores or {}, longest)
     changes: dict[str, Any] = {"training": dict(outcome or {})}

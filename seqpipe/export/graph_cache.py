@@ -195,8 +195,7 @@ def _code(package: str) -> str:
 # A cache on disk of exported graphs without their weights.
 #
 # An entry is read only if its hash is right. The caller compares every graph with PyTorch, cached or not, and deletes
-# an
-# entry that answers differently (`seqpipe.export.exporter`).
+# an entry that answers differently (`seqpipe.export.exporter`).
 
 VARIABLE = "SEQPIPE_CACHE"
 MOST_BYTES = 256 * 1024 * 1024

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe import files
-from seqpipe.answers.data_warnings import Census
 from seqpipe.answers.metrics.numbers import shown, table
+from seqpipe.answers.task import Census
 from seqpipe.config.contract import metric_types
 from seqpipe.config.init_from import relative_path, run_problem
 from seqpipe.config.loader import Config, load
@@ -111,7 +111,7 @@ def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[st
     scores: dict[str, Any] = {}
     for name, path in test_sets.items():
         records = form.read(path)
-        census = Census(predictor.kind)
+        census = Census(predictor.task)
         scores[name] = evaluate(predictor, census.watch(records))[""]
         console.say(f"\n{name}: {len(records):,} records\n{table(scores[name], predictor.metric_types)}")
         for warning in census.warnings(name):

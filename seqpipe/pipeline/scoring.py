@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqpipe.answers.data_warnings import Census
 from seqpipe.answers.metrics.numbers import metric_of, shown, table
 from seqpipe.answers.metrics.text import has
+from seqpipe.answers.task import Census
 from seqpipe.answers.types import Masking, Metric
 from seqpipe.config import yaml
 from seqpipe.config.contract import Metrics, build_component, head_metrics, member
@@ -46,7 +46,7 @@ def score_raw_text(
         return {}
     on_raw: dict[str, Any] = {}
     message, loses = raw.summary(), False
-    if not raw.same and not any(part.counts_words or part.is_generated for part in predictor.kind.parts.values()):
+    if not raw.same and not any(part.counts_words or part.kind.is_generated for part in predictor.task.parts.values()):
         try:
             raw_scores = evaluate(predictor, records, raw=True)[""]
         except DataError as error:  # such as a text of too many tokens, which has few words
@@ -100,7 +100,7 @@ def score_target(
     decode_options = options(predictor.options)
     result: dict[str, Any] = {}
     for name, path in test_sets.items():
-        census = Census(predictor.kind)
+        census = Census(predictor.task)
         records = census.watch(read(path))
         scores = evaluate(predictor, records, by=by, errors=None if raw else errors, options=decode_options)
         result[name] = scores if by else scores[""]
@@ -114,7 +114,7 @@ def score_target(
             result[label] = scores if by else scores[""]
             _print_scores(label, scores, predictor.metric_types, console)
     packages: dict[str, str] = {}
-    for part in predictor.kind.parts.values():
+    for part in predictor.task.parts.values():
         packages |= part.metric_packages
     for package, metrics in packages.items():
         if not has(package):

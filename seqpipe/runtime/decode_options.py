@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from seqpipe.answers.base import AnswerKind
-from seqpipe.answers.types import Schema
+from seqpipe.answers.schemas import Schema
 from seqpipe.errors import UsageError, did_you_mean
 from seqpipe.features.document import Arrays, Doc
 from seqpipe.runtime.manifest import MOST_SIZE

@@ -8,10 +8,11 @@ from itertools import tee
 from pathlib import Path
 from typing import Any
 
-from seqpipe.answers.base import AnswerKind, HeadAnswer
+from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.metrics.numbers import metric_of
+from seqpipe.answers.task import HeadTask, Task
 from seqpipe.answers.text import RECORD_CONTINUES, SCORE_PROMPT
-from seqpipe.answers.types import Answer, Counts, Metric, Scores
+from seqpipe.answers.types import Counts, Metric, Scores
 from seqpipe.config.contract import Metrics
 from seqpipe.errors import DataError, PluginError, UsageError, did_you_mean
 from seqpipe.features.document import Arrays, Doc, Record
@@ -41,7 +42,7 @@ def evaluate(
         errors: A file to list every record in that was answered wrongly, as JSONL.
         options: Decode options, such as `beams`.
     """
-    kind = predictor.kind
+    kind, task = predictor.kind, predictor.task
     options = options or {}
     if kind.is_generated and options:
         names = ", ".join(options)
@@ -51,10 +52,10 @@ def evaluate(
             raise UsageError(f"{name}: only the best answer is scored; leave it out")
     if kind.is_generated:
         return _perplexity_scores(predictor, records, by, errors)
-    if errors and not kind.is_comparable:
+    if errors and not task.is_comparable:
         raise UsageError(f"errors: an answer of kind {kind.kind} is neither right nor wrong; leave the file out")
     for_model, for_gold = tee(map(with_raw_text, records) if raw else records)
-    questions = map(kind.question, for_model)
+    questions = map(task.question, for_model)
     answers = predictor.stream(map(_unsplit, questions) if raw else questions, **options)
     return judged(predictor, zip(for_gold, answers, strict=True), by=by, errors=errors)
 
@@ -67,18 +68,18 @@ def judged(
     errors: Path | None = None,
 ) -> dict[str, Scores]:
     """The scores of answers to records, as `evaluate` gives them."""
-    kind = predictor.kind
+    task = predictor.task
     counters = {"": _counter(predictor)}
     wrong = []
     for record, answer in answered:
-        gold, predicted = kind.gold(record), kind.predicted(answer)
+        gold, predicted = task.gold(record), task.predicted(answer)
         for group in ["", _group(record, by)] if by else [""]:
             if group not in counters:
                 counters[group] = _counter(predictor)
             counters[group].add(gold, predicted)
-        if errors and not kind.is_right(gold, predicted):
+        if errors and not task.is_right(gold, predicted):
             text = {field: record.get(field) for field in fields_of(predictor.featurizer)}
-            wrong.append({"where": record.get("where")} | text | kind.mistakes(gold, predicted))
+            wrong.append({"where": record.get("where")} | text | task.mistakes(gold, predicted))
     if errors:
         write(errors, b"".join(json_bytes(line) + b"\n" for line in wrong))
     return {group: counter.result() for group, counter in counters.items()}
@@ -90,8 +91,7 @@ def _perplexity_scores(
     """Perplexity of a language model: of all texts, and for each value of a field."""
     if errors:
         raise UsageError("errors: a language model has no reference answers; leave --errors out")
-    kind = predictor.kind
-    options = chosen(predictor.options, {SCORE_PROMPT: True, "max_length": 1}, kind).arrays
+    options = chosen(predictor.options, {SCORE_PROMPT: True, "max_length": 1}, predictor.kind).arrays
 
     def other_features(docs: Sequence[Doc]) -> Arrays:
         arrays = predictor.featurizer.collate(docs)
@@ -105,7 +105,7 @@ def _perplexity_scores(
                 predictor.featurizer.docs(part), [r.get(RECORD_CONTINUES) is True for r in part], strict=True
             )
         )
-        return dict(kind.perplexity(docs, lambda feeds: predictor.run(feeds | options), other_features))
+        return dict(predictor.task.perplexity(docs, lambda feeds: predictor.run(feeds | options), other_features))
 
     if by is None:
         return {"": judged(records)}
@@ -188,27 +188,27 @@ def headlines(scores: Mapping[str, Any], metric: str | None = None) -> dict[str,
 
 
 def _counter(predictor: Predictor) -> Counts:
-    parts, metrics, declared = predictor.kind.parts, predictor.metrics, predictor.metric_types
+    parts, metrics, declared = predictor.task.parts, predictor.metrics, predictor.metric_types
     counters = {name: _HeadCounter(part, metrics.get(name), declared) for name, part in parts.items()}
-    return counters[""] if "" in counters else _JointCounter(predictor.kind, counters)
+    return counters[""] if "" in counters else _JointCounter(predictor.task, counters)
 
 
 class _JointCounter:
     """The scores of several heads by head, the mean of their headlines, and the share of records all right in all."""
 
-    def __init__(self, kind: AnswerKind, counters: Mapping[str, _HeadCounter]):
-        self.kind, self.counters = kind, counters
+    def __init__(self, task: Task, counters: Mapping[str, _HeadCounter]):
+        self.task, self.counters = task, counters
         self.records = self.exact = 0
 
     def add(self, gold: Mapping[str, Any], predicted: Mapping[str, Any]) -> None:
         self.records += 1
-        self.exact += self.kind.is_right(gold, predicted)
+        self.exact += self.task.is_right(gold, predicted)
         for name, counter in self.counters.items():
             counter.add(gold[name], predicted[name])
 
     def result(self) -> Scores:
         scores = {name: counter.result() for name, counter in self.counters.items()}
-        compared = [name for name, part in self.kind.parts.items() if not part.self_supervised]
+        compared = [name for name, part in self.task.parts.items() if not part.kind.self_supervised]
         mean = sum(self.counters[name].kind_headline() for name in compared) / max(1, len(compared))
         return {"mean": mean, "exact": self.exact / max(1, self.records), **scores}
 
@@ -219,8 +219,8 @@ class _HeadCounter:
     The head's come first, and so decide which weights are best, if it declares the first of them in `score_types`.
     """
 
-    def __init__(self, kind: HeadAnswer, metrics: Metrics | None, declared: Container[str]):
-        self.metrics, self.counter, self.declared = metrics, kind.counter(), declared
+    def __init__(self, task: HeadTask, metrics: Metrics | None, declared: Container[str]):
+        self.metrics, self.counter, self.declared = metrics, task.counter(), declared
         self.answers: list[tuple[Any, Any]] = []
 
     def add(self, gold: Any, predicted: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpipe.answers.base import AnswerKind
+from seqpipe.answers.base import AnswerKind, best_of
 from seqpipe.answers.registry import part_of
 from seqpipe.config.checks import Attended
 from seqpipe.console import text_table
@@ -164,7 +164,7 @@ def figure(kind: AnswerKind, doc: Doc, answer: Any) -> Figure | None:
     if kind.figure_style is None or doc.rows is None or doc.rows.shape[1] > 2:
         return None
     rows = tuple(tuple(float(f"{number:.7g}") for number in row) for row in doc.rows.tolist())  # what float32 holds
-    return Figure(rows, tuple(kind.predicted(answer)), kind.figure_style)
+    return Figure(rows, tuple(best_of(answer)[kind.figure_key]), kind.figure_style)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import WARNING, AnswerKind
-from seqpipe.answers.types import Answer
 from seqpipe.config.plugins import Plugins
 from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
@@ -395,7 +395,6 @@ class _Answering:
                 if not self._skip:
                     raise answer
                 self.skipped += 1
-                answer = {"error": str(answer)}
             else:
                 self._warn(answer)
             self._write(_line({} if isinstance(record, DataError) else record, answer, self._form, self._kind))
@@ -432,10 +431,9 @@ class _Documents:
                 yield record
                 continue
             try:
-                answer = self._predictor.document(record, **self._options)
+                yield self._predictor.document(record, **self._options)
             except DataError as error:
-                answer = error
-            yield answer
+                yield error
 
     def rest(self) -> Iterator[Answer | DataError]:
         yield from ()
@@ -478,10 +476,11 @@ def stream_file(model: Model, source: Path | None, target: Path | None, form: st
                 sys.stdout.flush()
 
 
-def _line(record: Record, answer: Answer, form: str, kind: AnswerKind) -> bytes:
-    if form == "conll":
+def _line(record: Record, answer: Answer | DataError, form: str, kind: AnswerKind) -> bytes:
+    if form == "conll" and not isinstance(answer, DataError):
         return _conll(record, answer, kind).encode()
-    return json_bytes({**record, "answer": answer} if form == "jsonl" else answer) + b"\n"
+    stated = {"error": str(answer)} if isinstance(answer, DataError) else answer
+    return json_bytes({**record, "answer": stated} if form == "jsonl" else stated) + b"\n"
 
 
 def _conll(record: Record, answer: Answer, kind: AnswerKind) -> str:

@@ -8,8 +8,9 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
+from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import LOOSE
-from seqpipe.answers.types import Answer, Masking
+from seqpipe.answers.types import Masking
 from seqpipe.config.checks import Attended
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Arrays, Record

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import AnswerKind, HeadAnswer, PieceReader
-from seqpipe.answers.registry import metric_types
-from seqpipe.answers.types import Answer, Metric
+from seqpipe.answers.registry import metric_types, task_of
+from seqpipe.answers.task import Task as AnswerTask
+from seqpipe.answers.types import Metric
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.encoding import is_library_error
@@ -41,7 +43,7 @@ ROWS, TOKENS = 32, 4096  # most rows, and most padded tokens, of one run
 Item = TypeVar("Item")
 Run = Callable[[Arrays], Arrays]  # features and decode options to a decision
 # Answers, those that are errors already, and for each batch its rows and their answers to come.
-Task = tuple[list[Answer | DataError], list[tuple[list[int], "Future[list[Answer | DataError]]"]]]
+Task = tuple[list[Answer | DataError | None], list[tuple[list[int], "Future[list[Answer | DataError]]"]]]
 
 
 def refuse_long(
@@ -91,7 +93,7 @@ class Predictor:
     ):
         self.featurizer, self.kind, self.options, self.limits, self.workers = featurizer, kind, options, limits, workers
         self.run, self.metrics = run, dict(metrics or {})
-        self.metric_types = {**metric_types(kind), **(score_types or {})}
+        self.metric_types = {**metric_types(self.task), **(score_types or {})}
         self._pool = ThreadPoolExecutor(workers, "seqpipe") if workers > 1 else None
         self._after_huge = False  # a text was so long that it ran alone
 
@@ -99,6 +101,11 @@ class Predictor:
     def defaults(self) -> Chosen:
         """The decode options where a caller gives none."""
         return chosen(self.options, {}, self.kind)
+
+    @cached_property
+    def task(self) -> AnswerTask:
+        """What its answers are judged by."""
+        return task_of(self.kind)
 
     def stream(self, records: Iterable[Record], chunk: int = CHUNK, **options: Any) -> Iterator[Answer]:
         """Answers in the order of the records, in constant memory.
@@ -168,7 +175,7 @@ class Predictor:
         text, field = self.featurizer.text(record), self.featurizer.fields[0]
         places = sentences(text)
         parts = ({**record, "words": None, field: text[a:b]} for a, b in places)
-        answers = self.stream(parts, **options)
+        answers: Iterator[Any] = self.stream(parts, **options)  # of each sentence words or spans, with their places
         return [
             {**part, "start": part["start"] + a, "end": part["end"] + a}
             for (a, _), answer in zip(places, answers, strict=True)
@@ -231,7 +238,7 @@ class Predictor:
     ) -> list[Answer | DataError]:
         """The answers to one batch; of one that cannot be answered as a whole those to each text, or the reason."""
         try:
-            return self.answers(docs, decoding)
+            return [*self.answers(docs, decoding)]
         except DataError as error:
             if len(docs) == 1:
                 return [DataError(f"{places[0]}: {error}")]
@@ -344,8 +351,8 @@ def _finish(task: Task, empty: Answer) -> Iterator[Answer | DataError]:
     for rows, future in tasks:
         for row, answer in zip(rows, future.result(), strict=True):
             answers[row] = answer
-    for answer in answers:
-        yield copy.deepcopy(empty) if answer is None else answer
+    for done in answers:
+        yield copy.deepcopy(empty) if done is None else done
 
 
 # A predictor that believes nothing a bundle's graph gives: not its numbers, not its labels, not its shapes.

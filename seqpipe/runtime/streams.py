@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import PieceReader
 from seqpipe.answers.text import Generation
-from seqpipe.answers.types import Answer
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.sources import TextSource

@@ -15,8 +15,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import AnswerKind, best_of
-from seqpipe.answers.types import Answer, Schema
+from seqpipe.answers.schemas import Schema
 from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.features.document import Record
 from seqpipe.features.sources import fields_of, numeric_fields
@@ -319,10 +320,11 @@ async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Resp
             message = f"must be a whole number of microseconds above 0, not {microseconds!r}"
             raise UsageError(f"{_TIMEOUT}: {message}")
         end = min(end, time.monotonic() + microseconds / 1e6)
-    answers = await service.answer(records, parameters, deadline=end, documents=documents)
-    for answer in answers:
+    answers = []
+    for answer in await service.answer(records, parameters, deadline=end, documents=documents):
         if isinstance(answer, DataError):
             raise answer
+        answers.append(answer)
     return _response(service, number, [(output.tensor(answers, shape), binary) for output, binary in outputs])
 
 

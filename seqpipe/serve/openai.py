@@ -9,13 +9,14 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
+from seqpipe.answers.answer_types import VectorAnswer
 from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe.files import json_bytes
@@ -132,7 +133,7 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
         for i, answer in enumerate(await service.answer(texts, {}, deadline=end)):
             if isinstance(answer, DataError):
                 raise answer
-            vector = answer["vector"]
+            vector: Any = cast(VectorAnswer, answer)["vector"]
             if vector is None:
                 raise DataError(f"record {i + 1}: a text without a token has no vector; leave it out")
             if encoding == "base64":
@@ -216,7 +217,8 @@ async def complete(service: Service, body: Mapping[str, Any], settings: Settings
     for prompt, answer in zip(parsed.prompts, answers, strict=True):
         if isinstance(answer, DataError):
             raise answer
-        for alternative in answer if isinstance(answer, list) else [answer]:
+        alternatives: list[Any] = answer if isinstance(answer, list) else [answer]
+        for alternative in alternatives:
             prompts.append(prompt)
             texts.append(alternative["generated_text"].removeprefix(replace_surrogates(prompt)))
     read, written = await asyncio.to_thread(_counts, service, parsed, prompts, texts)

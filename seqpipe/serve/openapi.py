@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from seqpipe.answers.types import TEXT, Schema, array, obj, one_of
+from seqpipe.answers.schemas import Schema
 from seqpipe.features.sources import InputSource, fields_of, numeric_fields, one_text, sources_of
 from seqpipe.runtime.decode_options import Known, option_schemas
 from seqpipe.runtime.model import Model
@@ -30,6 +30,25 @@ _REFUSALS = {
 }
 _OPENAI_REFUSALS = {"400": "no valid input", "404": "no such model"}
 _OPENAI_REFUSALS |= {status: reason for status, reason in _REFUSALS.items() if status != "422"}
+TEXT: Schema = {"type": "string"}
+
+
+def obj(properties: Mapping[str, Schema], optional: Iterable[str] = ()) -> Schema:
+    """An object with just these properties, all of them required but the optional ones."""
+    may_lack = {*optional}
+    required = [name for name in properties if name not in may_lack]
+    return {"type": "object", "properties": {**properties}, "required": required, "additionalProperties": False}
+
+
+def array(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def one_of(values: Iterable[str]) -> Schema:
+    """One of these texts."""
+    return {"type": "string", "enum": [*values]}
+
+
 _SERVER_SCHEMAS: Mapping[str, Schema] = {
     "Error": obj({"error": TEXT, "request_id": TEXT}, optional=["request_id"]),
     "Description": {"type": "object", "required": ["name", "answer", "fields", "options", "sha256"]},

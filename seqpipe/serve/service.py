@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from seqpipe.answers.types import Answer
+from seqpipe.answers.answer_types import Answer
 from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import all_texts

@@ -109,8 +109,9 @@ async def answer(name: str, scope: Scope, receive: Receive, send: Send, catalog:
             if isinstance(answer_or_error, DataError):
                 if parsed.on_error == "stop":
                     raise answer_or_error
-                answer_or_error = {"error": str(answer_or_error)}
-            shown.append(answer_or_error)
+                shown.append({"error": str(answer_or_error)})
+            else:
+                shown.append(answer_or_error)
         await send_json(send, 200, {"answers": shown} if several else {"answer": shown[0]})
 
 

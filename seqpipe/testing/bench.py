@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqpipe.answers.base import HeadAnswer, check_settings
-from seqpipe.answers.registry import ANSWER_KINDS
+from seqpipe.answers.registry import TASKS
+from seqpipe.answers.task import HeadTask, check_settings
 from seqpipe.answers.types import PASSAGE
 from seqpipe.config import loader
 from seqpipe.config.contract import answer_settings, expected_outputs, has_member, member, under_options
@@ -26,6 +26,7 @@ from seqpipe.errors import ConfigError, PluginError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.kinds.base import WORDS, FeatureKind
 from seqpipe.features.kinds.registry import pair_features
+from seqpipe.testing.kinds import checks_of
 from seqpipe.testing.report import MEMBERS, ROUND_TRIP, Check, FaultError, Subject
 from seqpipe.testing.toys import (
     LABELS,
@@ -107,19 +108,19 @@ class Bench:
         cls = self.subject.cls
         if self.subject.kind != "head":
             return False
-        kind, settings = self._declared_answer
+        task, settings = self._declared_answer
         names = inspect.signature(cls.__dict__.get("decide", len)).parameters
-        return kind.declared_subject(settings) == PASSAGE or not pair_features().keys().isdisjoint(names)
+        return task.declared_subject(settings) == PASSAGE or not pair_features().keys().isdisjoint(names)
 
     @cached_property
-    def _declared_answer(self) -> tuple[type[HeadAnswer], Mapping[str, Any]]:
-        """The answer kind of the head under test, and its settings."""
+    def _declared_answer(self) -> tuple[type[HeadTask], Mapping[str, Any]]:
+        """The task of the head under test, and the settings of its answer kind."""
         cls, chosen = self.subject.cls, self.subject.chosen
         name = under_options(cls, "answer", chosen)
-        if name not in ANSWER_KINDS:
+        if name not in TASKS:
             raise FaultError(f"its `answer` is {name!r}, which is no answer kind", _WIRING)
-        kind = ANSWER_KINDS[name]
-        return kind, check_settings(kind, under_options(cls, "answer_settings", chosen))
+        task = TASKS[name]
+        return task, check_settings(task, under_options(cls, "answer_settings", chosen))
 
     @cached_property
     def records(self) -> list[Record]:
@@ -130,8 +131,9 @@ class Bench:
         ]
         if self.subject.kind != "head":
             return toy_records
-        kind, settings = self._declared_answer
-        return [{**record, **kind.example_fields(settings, record, i)} for i, record in enumerate(toy_records)]
+        task, settings = self._declared_answer
+        checks = checks_of(task)
+        return [{**record, **checks.example_fields(settings, record, i)} for i, record in enumerate(toy_records)]
 
     @property
     def _tokenizer(self) -> type:
@@ -192,9 +194,9 @@ class Bench:
         return Batches(self.artifacts, self.examples, settings.batch_tokens, settings.batch_size, settings.seed)
 
     @property
-    def answer(self) -> HeadAnswer:
-        """What the head answers with."""
-        return self.artifacts.tasks[0].kind
+    def task(self) -> HeadTask:
+        """What the head answers, and learns."""
+        return self.artifacts.tasks[0].head_task
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -220,8 +222,8 @@ class Bench:
             return {"numbers": number_rows(i, tokens)}
         words = word_list(i, tokens)
         if self.subject.kind == "head":
-            kind, settings = self._declared_answer
-            words = [*kind.example_words(settings, words, i)]
+            task, settings = self._declared_answer
+            words = [*checks_of(task).example_words(settings, words, i)]
         return {"words": words}
 
     def batch(self) -> Batch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from seqpipe.config.signature import call
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.testing.bench import RAGGED, SHAPES, Bench, perturb, tensors
+from seqpipe.testing.kinds import KindChecks, checks_of
 from seqpipe.testing.report import Check, FaultError, NotApplicableError
 from seqpipe.training.datasets import Batch
 from seqpipe.training.evaluation import calibrate, predictor
@@ -43,30 +45,6 @@ def _check_loss(pipeline: Pipeline, batch: Batch, corrupted: dict[str, Tensor]) 
         changed = {**batch, **corrupted, name: corrupted[name].flip(0)}
         if torch.equal(call(pipeline.head.loss, pipeline(changed)), before):
             raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _CURE)
-
-
-def _check_padding(pipeline: Pipeline, batch: Batch, corrupted: dict[str, Tensor]) -> None:
-    changed = call(pipeline.head.corrupt_batch, {**batch, "ids": torch.where(batch["mask"], batch["ids"], 1)})
-    real = corrupted.get("mask", batch["mask"])
-    for name, tensor in corrupted.items():
-        same = tensor[real] == changed[name][real] if tensor.shape == real.shape else tensor == changed[name]
-        if not bool(same.all()):
-            raise FaultError(f"{name!r} of real tokens changes with other ids in the padding", _CURE)
-
-
-def _check_seeds(pipeline: Pipeline, batch: Batch) -> None:
-    """In training the same seed gives the same corruption, and another seed another one."""
-    pipeline.head.train()
-    samples = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        samples.append(call(pipeline.head.corrupt_batch, batch))
-    first, same_seed, other_seed = samples
-    for name, tensor in first.items():
-        if not torch.equal(tensor, same_seed[name]):
-            raise FaultError(f"in training {name!r} differs with the same seed", _CURE)
-    if all(torch.equal(tensor, other_seed[name]) for name, tensor in first.items()):
-        raise FaultError("in training it hides the same whatever the seed", _CURE)
 
 
 # The checks of what a head adds to the scores on dev: metrics of its own, and what it chooses on dev.
@@ -129,18 +107,22 @@ class _HeadChecks:
     def __init__(self, bench: Bench):
         self.bench = bench
 
+    @cached_property
+    def checks(self) -> KindChecks:
+        return checks_of(type(self.bench.task))(self.bench.task)
+
     def targets(self) -> None:
         if is_self_supervised(self.bench.config.head[0]):
             raise NotApplicableError("it is self-supervised")
-        kind = self.bench.answer
+        task = self.bench.task
         pipeline, batch = perturb(self.bench.pipeline()).eval(), self.bench.batch()
         arrays = {name: tensor.numpy() for name, tensor in batch.items()}
-        names = [name for name in kind.declared_targets(self.bench.settings) if not name.endswith("_mask")]
+        names = [name for name in task.declared_targets(self.bench.settings) if not name.endswith("_mask")]
         with torch.no_grad():
             before = pipeline.loss(batch)
             for name in names:
                 target = arrays[name]
-                changed = np.array(kind.other_target(name, arrays, arrays["mask"]))
+                changed = np.array(self.checks.other_target(name, arrays, arrays["mask"]))
                 if target.ndim == 1:  # of every second record only: which are alike may be all that counts
                     changed = np.where(np.arange(len(target)) % 2 == 0, changed, target)
                 replaced = torch.from_numpy(changed).to(batch[name].dtype)
@@ -158,10 +140,10 @@ class _HeadChecks:
         return pipeline, features, {name: tensor.numpy() for name, tensor in decision.items()}
 
     def decision(self) -> None:
-        kind = self.bench.answer
+        kind = self.bench.task.kind
         for size in (1, 3):
             _, features, decision = self.decided(size)
-            if fault := kind.decision_fault(decision, features, self.bench.settings):
+            if fault := self.checks.decision_fault(decision, features, self.bench.settings):
                 raise FaultError(f"{fault}; its answer kind is {kind.kind!r} ({_stated(kind.decided)})", _DECISION)
         docs = self.bench.docs(RAGGED)
         answers = kind.answers(docs, self.decided()[2])
@@ -169,11 +151,11 @@ class _HeadChecks:
             raise FaultError(f"{len(answers)} answers are made of the decision about {len(docs)} texts", _DECISION)
 
     def score(self) -> None:
-        kind = self.bench.answer
+        task = self.bench.task
         pipeline, features, decision = self.decided()
         if not has_member(pipeline.head, "score"):
             raise NotApplicableError("it has no `score`, and needs none")
-        rated = kind.rated_decisions(decision, features["mask"])
+        rated = self.checks.rated_decisions(decision, features["mask"])
         for given_decision, expected in rated:
             got = self.scored(pipeline, features, given_decision)
             if got.shape != expected.shape:
@@ -181,11 +163,11 @@ class _HeadChecks:
             if not np.allclose(got, expected, rtol=CLOSE, atol=CLOSE):
                 row = int(np.abs(got - expected).argmax())
                 raise FaultError(f"score gives {got[row]:.4g} where decide states {expected[row]:.4g}", _SCORE)
-        if not kind.choices:
-            raise NotApplicableError(f"an answer of kind {kind.kind!r} states nothing about its score")
-        changed = kind.other_decision(decision, features["mask"])
+        if not task.choices:
+            raise NotApplicableError(f"an answer of kind {task.kind.kind!r} states nothing about its score")
+        changed = self.checks.other_decision(decision, features["mask"])
         if np.array_equal(self.scored(pipeline, features, decision), self.scored(pipeline, features, changed)):
-            names = " and ".join(kind.choices[0].outputs)
+            names = " and ".join(task.choices[0].outputs)
             raise FaultError(f"score gives the same whatever {names!r} holds", _SCORE)
 
     def scored(self, pipeline: Pipeline, features: Arrays, decision: Arrays) -> np.ndarray:
@@ -197,9 +179,9 @@ class _HeadChecks:
         if not has_member(self.bench.subject.cls, "metrics"):
             raise NotApplicableError("it has no `metrics` of its own, and needs none")
         model = predictor(self.bench.pipeline(3).eval(), self.bench.config)
-        kind, records = self.bench.artifacts.kind, self.bench.records
-        gold = [kind.gold(record) for record in records]
-        predicted = [kind.predicted(answer) for answer in model.stream(records)]
+        task, records = self.bench.artifacts.task, self.bench.records
+        gold = [task.gold(record) for record in records]
+        predicted = [task.predicted(answer) for answer in model.stream(records)]
         options = self.bench.config.head[0].options
         for expected, answers in ((gold, predicted), (gold, gold), (gold[:1], predicted[:1])):
             scores = member(self.bench.subject.cls, "metrics")(options, expected, answers)
@@ -244,8 +226,24 @@ class _HeadChecks:
             if not torch.equal(tensor, again[name]):
                 raise FaultError(f"in evaluation {name!r} is not the same twice", _CURE)
         _check_loss(pipeline, batch, corrupted)
-        _check_padding(pipeline, batch, corrupted)
-        _check_seeds(pipeline, batch)
+        changed = call(pipeline.head.corrupt_batch, {**batch, "ids": torch.where(batch["mask"], batch["ids"], 1)})
+        real = corrupted.get("mask", batch["mask"])
+        for name, tensor in corrupted.items():
+            same = tensor[real] == changed[name][real] if tensor.shape == real.shape else tensor == changed[name]
+            if not bool(same.all()):
+                raise FaultError(f"{name!r} of real tokens changes with other ids in the padding", _CURE)
+        # In training the same seed gives the same corruption, and another seed another one.
+        pipeline.head.train()
+        samples = []
+        for seed in (1, 1, 2):
+            torch.manual_seed(seed)
+            samples.append(call(pipeline.head.corrupt_batch, batch))
+        first, same_seed, other_seed = samples
+        for name, tensor in first.items():
+            if not torch.equal(tensor, same_seed[name]):
+                raise FaultError(f"in training {name!r} differs with the same seed", _CURE)
+        if all(torch.equal(tensor, other_seed[name]) for name, tensor in first.items()):
+            raise FaultError("in training it hides the same whatever the seed", _CURE)
 
 
 def _stated(arrays: Mapping[str, Array]) -> str:

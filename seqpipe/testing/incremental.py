@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.text import PAST, PRESENT
-from seqpipe.answers.types import Answer
 from seqpipe.config.contract import has_member, member
 from seqpipe.config.signature import call
 from seqpipe.export.parity.decisions import CLOSE
@@ -157,7 +157,7 @@ def _read(bench: Bench, docs: list[Doc], size: int) -> Iterator[Piece]:
 @torch.no_grad()
 def _decides_in_pieces(bench: Bench) -> None:
     docs = bench.docs(STREAMED_LENGTHS)
-    pipeline, kind = bench.pipeline(2).eval(), bench.answer
+    pipeline, kind = bench.pipeline(2).eval(), bench.task.kind
     head, names = pipeline.head, pipeline(tensors(bench.artifacts.featurizer.collate(docs)))
     whole = kind.answers(docs, {name: tensor.numpy() for name, tensor in call(head.decide, names).items()})
     for size in SIZES:
@@ -170,7 +170,7 @@ def _decides_in_pieces(bench: Bench) -> None:
 
 def _decided(bench: Bench, doc: Doc, size: int, head: torch.nn.Module, x: Tensor) -> Answer:
     """The answer to a text in pieces with an empty one before each, of x (T, D)."""
-    kind, done = bench.answer, 0
+    kind, done = bench.task.kind, 0
     reader, parts = kind.piece_reader(), list[Answer]()
     state = torch.zeros(1, *member(head, "state_shape"))
     for (piece,) in pieces_of([doc], size):

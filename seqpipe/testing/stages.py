@@ -38,7 +38,7 @@ _BATCH = (
 def _with_garbage(bench: Bench, feeds: Arrays, seed: int) -> Arrays:
     """The same arrays with other whole numbers where no word, and no target token, is."""
     random, learned = np.random.default_rng(seed), bench.artifacts
-    targets, T = bench.answer.declared_targets(bench.settings), feeds["mask"].shape[1]
+    targets, T = bench.task.declared_targets(bench.settings), feeds["mask"].shape[1]
     V = len(learned.tasks[0].target_vocabulary or ())
     counts = {"label": len(learned.tasks[0].labels), "token": V, "position": T}
     sizes = {"ids": len(learned.vocabulary)}

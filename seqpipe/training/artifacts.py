@@ -11,7 +11,8 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import AnswerKind, HeadAnswer
-from seqpipe.answers.registry import head_answer_from, joined, tokenizer_file
+from seqpipe.answers.registry import head_answer_from, head_task, joined, task_of, tokenizer_file
+from seqpipe.answers.task import HeadTask, Task
 from seqpipe.config.run_layout import FORM, LEARNED, refuse_other_form
 from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.sources import InputSource, source_from, tokenizer_file_of, tokenizers_of
@@ -22,7 +23,7 @@ FILE = LEARNED
 
 
 @dataclass(frozen=True)
-class Task:
+class FittedTask:
     """What one head is trained to answer, and with which labels or tokenizer; the name of a single head is empty."""
 
     name: str
@@ -38,6 +39,10 @@ class Task:
     def kind(self) -> HeadAnswer:
         return head_answer_from(self.answer, self.target_tokenizer)
 
+    @property
+    def head_task(self) -> HeadTask:
+        return head_task(self.kind)
+
 
 @dataclass(frozen=True)
 class Artifacts:
@@ -52,7 +57,7 @@ class Artifacts:
 
     featurizer: InputSource
     counts: Mapping[str, Sequence[int]]
-    tasks: tuple[Task, ...]
+    tasks: tuple[FittedTask, ...]
     longest: int = 0
 
     @property
@@ -75,6 +80,11 @@ class Artifacts:
     def kind(self) -> AnswerKind:
         """The answer kind of a single head, or of several together."""
         return joined({task.name: task.kind for task in self.tasks})
+
+    @property
+    def task(self) -> Task:
+        """The task of a single head, or of several together."""
+        return task_of(self.kind)
 
     def save(self, folder: Path) -> None:
         """Write tokenizer.json, a target tokenizer for each head that writes text, and learned.json."""
@@ -100,12 +110,12 @@ class Artifacts:
         refuse_other_form(folder / FILE, state.get("form", 1))
         counts = state["counts"]
         tokenizers = {name: Tokenizer.from_file(str(folder / tokenizer_file_of(name))) for name in counts}
-        tasks: list[Task] = []
+        tasks: list[FittedTask] = []
         writers: dict[str, Tokenizer] = {}
         for task in state["tasks"]:
             path = folder / tokenizer_file(task["name"])
             writer = Tokenizer.from_file(str(path)) if path.exists() else None
-            tasks.append(Task(task["name"], task["answer"], Vocabulary(task["labels"], task["counts"]), writer))
+            tasks.append(FittedTask(task["name"], task["answer"], Vocabulary(task["labels"], task["counts"]), writer))
             if writer is not None:
                 writers[path.name] = writer
         features = {name: feature_from(manifest, writers) for name, manifest in state["features"].items()}

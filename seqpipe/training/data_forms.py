@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from seqpipe.answers.data_warnings import warnings_about
+from seqpipe.answers.task import warnings_about
 from seqpipe.answers.text import ENOUGH, evaluation_window, prompt_records
 from seqpipe.answers.types import Candidates
 from seqpipe.config.contract import CorpusSettings, corpus_settings
@@ -193,8 +193,8 @@ class ExampleData(DataForm):
         dev = self.read(config.data.dev) if config.data.dev else []
         data = examples(config, artifacts, records, warn=warnings.append)
         warnings += [
-            *warnings_about(artifacts.kind, "train", records, trains=True),
-            *warnings_about(artifacts.kind, "dev", dev),
+            *warnings_about(artifacts.task, "train", records, trains=True),
+            *warnings_about(artifacts.task, "dev", dev),
         ]
 
         # The dev examples are made at the first evaluation, not before training begins.

@@ -76,7 +76,7 @@ def examples(
     makers, rules = [], list[SpanRules]()
     for head, task in zip(config.head, artifacts.tasks, strict=True):
         rules.append(SpanRules(config.data.misaligned, config.data.overlaps))
-        make = task.kind.target_maker(answer_settings(head), rules[-1])
+        make = task.head_task.target_maker(answer_settings(head), rules[-1])
         makers.append((f"{task.name}." if task.name else "", make))
     data, empty = list[Example](), []
     for record, doc in zip(records, artifacts.featurizer.docs(records), strict=True):
@@ -198,11 +198,11 @@ def _padded(rows: list[Any]) -> list[Any]:
 
 def unseen_labels(artifacts: Artifacts, records: Iterable[Record]) -> Iterator[tuple[str, Record]]:
     """Labels of these records that training never saw, each once, with the first record that has it."""
-    kinds = [task.kind for task in artifacts.tasks if task.labels]
-    known = [(kind, kind.answer_labels()) for kind in kinds if kind.answer_labels()]
+    tasks = [fitted.head_task for fitted in artifacts.tasks if fitted.labels]
+    known = [(task, task.answer_labels()) for task in tasks if task.answer_labels()]
     for record in records:
-        for kind, labels in known:
-            for label in kind.labels_in(kind.gold(record)):
+        for task, labels in known:
+            for label in task.labels_in(task.gold(record)):
                 if label not in labels:
                     labels.add(label)
                     yield label, record

@@ -28,7 +28,7 @@ from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import SPECIALS, UNK
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.predictor import Predictor
-from seqpipe.training.artifacts import Artifacts, Task
+from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import Batch
 from seqpipe.training.pipeline import Pipeline, errors_of
 
@@ -68,7 +68,7 @@ def calibrate(pipeline: Pipeline, batches: Callable[[], Batches]) -> None:
 def perplexities(pipeline: Pipeline, batches: Batches) -> dict[str, float]:
     """Of each head that writes text, by its name, exp of the mean loss of a target token."""
     heads = [
-        head for head in pipeline.head_stages if head.answer.counts_tokens and not has_member(head.module, "measures")
+        head for head in pipeline.head_stages if head.task.counts_tokens and not has_member(head.module, "measures")
     ]
     losses, tokens = ({head.name: 0.0 for head in heads} for _ in range(2))
     with evaluation(pipeline):
@@ -247,7 +247,7 @@ def unknown_share(artifacts: Artifacts, docs: Sequence[Doc]) -> float:
     return sum(doc.ids.count(unknown) for doc in texts) / max(1, sum(map(len, texts)))
 
 
-def unwritable(artifacts: Artifacts, task: Task, records: Sequence[Record], longest: int | None) -> Iterator[str]:
+def unwritable(artifacts: Artifacts, task: FittedTask, records: Sequence[Record], longest: int | None) -> Iterator[str]:
     """Report what a head that writes text can never write of these records' targets, a line each.
 
     Args:
@@ -257,7 +257,7 @@ def unwritable(artifacts: Artifacts, task: Task, records: Sequence[Record], long
         longest: The default limit of tokens of a text, its end included.
     """
     if records and task.target_tokenizer:
-        yield from task.kind.unwritable(records, artifacts.featurizer.docs(records), longest)
+        yield from task.head_task.unwritable(records, artifacts.featurizer.docs(records), longest)
 
 
 def unwritable_notes(config: Config, artifacts: Artifacts, records: Sequence[Record]) -> Iterator[str]:

@@ -9,24 +9,25 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from seqpipe.answers.registry import ANSWER_KINDS, tokenizer_file
+from seqpipe.answers.task import HeadInfo
 from seqpipe.answers.text import target_text, text_of
-from seqpipe.answers.types import EACH_WORD, PASSAGE, HeadInfo
+from seqpipe.answers.types import EACH_WORD, PASSAGE
 from seqpipe.config.checks import axis_of
 from seqpipe.config.contract import (
     Input,
-    answer_kind,
     answer_settings,
     build_component,
     by_source,
     can_copy,
+    declaration,
     declared_features,
     describe,
     has_member,
+    head_task,
     is_language_model_head,
     is_self_supervised,
     reads_every_token,
     replaces_mask,
-    special_tokens,
 )
 from seqpipe.config.init_from import counterpart, relative_path
 from seqpipe.config.loader import Config
@@ -47,7 +48,7 @@ from seqpipe.features.sources import (
 from seqpipe.features.splitting import splits_words
 from seqpipe.features.vocabulary import SPECIALS, Vocabulary
 from seqpipe.runtime.predictor import CHUNK, chunks
-from seqpipe.training.artifacts import Artifacts, Task
+from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import read
 
 
@@ -60,7 +61,7 @@ def _refuse(heads: Sequence[Component], subjects: tuple[str, ...], message: str)
     """ConfigError for heads whose decision is about one of these subjects, if there is a message."""
     if not message:
         return
-    refused = [head for head in heads if answer_kind(head).declared_subject(answer_settings(head)) in subjects]
+    refused = [head for head in heads if head_task(head).declared_subject(answer_settings(head)) in subjects]
     if refused:
         raise ConfigError([head.problem(f"{describe(head)}: {message}") for head in refused])
 
@@ -165,7 +166,7 @@ def add_special_tokens(tokenizer: Tokenizer, heads: Sequence[Component]) -> Toke
     In a text they stand for themselves. Where tokens hold the blank before them, one takes that blank with it.
     """
     blank = splits_words(tokenizer)
-    for token in dict.fromkeys(token for head in heads for token in special_tokens(head)):
+    for token in dict.fromkeys(token for head in heads for token in declaration(head, "special_tokens")):
         tokenizer.add_special_tokens([AddedToken(token, lstrip=blank, normalized=False, special=True)])
     return tokenizer
 
@@ -200,7 +201,7 @@ def fit_task(
     source: Input,
     records: Sequence[Record],
     candidates: Sequence[Record],
-) -> Task:
+) -> FittedTask:
     """Collect a head's labels and fit its target tokenizer.
 
     Args:
@@ -214,7 +215,7 @@ def fit_task(
     Raises:
         ConfigError: The answer cannot be made of this input.
     """
-    kind = answer_kind(head)
+    task = head_task(head)
     fields = source.tokenizer.common_keys.get("field") if source.tokenizer else None
     info = HeadInfo(
         answer_settings(head),
@@ -228,11 +229,13 @@ def fit_task(
         candidates=candidates,
         old_labels=_old_labels(head),
     )
-    if message := kind.refuse_input(info):
+    if message := task.refuse_input(info):
         raise ConfigError([head.problem(f"{describe(head)}: {message}")])
-    labels = Vocabulary(()) if info.self_supervised else kind.collect_labels(info, records)
-    writer = fit_target_tokenizer(head, tokenizer, records, info.target or "target") if kind.needs_tokenizer else None
-    return Task(name, kind.create(info, labels, writer).manifest(), labels, writer)
+    labels = Vocabulary(()) if info.self_supervised else task.collect_labels(info, records)
+    writer = None
+    if task.kind_type.needs_tokenizer:
+        writer = fit_target_tokenizer(head, tokenizer, records, info.target or "target")
+    return FittedTask(name, task.create(info, labels, writer).manifest(), labels, writer)
 
 
 def _old_labels(head: Component) -> Sequence[str]:
@@ -241,12 +244,12 @@ def _old_labels(head: Component) -> Sequence[str]:
     if not folder:
         return ()
     task = Artifacts.load(folder).tasks[counterpart(head, folder).number]
-    old_kind, kind, where = task.answer["kind"], answer_kind(head), f"the run {relative_path(folder)}"
+    old_kind, kind, where = task.answer["kind"], head_task(head).kind_type, f"the run {relative_path(folder)}"
     if old_kind != kind.kind and not (kind.needs_tokenizer and ANSWER_KINDS[old_kind].needs_tokenizer):
         cure = "give its options their old values, or delete init"
         message = f"{where} answers with {old_kind}, and this head with {kind.kind}; {cure}"
         raise ConfigError([head.problem(message)])
-    if message := kind.label_conflict(task.answer, answer_settings(head), where):
+    if message := head_task(head).label_conflict(task.answer, answer_settings(head), where):
         raise ConfigError([head.problem(f"{message}, or delete init")])
     return task.labels
 
@@ -287,7 +290,7 @@ def fit_artifacts(config: Config, records: Sequence[Record]) -> Artifacts:
     tokenizers = [*tokenizers_of(featurizer).values()]
     if len(inputs) > 1 and config.inputs[0].tokenizer:
         # A head that tags the first of several sources needs its words.
-        joining = [head for head in config.head if answer_kind(head).joins_sources]
+        joining = [head for head in config.head if head_task(head).joins_sources]
         _refuse(joining, (EACH_WORD,), _lacking_words(config.inputs[0], tokenizers[0]))
     shared_tokenizer = tokenizers[0] if len(tokenizers) == 1 else None
     tasks = tuple(
@@ -301,7 +304,7 @@ def fit_artifacts(config: Config, records: Sequence[Record]) -> Artifacts:
     return Artifacts(featurizer, counts, tasks, sum(part.longest for part in fitted.values()))
 
 
-def _fit_copying(config: Config, source: InputSource, tasks: Sequence[Task]) -> None:
+def _fit_copying(config: Config, source: InputSource, tasks: Sequence[FittedTask]) -> None:
     """Give the copy feature of a head the tokenizer it writes with; ConfigError where the two do not go together."""
     copying = [(head, task) for head, task in zip(config.head, tasks, strict=True) if can_copy(head)]
     for head, task in copying:
@@ -346,7 +349,7 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
         yield from ((record, split_or_whole(record, fields, name)) for record in records for name in fields)
         # A tokenizer that writes targets too is trained on both.
         writing = [head for head in heads if head.common_keys.get("target_tokenizer") == "same"]
-        targets = [head.common_keys.get("target") or "target" for head in writing if answer_kind(head).has_target_text]
+        targets = [head.common_keys.get("target") or "target" for head in writing if head_task(head).has_target_text]
         yield from ((record, target_text(record, name)) for name in targets for record in records)
 
     tokenizer = add_special_tokens(fit_tokenizer(source.tokenizer, texts), heads)

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqpipe.answers.base import HeadAnswer
 from seqpipe.answers.registry import part_of
+from seqpipe.answers.task import HeadTask
 from seqpipe.answers.text import PAST, PRESENT
 from seqpipe.answers.types import Choice
 from seqpipe.config.checks import attended
@@ -41,7 +41,7 @@ from seqpipe.features.sources import mask_of, sources_of
 from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_piece, stage_entries
 from seqpipe.nn.multi_source_attention import join_sources, summarize_sources
 from seqpipe.runtime.manifest import CacheEntry, Limits
-from seqpipe.training.artifacts import Artifacts, Task
+from seqpipe.training.artifacts import Artifacts, FittedTask
 
 Names = dict[str, Any]
 Stage = tuple[Component, nn.Module]
@@ -209,13 +209,13 @@ class HeadStage:
         name: Its name; empty where it is the only head.
         component: Its component.
         module: What was built from that.
-        answer: What it answers with.
+        task: What it answers, and learns.
     """
 
     name: str
     component: Component
     module: Any
-    answer: HeadAnswer
+    task: HeadTask
 
     @property
     def prefix(self) -> str:
@@ -247,7 +247,7 @@ class HeadStage:
         A head that decides step by step does the greater part of the work, so it is left to autocast.
         """
         device = names["sources"][0]["mask"].device.type
-        if not torch.is_autocast_enabled(device) or self.answer.is_stepwise:
+        if not torch.is_autocast_enabled(device) or self.task.is_stepwise:
             loss: Tensor = self.call(self.module.loss, names)
             return loss.float()
         with torch.autocast(device, enabled=False):
@@ -263,9 +263,9 @@ class HeadStage:
             outputs = {name: decision[name] for name in decided(decision)}
             gap = call_stage(self.component, self.module.margin, names | outputs | others)
         elif has_member(self.module, "score"):
-            answer = self.answer
+            task = self.task
             gap = score_gap(
-                answer.choices, answer.is_stepwise, lambda scored: self._score(names, scored), decision, alternative
+                task.choices, task.is_stepwise, lambda scored: self._score(names, scored), decision, alternative
             )
         else:
             gap = torch.full((len(names["sources"][0]["mask"]),), math.inf)
@@ -314,14 +314,15 @@ class Pipeline(nn.Module):
                 (self.embedding if stage.kind == "embedding" else self.encoder).append(module)
         self.read = [name for name, source in inputs.items() if source in read]
         self.source_of = {stage.key: name for name, stages in self.sources.items() for stage, _ in stages}
-        self.joins_sources = len(read) > 1 and any(task.kind.joins_sources for task in artifacts.tasks)
+        self.joins_sources = len(read) > 1 and any(task.head_task.joins_sources for task in artifacts.tasks)
         widths = tuple(wired_into[name]["dim"] for name in self.read)
         wired = {"sources": widths} | (wired_into[self.read[0]] if len(read) == 1 else {"dim": sum(widths)})
         heads = list(zip(artifacts.tasks, config.head, strict=True))
         self.heads = nn.ModuleList(build_stage(head, wired | _names_of_task(task)) for task, head in heads)
         modules: list[Any] = list(self.heads)
         self.head_stages = [
-            HeadStage(task.name, head, module, task.kind) for (task, head), module in zip(heads, modules, strict=True)
+            HeadStage(task.name, head, module, task.head_task)
+            for (task, head), module in zip(heads, modules, strict=True)
         ]
         self.outputs, self.streams = artifacts.kind.outputs, config.export.streaming
         self.attended = attended(config.inputs, config.head)
@@ -518,6 +519,6 @@ class Pipeline(nn.Module):
         return torch.stack([head.gap(names, decision, alternative) for head in self.head_stages]).amax(0)
 
 
-def _names_of_task(task: Task) -> Names:
+def _names_of_task(task: FittedTask) -> Names:
     """What is wired into the head that has this task."""
-    return {"labels": task.kind.wired_labels(task.labels), "target_vocabulary": task.target_vocabulary}
+    return {"labels": task.head_task.wired_labels(task.labels), "target_vocabulary": task.target_vocabulary}

@@ -18,7 +18,7 @@ from seqpipe.errors import ConfigError, PluginError
 from seqpipe.features.sources import sources_of
 from seqpipe.features.vocabulary import SPECIALS, UNK
 from seqpipe.training import checkpoint
-from seqpipe.training.artifacts import Artifacts, Task
+from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.pipeline import Pipeline
 
 Names = dict[str, Sequence[str]]  # of what is wired in: what each of its ids stands for
@@ -183,7 +183,7 @@ def _unknown(artifacts: Artifacts, source: str) -> str:
     return f", of {tokens:,} tokens; {100 * share:.1f} % of those of the new texts are unknown to it"
 
 
-def _names(artifacts: Artifacts, task: Task | None, source: str) -> Names:
+def _names(artifacts: Artifacts, task: FittedTask | None, source: str) -> Names:
     featurizer = sources_of(artifacts.featurizer).get(source)
     features = {name: feature.names for name, feature in featurizer.features.items()} if featurizer else {}
     of_task = {"labels": task.labels, "target_vocabulary": task.target_vocabulary or ()} if task else {}
@@ -191,7 +191,7 @@ def _names(artifacts: Artifacts, task: Task | None, source: str) -> Names:
     return {"vocabulary": vocabulary, "labels": (), "target_vocabulary": (), **of_task, **features}
 
 
-def _sole(artifacts: Artifacts) -> Task | None:
+def _sole(artifacts: Artifacts) -> FittedTask | None:
     """The task that stages before the head may know of: of several heads none."""
     return artifacts.tasks[0] if len(artifacts.tasks) == 1 else None
 

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from seqpipe.answers.base import AnswerKind
-from seqpipe.answers.candidates import Candidate
-from seqpipe.answers.classification import Label, Labels, label_of
-from seqpipe.answers.embedding import Vector
+from seqpipe.answers.candidates import Candidate, Vector
+from seqpipe.answers.classification import Label, Labels, Score, label_of
 from seqpipe.answers.extractive_span import ExtractiveSpan
 from seqpipe.answers.pointers import Pointers
-from seqpipe.answers.registry import MultiHead, head_answer_from
-from seqpipe.answers.regression import Score
+from seqpipe.answers.registry import MultiHead, head_answer_from, task_of
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
 from seqpipe.answers.types import Candidates
@@ -55,7 +53,7 @@ def test_a_label_comes_with_its_own_probability() -> None:
     made = {"label": np.array([1, 0]), "scores": np.array([[0.2, 0.8], [0.9, 0.1]], np.float32)}
     kind = head_answer_from({"kind": "label", "labels": ["no", "yes"], "target": "polar"}, None)
     assert kind.answers([DOC, SHORT], made) == [{"label": "yes", "score": 0.8}, {"label": "no", "score": 0.9}]
-    assert kind.predicted({"label": "yes", "score": 0.8}) == "yes" == kind.gold({"polar": "yes"})
+    assert task_of(kind).predicted({"label": "yes", "score": 0.8}) == "yes" == task_of(kind).gold({"polar": "yes"})
     assert kind.manifest() == {"kind": "label", "labels": ["no", "yes"], "target": "polar"}
 
 
@@ -63,7 +61,7 @@ def test_a_text_of_no_tokens_has_no_label() -> None:
     kind = Label(("no", "yes"))
     assert kind.empty(False) == {"label": None, "score": 0.0}
     assert kind.empty(True) == [kind.empty(False)]
-    assert kind.predicted(kind.empty(False)) is None
+    assert task_of(kind).predicted(kind.empty(False)) is None
 
 
 def test_several_labels_come_likeliest_first_and_equally_likely_ones_in_their_order() -> None:
@@ -73,39 +71,39 @@ def test_several_labels_come_likeliest_first_and_equally_likely_ones_in_their_or
     assert [(one["label"], one["score"]) for one in found[0]] == [("c", 0.9), ("d", 0.6), ("a", 0.6)]
     assert found[1] == kind.empty(False) == []
     assert kind.empty(True) == [{"labels": [], "score": 1.0}]
-    assert kind.predicted(found[0]) == ["a", "c", "d"] == kind.gold({"labels": ["d", "c", "a", "d"]})
+    assert task_of(kind).predicted(found[0]) == ["a", "c", "d"] == task_of(kind).gold({"labels": ["d", "c", "a", "d"]})
 
 
 @pytest.mark.parametrize("given", ["a", None, {"a": 1}, [["a"]], [1.5], [True], [""]])
 def test_several_labels_are_a_list_of_labels(given: Any) -> None:
     with pytest.raises(DataError, match=r"f:3: field 'labels' is .*; several labels are a list"):
-        Labels(("a",)).gold({"labels": given, "where": "f:3"})
-    assert Labels(("a",)).gold({"labels": [3, "3", "x"]}) == ["3", "x"]
-    assert Labels(("a",)).gold({"labels": []}) == []
+        task_of(Labels(("a",))).gold({"labels": given, "where": "f:3"})
+    assert task_of(Labels(("a",))).gold({"labels": [3, "3", "x"]}) == ["3", "x"]
+    assert task_of(Labels(("a",))).gold({"labels": []}) == []
 
 
 def test_a_score_is_a_number_with_the_digits_of_float32() -> None:
     kind = Score()
     found = kind.answers([DOC, SHORT], {"score": np.array([0.1, -123456.78], np.float32)})
     assert found == [{"score": 0.1}, {"score": -123456.8}]
-    assert kind.predicted(found[0]) == 0.1
-    assert kind.predicted(kind.empty(False)) is None
-    assert [kind.gold({"score": given}) for given in (3, 2.5, "-4e3", " 7 ")] == [3.0, 2.5, -4000.0, 7.0]
+    assert task_of(kind).predicted(found[0]) == 0.1
+    assert task_of(kind).predicted(kind.empty(False)) is None
+    assert [task_of(kind).gold({"score": given}) for given in (3, 2.5, "-4e3", " 7 ")] == [3.0, 2.5, -4000.0, 7.0]
 
 
 @pytest.mark.parametrize("given", [None, True, "", "many", "nan", float("nan"), float("inf"), 1e39, 10**400, [1.0]])
 def test_a_target_that_is_no_finite_number_is_told_with_its_place(given: Any) -> None:
     with pytest.raises(DataError, match=r"f:3: field 'stars' is .*; a finite number is needed"):
-        Score("stars").gold({"stars": given, "where": "f:3"})
+        task_of(Score("stars")).gold({"stars": given, "where": "f:3"})
 
 
 def test_a_vector_is_a_list_of_numbers_and_its_reference_a_label() -> None:
     kind = Vector(("a", "b"))
     found = kind.answers([DOC, SHORT], {"vector": np.array([[0.1, 2.0], [-1e-9, 3e8]], np.float32)})
     assert found == [{"vector": [0.1, 2.0]}, {"vector": [-1e-9, 3e8]}]
-    assert kind.predicted(found[0]) == [0.1, 2.0]
-    assert (kind.empty(False), kind.predicted(kind.empty(False))) == ({"vector": None}, None)
-    assert kind.gold({"label": 3}) == "3"
+    assert task_of(kind).predicted(found[0]) == [0.1, 2.0]
+    assert (kind.empty(False), task_of(kind).predicted(kind.empty(False))) == ({"vector": None}, None)
+    assert task_of(kind).gold({"label": 3}) == "3"
 
 
 @pytest.mark.parametrize(("given", "label"), [("yes", "yes"), (3, "3"), (0, "0"), ("3", "3")])
@@ -148,8 +146,8 @@ def test_a_probability_never_leaves_0_to_1() -> None:
 
 def test_the_reference_of_a_record_without_a_text_stands_in_its_words() -> None:
     record = {"words": ["in", "New", "York"], "tags": ["O", "B-city", "I-city"]}
-    assert Spans(LABELS).gold(record) == [("city", 3, 11)]
-    assert Tags(LABELS).gold(record) == [("O", 0, 2), ("B-city", 3, 6), ("I-city", 7, 11)]
+    assert task_of(Spans(LABELS)).gold(record) == [("city", 3, 11)]
+    assert task_of(Tags(LABELS)).gold(record) == [("O", 0, 2), ("B-city", 3, 6), ("I-city", 7, 11)]
 
 
 def test_alternatives_come_best_first_and_impossible_ones_not_at_all() -> None:
@@ -176,15 +174,15 @@ RECORD = {"text": "in New York", "words": ["in", "New", "York"], "tags": ["O", "
 
 def test_the_reference_is_compared_by_code_points_whichever_way_it_is_written() -> None:
     spans = {"text": "in New York", "spans": [{"start": 3, "end": 11, "label": "city"}]}
-    assert Spans(LABELS).gold(RECORD) == Spans(LABELS).gold(spans) == [("city", 3, 11)]
-    assert Tags(LABELS).gold(RECORD) == [("O", 0, 2), ("B-city", 3, 6), ("I-city", 7, 11)]
+    assert task_of(Spans(LABELS)).gold(RECORD) == task_of(Spans(LABELS)).gold(spans) == [("city", 3, 11)]
+    assert task_of(Tags(LABELS)).gold(RECORD) == [("O", 0, 2), ("B-city", 3, 6), ("I-city", 7, 11)]
 
 
 def test_a_perfect_answer_equals_the_reference() -> None:
     doc = Doc("in New York", ["in", "New", "York"], [(0, 2), (3, 6), (7, 11)], [4, 5, 6])
     for kind in (Tags(LABELS), Spans(LABELS)):
         (answer, _) = kind.answers([doc, SHORT], decision())
-        assert kind.predicted(answer) == kind.gold(RECORD)
+        assert task_of(kind).predicted(answer) == task_of(kind).gold(RECORD)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +197,7 @@ def test_a_record_without_reference_is_an_error_that_says_where(
     kind: AnswerKind, record: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(DataError, match=f"x:3: no field '{field}' to compare with; it has: text"):
-        kind.gold(record)
+        task_of(kind).gold(record)
 
 
 WRITER = Chars().train(["ab c"])
@@ -227,13 +225,15 @@ def test_several_texts_come_best_first_without_impossible_ones() -> None:
     found = {"tokens": spelled("a", "b", "c"), "scores": np.array([[np.log(0.5), np.log(0.25), -np.inf]])}
     (answer,) = Text(WRITER).answers([SHORT], found)
     assert answer == [{"generated_text": "a", "score": 0.5}, {"generated_text": "b", "score": 0.25}]
-    assert Text(WRITER).predicted(answer) == "a"
+    assert task_of(Text(WRITER)).predicted(answer) == "a"
 
 
 def test_the_reference_of_text_is_a_field_of_the_record() -> None:
-    assert Text(WRITER).gold({"target": "ab"}) == Text(WRITER, "answer").gold({"answer": "ab"}) == "ab"
+    assert (
+        task_of(Text(WRITER)).gold({"target": "ab"}) == task_of(Text(WRITER, "answer")).gold({"answer": "ab"}) == "ab"
+    )
     with pytest.raises(DataError, match="no field 'answer'"):
-        Text(WRITER, "answer").gold({"target": "ab"})
+        task_of(Text(WRITER, "answer")).gold({"target": "ab"})
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_an_unknown_answer_kind_asks_for_an_update(manifest: dict[str, Any]) -> 
 
 def test_an_empty_text_has_an_empty_answer() -> None:
     assert Tags(LABELS).empty(False) == Spans(LABELS).empty(False) == []
-    assert Text(WRITER).predicted(Text(WRITER).empty(False)) == ""
+    assert task_of(Text(WRITER)).predicted(Text(WRITER).empty(False)) == ""
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ from seqeval.metrics import classification_report, f1_score, precision_score, re
 
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers.base import HeadAnswer
-from seqpipe.answers.classification import Label, Labels
-from seqpipe.answers.embedding import Vector
+from seqpipe.answers.candidates import Vector
+from seqpipe.answers.classification import Label, Labels, Score
 from seqpipe.answers.metrics import numbers
 from seqpipe.answers.metrics import text as text_metrics
 from seqpipe.answers.metrics.f1 import SPLIT, SpanCounter
 from seqpipe.answers.metrics.numbers import shown, table
-from seqpipe.answers.regression import Score
+from seqpipe.answers.registry import task_of
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
 from seqpipe.answers.types import Metric, Scores
@@ -45,7 +45,7 @@ def tag_pairs(records: int, seed: int, noise: float = 0.2) -> tuple[list[list[st
 
 
 def scored(kind: str, gold: Sequence[Any], predicted: Sequence[Any]) -> Scores:
-    counts = KINDS[kind].counter()
+    counts = task_of(KINDS[kind]).counter()
     for pair in zip(gold, predicted, strict=True):
         counts.add(*pair)
     return counts.result()
@@ -74,7 +74,7 @@ def test_each_of_thousands_of_single_records_scores_as_in_seqeval() -> None:
 def test_label_scores_are_scikit_learns() -> None:
     dice = random.Random(5)
     gold, predicted = (dice.choices("abcd", weights=(5, 3, 1, 1), k=500) for _ in range(2))
-    counter = KINDS["label"].counter()
+    counter = task_of(KINDS["label"]).counter()
     for pair in zip(gold, predicted, strict=True):
         counter.add(*pair)
     scores = counter.result()
@@ -88,7 +88,7 @@ def test_label_scores_are_scikit_learns() -> None:
 
 
 def test_a_text_without_a_label_is_missed_and_is_no_label_of_its_own() -> None:
-    counter = KINDS["label"].counter()
+    counter = task_of(KINDS["label"]).counter()
     counter.add("a", None)
     counter.add("a", "a")
     scores = counter.result()
@@ -103,7 +103,7 @@ def label_sets(seed: int, records: int = 200) -> list[list[str]]:
 
 def test_scores_of_several_labels_are_scikit_learns() -> None:
     gold, predicted = label_sets(1), label_sets(2)
-    counter = KINDS["labels"].counter()
+    counter = task_of(KINDS["labels"]).counter()
     for pair in zip(gold, predicted, strict=True):
         counter.add(*pair)
     scores = counter.result()
@@ -120,7 +120,7 @@ def test_scores_of_several_labels_are_scikit_learns() -> None:
 
 
 def test_texts_without_any_label_are_equal_when_both_sides_have_none() -> None:
-    counter = KINDS["labels"].counter()
+    counter = task_of(KINDS["labels"]).counter()
     counter.add([], [])
     scores = counter.result()
     assert (scores["exact_match"], scores["micro_f1"], scores["labels"]) == (1.0, 0.0, {})
@@ -131,7 +131,7 @@ def test_scores_of_numbers_are_numpys_also_far_from_zero(far: float) -> None:
     dice = np.random.default_rng(4)
     gold = dice.normal(far, 3, 500)
     predicted = gold + dice.normal(0, 2, 500)
-    counter = KINDS["score"].counter()
+    counter = task_of(KINDS["score"]).counter()
     for right, given in zip(gold.tolist(), predicted.tolist(), strict=True):
         counter.add(right, given)
     assert counter.result() == pytest.approx(
@@ -146,7 +146,7 @@ def test_scores_of_numbers_are_numpys_also_far_from_zero(far: float) -> None:
 
 
 def test_a_text_without_a_number_is_counted_and_numbers_that_are_all_equal_explain_nothing() -> None:
-    counter = KINDS["score"].counter()
+    counter = task_of(KINDS["score"]).counter()
     assert counter.result() == {"r2": 0.0, "pearson": 0.0, "mae": 0.0, "rmse": 0.0}
     counter.add(2.0, 3.0)
     counter.add(2.0, None)
@@ -161,7 +161,7 @@ def test_precision_at_one_is_that_of_the_nearest_neighbour_by_cosine(
     dice = np.random.default_rng(5)
     labels, vectors = dice.choice(list("abc"), 60), dice.normal(0, 1, (60, 4)) * dice.uniform(0.1, 9, (60, 1))
     vectors[labels == "a", 0] += 2
-    counter = KINDS["vector"].counter()
+    counter = task_of(KINDS["vector"]).counter()
     for label, vector in zip(labels.tolist(), vectors.tolist(), strict=True):
         counter.add(label, vector)
     right = 0
@@ -175,7 +175,7 @@ def test_precision_at_one_is_that_of_the_nearest_neighbour_by_cosine(
 
 
 def test_one_vector_has_no_neighbour_and_one_of_no_length_is_none_the_less_counted() -> None:
-    counter = KINDS["vector"].counter()
+    counter = task_of(KINDS["vector"]).counter()
     counter.add("a", [0.0, 0.0])
     assert counter.result() == {"precision_at_1": 0.0}
     counter.add("a", [1.0, 0.0])
@@ -183,10 +183,10 @@ def test_one_vector_has_no_neighbour_and_one_of_no_length_is_none_the_less_count
 
 
 def test_only_fractions_are_told_in_per_cent() -> None:
-    lines = table({"accuracy": 0.5, "mean_absolute_error": 1.25}, KINDS["label"].metrics).splitlines()
+    lines = table({"accuracy": 0.5, "mean_absolute_error": 1.25}, task_of(KINDS["label"]).metrics).splitlines()
     assert lines[1].split() == ["overall", "50.00", "1.25"]
     assert shown("tour_length", 2.1341, {"tour_length": Metric(percent=False)}) == "2.134"
-    assert shown("topic.accuracy", 0.925, KINDS["label"].metrics) == "92.50"
+    assert shown("topic.accuracy", 0.925, task_of(KINDS["label"]).metrics) == "92.50"
 
 
 def test_a_span_that_is_off_by_one_word_is_wrong() -> None:
@@ -251,7 +251,7 @@ def test_word_error_rates_are_over_the_words_of_all_texts_and_take_the_best_refe
 
 
 def test_of_the_error_rates_of_texts_less_is_better() -> None:
-    metrics = KINDS["text"].metrics
+    metrics = task_of(KINDS["text"]).metrics
     lower = {name for name, metric in metrics.items() if not metric.more_is_better}
     assert lower == {"character_error_rate", "wer", "per", "perplexity"}
     assert metrics.keys() >= scored("text", ["a"], ["a"]).keys()
@@ -303,7 +303,7 @@ def test_edit_distance_is_levenshteins(longest: int) -> None:
 
 @pytest.mark.parametrize(("kind", "gold", "predicted"), [("spans", [], []), ("tags", [], []), ("text", "", "")])
 def test_nothing_at_all_scores_zero_or_equal(kind: str, gold: Sequence[str], predicted: Sequence[str]) -> None:
-    fresh, one = KINDS[kind].counter(), KINDS[kind].counter()
+    fresh, one = task_of(KINDS[kind]).counter(), task_of(KINDS[kind]).counter()
     one.add(gold, predicted)
     assert {value for value in fresh.result().values() if isinstance(value, float)} == {0.0}
     assert one.result().get("exact_match", 1.0) == 1.0
@@ -331,7 +331,7 @@ def test_a_word_that_the_model_splits_otherwise_has_no_tag_and_is_missed() -> No
 
 def test_the_table_of_spans_is_aligned_in_per_cent() -> None:
     gold, predicted = [[("PER", 0, 1), ("地名", 1, 2), ("PER", 3, 4)]], [[("PER", 0, 1), ("地名", 1, 2)]]
-    assert table(scored("spans", gold, predicted), KINDS["spans"].metrics).splitlines() == [
+    assert table(scored("spans", gold, predicted), task_of(KINDS["spans"]).metrics).splitlines() == [
         "             f1  precision  recall  gold  predicted  correct",
         "PER       66.67     100.00   50.00     2          1        1",
         "地名     100.00     100.00  100.00     1          1        1",
@@ -340,11 +340,11 @@ def test_the_table_of_spans_is_aligned_in_per_cent() -> None:
 
 
 def test_the_tables_of_tags_and_texts_end_with_all() -> None:
-    tags = table(scored("tags", [words("N", "V")], [words("N", "N")]), KINDS["tags"].metrics).splitlines()
+    tags = table(scored("tags", [words("N", "V")], [words("N", "N")]), task_of(KINDS["tags"]).metrics).splitlines()
     assert tags[0].split() == ["accuracy", "f1", "precision", "recall", "gold", "predicted", "correct"]
     assert [line.split()[0] for line in tags[1:]] == ["N", "V", "overall"]
     assert tags[-1].split() == ["overall", "50.00"]
-    header, row = table(scored("text", ["ab"], ["ac"]), KINDS["text"].metrics).splitlines()
+    header, row = table(scored("text", ["ab"], ["ac"]), task_of(KINDS["text"]).metrics).splitlines()
     assert " ".join(header.split()) == (
         "exact match token accuracy character error rate wer per bleu chrf rouge 1 rouge 2 rouge l"
     )

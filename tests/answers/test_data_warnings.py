@@ -9,11 +9,10 @@ import pytest
 from factory import seqpipe, write_jsonl, writing
 
 from seqpipe.answers.base import AnswerKind
-from seqpipe.answers.classification import Label, Labels
-from seqpipe.answers.data_warnings import warnings_about
-from seqpipe.answers.registry import MultiHead
-from seqpipe.answers.regression import Score
+from seqpipe.answers.classification import Label, Labels, Score
+from seqpipe.answers.registry import MultiHead, task_of
 from seqpipe.answers.tagging import Spans, Tags
+from seqpipe.answers.task import warnings_about
 
 YAML = """
 name: little
@@ -67,7 +66,7 @@ def tagged(*tags: list[str]) -> list[dict[str, Any]]:
     ],
 )
 def test_a_set_that_says_nothing_is_told(kind: AnswerKind, records: list[dict[str, Any]], expected: list[str]) -> None:
-    for told, begin in zip(warnings_about(kind, "test", records), expected, strict=True):
+    for told, begin in zip(warnings_about(task_of(kind), "test", records), expected, strict=True):
         assert told.startswith(begin)
 
 

@@ -17,7 +17,7 @@ from torchmetrics.functional.text import squad
 from seqpipe import load as open_bundle
 from seqpipe.answers.extractive_span import ExtractiveSpan
 from seqpipe.answers.metrics.squad import gold_answers
-from seqpipe.answers.registry import head_answer_from
+from seqpipe.answers.registry import head_answer_from, task_of
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError
@@ -266,7 +266,7 @@ def test_the_answer_is_cut_from_the_second_text_and_fillers_are_dropped() -> Non
         {"answer": "", "score": 0.25, "start": 0, "end": 0},
     ]
     assert second == [{"answer": "b", "score": 1.0, "start": 0, "end": 1}]
-    assert kind.predicted(first) == "b c"
+    assert task_of(kind).predicted(first) == "b c"
     assert kind.manifest() == ExtractiveSpan().manifest() == {"kind": "span", "target": None}
 
 
@@ -278,7 +278,7 @@ def test_metrics_are_those_of_squad() -> None:
         [text for text in draws[i : i + i % 3] if set(text.split()) - {"the", "a", "an", "—"}] for i in range(1400)
     ]
     rows = list(zip(golds, draws[3:], strict=False))
-    counted = ExtractiveSpan().counter()
+    counted = task_of(ExtractiveSpan()).counter()
     for gold, predicted in rows:
         counted.add(gold, predicted)
     ours = counted.result()
@@ -301,7 +301,7 @@ def test_metrics_are_those_of_squad() -> None:
 
 
 def test_without_unanswerable_questions_there_are_two_figures() -> None:
-    counted = ExtractiveSpan().counter()
+    counted = task_of(ExtractiveSpan()).counter()
     counted.add(["the Fox", "dog"], "Fox!")
     counted.add(["a big dog"], "dog")
     assert counted.result() == {"f1": pytest.approx((1 + 2 / 3) / 2), "exact_match": 0.5}

@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer
 
 from seqpipe.answers.fill_mask import FillMask
 from seqpipe.answers.metrics.text import FillingCounter
-from seqpipe.answers.registry import head_answer_from
+from seqpipe.answers.registry import head_answer_from, task_of
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
 from seqpipe.features.sources import TextSource
@@ -58,18 +58,18 @@ def answered(kind: FillMask, record: dict[str, Any], right: list[int]) -> Any:
 def test_a_text_whose_words_were_hidden_and_filled_again_is_the_text(name: str, share: float) -> None:
     kind = filled(name, share)
     for text in TEXTS[:2]:
-        hidden, right = kind.question({"text": text})["text"], kind._hidden({"text": text}, "text")[1]
+        hidden, right = task_of(kind).question({"text": text})["text"], task_of(kind)._hidden({"text": text}, "text")[1]
         assert hidden.count(MASK) == len(right) > 0
         answer = answered(kind, {"text": hidden}, right)
         written = answer["generated_text"]
         assert written == text or (name == "words" and written.lower() == text.lower())
-        assert answer["words"] == kind.predicted(answer) == kind.gold({"text": text})
+        assert answer["words"] == task_of(kind).predicted(answer) == task_of(kind).gold({"text": text})
         assert answer["score"] == 0.25
 
 
 def test_all_pieces_of_a_word_are_hidden_or_none() -> None:
     kind = filled("wordpiece", 0.5)
-    left = kind.question({"text": TEXTS[0]})["text"].replace(MASK, " ")
+    left = task_of(kind).question({"text": TEXTS[0]})["text"].replace(MASK, " ")
     words = TextSource(kind.tokenizer, {}).docs([{"text": TEXTS[0]}])[0]
     assert {*left.replace("(", " ").replace(")", " ").replace(",", " ").replace(".", " ").split()} <= {
         TEXTS[0][a:b] for a, b in words.word_offsets
@@ -100,22 +100,22 @@ def test_a_piece_says_whether_it_goes_on_with_the_word_before(name: str, text: s
 
 def test_what_is_hidden_hangs_on_the_text_alone() -> None:
     kind = filled("words")
-    one = kind.question({"text": TEXTS[0], "where": "a:1", "words": ["other"]})
-    assert one == {"text": kind.question({"text": TEXTS[0]})["text"], "where": "a:1", "words": None}
-    assert kind.question({"words": TEXTS[0].split()})["text"] == one["text"]
-    assert kind.question({"text": ""}) == {"text": "", "words": None}
+    one = task_of(kind).question({"text": TEXTS[0], "where": "a:1", "words": ["other"]})
+    assert one == {"text": task_of(kind).question({"text": TEXTS[0]})["text"], "where": "a:1", "words": None}
+    assert task_of(kind).question({"words": TEXTS[0].split()})["text"] == one["text"]
+    assert task_of(kind).question({"text": ""}) == {"text": "", "words": None}
     with pytest.raises(DataError, match="no text in the field 'text'; it has: words, label"):
-        kind.question({"words": None, "label": "a"})
+        task_of(kind).question({"words": None, "label": "a"})
 
 
 def test_of_a_pair_both_texts_have_gaps() -> None:
     kind = filled("words", fields=("text", "more"))
     record = {"text": TEXTS[0], "more": TEXTS[1]}
-    question = kind.question(record)
-    right = [i for field in record for i in kind._hidden(record, field)[1]]
+    question = task_of(kind).question(record)
+    right = [i for field in record for i in task_of(kind)._hidden(record, field)[1]]
     answer = answered(kind, question, right)
     assert answer["generated_text"].lower() == f"{TEXTS[0]}\n{TEXTS[1]}".lower()
-    assert answer["words"] == kind.gold(record)
+    assert answer["words"] == task_of(kind).gold(record)
 
 
 def test_fillings_that_do_not_exist_are_left_out() -> None:

@@ -18,8 +18,8 @@ from factory import QUIET, Watched, seqpipe, train_run, write_jsonl
 from independent import Bundle, same
 
 from seqpipe import load
-from seqpipe.answers.pointers import PointerGold, Pointers, same_cycle
-from seqpipe.answers.registry import head_answer_from
+from seqpipe.answers.pointers import PointerGold, Pointers, PointersTask, same_cycle
+from seqpipe.answers.registry import head_answer_from, task_of
 from seqpipe.config.loader import load as load_config
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError
@@ -370,12 +370,12 @@ def test_it_learns_in_any_precision_of_a_processor(tmp_path: Path, precision: st
 
 
 def test_a_sequence_is_right_as_a_whole_and_in_its_places() -> None:
-    counter = Pointers().counter()
+    counter = task_of(Pointers()).counter()
     assert counter.result() == {"exact_match": 0, "position_accuracy": 0}
     for answer in ([2, 0, 1], [2, 1], [2, 0, 1, 1]):
         counter.add(PointerGold((2, 0, 1)), answer)
     assert counter.result() == {"exact_match": 1 / 3, "position_accuracy": 7 / 9}
-    assert [*counter.result()] == [*Pointers.metrics]
+    assert [*counter.result()] == [*PointersTask.metrics]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -394,12 +394,12 @@ def test_where_an_answer_begins_and_its_direction_matter_only_of_a_sequence() ->
     gold = PointerGold((0, 1, 2, 3, 0))
     sequence, cycle = Pointers(), Pointers(cyclic=True)
     for answer in ([2, 3, 0, 1, 2], [3, 2, 1, 0, 3], [0, 1, 2, 3]):
-        assert cycle.is_right(gold, answer)
-        assert not sequence.is_right(gold, answer)
+        assert task_of(cycle).is_right(gold, answer)
+        assert not task_of(sequence).is_right(gold, answer)
     for answer in ([0, 2, 1, 3, 0], [0, 1, 2, 0], []):
-        assert not cycle.is_right(gold, answer)
-        assert cycle.mistakes(gold, answer) == {"expected": gold.pointers, "got": answer}
-    assert sequence.is_right(gold, [0, 1, 2, 3, 0])
+        assert not task_of(cycle).is_right(gold, answer)
+        assert task_of(cycle).mistakes(gold, answer) == {"expected": gold.pointers, "got": answer}
+    assert task_of(sequence).is_right(gold, [0, 1, 2, 3, 0])
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,24 @@ import pytest
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import AnswerKind, HeadAnswer
-from seqpipe.answers.base import check_settings as completed
-from seqpipe.answers.classification import Label
+from seqpipe.answers.classification import Label, LabelTask, Score, ScoreTask
 from seqpipe.answers.pointers import PointerGold
-from seqpipe.answers.registry import ANSWER_KINDS, MultiHead, answer_from, head_answer_from, joined, metric_types
-from seqpipe.answers.regression import Score
+from seqpipe.answers.registry import (
+    ANSWER_KINDS,
+    TASKS,
+    MultiHead,
+    MultiHeadTask,
+    answer_from,
+    head_answer_from,
+    head_task,
+    joined,
+    metric_types,
+    task_of,
+)
 from seqpipe.answers.tagging import Tags
+from seqpipe.answers.task import HeadInfo
+from seqpipe.answers.task import check_settings as completed
 from seqpipe.answers.text import Text
-from seqpipe.answers.types import HeadInfo
 from seqpipe.errors import BundleError
 from seqpipe.features.kinds.base import TOKENS
 from seqpipe.features.vocabulary import MASK, SPAN_MARKS
@@ -51,9 +61,9 @@ def tokenizer() -> Tokenizer:
 
 
 def created(name: str, tokenizer: Tokenizer) -> HeadAnswer:
-    kind = ANSWER_KINDS[name]
-    info = HeadInfo(completed(kind, SETTINGS.get(name, {})), target=None, rows=TOKENS, candidates=CANDIDATES)
-    return kind.create(info, LABELS.get(name, ("a", "b")), tokenizer if kind.needs_tokenizer else None)
+    task = TASKS[name]
+    info = HeadInfo(completed(task, SETTINGS.get(name, {})), target=None, rows=TOKENS, candidates=CANDIDATES)
+    return task.create(info, LABELS.get(name, ("a", "b")), tokenizer if task.kind_type.needs_tokenizer else None)
 
 
 def test_there_are_these_kinds() -> None:
@@ -69,20 +79,22 @@ def test_a_kind_is_built_again_from_what_json_keeps_of_its_manifest(name: str, t
     kind = created(name, tokenizer)
     again = head_answer_from(json.loads(json.dumps(kind.manifest())), tokenizer)
     assert type(again) is type(kind) is ANSWER_KINDS[name]
-    made_anew = {"copies": None, "_alignment": None}
+    made_anew = {"copies": None}
     assert vars(again) | made_anew == vars(kind) | made_anew
 
 
 @pytest.mark.parametrize("name", ANSWER_KINDS)
 def test_what_a_kind_states_holds_together(name: str, tokenizer: Tokenizer) -> None:
-    kind, cls = created(name, tokenizer), ANSWER_KINDS[name]
+    kind, cls = created(name, tokenizer), TASKS[name]
+    task = head_task(kind)
     settings = completed(cls, SETTINGS.get(name, {}))
+    assert type(task) is cls
     assert kind.decided == cls.declared_decided(settings)
-    assert kind.metrics == cls.declared_metrics(settings)
-    assert kind.metrics
+    assert task.metrics == cls.declared_metrics(settings)
+    assert task.metrics
     assert {*kind.outputs} <= {*kind.decided}
-    assert {output for choice in kind.choices for output in choice.outputs} <= {*kind.decided}
-    assert {choice.scored_as for choice in kind.choices} - {""} <= {*kind.decided}
+    assert {output for choice in task.choices for output in choice.outputs} <= {*kind.decided}
+    assert {choice.scored_as for choice in task.choices} - {""} <= {*kind.decided}
     assert {kind.step_output, kind.scored_labels} - {""} <= {*kind.decided}
     arrays = [*kind.decided.values(), *cls.declared_targets(settings).values()]
     assert all(array.dtype in ("int64", "float32", "bool") and array.shape.startswith("(B") for array in arrays)
@@ -90,13 +102,13 @@ def test_what_a_kind_states_holds_together(name: str, tokenizer: Tokenizer) -> N
 
 @pytest.mark.parametrize("name", sorted(ANSWER_KINDS.keys() - {"generation"}))
 def test_every_score_that_is_counted_is_stated_and_the_first_is_the_headline(name: str, tokenizer: Tokenizer) -> None:
-    kind = created(name, tokenizer)
-    counter = kind.counter()
+    task = head_task(created(name, tokenizer))
+    counter = task.counter()
     counter.add(*SIDES[name])
     counts = {"labels", "gold", "predicted", "correct"}
     scores = [score for score in counter.result() if score not in counts]
-    assert {*scores} <= {*kind.metrics}
-    assert scores[0] == next(iter(kind.metrics))
+    assert {*scores} <= {*task.metrics}
+    assert scores[0] == next(iter(task.metrics))
 
 
 @pytest.mark.parametrize(
@@ -128,11 +140,11 @@ def test_a_manifest_that_lacks_a_key_is_an_error_and_no_kind(name: str, tokenize
 
 
 def test_a_setting_that_a_kind_does_not_know_is_refused() -> None:
-    assert completed(Label, {}) == {"out_of_scope": None}
+    assert completed(LabelTask, {}) == {"out_of_scope": None}
     with pytest.raises(ValueError, match=r"the answer kind 'label' has no setting 'labels' \(there is: out_of_scope\)"):
-        completed(Label, {"labels": 3})
+        completed(LabelTask, {"labels": 3})
     with pytest.raises(ValueError, match=r"the answer kind 'score' has no setting 'labels' \(there is: none\)"):
-        completed(Score, {"labels": 3})
+        completed(ScoreTask, {"labels": 3})
 
 
 def test_several_heads_are_one_kind_and_a_head_alone_is_its_own(tokenizer: Tokenizer) -> None:
@@ -157,9 +169,9 @@ def test_a_kind_within_another_of_several_heads_is_refused() -> None:
 
 def test_what_is_known_of_scores_is_that_of_all_heads_and_of_all_together() -> None:
     kinds: list[AnswerKind] = [Score(), MultiHead({"a": Label(["x"]), "b": Score()})]
-    alone, several = map(metric_types, kinds)
-    assert alone == Score.metrics
-    assert several == {**MultiHead.metrics, **Label.metrics, **Score.metrics}
+    alone, several = (metric_types(task_of(kind)) for kind in kinds)
+    assert alone == ScoreTask.metrics
+    assert several == {**MultiHeadTask.metrics, **LabelTask.metrics, **ScoreTask.metrics}
     assert not several["mae"].more_is_better
     assert several["mean"].more_is_better
 
@@ -168,5 +180,5 @@ def test_spans_need_a_tagging_scheme() -> None:
     with pytest.raises(
         ValueError, match="spans need the setting `scheme`, one of IOB1, IOB2, BIOES, BILOU, BMES, not 'none'"
     ):
-        completed(ANSWER_KINDS["spans"], {})
-    assert completed(ANSWER_KINDS["spans"], {"scheme": "BIOES"}) == {"scheme": "BIOES"}
+        completed(TASKS["spans"], {})
+    assert completed(TASKS["spans"], {"scheme": "BIOES"}) == {"scheme": "BIOES"}

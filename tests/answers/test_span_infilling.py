@@ -11,7 +11,7 @@ from factory import seqpipe, write_jsonl
 from pretrained import t5
 
 from seqpipe.answers.fill_mask import SpanInfilling
-from seqpipe.answers.registry import head_answer_from
+from seqpipe.answers.registry import head_answer_from, task_of
 from seqpipe.config.loader import load
 from seqpipe.config.signature import construct
 from seqpipe.config.yaml import dump
@@ -39,15 +39,15 @@ def test_what_it_is_asked_and_what_is_right_make_the_text(use: type) -> None:
     kind = SpanInfilling(tokenizer, share=0.3, length=2.0, field="text")
     whole = 0
     for text in TEXTS:
-        asked = kind.question({"text": text})["text"]
+        asked = task_of(kind).question({"text": text})["text"]
         assert SPAN_MARKS[0] in asked
-        assert asked == kind.question({"text": text})["text"]
-        whole += "".join(put_back(asked, kind.gold({"text": text})).split()) == "".join(text.split())
+        assert asked == task_of(kind).question({"text": text})["text"]
+        whole += "".join(put_back(asked, task_of(kind).gold({"text": text})).split()) == "".join(text.split())
     assert whole == len(TEXTS)
     again = head_answer_from(kind.manifest(), tokenizer)
     assert isinstance(again, SpanInfilling)
-    assert again.gold({"text": TEXTS[0]}) == kind.gold({"text": TEXTS[0]})
-    assert kind.question({"text": ""})["text"] == ""
+    assert task_of(again).gold({"text": TEXTS[0]}) == task_of(kind).gold({"text": TEXTS[0]})
+    assert task_of(kind).question({"text": ""})["text"] == ""
 
 
 def yaml(folder: Path, **changes: Any) -> Path:

@@ -16,10 +16,10 @@ from factory import QUIET, plugins, write_jsonl
 from torch import Tensor, nn
 
 from seqpipe import load as open_bundle
-from seqpipe.answers.base import check_settings
 from seqpipe.answers.registry import head_answer_from
-from seqpipe.answers.structured import Structured, fields_from
-from seqpipe.answers.types import EACH_WORD, WHOLE_TEXT, HeadInfo, SpanRules, UnseenLabelError
+from seqpipe.answers.structured import Structured, StructuredTask, fields_from
+from seqpipe.answers.task import HeadInfo, check_settings
+from seqpipe.answers.types import EACH_WORD, WHOLE_TEXT, SpanRules, UnseenLabelError
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError
@@ -63,14 +63,14 @@ PLACES = [(0, 3), (4, 7), (9, 11)]
 
 
 def head_info(fields: Mapping[str, Any] = FIELDS, **changes: Any) -> HeadInfo:
-    return replace(HeadInfo(check_settings(Structured, {"fields": fields})), **changes)
+    return replace(HeadInfo(check_settings(StructuredTask, {"fields": fields})), **changes)
 
 
 def structured(fields: Mapping[str, Any] = FIELDS, *records: Mapping[str, Any]) -> Structured:
     """The kind as it is fitted to the record, and one of another mood."""
     info = head_info(fields)
-    labels = Structured.collect_labels(info, [*(records or (RECORD, {**RECORD, "mood": "bad"}))])
-    return Structured.create(info, labels, None)
+    labels = StructuredTask.collect_labels(info, [*(records or (RECORD, {**RECORD, "mood": "bad"}))])
+    return StructuredTask.create(info, labels, None)
 
 
 def only(*names: str) -> dict[str, dict[str, str]]:
@@ -100,8 +100,8 @@ def decision() -> dict[str, np.ndarray]:
 
 
 def test_the_arrays_of_every_sort_of_field() -> None:
-    settings = check_settings(Structured, {"fields": FIELDS})
-    shapes = {name: (array.shape, array.dtype) for name, array in Structured.declared_targets(settings).items()}
+    settings = check_settings(StructuredTask, {"fields": FIELDS})
+    shapes = {name: (array.shape, array.dtype) for name, array in StructuredTask.declared_targets(settings).items()}
     assert shapes == {
         "mood": ("(B,)", "int64"),
         "root": ("(B,)", "int64"),
@@ -114,19 +114,19 @@ def test_the_arrays_of_every_sort_of_field() -> None:
         "relation": ("(B, T, T)", "int64"),
         "distance": ("(B, T, T)", "float32"),
     }
-    decided = Structured.declared_decided(settings)
+    decided = StructuredTask.declared_decided(settings)
     assert {name for name, array in decided.items() if array.required} == {*FIELDS}
     assert {name for name, array in decided.items() if not array.required} == {f"{name}_scores" for name in FIELDS}
     assert structured().outputs == tuple(FIELDS)
-    (choice,) = structured().choices
+    (choice,) = StructuredTask(structured()).choices
     assert {*choice.outputs} == {name for name, field in FIELDS.items() if field["type"] != "number"}
 
 
 def test_it_is_about_words_unless_every_field_is_a_label_or_a_number_of_the_text() -> None:
     for name in FIELDS:
         expected = WHOLE_TEXT if name in ("mood", "stars") else EACH_WORD
-        assert Structured.declared_subject({"fields": only(name)}) == expected
-    assert Structured.declared_subject({"fields": only("mood", "pos")}) == EACH_WORD
+        assert StructuredTask.declared_subject({"fields": only(name)}) == expected
+    assert StructuredTask.declared_subject({"fields": only("mood", "pos")}) == EACH_WORD
 
 
 @pytest.mark.parametrize(
@@ -157,12 +157,12 @@ def test_it_is_about_words_unless_every_field_is_a_label_or_a_number_of_the_text
 )
 def test_a_description_that_is_none_is_refused(fields: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        check_settings(Structured, {"fields": fields})
+        check_settings(StructuredTask, {"fields": fields})
 
 
 def test_a_target_beside_those_of_the_fields_is_refused() -> None:
-    assert Structured.refuse_input(head_info()) == ""
-    message = Structured.refuse_input(head_info(only("mood", "head"), target="tags"))
+    assert StructuredTask.refuse_input(head_info()) == ""
+    message = StructuredTask.refuse_input(head_info(only("mood", "head"), target="tags"))
     assert message == "its fields name their targets (mood, heads); delete `target`"
 
 
@@ -171,26 +171,33 @@ def test_a_target_beside_those_of_the_fields_is_refused() -> None:
 
 def test_labels_are_those_of_each_field_with_their_counts_and_the_outside_one_first() -> None:
     info = head_info(only("mood", "pos", "relation"))
-    labels = Structured.collect_labels(info, [RECORD, {**RECORD, "mood": 7}])
+    labels = StructuredTask.collect_labels(info, [RECORD, {**RECORD, "mood": 7}])
     assert labels == ("mood/7", "mood/good", "pos/N", "pos/V", "relation/none", "relation/knows")
     assert labels.counts == [1, 1, 4, 2, 2, 2]
-    kind = Structured.create(info, labels, None)
-    wired = kind.wired_labels(labels)
+    kind = StructuredTask.create(info, labels, None)
+    wired = StructuredTask(kind).wired_labels(labels)
     assert {name: (*of_field,) for name, of_field in wired.items()} == {
         "mood": ("7", "good"),
         "pos": ("N", "V"),
         "relation": ("none", "knows"),
     }
     assert wired["pos"].counts == [4, 2]
-    assert kind.answer_labels() == {*labels}
-    assert sorted(kind.labels_in(kind.gold(RECORD))) == ["mood/good", "pos/N", "pos/N", "pos/V", "relation/knows"]
+    task = StructuredTask(kind)
+    assert task.answer_labels() == {*labels}
+    assert sorted(task.labels_in(task.gold(RECORD))) == [
+        "mood/good",
+        "pos/N",
+        "pos/N",
+        "pos/V",
+        "relation/knows",
+    ]
 
 
 def test_labels_of_an_older_run_keep_their_places() -> None:
     old = ("pos/X", "pos/N", "relation/none", "relation/likes")
-    labels = Structured.collect_labels(head_info(only("pos", "relation"), old_labels=old), [RECORD])
+    labels = StructuredTask.collect_labels(head_info(only("pos", "relation"), old_labels=old), [RECORD])
     assert labels == (*old, "pos/V", "relation/knows")
-    kind = Structured.create(head_info(only("pos", "relation")), labels, None)
+    kind = StructuredTask.create(head_info(only("pos", "relation")), labels, None)
     assert [field.labels for field in kind.fields] == [("X", "N", "V"), ("none", "likes", "knows")]
 
 
@@ -208,20 +215,20 @@ def test_labels_of_an_older_run_keep_their_places() -> None:
 )
 def test_fields_of_an_older_run_with_another_meaning_are_refused(fields: dict[str, Any], message: str) -> None:
     old = structured(only("pos", "relation")).manifest()
-    assert Structured.label_conflict(old, {"fields": fields}, "the run").startswith(message)
-    assert bool(Structured.label_conflict(old, {"fields": fields}, "the run")) == bool(message)
+    assert StructuredTask.label_conflict(old, {"fields": fields}, "the run").startswith(message)
+    assert bool(StructuredTask.label_conflict(old, {"fields": fields}, "the run")) == bool(message)
 
 
 def test_a_field_without_any_label_in_training_is_refused() -> None:
     with pytest.raises(DataError, match="no training record has a label in the field 'pos'"):
-        Structured.collect_labels(head_info(only("pos")), [{"words": [], "pos": []}])
+        StructuredTask.collect_labels(head_info(only("pos")), [{"words": [], "pos": []}])
 
 
 # Targets
 
 
 def test_what_is_learned_of_a_record() -> None:
-    targets = structured().target_maker({}, SpanRules("error"))(RECORD, DOC)
+    targets = StructuredTask(structured()).target_maker({}, SpanRules("error"))(RECORD, DOC)
     assert targets == {
         "mood": 1,
         "root": 1,
@@ -241,8 +248,8 @@ def test_what_is_learned_of_a_record() -> None:
 def test_no_position_and_no_span_are_minus_one(none: Any) -> None:
     kind = structured(only("root", "topic"))
     record = {**RECORD, "root": none, "topic": none}
-    assert kind.target_maker({}, SpanRules("error"))(record, DOC) == {"root": -1, "topic": [-1, -1]}
-    assert kind.gold(record) == {"root": None, "topic": None}
+    assert StructuredTask(kind).target_maker({}, SpanRules("error"))(record, DOC) == {"root": -1, "topic": [-1, -1]}
+    assert StructuredTask(kind).gold(record) == {"root": None, "topic": None}
 
 
 @pytest.mark.parametrize("name", ["topic", "chunk"])
@@ -250,18 +257,18 @@ def test_a_span_that_cuts_a_word_is_an_error_or_widened_or_its_record_skipped(na
     kind, span = structured(only(name)), {"start": 4, "end": 10}
     record = {**RECORD, name: span if name == "topic" else [None, None, span]}
     with pytest.raises(DataError, match=r"f:3: span 'met  B' cuts a word of \['met', 'Bo'\]; set data.misaligned"):
-        kind.target_maker({}, SpanRules("error"))(record, DOC)
-    widened = kind.target_maker({}, SpanRules("widen"))(record, DOC)
+        StructuredTask(kind).target_maker({}, SpanRules("error"))(record, DOC)
+    widened = StructuredTask(kind).target_maker({}, SpanRules("widen"))(record, DOC)
     assert widened == {name: [1, 2] if name == "topic" else [[-1, -1], [-1, -1], [1, 2]]}
-    assert kind.target_maker({}, SpanRules("skip"))(record, DOC) is None
+    assert StructuredTask(kind).target_maker({}, SpanRules("skip"))(record, DOC) is None
     between = {**RECORD, name: {"start": 7, "end": 8} if name == "topic" else [{"start": 7, "end": 8}] * 3}
-    assert kind.target_maker({}, SpanRules("widen"))(between, DOC) is None
+    assert StructuredTask(kind).target_maker({}, SpanRules("widen"))(between, DOC) is None
 
 
 def test_a_label_that_training_never_saw_is_told_as_such() -> None:
     for changes in ({"mood": "odd"}, {"pos": ["N", "N", "?"]}, {"relation": [{"from": 0, "to": 0, "label": "odd"}]}):
         with pytest.raises(UnseenLabelError, match=r"no training record has the label '(odd|\?)'"):
-            structured().target_maker({}, SpanRules("error"))({**RECORD, **changes}, DOC)
+            StructuredTask(structured()).target_maker({}, SpanRules("error"))({**RECORD, **changes}, DOC)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +309,10 @@ def test_a_label_that_training_never_saw_is_told_as_such() -> None:
 )
 def test_a_record_with_a_value_that_is_none_is_told_with_its_place(name: str, value: Any, message: str) -> None:
     kind, record = structured(), {**RECORD, name: value}
-    for act in (lambda: kind.target_maker({}, SpanRules("error"))(record, DOC), lambda: kind.gold(record)):
+    for act in (
+        lambda: StructuredTask(kind).target_maker({}, SpanRules("error"))(record, DOC),
+        lambda: StructuredTask(kind).gold(record),
+    ):
         with pytest.raises(DataError, match=f"^f:3: .*{message}"):
             act()
 
@@ -311,14 +321,14 @@ def test_a_record_with_a_value_that_is_none_is_told_with_its_place(name: str, va
 @pytest.mark.parametrize("value", [None, 3.5, [3.5], {"a": 1}])
 def test_labels_that_are_none_are_told_when_they_are_collected(name: str, value: Any) -> None:
     with pytest.raises(DataError, match=f"^f:3: .*field '{name}'"):
-        Structured.collect_labels(head_info(only(name)), [{**RECORD, name: value}])
+        StructuredTask.collect_labels(head_info(only(name)), [{**RECORD, name: value}])
 
 
 def test_a_record_that_lacks_a_field_is_told_with_those_it_has() -> None:
     for name, field in FIELDS.items():
         record = {key: value for key, value in RECORD.items() if key != field.get("target", name)}
         with pytest.raises(DataError, match=rf"^f:3: no field '{field.get('target', name)}'.*: text, words"):
-            structured().gold(record)
+            StructuredTask(structured()).gold(record)
 
 
 # Answers
@@ -382,30 +392,38 @@ def test_fields_of_the_text_alone_have_no_words() -> None:
 def test_an_answer_that_is_right_equals_the_reference_however_the_words_are_given() -> None:
     kind = structured()
     answer, other = kind.answers([DOC, ONE], decision())
-    gold = kind.gold(RECORD)
-    assert kind.predicted(answer) == gold
+    gold = StructuredTask(kind).gold(RECORD)
+    assert StructuredTask(kind).predicted(answer) == gold
     assert gold["head"] == {PLACES[0]: PLACES[1], PLACES[1]: None, PLACES[2]: PLACES[1]}
     assert gold["topic"] == (4, 11)
     assert gold["relation"] == {(PLACES[0], PLACES[2]): "knows"}
-    assert kind.is_right(gold, kind.predicted(answer))
-    assert not kind.is_right(gold, kind.predicted(other))
-    assert kind.mistakes(gold, kind.predicted(answer)) == {}
+    assert StructuredTask(kind).is_right(gold, StructuredTask(kind).predicted(answer))
+    assert not StructuredTask(kind).is_right(gold, StructuredTask(kind).predicted(other))
+    assert StructuredTask(kind).mistakes(gold, StructuredTask(kind).predicted(answer)) == {}
 
 
 def test_the_reference_needs_words_only_where_they_are_counted() -> None:
     record = {key: value for key, value in RECORD.items() if key != "words"}
-    assert structured(only("mood", "stars", "topic")).gold(record) == {"mood": "good", "stars": 2.5, "topic": (4, 11)}
+    task = StructuredTask(structured(only("mood", "stars", "topic")))
+    assert task.gold(record) == {
+        "mood": "good",
+        "stars": 2.5,
+        "topic": (4, 11),
+    }
     for name in ("root", "pos", "relation"):
         with pytest.raises(DataError, match="f:3: no field 'words' to compare with"):
-            structured(only(name)).gold(record)
+            StructuredTask(structured(only(name))).gold(record)
 
 
 def test_what_is_wrong_is_listed_by_field() -> None:
     kind = structured(only("mood", "head", "relation"))
     wrong = decision() | {"mood": np.array([0, 0]), "head": np.array([[1, 0, 1], [0, 0, 0]])}
     wrong["relation"] = np.array([[[0, 1, 0], [0, 0, 0], [0, 0, 0]], [[0] * 3] * 3])
-    gold, predicted = kind.gold(RECORD), kind.predicted(kind.answers([DOC, ONE], wrong)[0])
-    assert kind.mistakes(gold, predicted) == {
+    gold, predicted = (
+        StructuredTask(kind).gold(RECORD),
+        StructuredTask(kind).predicted(kind.answers([DOC, ONE], wrong)[0]),
+    )
+    assert StructuredTask(kind).mistakes(gold, predicted) == {
         "mood": {"expected": "good", "got": "bad"},
         "head": {"missed": [[(4, 7), None]], "wrong": [[(4, 7), (0, 3)]]},
         "relation": {"missed": [[((0, 3), (9, 11)), "knows"]], "wrong": [[((0, 3), (4, 7)), "knows"]]},
@@ -432,9 +450,9 @@ def test_the_empty_text_has_no_word_no_label_no_number_and_is_wrong_where_there_
     assert kind.empty(True) == [empty]
     assert structured(only("mood")).empty(False) == {"mood": None}
     none = {"pos": {}, "head": {}, "tone": {}, "chunk": {}, "relation": {}, "distance": {}}
-    assert kind.predicted(empty) == {**nothing, **none}
-    counter = kind.counter()
-    counter.add(kind.gold(RECORD), kind.predicted(empty))
+    assert StructuredTask(kind).predicted(empty) == {**nothing, **none}
+    counter = StructuredTask(kind).counter()
+    counter.add(StructuredTask(kind).gold(RECORD), StructuredTask(kind).predicted(empty))
     scores = counter.result()
     assert {score for name, score in scores.items() if name.endswith(("accuracy", "f1", "match"))} == {0}
     assert kind.lines(empty)
@@ -473,8 +491,8 @@ def test_a_number_that_is_none_names_its_output_unless_it_is_padding(name: str, 
 
 
 def test_scores_by_hand() -> None:
-    counter = structured().counter()
-    gold, places = structured().gold(RECORD), PLACES
+    counter = StructuredTask(structured()).counter()
+    gold, places = StructuredTask(structured()).gold(RECORD), PLACES
     wrong = {
         "mood": "bad",
         "root": places[0],
@@ -490,7 +508,7 @@ def test_scores_by_hand() -> None:
     for predicted in (gold, wrong):
         counter.add(gold, predicted)
     scores = counter.result()
-    assert [*scores] == [*structured().metrics]
+    assert [*scores] == [*StructuredTask(structured()).metrics]
     accuracies = {"mood": 1 / 2, "root": 1 / 2, "topic": 1 / 2, "pos": 4 / 6, "head": 5 / 6, "chunk": 5 / 6}
     for name, accuracy in accuracies.items():
         assert scores[f"{name}_accuracy"] == pytest.approx(accuracy), name
@@ -506,11 +524,11 @@ def test_scores_by_hand() -> None:
 
 
 def test_of_errors_less_is_better_and_the_first_field_has_the_headline() -> None:
-    metrics = structured(only("stars", "pos")).metrics
+    metrics = StructuredTask(structured(only("stars", "pos"))).metrics
     assert next(iter(metrics)) == "stars_pearson"
     assert [name for name, metric in metrics.items() if not metric.more_is_better] == ["stars_mae", "stars_rmse"]
     assert [name for name, metric in metrics.items() if metric.percent] == ["pos_accuracy", "exact_match"]
-    assert not any(structured().counter().result().values())
+    assert not any(StructuredTask(structured()).counter().result().values())
 
 
 # Manifests

@@ -10,9 +10,9 @@ import pytest
 from bad_yamls import Chars, FromIds, Lookup, Lost, Mean, Mute, Tagger, Writer
 
 import seqpipe.plugin
-from seqpipe.answers.tagging import Spans, Tags
-from seqpipe.answers.text import Text
-from seqpipe.config.contract import Component, Input, answer_kind, answer_settings, metric_types, misspelt_members
+from seqpipe.answers.tagging import SpansTask, TagsTask
+from seqpipe.answers.text import TextTask
+from seqpipe.config.contract import Component, Input, answer_settings, head_task, metric_types, misspelt_members
 from seqpipe.config.dataflow import explain, problems
 from seqpipe.config.plugins import Offer
 from seqpipe.errors import PluginError
@@ -258,9 +258,9 @@ def test_what_is_known_of_windows_goes_with_the_x_that_came_of_them() -> None:
 
 
 def test_the_answer_kind_may_depend_on_the_options() -> None:
-    assert answer_kind(component("head", Tagger, {"scheme": "none"})) is Tags
-    assert answer_kind(component("head", Tagger, {"scheme": "BIOES"})) is Spans
-    assert answer_kind(component("head", Writer)) is Text
+    assert head_task(component("head", Tagger, {"scheme": "none"})) is TagsTask
+    assert head_task(component("head", Tagger, {"scheme": "BIOES"})) is SpansTask
+    assert head_task(component("head", Writer)) is TextTask
 
 
 def test_a_head_that_cannot_tell_its_answer_is_told_and_nothing_follows_from_it() -> None:
@@ -283,7 +283,7 @@ def test_a_head_that_cannot_tell_its_answer_is_told_and_nothing_follows_from_it(
         (only,) = messages([Lookup], [], cls)
         assert words in only
     with pytest.raises(PluginError, match="did you mean 'tags'"):
-        answer_kind(component("head", Mute))
+        head_task(component("head", Mute))
 
 
 def test_the_settings_of_an_answer_kind_are_completed_and_those_it_does_not_know_refused() -> None:
@@ -336,7 +336,7 @@ def test_scores_are_read_as_the_kinds_and_the_heads_state() -> None:
         score_types: ClassVar = {"distance": Metric(percent=False, more_is_better=False)}
 
     metrics = metric_types([component("head", Own), component("head", Tagger, {"scheme": "none"})])
-    assert metrics.keys() == {"mean", "exact", "distance", *Text.metrics, *Tags.metrics}
+    assert metrics.keys() == {"mean", "exact", "distance", *TextTask.metrics, *TagsTask.metrics}
     assert not metrics["distance"].more_is_better
     assert not metrics["perplexity"].percent
 

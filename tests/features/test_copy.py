@@ -9,7 +9,7 @@ import pytest
 from factory import seqpipe, write_jsonl
 
 from seqpipe.answers.metrics.text import TextCounter
-from seqpipe.answers.registry import head_answer_from
+from seqpipe.answers.registry import head_answer_from, task_of
 from seqpipe.answers.text import Text
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
@@ -169,11 +169,11 @@ def test_several_inputs_and_numbers_are_refused_with_a_cure(tmp_path: Path) -> N
 
 def test_references_are_a_text_or_several_and_nothing_else() -> None:
     kind = Text(TARGET)
-    assert kind.gold({"target": "a"}) == kind.gold({"target": ["a"]}) == "a"
-    assert kind.gold({"target": ["a", "b"]}) == ["a", "b"]
+    assert task_of(kind).gold({"target": "a"}) == task_of(kind).gold({"target": ["a"]}) == "a"
+    assert task_of(kind).gold({"target": ["a", "b"]}) == ["a", "b"]
     for given in ([], ["a", 3], 7, None):
         with pytest.raises(DataError, match="x:3: field 'target' must be a text, or a list of texts any of which is"):
-            kind.gold({"target": given, "where": "x:3"})
+            task_of(kind).gold({"target": given, "where": "x:3"})
 
 
 def test_rouge_is_that_of_the_package_and_of_references_the_best() -> None:
@@ -215,10 +215,10 @@ def test_several_references_count_each_metric_against_the_right_one() -> None:
 
 def test_copy_precision_and_recall_are_of_words_that_the_vocabulary_lacks() -> None:
     kind = Text(TARGET, copies=VOCABULARY)
-    assert Text(TARGET).unknown_words is None
-    assert kind.unknown_words is not None
-    assert kind.unknown_words("pay Ada the 3,200 .") == ["Ada", "3,200"]
-    counts = TextCounter(kind.unknown_words)
+    assert task_of(Text(TARGET)).unknown_words is None
+    assert task_of(kind).unknown_words is not None
+    assert task_of(kind).unknown_words("pay Ada the 3,200 .") == ["Ada", "3,200"]
+    counts = TextCounter(task_of(kind).unknown_words)
     counts.add("pay Ada 3,200 to Ada", "pay Ada 99")  # of Ada, Ada and 3,200 one is written, of two that are written
     counts.add("the sum", "the sum Zed")
     made = counts.result()

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from seqpipe.answers.classification import Label as LabelAnswer
+from seqpipe.answers.registry import task_of
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.vocabulary import Vocabulary
 from seqpipe_plugins.heads.label import Label
@@ -294,13 +295,13 @@ def test_texts_out_of_scope_teach_nothing_but_by_exposure_that_all_labels_are_al
 
 
 def test_in_scope_accuracy_and_out_of_scope_recall_stand_beside_accuracy() -> None:
-    counter = LabelAnswer(LABELS, out_of_scope="none").counter()
+    counter = task_of(LabelAnswer(LABELS, out_of_scope="none")).counter()
     for gold, predicted in zip(("a", "b", "a", "none", "none"), ("a", "none", None, "none", "a"), strict=True):
         counter.add(gold, predicted)
     scores = counter.result()
     assert list(scores) == ["accuracy", "macro_f1", "in_scope_accuracy", "out_of_scope_recall", "labels"]
     assert (scores["in_scope_accuracy"], scores["out_of_scope_recall"]) == (1 / 3, 1 / 2)
-    assert "in_scope_accuracy" not in LabelAnswer(LABELS).counter().result()
+    assert "in_scope_accuracy" not in task_of(LabelAnswer(LABELS)).counter().result()
 
 
 # -- what is chosen on dev

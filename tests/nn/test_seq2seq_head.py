@@ -11,6 +11,7 @@ import torch
 from factory import writing
 
 from seqpipe.answers.metrics import text as text_metrics
+from seqpipe.answers.registry import task_of
 from seqpipe.config.loader import load
 from seqpipe.errors import ConfigError, DataError, UsageError
 from seqpipe.runtime.predictor import Predictor
@@ -84,7 +85,7 @@ def test_the_tokenizer_of_bleu_is_part_of_the_answer_that_a_bundle_states(
     assert "bleu_tokenize" not in artifacts[None].tasks[0].answer
     task = artifacts["none"].tasks[0]
     assert task.answer["bleu_tokenize"] == "none"
-    counts = task.kind.counter()
+    counts = task_of(task.kind).counter()
     counts.add("a, b c d e (f)", "a, b c d e")
     expected = sacrebleu.corpus_bleu(["a, b c d e"], [["a, b c d e (f)"]], tokenize="none").score / 100
     assert 0 < counts.result()["bleu"] == pytest.approx(expected)

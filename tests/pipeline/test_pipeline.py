@@ -20,13 +20,12 @@ from seqpipe import (
     ConfigError,
     DataError,
     Pipeline,
-    Progress,
     Run,
     SeqpipeError,
     UsageError,
 )
 from seqpipe.config.yaml import parse
-from seqpipe.console import Console
+from seqpipe.console import Console, Progress
 from seqpipe.pipeline.run import Epoch
 
 SHORT = (*LEAN, "train.epochs=2")

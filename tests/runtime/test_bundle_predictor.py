@@ -16,10 +16,9 @@ from onnx import helper, numpy_helper
 
 from seqpipe import Model, load
 from seqpipe.answers.base import AnswerKind
-from seqpipe.answers.classification import Label
-from seqpipe.answers.embedding import Vector
+from seqpipe.answers.candidates import Vector
+from seqpipe.answers.classification import Label, Score
 from seqpipe.answers.registry import MultiHead
-from seqpipe.answers.regression import Score
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.errors import BundleError, DataError
 from seqpipe.features.document import Doc

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.utils import deserialize_bytes_tensor, serialize_byte_tensor
 
-from seqpipe.answers.classification import Label
-from seqpipe.answers.embedding import Vector
+from seqpipe.answers.candidates import Vector
+from seqpipe.answers.classification import Label, Score
 from seqpipe.answers.extractive_span import ExtractiveSpan
 from seqpipe.answers.registry import MultiHead
-from seqpipe.answers.regression import Score
 from seqpipe.answers.structured import Field, Structured
 from seqpipe.answers.tagging import Spans
 from seqpipe.errors import UsageError

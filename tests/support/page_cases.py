@@ -16,14 +16,12 @@ from starlette.routing import Route
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import AnswerKind
-from seqpipe.answers.candidates import Candidate
-from seqpipe.answers.classification import Label, Labels
-from seqpipe.answers.embedding import Vector
+from seqpipe.answers.candidates import Candidate, Vector
+from seqpipe.answers.classification import Label, Labels, Score
 from seqpipe.answers.extractive_span import ExtractiveSpan
 from seqpipe.answers.fill_mask import FillMask, SpanInfilling
 from seqpipe.answers.pointers import Pointers
 from seqpipe.answers.registry import MultiHead
-from seqpipe.answers.regression import Score
 from seqpipe.answers.structured import Field, Structured
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Generation, Text

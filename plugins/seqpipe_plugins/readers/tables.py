@@ -52,9 +52,12 @@ class Table:
         self.roles = {"text": table.text, "label": table.label or "", "labels": table.labels or ""}
         self.separator, self.numbers, self.columns = separator, table.numbers, columns
         self.delimiter, self.quote = "\t" if delimiter == "tab" else delimiter, quote
-        for option, value in (("delimiter", self.delimiter), ("quote", quote or '"')):
+        for option, value, usual in (
+            ("delimiter", self.delimiter, "',', ';' or tab"),
+            ("quote", quote or '"', "'\"', or null for none"),
+        ):
             if len(value) != 1 or value in "\r\n":
-                raise UsageError(f"{self.use}.{option}: {value!r} must be one character, such as {self._usual(option)}")
+                raise UsageError(f"{self.use}.{option}: {value!r} must be one character, such as {usual}")
         if not separator:
             raise UsageError(f"{self.use}.separator: an empty string parts nothing; write one such as '|'")
         if columns is not None:
@@ -119,18 +122,17 @@ class Table:
                     f"{where}: the {role} in column {self.roles[role]!r} is empty; write one, or remove the row"
                 )
         if "labels" in record:
-            record["labels"] = self._several(record["labels"], where)
+            cell = record["labels"]
+            labels = record["labels"] = [label.strip() for label in cell.split(self.separator)]
+            if "" in labels or len({*labels}) < len(labels):
+                problem = "is empty" if "" in labels else "is given twice"
+                raise DataError(
+                    f"{where}: of the labels {cell!r} one {problem}; write each once, or look at `separator`"
+                )
         values: dict[str, Any] = row | {column: _number(row[column], column, where) for column in self.numbers}
         taken = set(self.roles.values())
         others = ((column, value) for column, value in values.items() if column not in {*taken, "", "_"})
         return record | {f"source_{key}" if key in record else free(key): value for key, value in others}
-
-    def _several(self, cell: str, where: str) -> list[str]:
-        labels = [label.strip() for label in cell.split(self.separator)]
-        if "" in labels or len({*labels}) < len(labels):
-            problem = "is empty" if "" in labels else "is given twice"
-            raise DataError(f"{where}: of the labels {cell!r} one {problem}; write each once, or look at `separator`")
-        return labels
 
     def _wanted(self) -> list[tuple[str, str]]:
         roles = [(option, column) for option, column in self.roles.items() if column]
@@ -140,9 +142,6 @@ class Table:
         twice = sorted({name for name in names if name not in ("", "_") and names.count(name) > 1})
         if twice:
             raise error(f"{where}: two columns are named {twice[0]!r}; names must differ (_ leaves a column out)")
-
-    def _usual(self, option: str) -> str:
-        return "',', ';' or tab" if option == "delimiter" else "'\"', or null for none"
 
 
 def _number(cell: str, column: str, where: str) -> float:

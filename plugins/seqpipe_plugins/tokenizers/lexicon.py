@@ -173,7 +173,8 @@ def _segmented(run: Path, texts: Sequence[str]) -> Iterator[list[tuple[str, int]
     if answer.get("scheme") != "BMES":
         cure = "name the run of a segmenter, whose head has scheme: BMES"
         raise DataError(f"{run}: its answers are {answer['kind']!r}, not words; {cure}")
-    for spans in model.predictor.stream({str(model.manifest.field): text} for text in texts):
+    answers: Iterator[Any] = model.predictor.stream({str(model.manifest.field): text} for text in texts)
+    for spans in answers:
         yield [(span["word"], span["start"]) for span in spans]
 
 

@@ -48,11 +48,11 @@ class Unigram:
             [pre_tokenizers.Metaspace(prepend_scheme="never"), pre_tokenizers.Punctuation()]
         )
         tokenizer.decoder = decoders.Metaspace(prepend_scheme="never")
-        return changed(learned_subwords(tokenizer, texts, self.trainer), _settle)
 
+        def rank(model: dict[str, Any]) -> None:
+            pieces = ranked(model["vocab"][len(SPECIALS) :])
+            # Special tokens are no pieces of a text: their scores are far below all others.
+            specials = [[token, pieces[-1][1] - 100] for token, _ in model["vocab"][: len(SPECIALS)]]
+            model["vocab"] = [*specials, *pieces]
 
-def _settle(model: dict[str, Any]) -> None:
-    first, rest = model["vocab"][: len(SPECIALS)], model["vocab"][len(SPECIALS) :]
-    pieces = ranked(rest)
-    lowest = pieces[-1][1]
-    model["vocab"] = [*([token, lowest - 100] for token, _ in first), *pieces]
+        return changed(learned_subwords(tokenizer, texts, self.trainer), rank)

@@ -81,7 +81,7 @@ def ratio(part: float, whole: float) -> float:
 
 
 class RankCounter:
-    """Where the first right entry stands in a list of k: first (accuracy), at all (recall), 1 / rank (MRR).
+    """Rank of the first right entry in a list of k: first (accuracy), at all (recall), 1 / rank (MRR).
 
     The mean reciprocal rank (Voorhees 1999) counts 0 where none of the k is right.
     """
@@ -124,7 +124,7 @@ class LengthCounter:
 
 
 class VectorCounter:
-    """How often the nearest other text by cosine has the same label.
+    """Share of texts whose nearest other text by cosine has the same label.
 
     It keeps every vector, 4 bytes a number (100,000 texts of 256 numbers: 100 MB), and compares them block by block.
     """
@@ -161,7 +161,7 @@ _ERRORS = ("pearson", "mae", "rmse")
 
 
 class Described(Protocol):
-    """What a counter knows of a field."""
+    """Description of a field for a counter."""
 
     @property
     def name(self) -> str: ...
@@ -172,7 +172,7 @@ class Described(Protocol):
 
 
 class FieldCounter:
-    """Of labels, positions and spans the accuracy, of labels of pairs F1, of numbers the correlation and errors."""
+    """Accuracy of labels, positions and spans, F1 of labels of pairs, correlation and errors of numbers."""
 
     def __init__(self, field: Described):
         self.field = field
@@ -260,7 +260,7 @@ def table(scores: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
 
 
 def metric_of(name: str, metrics: Mapping[str, Metric]) -> Metric:
-    """What is known of a score; its name may have a head's name in front."""
+    """The metric of a score, whose name may have a head's name in front."""
     return metrics.get(name.rpartition(".")[2], PLAIN)
 
 

@@ -18,12 +18,12 @@ _TOKEN = re.compile(f"[{WIDE}]|[^\\s{WIDE}]+")
 
 
 def has(package: str) -> bool:
-    """Whether a package is installed."""
+    """Return True if a package is installed."""
     return importlib.util.find_spec(package) is not None
 
 
 def tokenizer_fault(tokenize: str | None) -> str:
-    """Why BLEU cannot be computed with this tokenizer, and the cure; "" if it can, or where sacrebleu is absent."""
+    """Return the reason why BLEU cannot use this tokenizer, with the cure; "" if it can or sacrebleu is absent."""
     if tokenize is not None and tokenize not in (names := get_args(BleuTokenizer)):
         cure = f"{did_you_mean(tokenize, names)}; choose of {', '.join(names)}"
         return f"bleu_tokenize: unknown tokenizer {tokenize!r}{cure}"
@@ -158,7 +158,7 @@ class ErrorRate:
 
 
 class FillingCounter:
-    """Of words that were hidden, the share that is filled in again, and of texts the share with all of them."""
+    """Share of hidden words that are filled in again, and of texts in which all are."""
 
     def __init__(self) -> None:
         self.hidden = self.right = self.texts = self.equal = 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from seqpipe.answers.base import Answer
+from seqpipe.answers.answer_types import Answer
 from seqpipe.config.loader import Config
 from seqpipe.errors import DataError, ParityError
 from seqpipe.export.parity.decisions import DecisionParity
@@ -40,7 +40,7 @@ def check_features(
         probes: What both may refuse, with the same message.
         on_compared: Called with how many more of these were read.
     """
-    without_targets = [ours.kind.question(record) for record in records]
+    without_targets = [ours.task.question(record) for record in records]
     for batch in chunks(without_targets, ROWS):
         _check_batch(ours, theirs, batch)
         on_compared(len(batch))

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from seqpipe.answers.base import LOOSE
+from seqpipe.answers.task import HeadTask
 from seqpipe.config.checks import PREFIX
 from seqpipe.errors import ParityError
 from seqpipe.export.graph import random_batches, shortest_row, with_other_padding
@@ -113,6 +115,42 @@ def option_inputs(feeds: Arrays, options: Known, chosen_options: Mapping[str, An
     """The options' inputs for these features; random numbers depend on the row's number."""
     lengths = np.sum([mask.sum(1) for mask in masks(feeds).values()], 0).tolist()
     return chosen(options, chosen_options).of([Doc("", [str(row)], [], [0] * n) for row, n in enumerate(lengths)])
+
+
+# How many decisions of a smaller graph are those of the graph that it was made of.
+
+
+def equal_decisions(task: HeadTask, expected: Arrays, got: Arrays, masks: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
+    """Of each thing that was decided, flat, whether two decisions agree: a tag, a label, a token of the best answer.
+
+    Of numbers, whether they are as near as int8 allows.
+
+    Args:
+        task: Of the head.
+        expected: Its decision.
+        got: The other one.
+        masks: Of the inputs, (B, T) each: padding is left out.
+    """
+    stated = task.kind.decided
+    for name in [name for choice in task.choices[:1] for name in choice.outputs if name in expected]:
+        first, second = expected[name], got[name]
+        absent = -1 if stated[name].values == "position" else 0
+        if stated[name].shape == "(B, K, N)":
+            width = max(first.shape[2], second.shape[2])
+            first, second = (
+                np.pad(array[:, 0], ((0, 0), (0, width - array.shape[2])), constant_values=absent)
+                for array in (first, second)
+            )
+            yield (first == second)[(first != absent) | (second != absent)]
+        elif stated[name].shape == "(B, K)":
+            yield first[:, 0] == second[:, 0]
+        else:
+            real = [mask for mask in masks if mask.shape == first.shape and stated[name].shape == "(B, T)"]
+            yield (first == second)[real[0]] if real else (first == second).ravel()
+    for name in stated if task.kind.is_numeric else ():
+        if name in expected and expected[name].dtype.kind == "f" and not stated[name].values:
+            allowed = LOOSE * np.maximum(1, np.abs(expected[name]))
+            yield (np.abs(expected[name] - got[name]) <= allowed).ravel()
 
 
 # Generated records that no data set holds, which training and the bundle have to read alike.

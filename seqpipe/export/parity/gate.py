@@ -12,14 +12,23 @@ from typing import Any
 import numpy as np
 import torch
 
+from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.metrics.numbers import metric_of, shown
 from seqpipe.answers.registry import part_of
-from seqpipe.answers.types import Answer
 from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, ParityError, PluginError
 from seqpipe.export.graph import random_batches, random_doc
 from seqpipe.export.parity.answers import Comparison, check_features, same_array
-from seqpipe.export.parity.decisions import CLOSE, RELATIVE, TIE, DecisionParity, margins, option_inputs, probe_records
+from seqpipe.export.parity.decisions import (
+    CLOSE,
+    RELATIVE,
+    TIE,
+    DecisionParity,
+    equal_decisions,
+    margins,
+    option_inputs,
+    probe_records,
+)
 from seqpipe.features.document import Arrays, Doc, Record, words_of
 from seqpipe.features.sources import masks
 from seqpipe.runtime.evaluate import evaluate, goodness, headline, judged
@@ -269,7 +278,7 @@ def sampled(records: Sequence[Record]) -> list[Record]:
 def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[str, float, float]:
     """Compare the answers to records and their metric; its name, PyTorch's value and the bundle's."""
     ours, theirs = comparison.ours, comparison.model.predictor
-    without_targets = [ours.kind.question(record) for record in records]
+    without_targets = [ours.task.question(record) for record in records]
     if ours.kind.is_generated:  # judged by perplexity, not by its continuations
         comparison.answer_both(without_targets[:ROWS])
         comparison.answer_both(without_targets[ROWS:], **comparison.decisions.trials.with_short_texts({}))
@@ -280,7 +289,7 @@ def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[
         expected_scores, scores = (judged(ours, zip(records, answers, strict=True))[""] for answers in both)
     # The first score of the answer kind, of which a record changes its share at most: a head's own may be anything.
     (name, expected), (_, got) = (
-        headline({name: score for name, score in side.items() if name in ours.kind.metrics})
+        headline({name: score for name, score in side.items() if name in ours.task.metrics})
         for side in (expected_scores, scores)
     )
     measured = ours.kind.is_generated or any(part.is_numeric for part in ours.kind.parts.values())
@@ -307,11 +316,11 @@ class _Trials:
 
 def _trials(comparison: Comparison, records: Sequence[Record], probes: Sequence[Record]) -> _Trials:
     ours, draw = comparison.ours, random.Random(SEED)
-    questions = [ours.kind.question(probe) for probe in probes if 0 <= _length(ours, probe) <= PROBED]
+    questions = [ours.task.question(probe) for probe in probes if 0 <= _length(ours, probe) <= PROBED]
     # A question may be of the raw text where its record has words, so that its length is its own.
     short = [question for question in questions if _length(ours, question) <= PROBED]
     texts = draw.sample(short, min(WITH_OPTIONS["texts"], len(short)))
-    without_targets = [ours.kind.question(record) for record in records]
+    without_targets = [ours.task.question(record) for record in records]
     again = draw.sample(without_targets, min(WITH_OPTIONS["records"], len(without_targets)))
     options = comparison.decisions.trials
     return _Trials(texts, again, [options.with_short_texts(chosen) for chosen in options.together()])
@@ -434,12 +443,12 @@ def _agreement(comparison: Comparison, small: Model, records: Sequence[Record]) 
         nonlocal same, count
         options = option_inputs(feeds, comparison.options, comparison.decisions.trials.with_short_texts({}))
         expected, got = (model.run(feeds | options) for model in (comparison.model, small))
-        for head, part in comparison.kind.parts.items():
+        for head, part in comparison.task.parts.items():
             pair = part_of(expected, head), part_of(got, head)
-            for equal in part.equal_decisions(*pair, [*masks(feeds).values()]):
+            for equal in equal_decisions(part, *pair, [*masks(feeds).values()]):
                 same, count = same + int(equal.sum()), count + equal.size
 
-    docs = comparison.docs([comparison.kind.question(record) for record in records])
+    docs = comparison.docs([comparison.task.question(record) for record in records])
     for rows in batches([len(doc) for doc in docs]):
         add(comparison.featurizer.collate([docs[i] for i in rows]))
     for seed in itertools.count():

@@ -22,9 +22,8 @@ def rewrite_linear_layers(graph: GraphProto) -> None:
     # GELU. 0.5 is a power of two: the product is the same to the last bit.
     producers = {name: node for node in graph.node for name in node.output}
     users = [name for node in graph.node for name in _read(node)]
-    constants = [
-        tensor for tensor in graph.initializer if tensor.raw_data and not tensor.dims
-    ]  # a weight has no value yet
+    # Weights have no values yet, so that a scalar with a value is a constant of the program.
+    constants = [tensor for tensor in graph.initializer if tensor.raw_data and not tensor.dims]
     halves = {tensor.name for tensor in constants if numpy_helper.to_array(tensor) == 0.5}
     for outer in graph.node:
         for x, inner in (outer.input, outer.input[::-1]) if outer.op_type == "Mul" else ():

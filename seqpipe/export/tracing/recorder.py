@@ -142,6 +142,9 @@ class Frame:
 
     def close(self, lifted: dict[int | sympy.Expr, tuple[Any, fx.Node]]) -> None:
         """Finish a loop's graph: behind its state it takes what `lifted` names, in that order."""
+        # PyTorch's loop operators give the condition and the body one list of inputs, so each graph also takes what
+        # only the other one reads. Inputs were added in the order of first reading: moving each in front of the first
+        # operator brings them into the common order.
         for key, (value, _) in lifted.items():
             if key not in self.lifted:
                 self.lifted[key] = (value, self.add_input("unused", value))
@@ -423,8 +426,8 @@ def _check_state(state: Sequence[Tensor], body: Frame) -> None:
 # Trace a module once into FX graphs that PyTorch's ONNX exporter translates, its loops included.
 #
 # `torch.export` runs a program with loops four times: Dynamo traces each loop, then shapes are collected, then the
-# graph
-# is recorded, then it is decomposed. Here one dispatch mode does all of it while the program runs once on fake tensors.
+# graph is recorded, then it is decomposed. Here one dispatch mode does all of it while the program runs once on fake
+# tensors.
 # It sits below autograd, where composite operators such as `layer_norm` still arrive whole.
 
 

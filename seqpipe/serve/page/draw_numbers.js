@@ -20,9 +20,11 @@ export function drawLabel({ labels }, answer) {
   return el("ol", { class: "bars" }, bar(answer.label, answer.score, hue(answer.label, labels)));
 }
 
-export function drawLabels({ labels }, answer) {
-  if (!answer.length) return nothing();
-  return el("ol", { class: "bars" }, answer.map((part) => (typeof part === "string"
+/** Labels, of which an answer is a list, or holds one under the key `list`. */
+export function drawLabels({ labels, list }, answer) {
+  const parts = list ? answer[list] : answer;
+  if (!parts.length) return nothing();
+  return el("ol", { class: "bars" }, parts.map((part) => (typeof part === "string"
     ? el("li", {}, el("bdi", { class: "name" }, part))
     : bar(part.label, part.score, hue(part.label, labels)))));
 }

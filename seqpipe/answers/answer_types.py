@@ -1,0 +1,169 @@
+"""The answers of every kind as typed dicts, from which their JSON Schemas are derived."""
+
+from __future__ import annotations
+
+from typing import Annotated, NotRequired, TypeAlias
+
+from pydantic import Field
+from typing_extensions import TypedDict  # pydantic takes that of `typing` from Python 3.12 on alone
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+Cosine = Annotated[float, Field(ge=-1, le=1)]
+Position = Annotated[int, Field(ge=0)]
+LABEL_FORMAT = "label"  # of a text that is one of the model's labels, which its JSON Schema then lists
+LabelName = Annotated[str, Field(json_schema_extra={"format": LABEL_FORMAT})]
+
+
+class LabelAnswer(TypedDict):
+    label: LabelName | None
+    score: Probability
+
+
+class ScoredLabel(TypedDict):
+    label: LabelName
+    score: Probability
+
+
+class LabelSet(TypedDict):
+    """One of several sets of labels."""
+
+    labels: list[LabelName]
+    score: Probability
+
+
+class ScoreAnswer(TypedDict):
+    score: float | None
+
+
+class VectorAnswer(TypedDict):
+    vector: list[float] | None
+
+
+class NearText(TypedDict):
+    """A candidate, with its label and its `answer` where the candidates have them."""
+
+    text: str
+    label: NotRequired[str]
+    answer: NotRequired[str | None]
+    score: Cosine
+
+
+class CandidateAnswer(TypedDict):
+    text: str | None
+    label: NotRequired[str | None]
+    answer: NotRequired[str | None]
+    score: Cosine
+    nearest: list[NearText]
+
+
+class TaggedWord(TypedDict):
+    entity: LabelName
+    word: str
+    start: Position
+    end: Position
+
+
+class ScoredWord(TaggedWord):
+    score: Probability
+
+
+class TagSequence(TypedDict):
+    """One of several sequences of tags."""
+
+    tags: list[TaggedWord]
+    score: Probability
+
+
+class LabelledSpan(TypedDict):
+    entity_group: LabelName
+    word: str
+    start: Position
+    end: Position
+
+
+class ScoredSpan(LabelledSpan):
+    score: Probability
+
+
+class SpanSequence(TypedDict):
+    """One of several sets of spans."""
+
+    spans: list[LabelledSpan]
+    score: Probability
+
+
+class PassageAnswer(TypedDict):
+    answer: str
+    score: Probability
+    start: Position
+    end: Position
+
+
+class PointersAnswer(TypedDict):
+    """Positions among rows of numbers; `warning` where the input is longer than any in training."""
+
+    pointers: list[Position]
+    score: Probability
+    warning: NotRequired[str]
+
+
+class WordPointersAnswer(PointersAnswer):
+    words: list[str]
+
+
+class WrittenText(TypedDict):
+    generated_text: str
+    score: Probability
+
+
+class TextAnswer(WrittenText):
+    """A text; `warning` where the input is longer than any in training."""
+
+    warning: NotRequired[str]
+
+
+class FilledText(WrittenText):
+    words: list[str]
+
+
+# A structured answer has the keys that its head describes, so its type states the values alone;
+# `seqpipe.answers.structured` makes a typed dict of the description.
+
+
+class TextSpan(TypedDict):
+    text: str
+    start: Position
+    end: Position
+
+
+FieldValue: TypeAlias = str | int | float | TextSpan | None
+StructuredAnswer: TypeAlias = dict[str, FieldValue | list[dict[str, FieldValue]]]
+
+AnswerOfHead: TypeAlias = (
+    LabelAnswer
+    | list[LabelAnswer]
+    | list[ScoredLabel]
+    | list[LabelSet]
+    | ScoreAnswer
+    | list[ScoreAnswer]
+    | VectorAnswer
+    | list[VectorAnswer]
+    | CandidateAnswer
+    | list[CandidateAnswer]
+    | list[ScoredWord]
+    | list[TagSequence]
+    | list[ScoredSpan]
+    | list[SpanSequence]
+    | PassageAnswer
+    | list[PassageAnswer]
+    | PointersAnswer
+    | list[PointersAnswer]
+    | WrittenText
+    | list[WrittenText]
+    | FilledText
+    | list[FilledText]
+    | StructuredAnswer
+    | list[StructuredAnswer]
+)
+JointAnswer: TypeAlias = dict[str, AnswerOfHead]  # of several heads, by head
+Answer: TypeAlias = AnswerOfHead | JointAnswer
