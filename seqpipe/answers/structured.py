@@ -1,4 +1,4 @@
-"""Fields of structured answers: their description, their values in records, in `loss` and in decisions."""
+"""Answer kind structured: a label, position, number, span or text per token, pair or text, which a head describes."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ from seqpipe.answers.types import (
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
+
+# Fields of structured answers: their description, their values in records, in `loss` and in decisions.
 
 TEXT, WORD, PAIR = PER = ("text", "word", "pair")
 LABEL, POSITION, NUMBER, SPAN = TYPES = ("label", "position", "number", "span")

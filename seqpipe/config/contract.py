@@ -1,4 +1,4 @@
-"""A component that a YAML names, and the inputs of a pipeline that components make up."""
+"""Components as a YAML names them: how they are built, and what they declare."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from seqpipe.config.plugins import Offer
 from seqpipe.config.signature import DecodeOption, construct, keyword_options, optional_names
 from seqpipe.errors import ConfigError, PluginError, Problem, SeqpipeError, UsageError, did_you_mean
 from seqpipe.features.kinds.base import FeatureKind
+
+# A component that a YAML names, and the inputs of a pipeline that components make up.
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The names that pass between the stages of a pipeline: which stage provides each, and which signature asks for it."""
+"""The flow of names through a pipeline: which stage provides each, and which signature asks for it."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ from seqpipe.console import text_table
 from seqpipe.errors import PluginError, Problem, did_you_mean
 from seqpipe.features.kinds.base import FeatureKind
 from seqpipe.features.kinds.registry import pair_features
+
+# The names that pass between the stages of a pipeline: which stage provides each, and which signature asks for it.
 
 _OPTIONAL_METHODS = ("score", "margin", "explain", "measures")
 _METRICS = ("options", "gold", "predicted")

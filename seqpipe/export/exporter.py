@@ -1,4 +1,4 @@
-"""The model card of a bundle, README.md."""
+"""Export a trained pipeline as a verified bundle: its manifest, golden examples, graph and model card."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ from seqpipe.runtime.model import TOLERANCE, Model, same_answer
 from seqpipe.training.evaluation import option_table
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import outcome_lines
+
+# The model card of a bundle, README.md.
 
 
 def model_card(manifest: Manifest, metrics: Mapping[str, Metric]) -> str:

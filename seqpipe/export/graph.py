@@ -1,4 +1,4 @@
-"""Random features for tracing and for comparisons, and two changes to them: other padding, and a row by itself."""
+"""The ONNX graph of a pipeline, and the random features with which it is traced and compared."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ from seqpipe.runtime.bundle import MOST_FILE
 from seqpipe.runtime.decode_options import Known, option_arrays
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.pipeline import Pipeline
+
+# Random features for tracing and for comparisons, and two changes to them: other padding, and a row by itself.
 
 SIZES, LENGTHS = (1, 2, 3, 7, 33), (1, 2, 5, 31, 128)  # texts of a batch, and tokens of the longest
 TOKENS = "sequence_length"  # what features call the axis of tokens, behind the name of one of several sources

@@ -1,4 +1,4 @@
-"""The key of an exported graph: a hash of all that it depends on, which is the pipeline without its weights' values."""
+"""The cache of exported graphs, whose key is a hash of all that a graph depends on but the values of its weights."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from seqpipe.files import write
+
+# The key of an exported graph: a hash of all that it depends on, which is the pipeline without its weights' values.
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, PurePath, torch.dtype, torch.device, re.Pattern)
 _MAIN = {"__main__", "__mp_main__"}

@@ -1,4 +1,4 @@
-"""The two SentencePiece tokenizers of a Marian checkpoint, with our ids; needs neither PyTorch nor `sentencepiece`."""
+"""The tokenizers of checkpoints of `transformers`, with our ids of special tokens."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from tokenizers.models import Unigram
 
 from seqpipe.errors import DataError, EnvError, UsageError
 from seqpipe.features.vocabulary import MASK, SPECIALS
+
+# The two SentencePiece tokenizers of a Marian checkpoint, with our ids; needs neither PyTorch nor `sentencepiece`.
 
 Side = Literal["source", "target"]
 SIDES: tuple[Side, ...] = ("source", "target")

@@ -1,4 +1,4 @@
-"""How a tokenizer splits raw text, compared with the words that the data gives: a deployment has the text alone."""
+"""Raw text against the words of the data: how often a tokenizer splits it otherwise, and texts it cannot split."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from seqpipe.features.document import Doc, Record
 from seqpipe.features.encoding import encode, regular_expressions, shown
 from seqpipe.features.sources import InputSource, TextSource, sources_of
 from seqpipe.features.vocabulary import replace_surrogates
+
+# How a tokenizer splits raw text, compared with the words that the data gives: a deployment has the text alone.
 
 MOST = 0.01  # share of words split otherwise, above which a warning is due
 _CHUNK = 256  # records split at a time

@@ -1,4 +1,4 @@
-"""The source of a field that holds rows of numbers."""
+"""Input sources: from records to documents and arrays, of texts, of numbers, and of several inputs."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from seqpipe.features.document import MASK, Arrays, Doc, Record, field_names, jo
 from seqpipe.features.encoding import Alignment, encode_batch, sharing
 from seqpipe.features.kinds.base import BATCH, TOKEN_AXES, FeatureKind
 from seqpipe.features.vocabulary import SPECIALS, UNK, replace_surrogates, special_id, token_id
+
+# The source of a field that holds rows of numbers.
 
 
 class NumericSource:

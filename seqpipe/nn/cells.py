@@ -1,4 +1,4 @@
-"""A layer of recurrent cells over ragged rows as one ONNX node: RNN, GRU or LSTM."""
+"""Recurrent cells: RNN, GRU, LSTM and its variants, step by step and as one ONNX node."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.nn.loops import State, scan
+
+# A layer of recurrent cells over ragged rows as one ONNX node: RNN, GRU or LSTM.
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Corruption of inputs for self-supervised heads: masked tokens and words, hidden spans, swapped second texts."""
+"""Corruption of inputs for self-supervised heads: masked tokens, hidden spans, swapped second texts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import EOS, SPAN_MARKS, SPECIALS
+
+# Corruption of inputs for self-supervised heads: masked tokens and words, hidden spans, swapped second texts.
 
 _FIRST_WORD = len(SPECIALS)  # the ids before it stand for no word
 _EVALUATION = 20_191  # the seed of what is drawn in evaluation

@@ -1,4 +1,4 @@
-"""What a caller says about decoding in, inputs of the graph out: numbers, sizes, tokens, random numbers of a seed."""
+"""Decode options at deployment: a caller's choices, checked, as inputs of the graph, and their JSON Schemas."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from seqpipe.answers.schemas import Schema
 from seqpipe.errors import UsageError, did_you_mean
 from seqpipe.features.document import Arrays, Doc
 from seqpipe.runtime.manifest import MOST_SIZE
+
+# What a caller says about decoding in, inputs of the graph out: numbers, sizes, tokens, random numbers of a seed.
 
 SEED = "seed"  # what a caller gives in place of random numbers
 DRAWING = ("temperature", "top_k", "top_p")  # options that mean something only where texts are drawn

@@ -1,4 +1,4 @@
-"""Read records from a file or standard input: lines of text, JSON Lines, CoNLL."""
+"""Read records from files, write answers: whole files, and texts that come in parts."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ from seqpipe.runtime.manifest import Reader
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import CHUNK, Answers
 from seqpipe.runtime.streams import PieceStream
+
+# Read records from a file or standard input: lines of text, JSON Lines, CoNLL.
 
 BLOCK = 1 << 16  # bytes read at once
 FORMATS = ("text", "jsonl", "conll")

@@ -1,4 +1,4 @@
-"""The log-probabilities of texts under a language model: one code for PyTorch and bundles."""
+"""Log-probabilities of texts under a language model, and their use on minimal pairs."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK
 from seqpipe.runtime.decode_options import chosen
 from seqpipe.runtime.predictor import TOKENS, Predictor, batches, chunks
+
+# The log-probabilities of texts under a language model: one code for PyTorch and bundles.
 
 CHUNK = 256  # texts scored at a time
 _UNKNOWN = SPECIALS.index(UNK)

@@ -1,4 +1,4 @@
-"""The check of a head that corrupts its inputs: reproducible, blind to the padding, and seen by the loss."""
+"""Checks of heads: corruption of inputs, metrics of their own, and what they choose on dev."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ from seqpipe.testing.report import Check, FaultError, NotApplicableError
 from seqpipe.training.datasets import Batch
 from seqpipe.training.evaluation import calibrate, predictor
 from seqpipe.training.pipeline import Pipeline
+
+# The check of a head that corrupts its inputs: reproducible, blind to the padding, and seen by the loss.
 
 CORRUPTION = "corruption as stated"
 _CURE = (

@@ -1,4 +1,4 @@
-"""The checks that padding and the rest of the batch change nothing in a row's answer."""
+"""Checks of embeddings, encoders and heads: shapes, padding, batches, determinism, gradients, saving and resuming."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from seqpipe.training import checkpoint
 from seqpipe.training.datasets import Batch
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.trainer import make_optimizer, train
+
+# The checks that padding and the rest of the batch change nothing in a row's answer.
 
 PADDING, BATCHES = "padding invariance", "batch invariance"
 GARBAGE = {"NaN": float("nan"), "huge numbers": 1e4}

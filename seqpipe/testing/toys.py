@@ -1,4 +1,4 @@
-"""The toy records: short sentences with everything that a head may learn."""
+"""Toy records, and toy components for the other places of a pipeline under test."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from torch.nn import functional as F
 from seqpipe.features.document import Record
 from seqpipe.features.vocabulary import SPECIALS, UNK, word_level
 from seqpipe.nn.incremental import CacheSlots, PrefixCache
+
+# The toy records: short sentences with everything that a head may learn.
 
 LABELS = ("a", "b", "c")
 WORDS = ("Ada", "met", "Bo", "in", "Oslo", ".", "née", "extraordinarily", "播放", "9", "x-y", "too")

@@ -1,4 +1,4 @@
-"""Candidates in training: one of its label stands beside each text, and all are encoded after an epoch."""
+"""The forms of training data: examples, candidates, windows of a running text."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ from seqpipe.training.datasets import (
 )
 from seqpipe.training.evaluation import evaluation
 from seqpipe.training.pipeline import Pipeline
+
+# Candidates in training: one of its label stands beside each text, and all are encoded after an epoch.
 
 
 def candidates_of(artifacts: Artifacts) -> Candidates | None:

@@ -1,4 +1,4 @@
-"""Training examples made of records, and batches of them in an order that follows from seed and epoch alone."""
+"""Training examples and batches of them, and texts as one row of tokens on disk."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from seqpipe.features.vocabulary import BOS, EOS, SPECIALS
 from seqpipe.files import make_folder, remove_torn, writing
 from seqpipe.runtime.predictor import chunks
 from seqpipe.training.artifacts import Artifacts
+
+# Training examples made of records, and batches of them in an order that follows from seed and epoch alone.
 
 Batch = dict[str, torch.Tensor]
 

@@ -1,4 +1,4 @@
-"""Checks that a source holds what the heads on it answer about: words to tag, a passage to choose spans of."""
+"""Fit the artifacts of a pipeline to its training records: tokenizers, vocabularies, features and labels."""
 
 from __future__ import annotations
 
@@ -50,6 +50,8 @@ from seqpipe.features.vocabulary import SPECIALS, Vocabulary
 from seqpipe.runtime.predictor import CHUNK, chunks
 from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import read
+
+# Checks that a source holds what the heads on it answer about: words to tag, a passage to choose spans of.
 
 
 def replacing_encoder(source: Input) -> Component | None:

@@ -1,4 +1,4 @@
-"""The optimiser, the learning-rate schedule and the precision of training, as a YAML states them."""
+"""The optimiser, the learning-rate schedule, the precision and the averages of weights in training."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from seqpipe.config.schema import Train
 from seqpipe.errors import EnvError, TrainingError
 from seqpipe.nn.recurrent import TORCH_CELLS, Recurrent, RecurrentOptions
 from seqpipe.training.pipeline import Pipeline
+
+# The optimiser, the learning-rate schedule and the precision of training, as a YAML states them.
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 

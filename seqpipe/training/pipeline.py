@@ -1,4 +1,4 @@
-"""The stages of a source: built from their components, called with the names they ask for, their errors reported."""
+"""A pipeline as one PyTorch module: its stages, tied weights and heads, its losses and decisions."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_
 from seqpipe.nn.multi_source_attention import join_sources, summarize_sources
 from seqpipe.runtime.manifest import CacheEntry, Limits
 from seqpipe.training.artifacts import Artifacts, FittedTask
+
+# The stages of a source: built from their components, called with the names they ask for, their errors reported.
 
 Names = dict[str, Any]
 Stage = tuple[Component, nn.Module]

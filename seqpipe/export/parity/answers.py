@@ -1,4 +1,4 @@
-"""Whether a bundle reads records as training does: the same tokens, the same features, the same refusals."""
+"""Compare the bundle with training on records: the same tokens and features, and the same answers."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from seqpipe.runtime.model import Model, same_answer
 from seqpipe.runtime.predictor import ROWS, Predictor, chunks
 from seqpipe.training.evaluation import predictor
 from seqpipe.training.pipeline import Pipeline
+
+# Whether a bundle reads records as training does: the same tokens, the same features, the same refusals.
 
 
 def check_features(

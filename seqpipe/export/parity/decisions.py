@@ -1,4 +1,4 @@
-"""The decode options under which a graph is compared with PyTorch, and the inputs that they become."""
+"""Compare the decisions of the graph with those of PyTorch, also under other decode options."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from seqpipe.runtime.decode_options import SEED, Known, beside, chosen
 from seqpipe.runtime.predictor import Run
 from seqpipe.training.evaluation import option_trials
 from seqpipe.training.pipeline import Pipeline
+
+# The decode options under which a graph is compared with PyTorch, and the inputs that they become.
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Compare incremental decoding, with the graph's cache as input, with decoding in one run."""
+"""The parity gate: all comparisons of a bundle with PyTorch, whose differences fail the export."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ from seqpipe.runtime.evaluate import evaluate, goodness, headline, judged
 from seqpipe.runtime.manifest import next_inputs
 from seqpipe.runtime.model import Model, same_answer
 from seqpipe.runtime.predictor import ROWS, Predictor, batches
+
+# Compare incremental decoding, with the graph's cache as input, with decoding in one run.
 
 PIECES = (1, 2, 4)  # tokens of each run after the prompt
 
