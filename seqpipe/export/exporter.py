@@ -43,8 +43,6 @@ from seqpipe.training.evaluation import option_table
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import outcome_lines
 
-# The model card of a bundle, README.md.
-
 
 def model_card(manifest: Manifest, metrics: Mapping[str, Metric]) -> str:
     """What a bundle is, how to use it, its scores and what it was made with, in Markdown."""

@@ -18,8 +18,6 @@ from seqpipe.features.encoding import Alignment, encode_batch, sharing
 from seqpipe.features.kinds.base import BATCH, TOKEN_AXES, FeatureKind
 from seqpipe.features.vocabulary import SPECIALS, UNK, replace_surrogates, special_id, token_id
 
-# The source of a field that holds rows of numbers.
-
 
 class NumericSource:
     """A field that holds rows of numbers, or the numbers of one row: each row stands where a token of a text would."""

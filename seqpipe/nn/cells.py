@@ -14,8 +14,6 @@ from torch.nn import functional as F
 
 from seqpipe.nn.loops import State, scan
 
-# A layer of recurrent cells over ragged rows as one ONNX node: RNN, GRU or LSTM.
-
 
 @dataclass(frozen=True)
 class OnnxNode:

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import EOS, SPAN_MARKS, SPECIALS
 
-# Corruption of inputs for self-supervised heads: masked tokens and words, hidden spans, swapped second texts.
-
 _FIRST_WORD = len(SPECIALS)  # the ids before it stand for no word
 _EVALUATION = 20_191  # the seed of what is drawn in evaluation
 _EOS = SPECIALS.index(EOS)

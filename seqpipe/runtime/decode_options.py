@@ -16,8 +16,6 @@ from seqpipe.errors import UsageError, did_you_mean
 from seqpipe.features.document import Arrays, Doc
 from seqpipe.runtime.manifest import MOST_SIZE
 
-# What a caller says about decoding in, inputs of the graph out: numbers, sizes, tokens, random numbers of a seed.
-
 SEED = "seed"  # what a caller gives in place of random numbers
 DRAWING = ("temperature", "top_k", "top_p")  # options that mean something only where texts are drawn
 Known = Mapping[str, Mapping[str, Any]]

@@ -29,8 +29,6 @@ from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import CHUNK, Answers
 from seqpipe.runtime.streams import PieceStream
 
-# Read records from a file or standard input: lines of text, JSON Lines, CoNLL.
-
 BLOCK = 1 << 16  # bytes read at once
 FORMATS = ("text", "jsonl", "conll")
 _ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".conll": "conll", ".bio": "conll", ".iob": "conll"}

@@ -24,8 +24,6 @@ from seqpipe.features.vocabulary import MASK, SPECIALS, UNK
 from seqpipe.runtime.decode_options import chosen
 from seqpipe.runtime.predictor import TOKENS, Predictor, batches, chunks
 
-# The log-probabilities of texts under a language model: one code for PyTorch and bundles.
-
 CHUNK = 256  # texts scored at a time
 _UNKNOWN = SPECIALS.index(UNK)
 

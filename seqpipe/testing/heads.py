@@ -30,8 +30,6 @@ from seqpipe.training.datasets import Batch
 from seqpipe.training.evaluation import calibrate, predictor
 from seqpipe.training.pipeline import Pipeline
 
-# The check of a head that corrupts its inputs: reproducible, blind to the padding, and seen by the loss.
-
 CORRUPTION = "corruption as stated"
 _CURE = (
     "`corrupt_batch` returns a dict with every name of `corrupted_inputs`; with self.training it draws from torch's "

@@ -17,8 +17,6 @@ from seqpipe.features.document import Record
 from seqpipe.features.vocabulary import SPECIALS, UNK, word_level
 from seqpipe.nn.incremental import CacheSlots, PrefixCache
 
-# The toy records: short sentences with everything that a head may learn.
-
 LABELS = ("a", "b", "c")
 WORDS = ("Ada", "met", "Bo", "in", "Oslo", ".", "née", "extraordinarily", "播放", "9", "x-y", "too")
 _TAGS = {"Ada": "B-PER", "Bo": "B-PER", "Oslo": "B-LOC", "播放": "I-LOC"}

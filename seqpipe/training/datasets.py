@@ -22,8 +22,6 @@ from seqpipe.files import make_folder, remove_torn, writing
 from seqpipe.runtime.predictor import chunks
 from seqpipe.training.artifacts import Artifacts
 
-# Training examples made of records, and batches of them in an order that follows from seed and epoch alone.
-
 Batch = dict[str, torch.Tensor]
 
 

@@ -21,8 +21,6 @@ from seqpipe.errors import EnvError, TrainingError
 from seqpipe.nn.recurrent import TORCH_CELLS, Recurrent, RecurrentOptions
 from seqpipe.training.pipeline import Pipeline
 
-# The optimiser, the learning-rate schedule and the precision of training, as a YAML states them.
-
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
