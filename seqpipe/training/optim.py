@@ -6,19 +6,16 @@ import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from seqpipe.config.contract import member
 from seqpipe.config.loader import Config
 from seqpipe.config.schema import Train
 from seqpipe.errors import EnvError, TrainingError
-from seqpipe.nn.recurrent import TORCH_CELLS, Recurrent, RecurrentOptions
 from seqpipe.training.pipeline import Pipeline
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -149,77 +146,3 @@ class WeightAverage:
         with torch.no_grad():
             for name, parameter in self.module.named_parameters():
                 parameter.copy_(tensors[name])
-
-
-# Gradient norms by time step of recurrent cells on a task of long memory (Hochreiter 1991; Bengio et al. 1994).
-
-CLASSES, SYMBOLS, BATCH, DIM = 2, 8, 64, 16
-GATE_BIAS = 1.0  # of the forget gate (Jozefowicz et al. 2015), and of the update gate, which keeps the state
-LEARNING_RATE = 0.003
-
-
-@dataclass(frozen=True)
-class GradientProfile:
-    """How much of the gradient of the loss reaches each time step.
-
-    Args:
-        cell: `rnn`, `lstm` or `gru`.
-        norms: The mean norm of the gradient of the loss with respect to x(t), for each of T steps.
-        accuracy: The share of new sequences that the model answers rightly.
-    """
-
-    cell: str
-    norms: list[float]
-    accuracy: float
-
-    @property
-    def shares(self) -> list[float]:
-        """Each norm divided by the sum of all: independent of the size of the loss."""
-        total = sum(self.norms)
-        return [norm / total for norm in self.norms]
-
-
-class _LastState(nn.Module):
-    """Predict the label from the last state of one recurrent layer."""
-
-    def __init__(self, cell: str, hidden: int):
-        super().__init__()
-        self.embedding = nn.Embedding(SYMBOLS, DIM)
-        self.encoder = Recurrent(TORCH_CELLS[cell], DIM, {}, RecurrentOptions(hidden=hidden, direction="forward"))
-        self.output = nn.Linear(hidden, CLASSES)
-        bias = dict(self.encoder.named_parameters()).get("layers.0.bias_hh_l0")
-        if cell != "rnn" and bias is not None:
-            nn.init.constant_(bias[hidden : 2 * hidden].detach(), GATE_BIAS)
-
-    def forward(self, x: Tensor) -> Tensor:  # (B, T, D) -> (B, classes)
-        mask = torch.ones(x.shape[:2], dtype=torch.bool)
-        logits: Tensor = self.output(self.encoder(x, mask)["state"])
-        return logits
-
-
-def gradient_profile(cell: str, *, length: int, hidden: int, steps: int, seed: int) -> GradientProfile:
-    """Train a layer of `hidden` units for some steps on sequences of `length` symbols whose first one is the label.
-
-    All other symbols are random and say nothing about it, so the gradient has to reach the first step.
-    """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = _LastState(cell, hidden).double()
-        optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
-        for _ in range(steps):
-            ids = _sequences(length)
-            optimizer.zero_grad()
-            F.cross_entropy(model(model.embedding(ids)), ids[:, 0]).backward()
-            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
-        ids = _sequences(length)
-        x = model.embedding(ids).detach().requires_grad_()
-        logits = model(x)
-        (gradient,) = torch.autograd.grad(F.cross_entropy(logits, ids[:, 0]), x)
-    right = (logits.argmax(1) == ids[:, 0]).double().mean()
-    return GradientProfile(cell, gradient.norm(dim=2).mean(0).tolist(), float(right))
-
-
-def _sequences(length: int) -> Tensor:  # (B, T)
-    label = torch.randint(CLASSES, (BATCH, 1))
-    return torch.cat([label, torch.randint(CLASSES, SYMBOLS, (BATCH, length - 1))], 1)
