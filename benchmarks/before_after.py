@@ -1,0 +1,110 @@
+"""Time two source trees against each other: check, run, the start of predict, loading and answering.
+
+    git worktree add ../before COMMIT
+    python benchmarks/before_after.py ../before -o before_after.json
+
+The trees take turns, and processes are judged by their CPU time, so other load on the machine changes both alike. The
+environment that runs this has the dependencies of both trees; each tree is put first on the path.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TEXT = "Wake me at seven in Lausanne"
+IN_PROCESS = """
+import sys, time, json
+import seqpipe
+def best(function, count, rounds=15):
+    times = []
+    for _ in range(rounds):
+        start = time.process_time()
+        for _ in range(count):
+            function()
+        times.append((time.process_time() - start) / count)
+    return min(times)
+model = seqpipe.load(sys.argv[1])
+text, texts = sys.argv[2], [f"{sys.argv[2]} number {i}" for i in range(256)]
+model(text), model(texts)
+print(json.dumps({
+    "load": best(lambda: seqpipe.load(sys.argv[1]), 5),
+    "one text": best(lambda: model(text), 100),
+    "256 texts": best(lambda: model(texts), 1),
+}))
+"""
+
+
+def environment(tree: Path, cache: Path) -> dict[str, str]:
+    """The variables under which the packages of a tree are imported; its plugins may stand in `.types` or `plugins`."""
+    paths = [tree, *(tree / name for name in (".types", "plugins") if (tree / name / "seqpipe_plugins").exists())]
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return {**os.environ, **threads, "PYTHONPATH": os.pathsep.join(map(str, paths)), "SEQPIPE_CACHE": str(cache)}
+
+
+def cpu_seconds(command: list[str], cwd: Path, variables: Mapping[str, str], text: str = "") -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, cwd=cwd, env=variables, input=text, text=True, check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def measure(tree: Path, folder: Path, bundle: Path) -> dict[str, float]:
+    """CPU seconds of each measurement of one tree, once."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(ROOT / "pipelines", folder / "pipelines", ignore=shutil.ignore_patterns("runs"))
+    variables, seqpipe = environment(tree, folder / "cache"), [sys.executable, "-m", "seqpipe"]
+    check = [*seqpipe, "check", "pipelines/ner.yaml"]
+    run = [*seqpipe, "run", "pipelines/ner.yaml", "train.epochs=2"]
+    times = {
+        "check, first": cpu_seconds(check, folder, variables),
+        "check, second": cpu_seconds(check, folder, variables),
+        "check, without the cache": cpu_seconds([*check, "--no-cache"], folder, variables),
+        "run, two epochs": cpu_seconds(run, folder, variables),
+        "predict, one sentence": cpu_seconds([*seqpipe, "predict", str(bundle)], folder, variables, TEXT + "\n"),
+    }
+    command = [sys.executable, "-c", IN_PROCESS, str(bundle), TEXT]
+    inside = subprocess.run(command, cwd=folder, env=variables, text=True, check=True, capture_output=True)
+    return {**times, **json.loads(inside.stdout)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before", type=Path)
+    parser.add_argument("-n", "--rounds", type=int, default=5)
+    parser.add_argument("-o", "--output", type=Path)
+    arguments = parser.parse_args()
+    trees = {"before": arguments.before.resolve(), "after": ROOT}
+    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in trees}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        shutil.copytree(ROOT / "pipelines", folder / "pipelines", ignore=shutil.ignore_patterns("runs"))
+        variables = environment(trees["before"], folder / "cache")
+        command = [sys.executable, "-m", "seqpipe", "run", "pipelines/ner.yaml", "train.epochs=2"]
+        cpu_seconds(command, folder, variables)  # both trees answer with the bundle of the earlier one
+        for _ in range(arguments.rounds):
+            for name, tree in trees.items():
+                rounds[name].append(measure(tree, folder / "work", folder / "runs/ner/bundle"))
+    rows = {
+        what: {name: statistics.median(times[what] for times in rounds[name]) for name in trees}
+        for what in rounds["after"][0]
+    }
+    print(f"| {'CPU seconds, median':26} | before | after | ratio |\n|---|---|---|---|")
+    for what, row in rows.items():
+        print(f"| {what:26} | {row['before']:.4g} | {row['after']:.4g} | {row['after'] / row['before']:.3f} |")
+    if arguments.output:
+        arguments.output.write_text(json.dumps({"rows": rows, "rounds": rounds}, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
