@@ -15,7 +15,7 @@ import documents
 import pytest
 from documents import Block, PageError, Place, blocks, compare, make_place, parse, run_page
 
-from seqpipe.answers.registry import ANSWER_KINDS
+from seqpipe.answers.registry import ANSWER_KINDS, TASKS
 from seqpipe.config.signature import WIRED
 
 DOCS = documents.ROOT / "docs"
@@ -96,7 +96,7 @@ def test_a_page_has_every_name_that_a_constructor_may_ask_for(page: str) -> None
 @pytest.mark.parametrize("page", ["reference/names.md", "plugins/answer-kinds.md"])
 def test_a_page_has_every_target_and_every_output_of_the_answer_kinds(page: str) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")
-    names = {name for answer in ANSWER_KINDS.values() for name in (*answer.targets, *answer.decided)}
+    names = {name for task in TASKS.values() for name in (*task.targets, *task.kind_type.decided)}
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []
 
 
