@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 sys.path.insert(0, str(ROOT))
 
-from seqpipe.nn.recurrent import TORCH_CELLS, Recurrent
+from seqpipe.nn.recurrent import TORCH_CELLS, Recurrent, RecurrentOptions
 
 CLASSES, SYMBOLS, BATCH, DIM = 2, 8, 64, 16
 GATE_BIAS = 1.0  # of the forget gate (Jozefowicz et al. 2015), and of the update gate, which keeps the state
@@ -62,7 +62,8 @@ class _LastState(nn.Module):
     def __init__(self, cell: str, hidden: int):
         super().__init__()
         self.embedding = nn.Embedding(SYMBOLS, DIM)
-        self.encoder = Recurrent(TORCH_CELLS[cell], DIM, hidden, 1, "forward", "concat", True, 0.0)
+        options = RecurrentOptions(hidden=hidden, direction="forward")
+        self.encoder = Recurrent(TORCH_CELLS[cell], DIM, {}, options)
         self.output = nn.Linear(hidden, CLASSES)
         bias = dict(self.encoder.named_parameters()).get("layers.0.bias_hh_l0")
         if cell != "rnn" and bias is not None:

@@ -262,8 +262,11 @@ class Service:
             return [result for job in jobs for result in self._results([job])]
 
     def _deliver(self, jobs: Sequence[Job], results: Sequence[Any], batch: Batch) -> None:
+        now = time.monotonic()
         for job, result, waited in zip(jobs, results, batch.waited, strict=True):
-            job.request.set(job.place, result, waited)
+            # A run is ended at its deadline; the error of that may come before the timer that answers the request.
+            if not (isinstance(result, Exception) and now >= job.deadline):
+                job.request.set(job.place, result, waited)
         for observe in self._observers:
             observe(batch)
 

@@ -23,6 +23,7 @@ from seqpipe.pipeline.full_run import run_all
 from seqpipe.pipeline.scoring import score_target
 from seqpipe.plugin import Metric
 from seqpipe.runtime.evaluate import evaluate
+from seqpipe.runtime.manifest import MetricsOwner
 from seqpipe.training.datasets import read
 from seqpipe.training.fit import fit_artifacts
 
@@ -57,7 +58,7 @@ def test_a_heads_own_metric_stands_before_the_kinds_and_is_the_headline(finished
     assert list(scores) == ["mean_absolute_error", "accuracy", "macro_f1", "labels"]
     assert scores["mean_absolute_error"] == 0.0
     model = open_bundle(finished / "runs/moods/bundle", "cpu")
-    owner = {"use": "mean", "distribution": "toys", "version": "1.0", "options": {"order": ["bad", "fine", "good"]}}
+    owner = MetricsOwner(use="mean", distribution="toys", version="1.0", options={"order": ["bad", "fine", "good"]})
     assert model.manifest.own_metrics == {"": owner}
 
 

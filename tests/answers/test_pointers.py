@@ -111,7 +111,7 @@ def test_an_answer_to_an_input_longer_than_any_in_training_says_so(names: Path, 
     assert model(LONGER)["warning"] == model.explain(LONGER).answer["warning"] == warning
     assert [one["warning"] for one in model(LONGER, beams=3, n_best=3)] == [warning] * 3
     assert "warning" not in model(" ".join(LONGER.split()[:6]))
-    assert [example["answer"] for example in model.manifest.golden if "warning" in str(example["answer"])] == []
+    assert [example.answer for example in model.manifest.golden if "warning" in str(example.answer)] == []
     points = [[i / 8, i % 2] for i in range(7)]
     assert load(corners, "cpu")({"points": points})["warning"].startswith("longer than any input in training (7 tokens")
     (tmp_path / "in.txt").write_text(f"red Gold\n{LONGER}\n{LONGER}\n")

@@ -673,7 +673,7 @@ def test_a_head_that_describes_its_answer_learns_it_and_the_bundle_needs_no_code
     assert scores["relation_f1"] == 1.0
     model = open_bundle(tmp_path / "runs/parsed/bundle", "cpu")
     assert model.verify() == []
-    assert model.manifest.outputs == ["mood", "pos", "head", "relation"]
+    assert model.manifest.outputs == ("mood", "pos", "head", "relation")
     answer = model("Cho met Bo")
     assert (answer["mood"], [word["head"] for word in answer["words"]]) == ("good", [1, 0, 1])
     assert answer["relation"] == [{"from": 0, "to": 2, "label": "knows"}]

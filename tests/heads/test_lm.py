@@ -161,7 +161,7 @@ def test_a_cache_that_the_graph_has_not_is_refused(
     content = forged.plain(exported.manifest)
     change(content["cache"])
     with pytest.raises(BundleError, match=message):
-        load(forged.write(tmp_path / "lm", files, content), "cpu", 1)
+        open_bundle(forged.write(tmp_path / "lm", files, content), "cpu", 1)
 
 
 def test_greedy_texts_of_a_ragged_batch_are_those_of_transformers(peer: Peer) -> None:
@@ -265,7 +265,7 @@ def test_an_imported_cache_continues_a_ragged_batch_like_the_whole_texts(exporte
     first = exported.graph.run_with_cache(featurizer.collate(docs) | short)
     assert (first["tokens"] > 3).all()  # none has ended
     last = {"ids": first["tokens"][:, 0, -1:], "mask": np.ones((3, 1), bool)}
-    second = exported.run(last | next_inputs(exported.cache, first) | short)
+    second = exported.run(last | next_inputs(exported.graph.cache, first) | short)
     longer = [
         type(doc)(doc.text, [], [], [*doc.ids, *tokens])
         for doc, tokens in zip(docs, first["tokens"][:, 0].tolist(), strict=True)

@@ -112,7 +112,7 @@ def test_a_bundle_takes_texts_of_a_length_that_was_seen_with_a_margin_or_what_th
     )
     stated = bundle_manifest(tags.pipeline, tags.config, options, {}, longest=700)
     assert stated.limits == Limits(tokens=2_800)
-    assert stated["options"]["n_best"]["maximum"] == 100
+    assert stated.options["n_best"]["maximum"] == 100
     config = tiny(tags.folder, "train.epochs=6", "export.max_tokens=9", "export.max_beams=7")
     stated = bundle_manifest(tags.pipeline, config, options, {}, longest=700)
     assert (stated.limits, stated.options["n_best"]["maximum"]) == (Limits(tokens=9), 7)
