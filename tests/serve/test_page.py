@@ -208,8 +208,10 @@ def test_a_text_appears_while_it_is_generated_and_can_be_stopped(page: Page, url
     }""")
     expect(answer(page).locator("mark.new")).to_have_text(STORY)
     seen = page.evaluate("() => window.seen")
-    assert PROMPT + ", a small" in seen
-    assert PROMPT + ", a small fox lived" in seen
+    # How many pieces of the stream arrive together is up to the server and the browser.
+    unfinished = {text for text in seen if text and text != PROMPT + STORY}
+    assert len(unfinished) >= 2
+    assert all((PROMPT + STORY).startswith(text) for text in unfinished)
     page.get_by_role("button", name="Answer").click()
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("stopped")).to_be_visible()
