@@ -316,7 +316,8 @@ def make_place(parent: Path, fresh: bool) -> Place:
         paths = [environment / "bin", Path(sys.executable).parent]
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     pip = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "REQUESTS_"))}
-    offline = {} if fresh else {"PIP_NO_INDEX": "1"}
+    # Where everything is installed, the checkout's own setting of processes is for its whole suite.
+    offline = {} if fresh else {"PIP_NO_INDEX": "1", "PYTEST_ADDOPTS": "-n 0"}
     return Place(
         folder,
         {
@@ -330,7 +331,6 @@ def make_place(parent: Path, fresh: bool) -> Place:
             "HF_HUB_OFFLINE": "1",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
             "COLUMNS": "120",
-            "PYTEST_ADDOPTS": "-n 0",  # the checkout's own setting is for its whole suite
         },
         fresh,
     )
