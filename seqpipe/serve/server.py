@@ -70,7 +70,7 @@ def serve(settings: Settings, console: Console) -> None:
             uds_permissions=None if settings.uds is None else _MODE,
             interface=Interfaces.ASGI,
             workers=settings.processes,
-            loop=Loops.asyncio,
+            loop=Loops.auto,  # uvloop, which the extra `serve` installs where it can be had
             http=HTTPModes.http1,
             websockets=False,
             backpressure=settings.max_connections,
