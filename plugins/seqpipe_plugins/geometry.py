@@ -104,7 +104,7 @@ def length(corners: np.ndarray) -> float:
 
 
 def same_polygon(first: np.ndarray, second: np.ndarray) -> bool:
-    """Whether two rows of corners (m, 2) are one polygon, from whichever corner and in whichever direction."""
+    """Return whether two rows of corners (m, 2) are one polygon, from whichever corner and in whichever direction."""
     if first.shape != second.shape or not len(first):
         return False
     ways = (second, second[::-1])
@@ -112,7 +112,7 @@ def same_polygon(first: np.ndarray, second: np.ndarray) -> bool:
 
 
 def is_simple(corners: np.ndarray) -> bool:
-    """Whether at least three different corners (m, 2) make a polygon whose sides meet at its corners alone."""
+    """Return whether at least three different corners (m, 2) make a polygon whose sides meet at its corners alone."""
     m = len(corners)
     if m < 3 or len(np.unique(corners, axis=0)) < m or not area(corners):
         return False
@@ -123,7 +123,7 @@ def is_simple(corners: np.ndarray) -> bool:
 
 
 def _meet(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> bool:
-    """Whether two lines from a to b and from c to d have a point in common."""
+    """Return whether two lines from a to b and from c to d have a point in common."""
     sides = [float(np.sign(cross(q - p, r - p))) for p, q, r in ((a, b, c), (a, b, d), (c, d, a), (c, d, b))]
     if sides[0] * sides[1] < 0 and sides[2] * sides[3] < 0:
         return True

@@ -136,7 +136,7 @@ def _axis_after(stage: Component, axis: str, features: Mapping[str, Any]) -> str
 
 
 def has_candidates(head: Component) -> bool:
-    """Whether a head answers with one of a set of texts."""
+    """Return whether a head answers with one of a set of texts."""
     try:
         return head_task(head).has_candidates
     except PluginError:  # the head's answer is wrong, and that is reported

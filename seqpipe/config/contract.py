@@ -45,7 +45,7 @@ class Component:
 
     @property
     def pairs(self) -> bool:
-        """Whether a tokenizer reads two texts of a record."""
+        """Return whether a tokenizer reads two texts of a record."""
         return isinstance(self.common_keys.get("field"), tuple)
 
     def problem(self, message: str) -> Problem:
@@ -71,7 +71,7 @@ class Input:
 
     @property
     def pairs(self) -> bool:
-        """Whether its tokenizer reads two texts of a record."""
+        """Return whether its tokenizer reads two texts of a record."""
         return self.tokenizer is not None and self.tokenizer.pairs
 
 
@@ -127,7 +127,7 @@ def member(component: Any, name: str) -> Any:
 
 
 def has_member(component: Any, name: str) -> bool:
-    """Whether a component's class, or the module built from it, has this member of `MEMBERS` itself."""
+    """Return whether a component's class, or the module built from it, has this member of `MEMBERS` itself."""
     if name not in MEMBERS:
         raise KeyError(name)
     return hasattr(component, name)
@@ -193,7 +193,7 @@ def declared_features(stage: Component) -> Mapping[str, FeatureKind]:
 
 
 def is_self_supervised(head: Component) -> bool:
-    """Whether a head learns from the text itself: its records need no target."""
+    """Return whether a head learns from the text itself: its records need no target."""
     return bool(declaration(head, "self_supervised"))
 
 
@@ -233,12 +233,12 @@ def run_order(inputs: Sequence[Input]) -> tuple[Input, ...]:
 
 
 def can_copy(head: Component) -> bool:
-    """Whether a head may copy words of its input."""
+    """Return whether a head may copy words of its input."""
     return any(feature.copies_tokens for feature in declared_features(head).values())
 
 
 def is_language_model_head(head: Component) -> bool:
-    """Whether a head is a language model: it has no target and reads the stages through `incremental`."""
+    """Return whether a head is a language model: it has no target and reads the stages through `incremental`."""
     return has_member(head.cls, "corpus")
 
 
@@ -295,7 +295,7 @@ def stated_shapes(cls: type) -> dict[str, tuple[str, str]]:
 
 
 def replaces_mask(stage: Component) -> bool:
-    """Whether an encoder returns rows of its own in place of the tokens, with a mask of their own."""
+    """Return whether an encoder returns rows of its own in place of the tokens, with a mask of their own."""
     return "mask" in member(stage.cls, "returns")
 
 
@@ -358,7 +358,7 @@ def answer_settings(head: Component) -> dict[str, Any]:
 
 
 def reads_every_token(head: Component) -> bool:
-    """Whether all tokens of a text are read, those of white space alone too."""
+    """Return whether all tokens of a text are read, those of white space alone too."""
     return bool(answer_settings(head).get("every_token", head_task(head).kind_type.every_token))
 
 

@@ -369,7 +369,7 @@ def _joined(first: Scope, inputs: Sequence[Input], head: Component) -> Scope:
 
 
 def _reads_several(head: Component, count: int, trace: Trace) -> bool:
-    """Whether a head is made for several inputs of which it reads so many; a problem if not."""
+    """Return whether a head is made for several inputs of which it reads so many; a problem if not."""
     try:
         several = "sources" in wired(head.cls)
         if count == 1 and not several:

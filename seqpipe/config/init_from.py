@@ -35,7 +35,7 @@ class Stage:
     parts: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # of several in one: each part's kind and number
 
     def fits(self, component: Component) -> bool:
-        """Whether it is of the component's class."""
+        """Return whether it is of the component's class."""
         offer = component.offer
         return self.use == offer.name and self.distribution in ("", offer.distribution)
 

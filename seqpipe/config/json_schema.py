@@ -268,7 +268,7 @@ def _escaped(name: str) -> str:
 
 
 def _is_json(value: Any) -> bool:
-    """Whether JSON can say it: it has no infinity."""
+    """Return whether JSON can say it: it has no infinity."""
     try:
         json.dumps(value, allow_nan=False)
     except ValueError:

@@ -360,7 +360,7 @@ def _grouped(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[s
 
 
 def _is_group(hint: Any) -> TypeGuard[type]:
-    """Whether a parameter's type is a dataclass, whose fields are options."""
+    """Return whether a parameter's type is a dataclass, whose fields are options."""
     return isinstance(hint, type) and is_dataclass(hint)
 
 

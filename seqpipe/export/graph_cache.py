@@ -158,7 +158,7 @@ def _object(value: Any) -> Iterable[Any]:
 
 
 def _has_attributes(value: Any) -> bool:
-    """Whether a value has a dict of attributes of its own."""
+    """Return whether a value has a dict of attributes of its own."""
     return type(value).__dictoffset__ != 0
 
 

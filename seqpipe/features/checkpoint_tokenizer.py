@@ -306,7 +306,7 @@ def _marian_files(checkpoint: str | Path) -> dict[str, Path]:
 
 
 def is_folder(checkpoint: str | Path) -> bool:
-    """Whether it is a folder, and no name on the hub."""
+    """Return whether it is a folder, and no name on the hub."""
     return isinstance(checkpoint, Path) or Path(checkpoint).is_dir()
 
 

@@ -127,7 +127,7 @@ def cannot_split(text: str | Sequence[str], error: BaseException, at: str = "") 
 
 
 def is_library_error(error: BaseException) -> bool:
-    """Whether a library raised this: not seqpipe itself, for lack of memory, or to end the process."""
+    """Return whether a library raised this: not seqpipe itself, for lack of memory, or to end the process."""
     return is_panic(error) or (isinstance(error, Exception) and not isinstance(error, SeqpipeError | MemoryError))
 
 

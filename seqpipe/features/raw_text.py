@@ -78,7 +78,7 @@ class RawText:
 
     @property
     def is_large(self) -> bool:
-        """Whether a warning is due."""
+        """Return whether a warning is due."""
         return self.share > MOST
 
     def add(self, given: Doc, raw: Doc) -> None:
@@ -201,5 +201,5 @@ def _seconds(tokenizer: Tokenizer, text: str, tries: int = 1) -> float:
 
 
 def _grows(tokenizer: Tokenizer, text: str) -> bool:
-    """Whether half the text takes less than a third of the time, each the best of three."""
+    """Return whether half the text takes less than a third of the time, each the best of three."""
     return _seconds(tokenizer, text, 3) > max(SLOW, 3 * _seconds(tokenizer, text[: len(text) // 2], 3))

@@ -386,12 +386,12 @@ def numeric_fields(source: InputSource) -> tuple[str, ...]:
 
 
 def one_text(source: InputSource) -> bool:
-    """Whether a text is all that a record needs to hold."""
+    """Return whether a text is all that a record needs to hold."""
     return isinstance(source, TextSource) and not source.pairs and not columns(source)
 
 
 def all_texts(source: InputSource) -> bool:
-    """Whether no source reads numbers."""
+    """Return whether no source reads numbers."""
     return not any(isinstance(part, NumericSource) for part in sources_of(source).values())
 
 

@@ -18,7 +18,7 @@ Piece = tuple[int, int, int]  # id, start, end
 
 
 def splits_words(tokenizer: Tokenizer) -> bool:
-    """Whether a word may be several tokens: every model of the library but one."""
+    """Return whether a word may be several tokens: every model of the library but one."""
     return not isinstance(tokenizer.model, WordLevel)
 
 

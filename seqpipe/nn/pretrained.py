@@ -242,7 +242,7 @@ def longest_input(model: Any) -> int | None:
 
 
 def has_segment_embeddings(model: Any) -> bool:
-    """Whether the model takes, of each token of a pair, to which of the two texts it belongs."""
+    """Return whether the model takes, of each token of a pair, to which of the two texts it belongs."""
     types = optional_attribute(model.config, "type_vocab_size")
     return (types or 0) > 1 and "token_type_ids" in inspect.signature(model.forward).parameters
 

@@ -159,7 +159,7 @@ def goodness(scores: Mapping[str, Any], metric: str | None, metrics: Mapping[str
 
 
 def is_perfect(scores: Mapping[str, Any], metric: str | None, metrics: Mapping[str, Metric]) -> bool:
-    """Whether the deciding score can be no better: an error of 0, or all of a fraction."""
+    """Return whether the deciding score can be no better: an error of 0, or all of a fraction."""
     name, _ = deciding(scores, metric)
     value, known = goodness(scores, metric, metrics), metric_of(name, metrics)
     if (metric or "").startswith("-") or not known.more_is_better:

@@ -48,7 +48,7 @@ class Attention:
 
     @property
     def is_matrix(self) -> bool:
-        """Whether each of several rows looks at columns."""
+        """Return whether each of several rows looks at columns."""
         return self.over in ("pairs", "written")
 
     @property
@@ -241,7 +241,7 @@ def _indented(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def has_explanation(predictor: Predictor, attended: Sequence[Attended]) -> bool:
-    """Whether `explain` has something to show."""
+    """Return whether `explain` has something to show."""
     is_single = len(sources_of(predictor.featurizer)) == 1
     return is_single and (bool(attended) or predictor.kind.figure_style is not None)
 

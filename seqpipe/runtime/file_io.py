@@ -84,7 +84,7 @@ def _split(stream: BinaryIO, dry: Callable[[], None]) -> Iterator[bytes]:
 
 
 def _may_wait(stream: BinaryIO) -> bool:
-    """Whether a read would wait for somebody to write; where the system cannot say, it may."""
+    """Return whether a read would wait for somebody to write; where the system cannot say, it may."""
     try:
         handle = stream.fileno()
         return not stat.S_ISREG(os.fstat(handle).st_mode) and not select.select([handle], [], [], 0)[0]

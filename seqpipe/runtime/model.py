@@ -210,7 +210,7 @@ class Model:
 
     @property
     def explains(self) -> bool:
-        """Whether `explain` has something to show."""
+        """Return whether `explain` has something to show."""
         return has_explanation(self.predictor, self._attended)
 
     def explain(self, item: Any, **options: Any) -> Explanation:

@@ -160,7 +160,7 @@ class Predictor:
 
     @property
     def reads_documents(self) -> bool:
-        """Whether `document` may be called."""
+        """Return whether `document` may be called."""
         one_text = isinstance(self.featurizer, TextSource) and not self.featurizer.pairs
         return self.kind.tags_words and one_text
 

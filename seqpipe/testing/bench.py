@@ -89,22 +89,22 @@ class Bench:
 
     @property
     def replaces_mask(self) -> bool:
-        """Whether the component makes other rows of the tokens: of words, or of sentences."""
+        """Return whether the component makes other rows of the tokens: of words, or of sentences."""
         return self.subject.kind == "encoder" and "mask" in member(self.subject.cls, "returns")
 
     @property
     def is_language_model(self) -> bool:
-        """Whether the component is a language-model head."""
+        """Return whether the component is a language-model head."""
         return self.subject.kind == "head" and has_member(self.subject.cls, "corpus")
 
     @property
     def numbers(self) -> bool:
-        """Whether the component reads rows of numbers."""
+        """Return whether the component reads rows of numbers."""
         return any(feature.reads_numbers for feature in self._features())
 
     @property
     def pairs(self) -> bool:
-        """Whether the component is a head that reads two texts: it answers with a span, or asks for segments."""
+        """Return whether the component is a head that reads two texts: it answers with a span, or asks for segments."""
         cls = self.subject.cls
         if self.subject.kind != "head":
             return False

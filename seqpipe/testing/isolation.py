@@ -52,7 +52,7 @@ print(json.dumps([seconds, "torch" in sys.modules, printed.getvalue(), told]))
 
 
 def import_check(subject: Subject) -> Check:
-    """Whether the class's module is imported in no time, silently, and without torch where that is promised."""
+    """Return whether the class's module is imported in no time, silently, and without torch where that is promised."""
     needs_torch = subject.kind in ("embedding", "encoder", "head")
     return Check(IMPORT, lambda: check_import(subject.cls.__module__, needs_torch), _LATER)
 
@@ -143,7 +143,7 @@ class _Watch:
         return resolved in self.exactly or any(resolved.is_relative_to(place) for place in self.allowed)
 
     def is_its_own(self) -> bool:
-        """Whether the package's code is at work: in the stack above this module, and not importing something."""
+        """Return whether the package's code is at work: in the stack above this module, and not importing something."""
         frame: Any = sys._getframe(1)
         is_package = False
         while frame is not None:
@@ -198,5 +198,5 @@ def watched_call(subject: Subject, work: Callable[[], Any], *allowed: Path) -> N
 
 
 def access_check(subject: Subject, work: Callable[[], Any], *needs: str) -> Check:
-    """Whether the work leaves files and network alone."""
+    """Return whether the work leaves files and network alone."""
     return Check(ACCESS, lambda: watched_call(subject, work), _LOCAL, needs)

@@ -83,7 +83,7 @@ def _differences(
 
 
 def _tied(bench: Bench, feeds: Arrays, expected: Arrays, decision: Arrays, rows: tuple[int, int]) -> bool:
-    """Whether the head itself knows no difference between two decisions about a row of `feeds`."""
+    """Return whether the head itself knows no difference between two decisions about a row of `feeds`."""
     if len(feeds["mask"]) == 1:  # the decision has more rows, and longer ones
         picked = {name: array[rows[1] : rows[1] + 1] for name, array in decision.items()}
         decision = {name: array[tuple(map(slice, expected[name].shape))] for name, array in picked.items()}

@@ -357,7 +357,7 @@ class Pipeline(nn.Module):
 
     @property
     def is_language_model(self) -> bool:
-        """Whether the head is a language model: it runs the stages before it by itself."""
+        """Return whether the head is a language model: it runs the stages before it by itself."""
         return is_language_model_head(self.stages[-1][0])
 
     @property
@@ -501,7 +501,7 @@ class Pipeline(nn.Module):
 
     @property
     def refuses_long_texts(self) -> bool:
-        """Whether a stage cannot read a text of any length; a language model reads texts in pieces."""
+        """Return whether a stage cannot read a text of any length; a language model reads texts in pieces."""
         return not self.is_language_model and self.limits != Limits(tokens=MOST_TOKENS)
 
     def score(self, features: Mapping[str, Tensor], decision: Mapping[str, Tensor]) -> Tensor:

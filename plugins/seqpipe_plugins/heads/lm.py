@@ -89,7 +89,7 @@ class LM(nn.Module):
 
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
-        """Whether [BOS] begins a text, and in windows of how many tokens a model is evaluated."""
+        """Return whether [BOS] begins a text, and in windows of how many tokens a model is evaluated."""
         return {
             "adds_bos": not options["packed"],
             "context": options["context"],

@@ -53,7 +53,7 @@ class Points:
         return self.epoch(path, 0) if self.changes(path) else read_file(path, self.records)
 
     def changes(self, path: Path) -> bool:
-        """Whether a file makes other records in every epoch."""
+        """Return whether a file makes other records in every epoch."""
         return Path(path).suffix == RECIPE
 
     def epoch(self, path: Path, number: int) -> Iterator[Record]:

@@ -52,7 +52,7 @@ def check_features(
 
 
 def same_array(first: np.ndarray | None, second: np.ndarray | None) -> bool:
-    """Whether both are there and equal in type, shape and content."""
+    """Return whether both are there and equal in type, shape and content."""
     return first is not None and second is not None and first.dtype == second.dtype and np.array_equal(first, second)
 
 

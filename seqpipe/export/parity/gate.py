@@ -376,7 +376,7 @@ def _compare_random_features(comparison: Comparison, on_compared: Callable[[int]
 
 
 def _matters(comparison: Comparison, feeds: Arrays, name: str, chosen: Mapping[str, Any]) -> bool:
-    """Whether PyTorch decides otherwise under these options than with the default of one of them."""
+    """Return whether PyTorch decides otherwise under these options than with the default of one of them."""
     ours, trials = comparison.ours, comparison.decisions.trials
     default = {**chosen, name: ours.options[name]["default"]}
     changed, unchanged = (

@@ -102,7 +102,7 @@ class Frame:
         return tree_map(swap, values)
 
     def knows(self, tensor: Tensor) -> bool:
-        """Whether a tensor was made in this frame or an outer one."""
+        """Return whether a tensor was made in this frame or an outer one."""
         return id(tensor) in self._tensors or (self.outer is not None and self.outer.knows(tensor))
 
     def overwrite(self, tensor: Tensor, node: fx.Node) -> bool:
@@ -179,7 +179,7 @@ class Frame:
         return self._sizes[expr]
 
     def _has(self, expr: sympy.Expr) -> bool:
-        """Whether tensors of this frame or an outer one have the size."""
+        """Return whether tensors of this frame or an outer one have the size."""
         computable = all(symbol in self._sources or symbol in self._sizes for symbol in expr.free_symbols)
         return computable or expr in self._sources or (self.outer is not None and self.outer._has(expr))
 
