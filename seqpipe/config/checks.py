@@ -61,7 +61,7 @@ class Attended:
 
 
 def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, dict[str, Attended]]:
-    """Of each stage, by its key: the weights it returns, by name; of several inputs none."""
+    """Return the attention weights of each stage, by its key and their name; none for several inputs."""
     every = [*(stage for source in inputs for stage in source.stages), *head]
     if len(inputs) > 1:
         return {stage.key: {} for stage in every}
@@ -144,7 +144,7 @@ def has_candidates(head: Component) -> bool:
 
 
 def candidate_problems(inputs: Sequence[Input], heads: Sequence[Component]) -> Iterator[tuple[Component, str]]:
-    """What hinders a pipeline from encoding candidates as it encodes its input, each at its head."""
+    """Yield the reasons, each at its head, why a pipeline cannot encode candidates as it encodes its input."""
     for head in filter(has_candidates, heads):
         if len(heads) > 1 or len(inputs) > 1 or inputs[0].tokenizer is None or inputs[0].pairs:
             yield head, "its candidates are encoded as its input is: it must be the only head, on one text"
@@ -154,7 +154,7 @@ def candidate_problems(inputs: Sequence[Input], heads: Sequence[Component]) -> I
 
 
 def corruption_problems(head: Component, source: Input, alone: bool) -> Iterator[tuple[Component, str]]:
-    """What is wrong with the corruption that a head declares, each at its stage; no stage may show what it hides.
+    """Yield the faults of the corruption that a head declares, each at its stage; no stage may show what is masked.
 
     Raises:
         PluginError: The declaration is no tuple of names.
@@ -173,7 +173,7 @@ def corruption_problems(head: Component, source: Input, alone: bool) -> Iterator
 
 
 def _shows(stage: Component, corrupted: Sequence[str]) -> str:
-    """By what a stage would show the text as it was before `corrupt_batch`, or its places; nothing if it does not."""
+    """Return how a stage would reveal the text before `corrupt_batch`, or the masked places; "" if it does not."""
     if "ids" in corrupted and replaces_mask(stage):
         return "it makes other rows of the tokens"
     try:
@@ -191,7 +191,7 @@ _CUT_ANYWHERE = "a column is of one text, and packed texts are cut anywhere: set
 
 
 def language_model_problems(inputs: Sequence[Input], heads: Sequence[Component]) -> Iterator[tuple[Component, str]]:
-    """What hinders a pipeline from being a language model, each at its stage."""
+    """Yield the reasons, each at its stage, why a pipeline is no language model."""
     source, head = inputs[0], heads[-1]
     corpus = corpus_settings(head)
     is_packed, is_stateful = (True, False) if corpus is None else (corpus.packed, corpus.stateful)
@@ -221,7 +221,7 @@ def language_model_problems(inputs: Sequence[Input], heads: Sequence[Component])
 
 
 def causal_cure(encoder: Component) -> str:
-    """What makes an encoder causal; "" if it is."""
+    """Return how to make an encoder causal; "" if it is."""
     causal_fix = member(encoder.cls, "causal_fix")
     if causal_fix is None:
         return "choose transformer, lstm, gru, rnn or pretrained-decoder"
@@ -241,7 +241,7 @@ def _has_column(stage: Component) -> bool:
 def streaming_problems(
     inputs: Sequence[Input], heads: Sequence[Component], export: Export, tree: Tree
 ) -> list[Problem]:
-    """What prevents a pipeline from answering in pieces, each at its stage or at the key."""
+    """Yield the reasons, each at its stage or key, why a pipeline cannot answer in pieces."""
     messages = []
     if any(map(is_language_model_head, heads)):
         messages.append("a language model streams without it; delete it")

@@ -40,7 +40,7 @@ class Component:
 
     @property
     def name(self) -> str:
-        """What it is called among several: the common key `name`, else its `use`."""
+        """Name among several components: the common key `name`, else its `use`."""
         return self.common_keys.get("name") or self.offer.name
 
     @property
@@ -280,7 +280,7 @@ def invalidated_names(returned: Iterable[str]) -> set[str]:
 
 
 def expected_outputs(cls: type, available: Iterable[str]) -> list[str]:
-    """What an encoder's `forward` has to return: its `returns`, but for optional parameters that it is not given."""
+    """Return the names that an encoder's `forward` has to return: its `returns`, less those of inputs it lacks."""
     lacking = optional_names(member(cls, "forward")).difference(available) if has_member(cls, "forward") else set()
     return [name for name in member(cls, "returns") if name not in lacking]
 
@@ -308,7 +308,7 @@ DECIDED: Arrays = {name: array for task in TASKS.values() for name, array in tas
 
 @dataclass(frozen=True)
 class HeadArrays:
-    """What an answer kind gives to a head's methods; by default all that any kind gives.
+    """Arrays that an answer kind passes to a head's methods; by default those of all kinds.
 
     Args:
         targets: What `loss` may ask for.
@@ -326,7 +326,7 @@ class HeadArrays:
 
 
 def head_arrays(head: Component) -> HeadArrays:
-    """What the answer kind of a head gives to its methods; PluginError if it states none that fits."""
+    """Return the arrays that a head's methods get; PluginError if it states no answer kind that fits."""
     task, settings = head_task(head), answer_settings(head)
     message = ""
     if not task.may_self_supervise:
@@ -346,7 +346,7 @@ def head_task(head: Component) -> type[HeadTask]:
 
 
 def answer_settings(head: Component) -> dict[str, Any]:
-    """What the head states for its answer kind, completed by the kind's defaults; PluginError for what does not fit."""
+    """Return a head's settings for its answer kind, with the kind's defaults; PluginError if they do not fit."""
     settings = declaration(head, "answer_settings")
     if not isinstance(settings, Mapping):
         message = f"its `answer_settings` must return a dict, not {type(settings).__name__}"
@@ -363,7 +363,7 @@ def reads_every_token(head: Component) -> bool:
 
 
 def metric_types(heads: Iterable[Component]) -> dict[str, Metric]:
-    """How the scores of these heads are read, by name: those of their answer kinds, and their own."""
+    """Return the metrics of these heads by name: those of their answer kinds, and their own."""
     metrics = dict(MultiHeadTask.metrics)
     for head in heads:
         metrics |= head_task(head).declared_metrics(answer_settings(head))
@@ -376,7 +376,7 @@ def metric_types(heads: Iterable[Component]) -> dict[str, Metric]:
 
 @dataclass(frozen=True)
 class CorpusSettings:
-    """What a language-model head states by its `corpus`.
+    """Settings that a language-model head states by its `corpus`.
 
     Attributes:
         packed: Whether the records are one token corpus, cut into windows anywhere; else each is a text of its own.
@@ -390,7 +390,7 @@ class CorpusSettings:
 
 
 def corpus_settings(head: Component) -> CorpusSettings | None:
-    """How a head reads its texts under its options; None of a head that is no language model.
+    """Return how a head reads its corpus under its options; None for a head that is no language model.
 
     Raises:
         PluginError: It does not state all three settings.

@@ -29,7 +29,7 @@ class NumericSource:
 
     @property
     def width(self) -> int:
-        """How many numbers a row has; 1 where no feature says it."""
+        """Numbers in a row; 1 where no feature states it."""
         return next((feature.size for feature in self.features.values()), 1)
 
     def docs(self, records: Sequence[Record]) -> list[Doc]:
@@ -76,7 +76,7 @@ class NumericSource:
         return TOKEN_AXES if name == MASK else self.features[name].axes
 
     def manifest(self) -> dict[str, dict[str, Any]]:
-        """Of each input of the graph what it is made by, its axes and its type."""
+        """Return, for each input of the graph, the feature that makes it, its axes and its type."""
         inputs: dict[str, dict[str, Any]] = {
             name: {**feature.manifest(), "axes": [*feature.axes], "dtype": feature.dtype}
             for name, feature in self.features.items()
@@ -207,12 +207,12 @@ class TextSource:
         return arrays | {name: feature.array(docs, longest) for name, feature in self.features.items()}
 
     def axes(self, name: str) -> tuple[str | int, ...]:
-        """What the axes of an array are called; a number is the size of one that is not free."""
+        """Return the names of the axes of an array; a number is the size of a fixed axis."""
         feature = self.features.get(name)
         return feature.axes if feature else TOKEN_AXES
 
     def manifest(self) -> dict[str, dict[str, Any]]:
-        """Of each input of the graph what it is made by, its axes and its type."""
+        """Return, for each input of the graph, the feature that makes it, its axes and its type."""
         inputs: dict[str, dict[str, Any]] = {
             name: {"axes": [*TOKEN_AXES], "dtype": dtype} for name, dtype in (("ids", "int64"), (MASK, "bool"))
         }
@@ -291,7 +291,7 @@ class MultiSource:
         return tuple(dict.fromkeys(field for source in self.sources.values() for field in source.fields))
 
     def docs(self, records: Sequence[Record]) -> list[Doc]:
-        """Of each record the Docs of all sources as one; it is empty where one of them is."""
+        """Return one Doc for each record, of the Docs of all sources; it is empty where one of them is."""
         columns = [source.docs(records) for source in self.sources.values()]
         return [join_sources(parts) for parts in zip(*columns, strict=True)]
 
@@ -326,7 +326,7 @@ InputSource = TextSource | NumericSource | MultiSource
 def source_from(
     field: Any, features: Mapping[str, FeatureKind], tokenizers: Mapping[str, Tokenizer], lossless: bool = False
 ) -> InputSource:
-    """What a bundle or a run describes by its field, its features and the tokenizers of its sources.
+    """Make the input source that a bundle or a run describes by its field, features and tokenizers.
 
     `lossless`: as a TextSource has it; of several sources none is.
 
@@ -402,6 +402,6 @@ def masks(feeds: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mask_of(name: str) -> str:
-    """What the mask of a feature is called."""
+    """Return the name of the mask of a feature."""
     source, dot, _ = name.rpartition(".")
     return f"{source}{dot}{MASK}"

@@ -61,7 +61,7 @@ def print_answers(model: Model, console: Console) -> None:
 
 
 def _starts(answer: Any) -> Iterator[int]:
-    """Where the spans of an answer start."""
+    """Return the offsets at which the spans of an answer start."""
     if isinstance(answer, Mapping):
         if isinstance(start := answer.get("start"), int) and answer.get("end") != start:
             yield start
@@ -250,7 +250,7 @@ class Missing:
 
 
 def missing_needs(config: Config) -> list[Missing]:
-    """What is to be made before a pipeline can be run, in the order in which it is made.
+    """Return what must be made before a pipeline can be run, in that order.
 
     Raises ConfigError for a cycle, and for a folder that is not the run of its YAML.
     """

@@ -60,7 +60,7 @@ def write(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> None:
 
 
 def read_manifest(path: Path, pin: str | None = None) -> tuple[Manifest, str]:
-    """What bundle.json says, checked, and its sha256; arguments and errors as `read` has them."""
+    """Return the checked manifest of a bundle and its sha256; arguments and errors as those of `read`."""
     if pin is not None and not re.fullmatch("[0-9a-f]{64}", pin.lower()):
         raise UsageError(
             f"sha256: {pin!r} is not 64 hexadecimal digits; give those that `sha256sum {path / MANIFEST}` prints"
@@ -145,7 +145,7 @@ def check_tokenizer(tokenizer: Tokenizer, what: str) -> None:
 
 
 def _growth(part: Mapping[str, Any]) -> float:
-    """How many times longer than its input a normalizer or decoder can make a text by what it puts in."""
+    """Return the factor by which a normalizer or decoder can lengthen a text."""
     growth = 1.0
     for step in _steps(part):
         if step["type"] == "Replace":

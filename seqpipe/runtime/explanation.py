@@ -58,7 +58,7 @@ class Attention:
 
     @property
     def title(self) -> str:
-        """What is seen in a matrix."""
+        """Content of a matrix."""
         who = "each token that was written" if self.written is not None else "each row"
         return f"{self.name} (over {self.over}: {who} looks at its columns"
 
@@ -123,7 +123,7 @@ class Origin:
 def origins(
     doc: Doc, ids: Sequence[int], words: Sequence[int], tokens: Sequence[str], weights: np.ndarray, p: np.ndarray
 ) -> tuple[Origin, ...]:
-    """Where each token of a text comes from.
+    """Return the origin of each token of a generated text.
 
     Args:
         doc: The source.

@@ -379,7 +379,7 @@ class _Answering:
         self._put(self._answers.rest())
 
     def leave(self, kind: type[BaseException] | None, *rest: Any) -> None:
-        """What an error or a signal leaves unanswered is not worth a wait."""
+        """Cancel the answers that an error or a signal leaves open."""
         if kind:
             self._answers.cancel()
 

@@ -34,7 +34,7 @@ Numbers = list[float]  # of a constant, those that come first
 
 @dataclass
 class _Graph:
-    """What is known of a model so far."""
+    """Facts about a model, collected while its bytes are read."""
 
     constants: dict[bytes, list[Numbers]] = field(default_factory=dict)  # by name: subgraphs may use a name again
     sized: list[tuple[bytes, bytes]] = field(default_factory=list)  # operator, the input that says its size
@@ -46,7 +46,7 @@ class _Graph:
 
 
 def refusal_reason(model: bytes) -> str:
-    """What forbids to open this graph; "" if nothing does."""
+    """Return the reason to refuse this graph, or ""."""
     graph = _Graph()
     try:
         for number, wire, a, b in _fields(model, 0, len(model)):

@@ -1,4 +1,4 @@
-"""What bundle.json says, as types: read with every check of its form, and written.
+"""The manifest of a bundle as types: bundle.json is read with every check of its form, and written.
 
 Every byte is hashed before anything parses it: bundle.json seals itself (its last entry is the sha256 of what stands
 before it) and holds the hashes of all other files. That shows damage, not forgery; against forged manifests there are
@@ -175,7 +175,7 @@ class Weights(_Form):
 
 
 class Streaming(_Form):
-    """What a piece of a streamed text may end behind; None: pieces are lists of words."""
+    """Unit behind which a piece of a streamed text may end; None: pieces are lists of words."""
 
     cut: Cut | None
 
@@ -229,7 +229,7 @@ class Manifest(_Form):
 
 
 def _stated(form: BaseModel) -> dict[str, object]:
-    """What was given to a form, not its defaults."""
+    """Return the fields that were given, without defaults."""
     return {name: value for name, value in form if name in form.model_fields_set}
 
 

@@ -174,7 +174,7 @@ class Model:
         return self._stream(inputs, documents, chunk, options)
 
     def stream(self, item: Any, **options: Any) -> Iterator[str]:
-        """What follows a prompt, a text or record, in pieces, each as soon as it is written.
+        """Yield the continuation of a prompt, a text or record, in pieces, each as soon as it is generated.
 
         Raises:
             UsageError: if the bundle is no language model, or several answers are asked for.

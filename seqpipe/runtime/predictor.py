@@ -99,7 +99,7 @@ class Predictor:
 
     @cached_property
     def task(self) -> AnswerTask:
-        """What its answers are judged by."""
+        """The task that scores its answers."""
         return task_of(self.kind)
 
     @cached_property
@@ -251,7 +251,7 @@ class Predictor:
         return self.read(docs, self.run(self.featurizer.collate(docs) | options))
 
     def read_piece(self, reader: PieceReader, doc: Doc, decision: Arrays) -> Answer:
-        """What the decision about one more piece of a text makes known."""
+        """Return the answers that the decision about one more piece of a text completes."""
         return reader.read(doc, decision, self.read([doc], decision)[0])
 
     def read(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
@@ -302,7 +302,7 @@ class Answers:
 
 
 def _place(record: Record | DataError, before: int) -> str:
-    """What a message calls a record: its place, or its number."""
+    """Return the name of a record in messages: its place, or its number."""
     return str(record.get("where", f"record {before + 1}")) if isinstance(record, Mapping) else ""
 
 

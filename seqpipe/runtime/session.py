@@ -71,7 +71,7 @@ def cuda_fault(onnxruntime: Any) -> str:
 
 
 def missing_for_cuda(onnxruntime: Any) -> str:
-    """What CUDA needs and is not there, as far as can be seen without loading it."""
+    """Return what CUDA lacks on this machine, as far as can be seen without loading it."""
     if CUDA not in onnxruntime.get_available_providers():
         return "this onnxruntime has no CUDA; pip uninstall onnxruntime, then pip install 'seqpipe-nlp[gpu]'"
     if platform.system() == "Linux" and not any(map(os.path.exists, _DEVICES)):
@@ -158,7 +158,7 @@ _OFTEN = 1.0  # seconds that the thread outlives the last run, at most
 
 
 class RunTimes(threading.local):
-    """What a thread says of its runs, and learns of them.
+    """A thread's deadline for its runs, and their times.
 
     Attributes:
         deadline: When they have to end at the latest, by `time.monotonic`.

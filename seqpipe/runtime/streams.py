@@ -45,7 +45,7 @@ def stream(predictor: Predictor, graph: GraphSession, record: Record, **options:
 
 
 def prompt(predictor: Predictor, record: Record) -> str:
-    """What the answer to a prompt begins with, before the pieces of `stream`."""
+    """Return the beginning of the answer to a prompt, before the pieces of `stream`."""
     (doc,) = predictor.docs([record])
     return cast(Generation, predictor.kind).prompt(doc)
 
@@ -133,7 +133,7 @@ class PieceStream:
             raise BundleError(f"the graph has no output {', '.join(sorted(lacking))}; export the bundle again")
 
     def feed(self, piece: str | Sequence[str]) -> Answer:
-        """What one more piece makes known.
+        """Read one more piece and return the answers that it completes.
 
         A word of a text is complete when white space stands behind it, one of a list at once. Where every character is
         a token, a text is answered character by character.
@@ -157,7 +157,7 @@ class PieceStream:
         return self._read(" " + text if self._has_words and piece else text, list(piece))
 
     def finish(self) -> Answer:
-        """What the end of the text makes known; for other bundles than of tags and spans the answer to all of it."""
+        """End the text and return its last tags or spans; for other kinds, the answer to the whole text."""
         answer = self._read(self._pieces.finish(), None)
         tags, rest = self.tags, self._reader.finish()
         self._begin()
@@ -172,7 +172,7 @@ class PieceStream:
         self._answer = kind.empty(False)  # to the text so far, of kinds that answer it as a whole
 
     def _read(self, text: str, words: list[str] | None) -> Answer:
-        """What a piece of whole words makes known."""
+        """Read a piece of whole words and return the answers that it completes."""
         self.tags = []
         predictor, text = self._predictor, self._skipped + text
         record = {**self._fields, self._source.fields[0]: text} | ({} if words is None else {"words": words})

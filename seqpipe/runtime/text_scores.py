@@ -202,7 +202,7 @@ def _table(text: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def item_of(record: Record) -> Item:
-    """What a record asks; DataError if it is neither a pair nor a list of alternatives with its answer."""
+    """Return the item of a record; DataError if it is neither a pair nor a list of alternatives with its answer."""
     if ALTERNATIVES in record:
         return _alternatives(record)
     if GOOD not in record or BAD not in record:

@@ -31,14 +31,14 @@ _KINDS: dict[int, type[SeqpipeError]] = {
 
 @dataclass(frozen=True)
 class Limits:
-    """What the process may take: GiB of address space, and seconds, both by the clock and of the processor."""
+    """Limits of the process: GiB of address space, and seconds, both wall-clock and CPU."""
 
     memory: float = MEMORY
     seconds: float = SECONDS
 
 
 def verify_untrusted(path: Path, limits: Limits, sha256: str | None = None) -> Verification:
-    """What `runtime.verify_bundle` gives on the CPU, from a child process with limits.
+    """Return the result of `runtime.verify_bundle` on the CPU, from a child process with limits.
 
     Raises:
         BundleError: if the bundle is refused, answers otherwise, or takes more than the limits.
@@ -81,7 +81,7 @@ def _resource() -> Any:
 
 
 def _result(path: Path, limits: Limits, late: bool, code: int, said: bytes) -> Verification:
-    """What the child said; an error where it ended without a word."""
+    """Return the report of the child process; raise an error if it ended without one."""
     if late or code == -signal.SIGXCPU:
         raise BundleError(f"{path}: took more than {limits.seconds:g} seconds, and was ended; --timeout allows more")
     if not said:

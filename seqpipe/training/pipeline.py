@@ -128,13 +128,13 @@ def decided(decision: Decision) -> list[str]:
 
 
 def same_rows(first: Decision, second: Decision) -> Tensor:
-    """Of which rows, (B,), everything decided is equal."""
+    """Return the rows, (B,) boolean, whose decisions are equal in all outputs."""
     every = torch.ones(len(next(iter(first.values()))), dtype=torch.bool)
     return torch.stack([every, *(_same(first[name], second[name]) for name in decided(first))]).all(0)
 
 
 def score_gap(choices: Sequence[Choice], is_stepwise: bool, score: Score, first: Decision, second: Decision) -> Tensor:
-    """How far, (B,), the scores of two decisions differ, at the first rank at which the decisions do.
+    """Return by how much, (B,), the scores of two decisions differ at the first rank where the decisions differ.
 
     Of answers that are decided step by step it is the difference of the first choices that differ, if that is less:
     behind it all may be different. Infinite where something differs that has no score.
@@ -184,7 +184,7 @@ def _alternatives(
 
 
 def _of_first_choice(score: Score, mine: Decision, theirs: Decision) -> Tensor:
-    """How far the scores of two sequences (B, 1, N) differ that are cut behind the first place where they differ."""
+    """Return the difference of scores of two sequences (B, 1, N), cut behind the first place where they differ."""
     ((name, first),) = mine.items()
     second = theirs[name]
     differ = (first != second)[:, 0]
@@ -225,7 +225,7 @@ class HeadStage:
         return f"{self.name}." if self.name else ""
 
     def part(self, names: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What belongs to this head alone, by its names without their prefix."""
+        """Return this head's own tensors, by their names without the prefix."""
         return part_of(names, self.name) if self.name else names
 
     def call(self, method: Callable[..., Any], names: Names) -> Any:
@@ -258,7 +258,7 @@ class HeadStage:
         return fp32_loss
 
     def gap(self, names: Names, decision: Mapping[str, Tensor], alternative: Mapping[str, Tensor]) -> Tensor:
-        """How far, (B,), the head is from taking one decision for the other: see `Pipeline.gap`."""
+        """Return the head's margin (B,) between two decisions: see `Pipeline.gap`."""
         decision, alternative = self.part(decision), self.part(alternative)
         if has_member(self.module, "margin"):
             others = {f"other_{name}": alternative[name] for name in decided(alternative)}
@@ -512,7 +512,7 @@ class Pipeline(nn.Module):
     def gap(
         self, features: Mapping[str, Tensor], decision: Mapping[str, Tensor], alternative: Mapping[str, Tensor]
     ) -> Tensor:
-        """How far, (B,), the model is from taking one decision for another: what distinguishes a tie from an error.
+        """Return the model's margin (B,) between two decisions, which distinguishes a tie from an error.
 
         Of each head that decided differently, its margin where it has one, else how its scores of the two differ
         (`seqpipe.training.pipeline`). The greatest of all heads'; infinite where a head has neither.
@@ -522,5 +522,5 @@ class Pipeline(nn.Module):
 
 
 def _names_of_task(task: FittedTask) -> Names:
-    """What is wired into the head that has this task."""
+    """Return the names wired into the head that has this task."""
     return {"labels": task.head_task.wired_labels(task.labels), "target_vocabulary": task.target_vocabulary}

@@ -1,4 +1,4 @@
-"""What seqpipe asks of a feature kind, and the names of the axes of its arrays; imports no NumPy by itself."""
+"""The base class of feature kinds, and the names of the axes of their arrays; imports no NumPy by itself."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class FeatureKind(ABC):
     kind: ClassVar[str]
     """Its name in bundles, and that of its file."""
     shape: ClassVar[str]
-    """Of its array, for people: `(B, T, C)`."""
+    """Shape of its array, for people: `(B, T, C)`."""
     dtype: ClassVar[str] = "int64"
-    """Of its array."""
+    """Dtype of its array."""
     reads_numbers: ClassVar[bool] = False
-    """Whether it is made of rows of numbers, not of a text."""
+    """True if it is made of rows of numbers, not of a text."""
     shows_tokens: ClassVar[bool] = False
-    """Whether it shows which token stands somewhere even if its id is hidden."""
+    """True if it shows a token even where the id is hidden."""
     of_whole_text: ClassVar[bool] = False
-    """Whether it states something of the whole text, so that a part of the text has no feature of its own."""
+    """True if it is a property of the whole text, so that a part of the text has no feature of its own."""
     of_pairs: ClassVar[bool] = False
-    """Whether every pair of texts has it, under the kind's name, without a declaration."""
+    """True if every pair of texts has it, under the kind's name, without a declaration."""
     copies_tokens: ClassVar[bool] = False
-    """Whether it lets a head write tokens of its input, and so needs the head's target tokenizer."""
+    """True if it lets a head copy tokens of its input, and so needs the head's target tokenizer."""
 
     @property
     def axes(self) -> tuple[str | int, ...]:
@@ -50,12 +50,12 @@ class FeatureKind(ABC):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What its numbers stand for, in their order, where they have a vocabulary of their own."""
+        """Entries of its own vocabulary in the order of their ids, if it has one."""
         return ()
 
     @property
     def size(self) -> int:
-        """How many values its numbers have, 0 if they have no vocabulary of their own."""
+        """Size of its own vocabulary, 0 if it has none."""
         return len(self.names)
 
     @property
@@ -94,7 +94,7 @@ class FeatureKind(ABC):
         return self
 
     def value(self, text: str, place: str = "") -> str:
-        """What one of its `fields` holds, if it can be read; else DataError, prefixed with `place`."""
+        """Return the value of one of its `fields`; DataError, prefixed with `place`, if it cannot be read."""
         return text
 
     @abstractmethod
@@ -111,7 +111,7 @@ class FeatureKind(ABC):
         return cls()
 
     def out_of_bounds(self) -> str:
-        """By what it would take any amount of memory, or divide by 0, as no fitted feature does; "" if by nothing."""
+        """Return why this feature is unsafe to compute (unbounded memory, division by zero), or ""."""
         return ""
 
     def example_fields(self, choose: Callable[[Sequence[str]], Any]) -> dict[str, str]:
