@@ -130,7 +130,7 @@ class TextPieces:
         end = len(self._rest)
         if self.cut == "word":
             # A piece ends where the last white space behind a complete word begins, so that no blank stands at its end
-            # and the next piece begins with one. The word at the very end of the text may still go on.
+            # and the next piece begins with one. The word at the very end of the text may still continue.
             word = len(self._rest.rstrip())
             if word == len(self._rest):
                 while word and not self._rest[word - 1].isspace():

@@ -129,7 +129,7 @@ class Column:
 
     def add_first(self) -> None:
         """Take account of the first cell too: it names no column."""
-        # Rows that are counted go on from the first; the order of the values decides between labels of one frequency.
+        # Rows are counted from the first on; the order of the values decides between labels of one frequency.
         counts = self.counts and bool(NUMBER.fullmatch(self.first)) and float(self.first) == self.low - 1
         values = Counter([self.first])
         values.update(self.values)

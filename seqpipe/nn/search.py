@@ -394,7 +394,7 @@ class _Search:
         finished = rows_at(torch.cat([beams.finished, sequences], 1), places)
         finished_scores = torch.cat([beams.finished_scores, scores], 1).gather(1, places)
 
-        # The beams go on with the best candidates that do not end. Where fewer than K are left, the ended ones fill the
+        # Beams continue with the best candidates that do not end. Where fewer than K are left, the ended ones fill the
         # places at 2 * LOG_ZERO, from which no sequence can come back.
         _, chosen = top_n(torch.where(ends, 4 * LOG_ZERO, ranks), K)
         if sampled is not None:

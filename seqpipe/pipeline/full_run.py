@@ -284,7 +284,7 @@ def make_needs(config: Config, console: Console, device: str, cache: GraphCache 
         console.say(f"{config.name} needs {step}")
         if step.need.run:
             run_all(load(step.need.run), console, device, cache=cache, runs=Path(relative_path(step.need.path.parent)))
-            console.say(f"\nthis was for {config.name}, which goes on")
+            console.say(f"\nthis was for {config.name}, which continues")
         else:
             texts = checkpoint_texts(step.config, step.need.path)
             pieces = tiny_bert(step.need.path, texts, step.need.pieces)

@@ -30,7 +30,7 @@ from seqpipe.serve.auth import exposure
 from seqpipe.serve.settings import Settings
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # after which a server ends well
-READY, ALIVE = "READY=1", "WATCHDOG=1"  # what systemd is told, see sd_notify(3)
+READY, ALIVE = "READY=1", "WATCHDOG=1"  # states for systemd, see sd_notify(3)
 _GRACE = 5  # seconds that responses may take to be sent, after the last answer
 _MODE = 0o660  # of a Unix socket: owner and group may connect
 _OTHER_FILES = 200  # descriptors that a process needs besides those of connections

@@ -96,7 +96,7 @@ class Interrupts:
 
 # How training ended: its best epoch, by which metric, why it stopped, and whether more epochs may help.
 
-LONGER = 2  # times the epochs that a training which was still improving is told to take
+LONGER = 2  # factor of epochs advised to a training that was still improving
 
 
 def outcome_of(progress: Progress, config: Config) -> dict[str, Any]:
