@@ -78,7 +78,7 @@ def serve(
     if os.name == "nt":
         raise EnvError("seqpipe serve needs Linux or macOS; on Windows run it in the Windows Subsystem for Linux")
     try:
-        from seqpipe.serve.auth import read_token
+        from seqpipe.serve.auth import check_origins, read_token
         from seqpipe.serve.repository import bundles as stored
         from seqpipe.serve.server import serve as run_server
         from seqpipe.serve.settings import Settings, named
@@ -105,7 +105,7 @@ def serve(
         idle_s=idle_timeout,
         uds=uds,
         token=read_token(token_file),
-        cors=tuple(cors or ()),
+        cors=check_origins(cors or ()),
         repository=repository,
         access_log=access_log,
     )

@@ -70,15 +70,16 @@ class TokenCheck:
         await JSONResponse(content, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
 
 
-def allow_origins(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
-    """The application, which tells browsers that pages of these origins may call it.
-
-    Raises:
-        UsageError: for what is no origin.
-    """
+def check_origins(origins: Sequence[str]) -> tuple[str, ...]:
+    """Return the origins as they are; UsageError for what is none."""
     for origin in origins:
         if origin != "*" and not _ORIGIN.fullmatch(origin):
             raise UsageError(f"--cors: {origin!r} is no origin; write it as browsers do: https://example.org, or *")
+    return tuple(origins)
+
+
+def allow_origins(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
+    """The application, which tells browsers that pages of these origins may call it."""
     headers = ("Authorization", "Content-Type", "X-Request-Id", "X-Request-Timeout")
     exposed = ("Retry-After", "X-Request-Id")
     return CORSMiddleware(app, origins, ("GET", "POST"), headers, expose_headers=exposed)
