@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
-from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.checkpoint_tokenizer import (
@@ -284,6 +283,8 @@ class Distiller:
     """
 
     def __init__(self, checkpoint: str, device: str = "cpu"):
+        from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
         self.checkpoint, self.device = checkpoint, device
         self.tokenizer = pretrained_tokenizer(checkpoint).tokenizer
         self.model, _ = pretrained_model(checkpoint, vocabulary_of(self.tokenizer))
