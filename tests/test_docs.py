@@ -8,12 +8,14 @@ import re
 import select
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import documents
 import pytest
 from documents import Block, PageError, Place, blocks, compare, make_place, parse, run_page
+from forks import Forks
 
 from seqpipe.answers.registry import ANSWER_KINDS, TASKS
 from seqpipe.config.signature import WIRED
@@ -29,8 +31,16 @@ def runs(name: str) -> bool:
     return any(block.language in RUNNABLE and not block.title and block.how != "no" for block in page_blocks)
 
 
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    with Forks() as forks:
+        yield forks
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path, forks: Forks, monkeypatch: pytest.MonkeyPatch) -> Place:
+    for name, value in forks.variables.items():
+        monkeypatch.setenv(name, value)
     return make_place(tmp_path, fresh=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
@@ -35,19 +36,40 @@ _SHARED = (
     "seqpipe.features.document seqpipe.features.vocabulary seqpipe.answers.tagging_schemes seqpipe.config.signature"
 )
 _TORCH = "torch seqpipe.nn.crf seqpipe.nn.loops seqpipe.nn.recurrent seqpipe.nn.search"
+# Imports what is named on each line of standard input in a fork of its own: none of them has what another imported.
 _CODE = """
-import contextlib, importlib, io, json, sys, time
-name, before, sys.path[:] = json.loads(sys.argv[1])
+import contextlib, importlib, io, json, os, sys, tempfile, time
+
+def measured(name):
+    printed, clock, told = io.StringIO(), time.perf_counter(), ""
+    with contextlib.redirect_stdout(printed):
+        try:
+            importlib.import_module(name)
+        except BaseException as error:
+            told = f"{type(error).__name__}: {error}"
+    return [time.perf_counter() - clock, "torch" in sys.modules, printed.getvalue(), told]
+
+before, sys.path[:] = json.loads(sys.argv[1])
 for one in before.split():
     importlib.import_module(one)
-printed, clock, told = io.StringIO(), time.perf_counter(), ""
-with contextlib.redirect_stdout(printed):
-    try:
-        importlib.import_module(name)
-    except BaseException as error:
-        told = f"{type(error).__name__}: {error}"
-seconds = time.perf_counter() - clock
-print(json.dumps([seconds, "torch" in sys.modules, printed.getvalue(), told]))
+for line in sys.stdin:
+    if not hasattr(os, "fork"):
+        name, sys.path[:] = json.loads(line)
+        print(json.dumps(measured(name)))
+        break
+    with tempfile.TemporaryFile("w+") as found, tempfile.TemporaryFile("w+") as said:
+        if not (fork := os.fork()):
+            os.dup2(said.fileno(), 1)
+            os.dup2(said.fileno(), 2)
+            name, sys.path[:] = json.loads(line)
+            json.dump(measured(name), found)
+            found.flush()
+            os._exit(0)
+        _, status = os.waitpid(fork, 0)
+        found.seek(0)
+        said.seek(0)
+        end = f"Python ended with code {os.waitstatus_to_exitcode(status)}: {said.read()[-400:].strip()}"
+        print(found.read() or json.dumps([0.0, False, "", end]), flush=True)
 """
 
 
@@ -84,13 +106,27 @@ def _imported(module: str, needs_torch: bool) -> tuple[float, bool, str, str]:
 
 
 def _import(module: str, needs_torch: bool) -> tuple[float, bool, str, str]:
-    before = f"{_SHARED} {_TORCH}" if needs_torch else _SHARED
-    arguments = json.dumps([module, before, sys.path])
-    done = subprocess.run([sys.executable, "-c", _CODE, arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        return 0.0, False, "", f"Python ended with code {done.returncode}: {done.stderr[-400:].strip()}"
-    seconds, torch, printed, error = json.loads(done.stdout.splitlines()[-1])
+    process = _importer(needs_torch)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(json.dumps([module, sys.path]) + "\n")
+    process.stdin.flush()
+    seconds, torch, printed, error = json.loads(process.stdout.readline())
+    if os.name == "nt":  # where nothing forks
+        process.communicate()
+        _importer.cache_clear()
     return seconds, torch, printed.strip(), error
+
+
+@lru_cache
+def _importer(needs_torch: bool) -> subprocess.Popen[str]:
+    """A Python that has imported what every component may use; it lives as long as this process."""
+    arguments = json.dumps([f"{_SHARED} {_TORCH}" if needs_torch else _SHARED, sys.path])
+    process = subprocess.Popen(
+        [sys.executable, "-c", _CODE, arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    atexit.register(process.communicate)
+    return process
 
 
 # Python reports files, addresses and processes to audit hooks. One cannot be removed again, so

@@ -39,6 +39,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from forks import ADDRESS, write_client
 
 ROOT = Path(__file__).resolve().parents[2]
 SHELLS, OUTPUTS = ("sh", "bash"), ("text", "json")
@@ -301,7 +302,7 @@ def parse(block: Block) -> None:
 # Where pages run
 
 
-_KEPT = ("HOME", "LANG", "TMPDIR", "OMP_NUM_THREADS", "SEQPIPE_CACHE")  # of the variables around a page
+_KEPT = ("HOME", "LANG", "TMPDIR", "OMP_NUM_THREADS", "SEQPIPE_CACHE", ADDRESS)  # of the variables around a page
 
 
 def make_place(parent: Path, fresh: bool) -> Place:
@@ -352,10 +353,12 @@ def layer(environment: Path) -> None:
     mine = Path(sysconfig.get_path("purelib", vars={"base": str(environment)}))
     below = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     (mine / "below.pth").write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in sorted(below)))
+    (environment / "real").mkdir()
     for name in COMMANDS:
-        command = environment / "bin" / name
+        command = environment / ("real" if name == "seqpipe" else "bin") / name
         command.write_text(_COMMAND.format(python=environment / "bin" / "python", name=name))
         command.chmod(0o755)
+    write_client(environment / "bin" / "seqpipe", environment / "real" / "seqpipe", environment)
 
 
 _COMMAND = """#!{python}
