@@ -24,7 +24,8 @@ ADDRESS = "SEQPIPE_TEST_FORKS"  # the variable that names the socket
 FORKED = ("check", "distill-vectors", "evaluate", "explain", "export", "run", "train", "vectors")  # they import torch
 # Not onnxruntime: it starts a thread when it is imported, and a fork would end in joining a thread that it lacks.
 _IMPORTED = ("onnxscript", "torch.onnx.ops", "transformers", "seqpipe.commands.app")
-_IMPORTED += ("seqpipe.pipeline.full_run", "seqpipe.export.exporter", "seqpipe.training.trainer")
+_IMPORTED += ("seqpipe.pipeline.pipeline", "seqpipe.export.exporter", "seqpipe.training.trainer")
+_IMPORTED += ("seqpipe.export.tracing.conversion", "torch.fx.experimental.validator", "torch.export._trace")
 _MOST = 1 << 20  # bytes of a request
 
 CLIENT = """#!{python} -IS
