@@ -19,6 +19,7 @@ import forged
 import numpy as np
 import onnx
 import pytest
+from forks import Forks
 from onnx import TensorProto, helper, numpy_helper
 
 from seqpipe import Model, load
@@ -227,6 +228,13 @@ def language_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from served_bundles import train_language_model
 
     return train_language_model(tmp_path_factory.mktemp("lm"))
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """The process in which commands are forked, for clients in an environment with its variables."""
+    with Forks() as forks:
+        yield forks
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import re
 import select
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -29,12 +28,6 @@ RUNNABLE = ("sh", "bash", "python")
 def runs(name: str) -> bool:
     page_blocks = blocks((DOCS / name).read_text(encoding="utf-8"))
     return any(block.language in RUNNABLE and not block.title and block.how != "no" for block in page_blocks)
-
-
-@pytest.fixture(scope="session")
-def forks() -> Iterator[Forks]:
-    with Forks() as forks:
-        yield forks
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def test_no_name_is_looked_up_and_no_host_called(on: bool, tiny_bundle: Path, tm
     strace = shutil.which("strace")
     assert strace, "strace is not installed; install it, or leave these tests out with -m 'not strace'"
     trace = tmp_path / "trace"
-    before = (strace, "-f", "-e", "trace=%network", "-o", str(trace))
+    before = (strace, "-f", "--seccomp-bpf", "-e", "trace=%network", "-o", str(trace))
     run(ANSWERS, tiny_bundle, environment(tmp_path / "home", **({VARIABLE: "0"} if on else {})), *before)
     assert bool(connections(trace)) is on, connections(trace)[:3]
 

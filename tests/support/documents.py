@@ -45,6 +45,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SHELLS, OUTPUTS = ("sh", "bash"), ("text", "json")
 CLOSE = 0.001  # how far a number of expected JSON may be off
 COMMANDS = ("seqpipe", "pytest", "pip", "mkdocs")
+FORKED = ("seqpipe", "pytest")  # of these, those that may be forks
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^`\n]*)$")
 _MARK = re.compile(r"<!-- run: (?P<how>fresh|no)\b[^\n]*-->")
 _EXIT = re.compile(r"# exit code (\d+)$", re.MULTILINE)
@@ -355,10 +356,11 @@ def layer(environment: Path) -> None:
     (mine / "below.pth").write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in sorted(below)))
     (environment / "real").mkdir()
     for name in COMMANDS:
-        command = environment / ("real" if name == "seqpipe" else "bin") / name
+        command = environment / ("real" if name in FORKED else "bin") / name
         command.write_text(_COMMAND.format(python=environment / "bin" / "python", name=name))
         command.chmod(0o755)
-    write_client(environment / "bin" / "seqpipe", environment / "real" / "seqpipe", environment)
+    for name in FORKED:
+        write_client(environment / "bin" / name, environment / "real" / name, environment)
 
 
 _COMMAND = """#!{python}

@@ -1,4 +1,4 @@
-"""Commands of `seqpipe` as processes that are forked where everything is imported already: a page runs a dozen of them.
+"""Commands as processes that are forked where everything is imported already: a page runs a dozen of them.
 
 `Forks()` starts the process that forks. The command that `CLIENT` makes sends it its arguments, folder, variables and
 standard streams, and ends with the exit code of the fork, which does all that the command does but Python's start and
@@ -16,14 +16,16 @@ import socket
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 ADDRESS = "SEQPIPE_TEST_FORKS"  # the variable that names the socket
 # They import torch. (`serve` is for signals, which a client would have to pass on.)
 FORKED = ("check", "distill-vectors", "evaluate", "explain", "export", "run", "train", "vectors")  # they import torch
-# Not onnxruntime: it starts a thread when it is imported, and a fork would end in joining a thread that it lacks.
-_IMPORTED = ("onnxscript", "torch.onnx.ops", "transformers", "seqpipe.commands.app")
+# Not onnxruntime: it starts a thread when it is imported, and a fork would end in joining a thread that it lacks. Not
+# transformers: it imports plugins of pytest, which then could not rewrite their assertions.
+_IMPORTED = ("onnxscript", "torch.onnx.ops", "seqpipe.commands.app")
 _IMPORTED += ("seqpipe.pipeline.pipeline", "seqpipe.export.exporter", "seqpipe.training.trainer")
 _IMPORTED += ("seqpipe.export.tracing.conversion", "torch.fx.experimental.validator", "torch.export._trace")
 _MOST = 1 << 20  # bytes of a request
@@ -31,7 +33,7 @@ _MOST = 1 << 20  # bytes of a request
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
 address = os.environ.get("{variable}")
-if address is None or sys.argv[1:2] == [] or sys.argv[1] not in {forked}:
+if address is None or ({forked} and not {{*sys.argv[1:2]}} & {{*{forked}}}):
     os.execv({real!r}, [{real!r}, *sys.argv[1:]])
 with socket.socket(socket.AF_UNIX) as server:
     server.connect(address)
@@ -42,13 +44,15 @@ sys.exit(int(code or 1))
 """
 
 
-def write_client(command: Path, real: Path, environment: Path) -> None:
+def write_client(command: Path, real: Path, environment: Path) -> Path:
     """Makes `command` a client; what the forks are not for `real` does, in the same environment."""
+    forked = FORKED if command.name == "seqpipe" else ()
     python = environment / "bin" / "python"
     command.write_text(
-        CLIENT.format(python=python, variable=ADDRESS, forked=FORKED, real=str(real), environment=str(environment))
+        CLIENT.format(python=python, variable=ADDRESS, forked=forked, real=str(real), environment=str(environment))
     )
     command.chmod(0o755)
+    return command
 
 
 class Forks:
@@ -112,7 +116,8 @@ def _become(arguments: list[str], folder: str, variables: dict[str, str], enviro
     before = sys.path[1:]  # without the folder of this file
     site.addsitedir(str(mine))
     added = [path for path in sys.path if path not in before]
-    sys.path[:] = [str(Path(arguments[0]).parent), *added, *before]
+    named = filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:] = [str(Path(arguments[0]).parent), *named, *added, *before]
     # Buffers of standard streams that this process has not used are empty; where a stream leads may have changed.
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         number = ("stdin", "stdout", "stderr").index(name)
@@ -129,6 +134,4 @@ if __name__ == "__main__":
         importlib.import_module(module)
     gc.freeze()
     _become(*_serve(socket.socket(fileno=int(sys.argv[1]))))
-    from seqpipe.commands.app import main
-
-    main()
+    sys.exit(entry_points(group="console_scripts")[Path(sys.argv[0]).name].load()())

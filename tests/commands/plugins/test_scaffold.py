@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
@@ -14,12 +15,14 @@ from pathlib import Path
 import pytest
 from conftest import Install
 from factory import Done, environ, process, seqpipe
+from forks import Forks, write_client
 
 from seqpipe.commands.plugins import LICENSES, write_package
 from seqpipe.config.plugins import KINDS
 from seqpipe.errors import UsageError
 
 ROOT = Path(__file__).parents[3]
+Client = Callable[..., str]
 MOST_LINES = 60  # of Python in a package: hook, module and test
 
 
@@ -57,17 +60,27 @@ def python(*arguments: str | Path, folder: Path, code: int = 0, **environment: s
     return done.stdout
 
 
-def run_tests(package: Path, *path: Path, code: int = 0) -> str:
-    """Runs a package's tests on what is installed in these folders, as `pytest` in its folder does (hence -P)."""
-    options = ("-q", "-p", "no:cacheprovider", "--show-capture=no")
-    return python("-P", "-m", "pytest", *options, folder=package, code=code, PYTHONPATH=":".join(map(str, path)))
+@pytest.fixture(scope="module")
+def run_tests(forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Client:
+    """Runs a package's tests on what is installed in these folders, as `pytest` in its folder does."""
+    command = tmp_path_factory.mktemp("client") / "pytest"
+    write_client(command, Path(sys.executable).with_name("pytest"), Path(sys.prefix))
+
+    def run(package: Path, *path: Path, code: int = 0) -> str:
+        variables = environ(**forks.variables, PYTHONPATH=":".join(map(str, path)))
+        options = ("-q", "-p", "no:cacheprovider", "--show-capture=no")
+        done = subprocess.run([command, *options], cwd=package, capture_output=True, text=True, env=variables)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    return run
 
 
 # Every kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_tests_of_a_new_package_pass_at_once(kind: str, packages: Path, site: Path) -> None:
+def test_the_tests_of_a_new_package_pass_at_once(kind: str, packages: Path, site: Path, run_tests: Client) -> None:
     assert "2 passed" in run_tests(packages / f"toy-{kind}", site)
 
 
@@ -79,7 +92,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_a_fault_put_into_a_new_package_fails_its_tests(kind: str, packages: Path, site: Path, tmp_path: Path) -> None:
+def test_a_fault_put_into_a_new_package_fails_its_tests(
+    kind: str, packages: Path, site: Path, tmp_path: Path, run_tests: Client
+) -> None:
     right, wrong, told = FAULTS[kind]
     module = shutil.copytree(site / f"toy_{kind}", tmp_path / f"toy_{kind}") / f"{kind}.py"
     text = module.read_text(encoding="utf-8")
