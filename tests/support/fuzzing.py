@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import io
 import json
 import random
@@ -17,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import forged
@@ -181,12 +183,13 @@ def survives(run: Run, data: bytes) -> None:
         run(data)
 
 
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Each container within a value, with a key of it."""
+def _places(value: Any, depth: int = 0) -> Iterator[tuple[Any, Any]]:
+    """Each container within a value, with a key of it; not those that are nested very deeply."""
     keys = [*value] if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
     for key in keys:
         yield value, key
-        yield from _places(value[key])
+        if depth < 100:
+            yield from _places(value[key], depth + 1)
 
 
 def changed(data: bytes, dice: random.Random) -> bytes:
@@ -270,12 +273,12 @@ def main() -> None:
         dice = random.Random(seed)
         return changed(data, dice)[:most] if dice.random() < 0.7 else bytes(atheris.Mutate(data, most))
 
-    for name, module in [*sys.modules.items()]:
-        if name.partition(".")[0] in ("seqpipe", "seqpipe_plugins"):
-            for attribute in vars(module).values():
-                code = getattr(attribute, "__code__", None)
-                if code is not None and getattr(attribute, "__module__", None) == name:
-                    atheris.instrument_func(attribute)
+    for function in gc.get_objects():
+        if isinstance(function, FunctionType) and (function.__module__ or "").partition(".")[0] in (
+            "seqpipe",
+            "seqpipe_plugins",
+        ):
+            atheris.instrument_func(function)
     options = [f"-max_total_time={given.seconds}", "-timeout=30", "-rss_limit_mb=4096", "-max_len=65536"]
     options += ["-print_final_stats=1", f"-artifact_prefix={place}/crash-"]
     atheris.Setup(
