@@ -153,7 +153,9 @@ def targets(
     def first_yaml(data: bytes) -> None:
         path = folder / "data.txt"
         path.write_bytes(data)
-        init_yaml(path)
+        written = folder / "first.yaml"
+        written.unlink(missing_ok=True)
+        init_yaml(path, written)
 
     yamls = [path.read_bytes() for path in sorted((ROOT / "pipelines").glob("*.yaml"))]
     found: dict[str, tuple[list[bytes], Run]] = {
