@@ -1,0 +1,69 @@
+"""Files of strangers, changed at random: every target answers, or raises an error of seqpipe."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import fuzzing
+import pytest
+from factory import tiers
+from fuzzing import Run, changed, corpus, readers, survives, targets
+
+NAMES = ["manifest", "tokenizer", "graph", "yaml", "init", "requests", *(f"reader-{use}" for use in readers())]
+COSTLY = ("manifest", "tokenizer", "yaml", "init", "requests")  # milliseconds each
+SEARCHED = 3600  # seconds of the search with coverage, over all targets
+
+
+@pytest.fixture(scope="module")
+def bundles(tiny_bundle: Path, writer_bundle: Path, vector_bundle: Path) -> dict[str, Path]:
+    return {"toy": tiny_bundle, "writer": writer_bundle, "vectors": vector_bundle}
+
+
+@pytest.fixture(scope="module")
+def found(
+    bundles: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, tuple[list[bytes], Run]]]:
+    with contextlib.ExitStack() as stack:
+        yield targets(bundles, tmp_path_factory.mktemp("fuzz"), stack)
+
+
+@pytest.mark.parametrize("count", tiers(60, long=5_000))
+@pytest.mark.parametrize("name", NAMES)
+def test_random_changes_are_answered_or_refused(
+    name: str, count: int, found: dict[str, tuple[list[bytes], Run]]
+) -> None:
+    seeds, run = found[name]
+    for data in [*seeds, *corpus(name)]:
+        survives(run, data)
+    dice = random.Random(f"{name} {count}")
+    inputs = [*seeds, *corpus(name)]
+    for _ in range(count if name in COSTLY else 5 * count):
+        data = changed(dice.choice(inputs), dice)
+        try:
+            survives(run, data)
+        except Exception as error:
+            raise AssertionError(f"{name}: {data[:2000]!r}") from error
+
+
+def test_a_target_that_raises_anything_else_is_found() -> None:
+    def planted(data: bytes) -> None:
+        raise KeyError("planted")
+
+    with pytest.raises(KeyError):
+        survives(planted, b"x")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2 * SEARCHED)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_search_with_coverage_finds_nothing(name: str, bundles: dict[str, Path], tmp_path: Path) -> None:
+    pytest.importorskip("atheris")
+    options = ["--bundles", *bundles.values(), "--seconds", SEARCHED // len(NAMES), "--found", tmp_path / "found"]
+    command = [sys.executable, fuzzing.__file__, name, *map(str, options)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-4000:]
