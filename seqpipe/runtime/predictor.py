@@ -363,9 +363,7 @@ def _raised(answer: Answer | DataError) -> Answer:
 def _finish(task: Task, empty: Answer) -> Iterator[Answer | DataError]:
     answers, tasks, process = task
     if process != os.getpid():  # its threads are not in a fork
-        raise UsageError(
-            "this process was forked in the middle of these answers; call the model again, in this process"
-        )
+        raise UsageError("forked in the middle of these answers: call the model again, in this process")
     for rows, future in tasks:
         for row, answer in zip(rows, future.result(), strict=True):
             answers[row] = answer

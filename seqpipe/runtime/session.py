@@ -207,7 +207,7 @@ class Watchdog:
         end = min(deadline, math.inf if self.seconds is None else time.monotonic() + self.seconds)
         with self._changed:
             self.runs[options] = end
-            if end < math.inf and self._thread is None:
+            if end < math.inf and (self._thread is None or not self._thread.is_alive()):
                 self._thread = threading.Thread(target=self._watch, name="seqpipe-runs", daemon=True)
                 self._thread.start()
             elif end < self._next:
@@ -259,7 +259,7 @@ class GraphSession:
         self.workers = 1 if self.device == "cuda" else threads or cores()
         self.cache, self.run_times = manifest.cache, RunTimes()
         self._after_huge, self._lock = 0, threading.Lock()  # runs that still give memory back
-        self._sha256, self._is_lost = content.sha256, False
+        self._is_lost, self._opened = False, (content.path.absolute(), content.sha256)
         RENEWED.add(self)
         outputs = [output.name for output in self.session.get_outputs()]
         self._weights = [name for name in outputs if name.startswith(PREFIX)]
@@ -322,7 +322,7 @@ class GraphSession:
             raise EnvError(f"{message}; start processes by spawn: multiprocessing.get_context('spawn')")
         with self._lock:
             if self._is_lost:
-                model = read_again(self._path, self._sha256).files["model.onnx"]
+                model = read_again(*self._opened).files["model.onnx"]
                 self.session = open_session(import_onnxruntime(), model, "cpu", self._path)
                 self._is_lost = False
 

@@ -274,8 +274,37 @@ def data_loader(path: str, tries: int) -> int:
     return wrong
 
 
+def thread_counts(path: str, tries: int) -> int:
+    """The threads of a fork that answers lists are the caller's, the watchdog's and as many as it was loaded with."""
+    model, wrong = seqpipe.load(path, "cpu", 3), 0
+
+    def are_few() -> bool:
+        model(TEXTS)
+        return len(os.listdir("/proc/self/task")) <= 2 + 3
+
+    for _ in range(tries):
+        wrong += not forked(are_few)
+    return wrong
+
+
+def cuda(path: str, tries: int) -> int:
+    """A fork of a process that uses CUDA gets an error with the cure: the driver of NVIDIA supports none."""
+    model = seqpipe.load(path, "cpu", 2)
+    expected = model(TEXTS[8])
+    model.graph.device = "cuda"  # as far as the fork can tell
+
+    def is_refused() -> bool:
+        try:
+            model(TEXTS[8])
+        except seqpipe.EnvError as error:
+            return "start processes by spawn" in str(error)
+        return False
+
+    return sum(not forked(is_refused) for _ in range(tries)) + (model(TEXTS[8]) != expected)
+
+
 FORKS = (single, several, single_without_limit, several_without_limit, grandchild, sys_exit, locked, busy, amid_answers)
-FORKS += (pool_by_fork, executor_by_fork, prefork, asyncio_executors, data_loader)
+FORKS += (pool_by_fork, executor_by_fork, prefork, asyncio_executors, data_loader, thread_counts, cuda)
 ONCE = (executor_by_spawn, executor_by_forkserver, joblib)
 
 if __name__ == "__main__":
