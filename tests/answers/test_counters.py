@@ -251,6 +251,16 @@ def test_word_error_rates_are_over_the_words_of_all_texts_and_take_the_best_refe
     assert (scores["wer"], scores["per"]) == (1 / 4, 1 / 4)  # of references with as many errors the longest
 
 
+def test_a_text_is_right_if_it_equals_its_reference_or_one_of_several() -> None:
+    task = task_of(KINDS["text"])
+    assert [task.is_right(gold, "a b") for gold in ("a b", ["x", "a b"], "a b c", ["a", "b"])] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
 def test_of_the_error_rates_of_texts_less_is_better() -> None:
     metrics = task_of(KINDS["text"]).metrics
     lower = {name for name, metric in metrics.items() if not metric.more_is_better}
