@@ -3,6 +3,8 @@
     python benchmarks/mutations.py                       40 mutations of seed 1, a Markdown table on standard output
     python benchmarks/mutations.py --seed 2 --count 10   others
     python benchmarks/mutations.py --list                which they are and which tests are nearest, without running any
+    python benchmarks/mutations.py --minutes 25          those that can be begun in this time, in a random order
+    python benchmarks/mutations.py --json FILE           the outcomes as JSON too
 
 A mutation is a function of `seqpipe/` or `plugins/`, an operator and a change of text: it is found by names, not by
 line, and a change elsewhere draws the same ones. The tests run in a scratch copy of the checkout, with `-x`, in the
@@ -15,7 +17,10 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import json
+import math
 import os
+import random
 import re
 import shutil
 import signal
@@ -26,6 +31,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from mutation_operators import OPERATORS, Mutation, mutations, sources
 from nearest_tests import nearest_tests
@@ -33,6 +39,7 @@ from nearest_tests import nearest_tests
 ROOT = Path(__file__).resolve().parent.parent
 TEST_SECONDS = 60  # of one test: it takes less without a mutation
 EQUIVALENT = {  # mutations that change no behaviour, by their key, with the reason
+    "plugins/seqpipe_plugins/readers/text.py Text.records: 0 -> 1": "the number is replaced before it is read",
     "plugins/seqpipe_plugins/heads/crf.py CRF.decide: torch.where(real, found.tag_p, 0.0).transpose(0, 1) -> "
     "torch.where(real, found.tag_p, 0.0).transpose(1, 0)": "two axes swapped are the same two axes",
 }
@@ -152,6 +159,13 @@ def row(number: int, outcome: Outcome) -> str:
     return f"| {number} | {where} | {outcome.mutation.operator} | {change} | {outcome.name} | {detail} |"
 
 
+def as_json(number: int, outcome: Outcome) -> dict[str, Any]:
+    mutation = outcome.mutation
+    place = {"number": number, "path": mutation.path, "function": mutation.function, "operator": mutation.operator}
+    change = {"before": mutation.before, "after": mutation.after}
+    return {**place, **change, "outcome": outcome.name, "detail": outcome.detail, "seconds": round(outcome.seconds)}
+
+
 def shortened(code: str) -> str:
     code = " ".join(code.split())
     return code if len(code) <= 70 else f"{code[:34]} … {code[-34:]}"
@@ -164,6 +178,8 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=150, help="seconds of tests for a mutation")
     parser.add_argument("--only", type=int, nargs="+", default=(), help="numbers of the table")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="no mutation is begun later than this")
+    parser.add_argument("--json", type=Path, help="file for the outcomes")
     arguments = parser.parse_args()
     chosen = [*enumerate(draw(ROOT, arguments.seed, arguments.count), 1)]
     chosen = [(number, mutation) for number, mutation in chosen if not arguments.only or number in arguments.only]
@@ -173,17 +189,27 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="seqpipe-mutations-") as folder:
         root = scratch(Path(folder))
-        outcomes = []
+        outcomes, clock = [], time.monotonic()
+        if arguments.minutes < math.inf:  # the order drawn goes by operator, of which the last would be left out
+            random.Random(arguments.seed).shuffle(chosen)
         for number, mutation in chosen:
+            if time.monotonic() - clock > 60 * arguments.minutes:
+                break
             outcomes.append(try_mutation(mutation, root, arguments.limit))
             print(f"{number}: {outcomes[-1].name}, {outcomes[-1].seconds:.0f} s, {mutation.key}", file=sys.stderr)
         outcomes = confirm(outcomes, root)
+    chosen, drawn = chosen[: len(outcomes)], len(chosen)
+    if arguments.json:
+        arguments.json.write_text(
+            json.dumps([as_json(n, o) for (n, _), o in zip(chosen, outcomes, strict=True)], indent=1)
+        )
     print("| | function | operator | change | outcome | by, or nearest tests |\n|---|---|---|---|---|---|")
     for (number, _), outcome in zip(chosen, outcomes, strict=True):
         print(row(number, outcome))
     names = [outcome.name for outcome in outcomes]
     counts = ", ".join(f"{names.count(name)} {name}" for name in ("caught", "survived", "equivalent"))
-    print(f"\nSeed {arguments.seed}: {counts}; {sum(outcome.seconds for outcome in outcomes) / 60:.0f} minutes.")
+    minutes = sum(outcome.seconds for outcome in outcomes) / 60
+    print(f"\nSeed {arguments.seed}, {len(outcomes)} of {drawn}: {counts}; {minutes:.0f} minutes.")
 
 
 if __name__ == "__main__":

@@ -54,6 +54,9 @@ class ConfigError(UsageError):
         self.problems = sorted(problems, key=lambda problem: (problem.line, problem.column))
         super().__init__("\n".join(map(str, self.problems)))
 
+    def __reduce__(self) -> Any:  # a pool of processes pickles what its workers raise
+        return type(self), (self.problems,)
+
 
 class PluginError(SeqpipeError):
     exit_code = 2
@@ -98,6 +101,9 @@ class InterruptedRunError(SeqpipeError):
     def __init__(self, signal_number: int, message: str):
         self.exit_code = 128 + signal_number
         super().__init__(message)
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.exit_code - 128, str(self))
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:

@@ -99,6 +99,16 @@ def read(path: Path, pin: str | None = None) -> BundleContent:
     return BundleContent(path, manifest, files, digest)
 
 
+def read_again(path: Path, digest: str) -> BundleContent:
+    """Read a bundle that was opened before, maybe in another process; the error says why it has to be there still."""
+    try:
+        return read(path, digest)
+    except BundleError as error:
+        cure = "keep its folder there, unchanged, or call `seqpipe.load` in each process"
+        message = "a model that is pickled, copied, or forked while it answers opens its bundle again"
+        raise BundleError(f"{error}; {message}: {cure}") from error
+
+
 def _bytes(path: Path, most: int) -> bytes:
     """A regular file's content; links, pipes and files over the limit are refused before a byte is read."""
     try:

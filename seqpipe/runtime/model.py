@@ -140,15 +140,25 @@ class Model:
         threads: int | None = None,
         timeout: float | None = SECONDS,
     ):
-        self.manifest, self.sha256, self._path = content.manifest, content.sha256, content.path
+        self.manifest, self.sha256 = content.manifest, content.sha256
+        self._opened = content.path.absolute(), content.sha256, device, threads, timeout
         source, kind = bundle.build(content)
         self.graph = GraphSession(content, kind, device, threads, timeout)
-        self.device, self.session, self.run_times = self.graph.device, self.graph.session, self.graph.run_times
+        self.device, self.run_times = self.graph.device, self.graph.run_times
         options, limits = self.manifest.options, self.manifest.limits
         self.predictor = BundlePredictor(source, kind, self.graph.run, options, limits, self.graph.workers)
         self.fields = fields_of(source)  # of a record, that are read
         self._reads_one_text = one_text(source)
         self._attended = [Attended(key, weights.over, weights.axis) for key, weights in self.manifest.explain.items()]
+
+    def __reduce__(self) -> Any:
+        """Pickle and copy as folder, sha256 and settings: where it arrives, the bundle is opened again."""
+        return _load_again, self._opened
+
+    @property
+    def session(self) -> Any:
+        """The session of onnxruntime."""
+        return self.graph.session
 
     @property
     def run(self) -> Callable[[Arrays], Arrays]:
@@ -261,6 +271,10 @@ class Model:
             if not same_answer(got, example.answer, tolerance):
                 wrong.append(f"golden example {i}: {example.record}: got {got}, expected {example.answer}")
         return wrong
+
+
+def _load_again(path: Path, digest: str, device: str, threads: int | None, timeout: float | None) -> Model:
+    return Model(bundle.read_again(path, digest), device, threads, timeout)
 
 
 def same_answer(first: Any, second: Any, tolerance: float = TOLERANCE) -> bool:

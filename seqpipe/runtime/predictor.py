@@ -10,13 +10,13 @@ import ctypes
 import itertools
 import os
 import platform
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -42,8 +42,26 @@ ENOUGH = 128  # records to split on several cores
 ROWS, TOKENS = 32, 4096  # most rows, and most padded tokens, of one run
 Item = TypeVar("Item")
 Run = Callable[[Arrays], Arrays]  # features and decode options to a decision
-# Answers, those that are errors already, and for each batch its rows and their answers to come.
-Task = tuple[list[Answer | DataError | None], list[tuple[list[int], "Future[list[Answer | DataError]]"]]]
+# Answers, those that are errors already; for each batch its rows and their answers to come; the process that has begun.
+Task = tuple[list[Answer | DataError | None], list[tuple[list[int], "Future[list[Answer | DataError]]"]], int]
+
+
+class Renewable(Protocol):
+    def renew(self) -> None:
+        """Replace, in a process that was just forked, threads that are not in it and locks that may stay locked."""
+
+
+# Of all threads a forked process has the one that forked. Locks that others held at that moment are never released.
+RENEWED: weakref.WeakSet[Renewable] = weakref.WeakSet()
+
+
+def _renew() -> None:
+    for owner in [*RENEWED]:
+        owner.renew()
+
+
+if hasattr(os, "register_at_fork"):  # Windows does not fork
+    os.register_at_fork(after_in_child=_renew)
 
 
 def refuse_long(
@@ -93,19 +111,15 @@ class Predictor:
     ):
         self.featurizer, self.kind, self.options, self.limits, self.workers = featurizer, kind, options, limits, workers
         self.run, self.metrics = run, dict(metrics or {})
+        self.task: AnswerTask = task_of(kind)  # scores its answers
         self.metric_types = {**metric_types(self.task), **(score_types or {})}
-        self._pool = ThreadPoolExecutor(workers, "seqpipe") if workers > 1 else None
+        self.defaults = chosen(options, {}, kind)  # decode options where a caller gives none
         self._after_huge = False  # a text was so long that it ran alone
+        self.renew()
+        RENEWED.add(self)
 
-    @cached_property
-    def task(self) -> AnswerTask:
-        """The task that scores its answers."""
-        return task_of(self.kind)
-
-    @cached_property
-    def defaults(self) -> Chosen:
-        """The decode options where a caller gives none."""
-        return chosen(self.options, {}, self.kind)
+    def renew(self) -> None:
+        self._pool = ThreadPoolExecutor(self.workers, "seqpipe") if self.workers > 1 else None
 
     def stream(self, records: Iterable[Record], chunk: int = CHUNK, **options: Any) -> Iterator[Answer]:
         """Answers in the order of the records, in constant memory.
@@ -209,7 +223,7 @@ class Predictor:
                 tasks.append((rows, done))
             else:
                 tasks.append((rows, self._pool.submit(self._answers_or_errors, *batch)))
-        return [None if isinstance(doc, Doc) else doc for doc in docs_or_errors], tasks
+        return [None if isinstance(doc, Doc) else doc for doc in docs_or_errors], tasks, os.getpid()
 
     def _free_memory(self, longest: int) -> None:
         """Gives back what a huge text before left; called before each run, with the tokens of its longest text."""
@@ -296,7 +310,7 @@ class Answers:
 
     def cancel(self) -> None:
         """Drops what no core has begun yet."""
-        for _, tasks in self._pending:
+        for _, tasks, _ in self._pending:
             for _, future in tasks:
                 future.cancel()
 
@@ -347,7 +361,9 @@ def _raised(answer: Answer | DataError) -> Answer:
 
 
 def _finish(task: Task, empty: Answer) -> Iterator[Answer | DataError]:
-    answers, tasks = task
+    answers, tasks, process = task
+    if process != os.getpid():  # its threads are not in a fork
+        raise UsageError("forked in the middle of these answers: call the model again, in this process")
     for rows, future in tasks:
         for row, answer in zip(rows, future.result(), strict=True):
             answers[row] = answer
@@ -361,9 +377,9 @@ def _finish(task: Task, empty: Answer) -> Iterator[Answer | DataError]:
 class BundlePredictor(Predictor):
     """Refuses a decision that holds NaN where an answer would, or of which no answers can be made."""
 
-    @cached_property
-    def _numbers(self) -> list[tuple[str, str, HeadAnswer]]:
-        return number_outputs(self.kind)
+    def __init__(self, *args: Any, **options: Any):
+        super().__init__(*args, **options)
+        self._numbers = number_outputs(self.kind)
 
     def read(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
         refuse_nan(self._numbers, docs, decision)

@@ -21,8 +21,8 @@ from seqpipe.console import Console
 from seqpipe.errors import BundleError, DataError, EnvError, SeqpipeError, UsageError
 from seqpipe.features.document import MASK, Arrays
 from seqpipe.runtime import graph_check
-from seqpipe.runtime.bundle import BundleContent, check_labels
-from seqpipe.runtime.predictor import TOKENS, cores
+from seqpipe.runtime.bundle import BundleContent, check_labels, read_again
+from seqpipe.runtime.predictor import RENEWED, TOKENS, cores
 
 # A device's name in, a session of onnxruntime on it out; and why CUDA did not start, in words and one line.
 
@@ -193,19 +193,21 @@ class Watchdog:
         if seconds is not None and not 0 < seconds < math.inf:
             raise UsageError(f"timeout must be a number of seconds above 0, or None for no limit; got {seconds}")
         self.seconds = seconds
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget all runs, as a forked process has to: its thread and those that ran are not in it."""
         self._changed = threading.Condition(threading.Lock())
-        self._runs: dict[Any, float] = {}  # options of a run: when it has to end
+        self.runs: dict[Any, float] = {}  # options of a run: when it has to end
         self._next = math.inf  # when the thread looks at them again
         self._thread: threading.Thread | None = None
 
     def start(self, options: Any, deadline: float = math.inf) -> None:
         """Watch the run with these RunOptions, which begins now, and has to end at `deadline` at the latest."""
         end = min(deadline, math.inf if self.seconds is None else time.monotonic() + self.seconds)
-        if end == math.inf:
-            return
         with self._changed:
-            self._runs[options] = end
-            if self._thread is None or not self._thread.is_alive():  # a fork has none
+            self.runs[options] = end
+            if end < math.inf and (self._thread is None or not self._thread.is_alive()):
                 self._thread = threading.Thread(target=self._watch, name="seqpipe-runs", daemon=True)
                 self._thread.start()
             elif end < self._next:
@@ -214,15 +216,15 @@ class Watchdog:
     def stop(self, options: Any) -> None:
         """Forget a run that has ended."""
         with self._changed:
-            self._runs.pop(options, None)
+            self.runs.pop(options, None)
 
     def _watch(self) -> None:
         with self._changed:
-            while self._runs:
+            while self.runs:
                 now = time.monotonic()
-                for options, end in self._runs.items():
+                for options, end in self.runs.items():
                     options.terminate = options.terminate or now >= end
-                self._next = min([now + _OFTEN, *(end for end in self._runs.values() if end > now)])
+                self._next = min([now + _OFTEN, *(end for end in self.runs.values() if end > now)])
                 self._changed.wait(self._next - now)
             self._thread = None
 
@@ -256,7 +258,9 @@ class GraphSession:
         self.device = "cuda" if CUDA in self.session.get_providers() else "cpu"
         self.workers = 1 if self.device == "cuda" else threads or cores()
         self.cache, self.run_times = manifest.cache, RunTimes()
-        self._after_huge, self._count_lock = 0, threading.Lock()  # runs that still give memory back
+        self._after_huge, self._lock = 0, threading.Lock()  # runs that still give memory back
+        self._is_lost, self._opened = False, (content.path.absolute(), content.sha256)
+        RENEWED.add(self)
         outputs = [output.name for output in self.session.get_outputs()]
         self._weights = [name for name in outputs if name.startswith(PREFIX)]
         self._caches = [entry.output for entry in self.cache]
@@ -271,6 +275,12 @@ class GraphSession:
         shapes = {output.name: output.shape for output in self.session.get_outputs()}
         check_labels(kind, shapes, str(self._path))
 
+    def renew(self) -> None:
+        # Locks of onnxruntime's own that another thread held in a run stay locked: the next run opens the graph again.
+        self._is_lost = self._is_lost or bool(self._watchdog.runs) or self.device == "cuda"
+        self._watchdog.renew()
+        self._lock = threading.Lock()
+
     def run(self, feeds: Arrays) -> Arrays:
         """One run of the graph: padded features and option inputs to the decision."""
         return self._run(self._decision, feeds)
@@ -284,13 +294,15 @@ class GraphSession:
         return self._run(self._decision + self._caches + self._weights, feeds)
 
     def _run(self, names: Sequence[str], feeds: Arrays) -> Arrays:
+        if self._is_lost:
+            self._reopen()
         options, is_huge = self._run_options(), False
         for name, array in feeds.items():
             is_huge = is_huge or (array.size > TOKENS and (name == MASK or name.endswith(f".{MASK}")))
         # onnxruntime keeps the memory of a huge text for the next. That run gives it back, and so do as many behind it
         # as there are workers, since its outputs live on until they are read.
         if self.device == "cpu" and (is_huge or self._after_huge):
-            with self._count_lock:
+            with self._lock:
                 self._after_huge = 1 + self.workers if is_huge else max(0, self._after_huge - 1)
             options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         times, began = self.run_times, time.monotonic()
@@ -303,6 +315,16 @@ class GraphSession:
             self._watchdog.stop(options)
             times.add(began, time.monotonic())
         return dict(zip(names, arrays, strict=True))
+
+    def _reopen(self) -> None:
+        if self.device == "cuda":
+            message = "this process was forked from one that uses CUDA, which does not work in a fork"
+            raise EnvError(f"{message}; start processes by spawn: multiprocessing.get_context('spawn')")
+        with self._lock:
+            if self._is_lost:
+                model = read_again(*self._opened).files["model.onnx"]
+                self.session = open_session(import_onnxruntime(), model, "cpu", self._path)
+                self._is_lost = False
 
     def _run_error(self, error: Exception, ended: bool) -> SeqpipeError:
         if ended and time.monotonic() >= self.run_times.deadline:

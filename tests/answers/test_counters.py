@@ -71,9 +71,10 @@ def test_each_of_thousands_of_single_records_scores_as_in_seqeval() -> None:
             assert scores["f1"] == pytest.approx(f1_score([gold], [predicted], zero_division=0), abs=1e-12)
 
 
-def test_label_scores_are_scikit_learns() -> None:
+@pytest.mark.parametrize(("golden", "given"), [("abcd", "abcd"), ("abc", "abcd"), ("abcd", "bcd"), ("ab", "cd")])
+def test_label_scores_are_scikit_learns(golden: str, given: str) -> None:
     dice = random.Random(5)
-    gold, predicted = (dice.choices("abcd", weights=(5, 3, 1, 1), k=500) for _ in range(2))
+    gold, predicted = (dice.choices(labels, weights=(5, 3, 1, 1)[: len(labels)], k=500) for labels in (golden, given))
     counter = task_of(KINDS["label"]).counter()
     for pair in zip(gold, predicted, strict=True):
         counter.add(*pair)
@@ -82,7 +83,7 @@ def test_label_scores_are_scikit_learns() -> None:
     assert list(scores) == ["accuracy", "macro_f1", "labels"]
     assert scores["accuracy"] == pytest.approx(report["accuracy"], abs=1e-12)
     assert scores["macro_f1"] == pytest.approx(report["macro avg"]["f1-score"], abs=1e-12)
-    for label in "abcd":
+    for label in {*golden, *given}:
         expected = [report[label][key] for key in ("f1-score", "precision", "recall", "support")]
         assert [scores["labels"][label][k] for k in ("f1", "precision", "recall", "gold")] == pytest.approx(expected)
 
@@ -250,6 +251,16 @@ def test_word_error_rates_are_over_the_words_of_all_texts_and_take_the_best_refe
     assert (scores["wer"], scores["per"]) == (1 / 4, 1 / 4)  # of references with as many errors the longest
 
 
+def test_a_text_is_right_if_it_equals_its_reference_or_one_of_several() -> None:
+    task = task_of(KINDS["text"])
+    assert [task.is_right(gold, "a b") for gold in ("a b", ["x", "a b"], "a b c", ["a", "b"])] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
 def test_of_the_error_rates_of_texts_less_is_better() -> None:
     metrics = task_of(KINDS["text"]).metrics
     lower = {name for name, metric in metrics.items() if not metric.more_is_better}
@@ -266,6 +277,22 @@ def test_bleu_is_by_the_tokenizer_that_is_chosen(tokenize: str) -> None:
     assert 0 < counts.result()["bleu"] == pytest.approx(expected)
     default = scored("text", gold, predicted)["bleu"]
     assert (counts.result()["bleu"] == default) == (tokenize in {"13a", "zh"})
+
+
+def test_bleu_and_chrf_take_all_references_also_where_records_have_different_numbers() -> None:
+    gold = [
+        ["a dog sat there", "the cat sat on the mat"],
+        ["it rains today in the town"],
+        ["no", "we must go now", "then we go home at once"],
+    ]
+    predicted = ["the cat sat on a mat", "it rains in the town", "we go home at once"]
+    streams = [[references[i] if i < len(references) else None for references in gold] for i in range(3)]
+    scores = scored("text", gold, predicted)
+    for name, metric in (("bleu", sacrebleu.corpus_bleu), ("chrf", sacrebleu.corpus_chrf)):
+        expected = metric(predicted, streams).score / 100
+        assert scores[name] == pytest.approx(expected)
+        assert expected > metric(predicted, streams[:1]).score / 100 + 0.05
+        assert expected > metric(predicted, streams[:2]).score / 100 + 0.005
 
 
 def test_a_tokenizer_that_sacrebleu_lacks_or_that_is_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -402,6 +402,15 @@ def test_an_answer_that_is_right_equals_the_reference_however_the_words_are_give
     assert StructuredTask(kind).mistakes(gold, StructuredTask(kind).predicted(answer)) == {}
 
 
+def test_a_pair_that_is_given_as_outside_is_none_in_the_reference() -> None:
+    zero, none = {"from": 1, "to": 2, "value": 0}, {"from": 1, "to": 2, "label": "none"}
+    record = {**RECORD, "distance": [*RECORD["distance"], zero], "relation": [*RECORD["relation"], none]}
+    task = StructuredTask(structured())
+    assert task.gold(record)["distance"] == {(PLACES[0], PLACES[1]): 1.5}
+    assert task.gold(record) == task.gold(RECORD)
+    assert task.gold({**record, "distance": [{**zero, "value": 0.0}]})["distance"] == {}
+
+
 def test_the_reference_needs_words_only_where_they_are_counted() -> None:
     record = {key: value for key, value in RECORD.items() if key != "words"}
     task = StructuredTask(structured(only("mood", "stars", "topic")))

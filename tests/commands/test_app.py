@@ -337,13 +337,24 @@ def test_every_command_that_gives_json_is_among_these() -> None:
     assert with_json == {" ".join(arguments[: 1 + (arguments[0] == "plugins")]) for arguments, *_ in WITH_JSON[:-1]}
 
 
-def test_with_json_a_full_disk_is_one_json_object_too(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device", "wrong.jsonl"),
+            "wrong.jsonl: No space left on device; make room, or write to another place",
+        ),
+        (OSError("odd"), "standard output or error: odd; seqpipe --debug shows where it happened"),
+    ],
+)
+def test_with_json_an_error_of_the_system_is_one_json_object_too(
+    error: OSError, message: str, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def write(*arguments: Any, **options: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", "wrong.jsonl")
+        raise error
 
     monkeypatch.setattr("seqpipe.runtime.evaluate.write", write)
     done = seqpipe("evaluate", "runs/tiny/bundle", "--errors", "wrong.jsonl", "--json", folder=here)
-    message = "wrong.jsonl: No space left on device; make room, or write to another place"
     assert json.loads(done.out) == {"error": {"kind": "OSError", "exit_code": 7, "message": message}}
     assert (done.code, message in done.err) == (7, True)
 

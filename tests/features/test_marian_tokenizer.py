@@ -83,6 +83,24 @@ def test_ids_are_those_of_the_package_sentencepiece(folder: Path, text: str) -> 
         assert [ids[i] for i in tokenizer.encode(text).ids] == theirs, side
 
 
+@pytest.mark.filterwarnings("ignore:Recommended")
+def test_letters_that_a_side_lacks_cost_more_than_pieces_that_compete(tmp_path: Path) -> None:
+    """Two pieces at -16 together, and one piece with an unknown letter at -1 - 18: SentencePiece's penalty decides."""
+    folder = marian(tmp_path / "marian", SOURCE, TARGET)
+    sentencepiece(folder / "source.spm", [("▁x", -8.0), ("yz", -8.0), ("▁xy", -1.0), ("▁", -2.0)])
+    sentencepiece(folder / "target.spm", [("▁", -2.0), ("z", -3.0)])  # the other side has the letter
+    tokens = ["</s>", "<unk>", ">>fra<<", "▁x", "yz", "▁xy", "▁", "z", "<pad>"]
+    vocabulary = {token: i for i, token in enumerate(tokens)}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    rewrite(folder / "config.json", vocab_size=len(tokens), pad_token_id=len(tokens) - 1)
+    original: Any = transformers.MarianTokenizer.from_pretrained(folder)
+    tokenizer, ids, _ = pretrained_tokenizer(folder, "source")
+    for text, pieces in (("xyz", ["▁x", "yz"]), ("xy z", ["▁xy", "▁", "z"])):
+        found = [ids[i] for i in tokenizer.encode(text).ids]
+        assert found == [vocabulary[piece] for piece in pieces]
+        assert found == original(text, add_special_tokens=False)["input_ids"]
+
+
 def test_both_sides_have_the_same_tokens_under_the_same_ids(folder: Path) -> None:
     (source, ids, _), (target, other, _) = (pretrained_tokenizer(folder, side) for side in SIDES)
     assert ids == other

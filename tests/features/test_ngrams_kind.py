@@ -106,6 +106,16 @@ def test_those_of_most_texts_are_kept_with_their_counts() -> None:
     assert token_counts(Ngrams().size) is None
 
 
+def test_a_text_counts_once_for_an_n_gram_that_several_of_its_words_have() -> None:
+    feature = fitted(Ngrams(0, (2, 2)), "abc abd ab", "bd")  # ab is in three words of one text
+    counts = dict(zip(feature.hashes, (feature.counts or ())[1:], strict=True))
+    ab, bd = fitted(Ngrams(0, (2, 2)), "ab"), fitted(Ngrams(0, (2, 2)), "bd")
+    (b_end,) = {*ab.hashes} & {*fitted(Ngrams(0, (2, 2)), "xb").hashes}
+    assert counts[b_end] == 1
+    assert {counts[value] for value in ab.hashes} == {1}
+    assert sorted(counts[value] for value in bd.hashes) == [1, 2, 2]  # <b of one text; bd and d> of both
+
+
 def hash_of(word: str) -> int:
     return fitted(Ngrams(1, None), word).hashes[0]
 

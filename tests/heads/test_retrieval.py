@@ -7,13 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from exported import export, ragged
 from factory import QUIET, seqpipe, write_jsonl
 from independent import Bundle, same
+from onnx import numpy_helper
 
 from seqpipe import load as open_bundle
+from seqpipe.answers.candidates import VECTORS
 from seqpipe.answers.registry import task_of
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
@@ -142,6 +145,29 @@ def test_candidates_below_the_threshold_do_not_count(faq: tuple[Path, dict[str, 
     assert model.predictor.kind.parts[""].part_lines(model("", threshold=1.0)) == ["(nothing) (0.0000)"]
     with pytest.raises(UsageError, match=r"threshold: 1\.5 is not between -1 and 1"):
         model("where", threshold=1.5)
+
+
+def test_a_candidate_whose_cosine_equals_the_threshold_counts() -> None:
+    head = Retrieval(2, ["a", "b", "c"])
+    head.set_candidates(torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]))
+    x, mask = torch.tensor([[[2.0, 0.0]]]), torch.ones(1, 1, dtype=torch.bool)  # cosines 1, 0 and -1, all exact
+    for threshold, counted in ((1.0, [0]), (0.0, [0, 1]), (-1.0, [0, 1, 2])):
+        nearest = head.decide(x, mask, k=3, threshold=threshold)["nearest"]
+        assert nearest.tolist() == [counted + [-1] * (3 - len(counted))]
+
+
+def test_candidates_have_the_vectors_of_the_weights_that_are_exported(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    config = load(pipeline(tmp_path, dev=None), ["train.epochs=2"])  # without dev the last epoch's weights are kept
+    path = run_all(config, QUIET, "cpu", runs=tmp_path / "runs").bundle.path
+    model = open_bundle(path, "cpu")
+    docs = model.predictor.docs([{"text": row["text"]} for row in ANSWERS])
+    k = {"k": np.zeros(5, np.int64)}
+    vectors = [model.run(model.predictor.featurizer.collate([doc]) | k)["vector"][0] for doc in docs]
+    graph = onnx.load(path / "model.onnx").graph
+    (stored,) = (numpy_helper.to_array(tensor) for tensor in graph.initializer if tensor.name == VECTORS)
+    assert np.abs(stored - vectors).max() < 1e-5
+    assert np.abs(np.array(vectors) - vectors[0]).max() > 0.1  # they vary
 
 
 def test_the_independent_reader_gives_the_same_answers(faq: tuple[Path, dict[str, Any]]) -> None:

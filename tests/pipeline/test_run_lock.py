@@ -155,6 +155,27 @@ def test_a_run_that_is_moved_aside_meanwhile_is_not_what_is_locked(here: Path, m
             pass
 
 
+def test_of_a_folder_moved_aside_and_made_again_the_new_one_is_locked(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, folder = lock._take, here / "run"
+    folder.mkdir()
+
+    def moved_first(handle: int) -> None:
+        if not (here / "run.1").exists():  # another process replaces the run, and has finished already
+            files.set_aside(folder)
+            folder.mkdir()
+            (folder / ".lock").touch()
+        take(handle)
+
+    monkeypatch.setattr(lock, "_take", moved_first)
+    with run_lock(folder):
+        assert json.loads((folder / ".lock").read_text())["pid"] == os.getpid()
+        monkeypatch.undo()
+        with pytest.raises(UsageError, match="is writing into this run"), run_lock(folder):
+            pass
+
+
 def test_a_holder_that_has_not_said_its_name_yet_is_waited_for(here: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
