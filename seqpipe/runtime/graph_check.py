@@ -11,6 +11,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 MOST_ELEMENTS = 1 << 27  # of a tensor that an operator makes of a constant shape
 MOST_DEPTH = 16  # of graphs within graphs
 _SHAPE = 64  # elements of the longest constant that may be a shape
@@ -25,6 +27,14 @@ _NUMBERS = {1: "f", 6: "i", 7: "q", 11: "d", 12: "I", 13: "Q"}
 _FLOATS, _INTEGERS = {4: "f", 10: "d"}, (5, 7, 11)  # fields of a tensor that hold numbers otherwise
 _RAW, _EXTERNAL = 9, 1  # field raw_data; data_location EXTERNAL
 _DATA = (4, 5, 6, 7, _RAW, 10, 11)  # fields of a tensor that hold its elements
+# Types of tensors that hold weights: as numpy reads them, or, of 16 bits, the bits of infinity.
+_FLOAT, _DOUBLE = 1, 11
+_WEIGHTS, _HALVES = {_FLOAT: "<f4", _DOUBLE: "<f8"}, {10: 0x7C00, 16: 0x7F80}
+_OTHER_TYPES = (2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 21, 22)  # whole numbers, booleans and strings
+# Fields that a message of a bundle's graph may have; any other is refused, for nothing here knows what it means.
+_MODEL, _GRAPH = frozenset((1, 2, 3, 4, 5, 6, 7, 8, 14)), frozenset((1, 2, 5, 10, 11, 12, 13, 16))
+_NODE, _ATTRIBUTE = frozenset((1, 2, 3, 4, 5, 6, 7, 9)), frozenset((*range(1, 12), 13, 20))
+_TENSOR = frozenset((1, 2, 8, 12, 14, 16, *_DATA))
 _VARINT, _BYTES = 0, 2
 _WIDTHS = {1: 8, 5: 4}  # bytes of the other wire types
 
@@ -56,6 +66,8 @@ def refusal_reason(model: bytes) -> str:
                 _read_domain(model, a, b)
             elif number in (20, 25):
                 raise _RefusedError("it holds functions or training steps; a bundle's graph has operators alone")
+            elif number not in _MODEL:
+                raise _unknown("the model", number)
             elif wire not in (_VARINT, _BYTES):
                 raise ValueError
         _refuse_large(graph)
@@ -109,8 +121,17 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 def _read_domain(data: bytes, at: int, end: int) -> None:
     for number, _, a, b in _fields(data, at, end):
-        if number == 1 and data[a:b] not in (b"", b"ai.onnx"):
-            raise _RefusedError(f"it holds operators of {_named(data[a:b])}; a bundle's are all of the domain ai.onnx")
+        if number == 1:
+            _check_domain(data[a:b])
+
+
+def _check_domain(name: bytes) -> None:
+    if name not in (b"", b"ai.onnx"):
+        raise _RefusedError(f"it holds operators of {_named(name)}; a bundle's are all of the domain ai.onnx")
+
+
+def _unknown(message: str, number: int) -> _RefusedError:
+    return _RefusedError(f"{message} has the field {number}, which no graph of a bundle has; export it again")
 
 
 def _read_graph(data: bytes, at: int, end: int, graph: _Graph, depth: int) -> None:
@@ -123,6 +144,8 @@ def _read_graph(data: bytes, at: int, end: int, graph: _Graph, depth: int) -> No
             _read_tensor(data, a, b, graph)
         elif number == 15:
             raise _RefusedError("it holds a sparse tensor; a bundle's are dense")
+        elif number not in _GRAPH:
+            raise _unknown("a graph", number)
 
 
 def _read_node(data: bytes, at: int, end: int, graph: _Graph, depth: int) -> None:
@@ -138,6 +161,10 @@ def _read_node(data: bytes, at: int, end: int, graph: _Graph, depth: int) -> Non
             operator = data[a:b]
         elif number == 5:
             numbers += _read_attribute(data, a, b, graph, depth)
+        elif number == 7:
+            _check_domain(data[a:b])
+        elif number not in _NODE:
+            raise _unknown("an operator", number)
     if operator == b"Constant" or operator in _RANDOM:
         graph.add_constant(output, numbers)
     graph.sized += [(operator, inputs[i]) for i in _SIZED.get(operator, ()) if i < len(inputs)]
@@ -160,7 +187,10 @@ def _read_attribute(data: bytes, at: int, end: int, graph: _Graph, depth: int) -
         elif number in (3, 8):
             numbers += _integers(data, wire, a, b)
         elif number in (2, 7):
+            _check_weights(data, _FLOAT, a, b, "an attribute")
             numbers += _unpacked("f", data[a:b])
+        elif number not in _ATTRIBUTE:
+            raise _unknown("an attribute", number)
     return numbers[: _SHAPE + 1]
 
 
@@ -168,7 +198,7 @@ def _read_tensor(data: bytes, at: int, end: int, graph: _Graph) -> Numbers:
     """The elements of a tensor whose type may say a size, where there are few."""
     dims: list[int] = []
     numbers: Numbers = []
-    name, kind, held, raw = b"", 0, 0, b""
+    name, kind, held, raw_at, packs_integers = b"", 0, 0, (0, 0), False
     for number, wire, a, b in _fields(data, at, end):
         if number == 1:
             dims += _integers(data, wire, a, b)
@@ -180,20 +210,47 @@ def _read_tensor(data: bytes, at: int, end: int, graph: _Graph) -> Numbers:
             raise _RefusedError("it reads a tensor from another file; a bundle's graph holds its weights itself")
         elif number in _DATA:
             held += b - a if wire == _BYTES else 10
+            packs_integers = packs_integers or number == 5
             if number == _RAW:
-                raw = data[a:b] if b - a <= 8 * _SHAPE else b""
+                if wire != _BYTES or raw_at[1]:
+                    raise ValueError
+                raw_at = a, b
             elif number in _FLOATS:
+                _check_weights(data, _DOUBLE if number == 10 else _FLOAT, a, b, "a tensor")
                 numbers += _unpacked(_FLOATS[number], data[a:b]) if b - a <= 8 * _SHAPE else []
             elif number in _INTEGERS:
                 numbers += _integers(data, wire, a, b)
+        elif number not in _TENSOR:
+            raise _unknown(f"the tensor {_named(name)}", number)
     elements = math.prod(dims[:_SHAPE])
     if min(dims, default=0) < 0 or len(dims) > _SHAPE or elements > 2 * held:  # the smallest elements have 4 bits
         raise _RefusedError(f"{_named(name)} states the shape {str(dims)[:60]} and holds {held:,} bytes")
+    if kind in _WEIGHTS or (kind in _HALVES and not packs_integers):
+        _check_weights(data, kind, *raw_at, _named(name))
+    elif kind not in _OTHER_TYPES:
+        raise _RefusedError(f"the tensor {_named(name)} has the type {kind}, which no graph of a bundle has")
     if kind not in _NUMBERS:
         return []
-    numbers += _unpacked(_NUMBERS[kind], raw)
+    begin, end = raw_at
+    numbers += _unpacked(_NUMBERS[kind], data[begin:end]) if end - begin <= 8 * _SHAPE else []
     graph.add_constant(name, numbers)
     return numbers
+
+
+def _check_weights(data: bytes, kind: int, at: int, end: int, what: str) -> None:
+    """Refuses numbers that are NaN or +infinite; masks are made of -infinity."""
+    width = 2 if kind in _HALVES else int(_WEIGHTS[kind][-1])
+    count = (end - at) // width
+    if count < 1:
+        return
+    if kind in _HALVES:  # numpy has no bfloat16, and its float16 is slow: the bits of a sound number are below these
+        bits = np.frombuffer(data, "<u2", count, at)
+        is_sound = bits.view("<i2").max() < _HALVES[kind] and bits.max() <= _HALVES[kind] | 0x8000
+    else:
+        is_sound = bool(np.frombuffer(data, _WEIGHTS[kind], count, at).max() < math.inf)  # max() of NaN is NaN
+    if not is_sound:
+        holds = "holds numbers that are NaN or infinite: the weights overflowed in training"
+        raise _RefusedError(f"{what} {holds}; lower train.optimizer.lr and train again")
 
 
 def _unpacked(kind: str, data: bytes) -> Numbers:

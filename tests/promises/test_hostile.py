@@ -18,7 +18,7 @@ from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 
 from seqpipe import load
 from seqpipe.errors import BundleError, DataError, SeqpipeError, UsageError
-from seqpipe.runtime import bundle
+from seqpipe.runtime import bundle, graph_check
 
 Change = Callable[[onnx.ModelProto], None]
 TEXT = "Anna in Bern"
@@ -181,6 +181,137 @@ def test_an_operator_told_to_make_40_gigabytes_is_refused(operator: str, tiny_bu
 def test_a_tensor_that_states_more_than_it_holds_is_refused(tiny_bundle: Path, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"'table' states the shape \[100000, 100000\] and holds 256 bytes"):
         load(with_graph(tiny_bundle, tmp_path, stated), "cpu", threads=1)
+
+
+# ── every field of the format ONNX ───────────────────────────────────────────
+
+SOUND: dict[Any, set[str]] = {
+    onnx.ModelProto: {"ir_version", "opset_import", "producer_name", "producer_version", "domain", "model_version"}
+    | {"doc_string", "graph", "metadata_props"},
+    onnx.GraphProto: {"node", "name", "initializer", "doc_string", "input", "output", "value_info"}
+    | {"metadata_props"},
+    onnx.NodeProto: {"input", "output", "name", "op_type", "attribute", "doc_string", "metadata_props"},
+    onnx.AttributeProto: {"name", "type", "f", "i", "s", "t", "g", "floats", "ints", "strings", "tensors", "graphs"}
+    | {"doc_string"},
+    onnx.TensorProto: {"dims", "data_type", "float_data", "int32_data", "string_data", "int64_data", "name"}
+    | {"doc_string", "raw_data", "double_data", "uint64_data", "metadata_props"},
+}
+FIELDS = [(message, field.name) for message in SOUND for field in message.DESCRIPTOR.fields]
+
+
+def branching(*nodes: onnx.NodeProto, initializers: list[onnx.TensorProto] | None = None) -> onnx.NodeProto:
+    """A choice between two branches, both of which consist of these nodes."""
+    branch = helper.make_graph(list(nodes), "branch", [], [], initializers or [])
+    return helper.make_node("If", ["go"], ["all"], then_branch=branch, else_branch=branch)
+
+
+def model_of(*nodes: onnx.NodeProto, initializers: list[onnx.TensorProto] | None = None) -> onnx.ModelProto:
+    return helper.make_model(helper.make_graph(list(nodes), "graph", [], [], initializers or []))
+
+
+@pytest.mark.parametrize(("message", "name"), FIELDS, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_field_that_no_bundle_has_is_refused(message: Any, name: str) -> None:
+    for within in (False, True):
+        tensor = helper.make_tensor("weights", TensorProto.FLOAT, [1], [1.0])
+        node = helper.make_node("Constant", [], ["weights"], value=tensor)
+        model = model_of(branching(node, initializers=[tensor]) if within else node, initializers=[tensor])
+        graph = model.graph.node[0].attribute[0].g if within else model.graph
+        target = {
+            onnx.ModelProto: model,
+            onnx.GraphProto: graph,
+            onnx.NodeProto: graph.node[0],
+            onnx.AttributeProto: graph.node[0].attribute[0],
+            onnx.TensorProto: graph.initializer[0],
+        }[message]
+        assert graph_check.refusal_reason(model.SerializeToString()) == ""
+        field = message.DESCRIPTOR.fields_by_name[name]
+        if field.message_type is not None:
+            content = tensor.SerializeToString() if field.message_type.name == "TensorProto" else b""
+            target.MergeFromString(key(field.number, 2) + bytes([len(content)]) + content)
+        elif field.cpp_type == field.CPPTYPE_STRING:
+            target.MergeFromString(key(field.number, 2) + b"\4" + b"\0\0\0\0")
+        elif field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):
+            value = [1.0] if field.is_repeated else 1.0
+            target.MergeFrom(message(**{name: value}))
+        else:
+            target.MergeFrom(message(**{name: [1] if field.is_repeated else 1}))
+        reason = graph_check.refusal_reason(model.SerializeToString())
+        assert bool(reason) == (name not in SOUND[message]), reason
+
+
+def key(number: int, wire: int) -> bytes:
+    """The key of a field of protobuf."""
+    tag = number << 3 | wire
+    return bytes([tag]) if tag < 128 else bytes([tag & 127 | 128, tag >> 7])
+
+
+@pytest.mark.parametrize(
+    "domain", ["com.microsoft", "ai.onnx.ml", "com.ms.internal.nhwc", "com.microsoft.nchwc", "ai.onnx.training"]
+)
+def test_an_operator_of_another_domain_is_refused_without_an_import_too(
+    domain: str, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    node = helper.make_node("Gelu", ["bias_given"], ["bias"], domain=domain)
+    with pytest.raises(BundleError, match=f"it holds operators of '{domain}'; a bundle's are all of the domain ai"):
+        load(with_graph(tiny_bundle, tmp_path, instead_of("bias", node), inputs={}), "cpu", threads=1)
+    assert f"operators of '{domain}'" in graph_check.refusal_reason(model_of(branching(node)).SerializeToString())
+    node.domain = "ai.onnx"
+    assert graph_check.refusal_reason(model_of(branching(node)).SerializeToString()) == ""
+
+
+KINDS = {name: number for name, number in TensorProto.DataType.items() if name != "UNDEFINED"}
+WEIGHTS = {"FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"}  # types that may hold NaN and infinity, and that bundles may have
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("raw", [False, True])
+def test_weights_that_are_no_numbers_are_refused_in_every_type(kind: str, raw: bool) -> None:
+    def reason(number: float, where: str) -> str:
+        values = np.full(5, 0.5)
+        values[3] = number
+        elements: Any = values.astype(helper.tensor_dtype_to_np_dtype(KINDS[kind]))
+        if kind == "STRING":
+            elements = ["nan"] * 5
+        tensor = helper.make_tensor("weights", KINDS[kind], [5], elements, raw=raw)
+        node = helper.make_node("Constant", [], ["weights"], value=tensor)
+        model = {
+            "initializer": model_of(initializers=[tensor]),
+            "constant": model_of(node),
+            "initializer of a branch": model_of(branching(initializers=[tensor])),
+            "constant of a branch": model_of(branching(node)),
+        }[where]
+        return graph_check.refusal_reason(model.SerializeToString())
+
+    if kind == "STRING" and raw:
+        return
+    floats = kind.startswith(("FLOAT", "BFLOAT", "COMPLEX"))
+    for where in ("initializer", "constant", "initializer of a branch", "constant of a branch"):
+        for number in (np.nan, -np.nan, np.inf) if floats else ():
+            assert reason(number, where), (where, number)
+        if kind in WEIGHTS and (raw or kind in ("FLOAT", "DOUBLE")):
+            assert "holds numbers that are NaN or infinite: the weights overflowed" in reason(np.nan, where)
+            assert [reason(number, where) for number in (-np.inf, -1.0, 0.0, 60_000.0)] == [""] * 4
+        elif not floats and kind not in ("UINT2", "INT2"):  # onnxruntime has none of these
+            assert reason(0, where) == ""
+
+
+@pytest.mark.parametrize("attribute", ["value_float", "value_floats"])
+def test_an_attribute_that_is_no_number_is_refused(attribute: str) -> None:
+    for number in (np.nan, np.inf):
+        value = [0.5, number] if attribute.endswith("s") else number
+        node = helper.make_node("Constant", [], ["weights"], **{attribute: value})
+        assert "NaN or infinite" in graph_check.refusal_reason(model_of(node).SerializeToString())
+
+
+def test_a_bundle_of_weights_that_are_nan_is_not_loaded(tiny_bundle: Path, tmp_path: Path) -> None:
+    def overflow(model: onnx.ModelProto) -> None:
+        tensor = next(tensor for tensor in model.graph.initializer if tensor.name == "table")
+        values = numpy_helper.to_array(tensor).copy()
+        values.flat[-1] = np.nan
+        tensor.CopyFrom(numpy_helper.from_array(values, "table"))
+
+    with pytest.raises(BundleError, match=r"model\.onnx: 'table' holds numbers that are NaN or infinite: .* train"):
+        load(with_graph(tiny_bundle, tmp_path, overflow), "cpu", threads=1)
 
 
 def grows(times: int) -> Callable[[Tokenizer], None]:
