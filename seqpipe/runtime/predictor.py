@@ -10,6 +10,7 @@ import ctypes
 import itertools
 import os
 import platform
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -40,6 +41,13 @@ if TYPE_CHECKING:
 CHUNK = 1024  # records encoded at a time
 ENOUGH = 128  # records to split on several cores
 ROWS, TOKENS = 32, 4096  # most rows, and most padded tokens, of one run
+# Characters of a text that are split: so many a token of the limit, and as many as this in any case.
+CHARACTERS, MOST_CHARACTERS = 10, 100_000
+# White space, and characters that Unicode calls ignorable by default: nothing is seen of them.
+_BLANK = re.compile(
+    "[\\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]*"
+)
 Item = TypeVar("Item")
 Run = Callable[[Arrays], Arrays]  # features and decode options to a decision
 # Answers, those that are errors already, and for each batch its rows and their answers to come.
@@ -182,8 +190,13 @@ class Predictor:
             for part in answer
         ]
 
-    def docs(self, records: Sequence[Record], before: int = 0) -> list[Doc]:
-        """The records split; DataError for one that is too long, by its number from `before` + 1 on."""
+    def docs(self, records: Sequence[Record], before: int = 0, within_text: bool = False) -> list[Doc]:
+        """The records split; DataError for one that is too long, by its number from `before` + 1 on.
+
+        A text of blanks alone is read as an empty one, unless it may stand `within_text`.
+        """
+        keeps_blanks = within_text or self.kind.every_token
+        records = [self._readable(record, number, keeps_blanks) for number, record in enumerate(records, before + 1)]
         if self._pool is None or len(records) < ENOUGH:
             docs = self.featurizer.docs(records)
         else:  # on every core: most of what is not the run is splitting
@@ -194,6 +207,23 @@ class Predictor:
         if [] in [doc.ids for doc in docs]:
             self.kind.refuse_empty(docs, records, before)
         return docs
+
+    def _readable(self, record: Record, number: int, keeps_blanks: bool) -> Record:
+        """The record, a text of blanks as an empty one; DataError for one that is too long to be split at all."""
+        most, words = max(MOST_CHARACTERS, CHARACTERS * self.limits.tokens), record.get("words")
+        for field in self.featurizer.fields:
+            text = record.get(field)
+            if not isinstance(text, str):
+                continue
+            if len(text) > most:
+                message = f"{len(text):,} characters are over the limit of {most:,}; split the text"
+                raise DataError(f"{_place(record, number - 1)}: {message}")
+            if text and not words and not keeps_blanks and _BLANK.fullmatch(text):
+                record = {**record, field: ""}
+        if isinstance(words, Sequence) and len(words) > self.limits.tokens:
+            message = f"{len(words):,} words are over the limit of {self.limits.tokens:,} tokens; split the text"
+            raise DataError(f"{_place(record, number - 1)}: {message}")
+        return record
 
     def start(self, records: Sequence[Record | DataError], decoding: Chosen, before: int) -> Task:
         """Begins to answer records, the first of which is number `before` + 1; a DataError is its own answer."""

@@ -205,8 +205,8 @@ class Comparison(Predictor):
             )
         return expected, got
 
-    def docs(self, records: Sequence[Record], before: int = 0) -> list[Doc]:
-        docs = super().docs(records, before)
+    def docs(self, records: Sequence[Record], before: int = 0, within_text: bool = False) -> list[Doc]:
+        docs = super().docs(records, before, within_text)
         self._docs_read += docs
         return docs
 
