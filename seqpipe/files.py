@@ -148,7 +148,7 @@ def _part(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
 @contextlib.contextmanager
 def _locked(path: Path, wait: bool) -> Iterator[bool]:
     """Lock a file or folder; False if another process has the lock, or if the system or the file system has none."""
-    if sys.platform == "win32":  # which neither renames nor removes what is open
+    if _WINDOWS or sys.platform == "win32":  # which neither renames nor removes what is open
         yield False
         return
     import fcntl

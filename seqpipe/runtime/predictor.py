@@ -42,7 +42,7 @@ CHUNK = 1024  # records encoded at a time
 ENOUGH = 128  # records to split on several cores
 ROWS, TOKENS = 32, 4096  # most rows, and most padded tokens, of one run
 # Characters of a text that are split: so many a token of the limit, and as many as this in any case.
-CHARACTERS, MOST_CHARACTERS = 10, 100_000
+CHARACTERS, MOST_CHARACTERS = 10, 1_000_000
 # White space, and characters that Unicode calls ignorable by default: nothing is seen of them.
 _BLANK = re.compile(
     "[\\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
