@@ -29,7 +29,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     item = dict(pairs)
     if len(item) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is given twice; keep one")
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)[:100]!r} is given twice; keep one")
     return item
 
 
