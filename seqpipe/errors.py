@@ -81,7 +81,9 @@ class ExportError(SeqpipeError):
 
 
 class ParityError(ExportError):
-    pass
+    """The bundle does otherwise than training; `input` names what it reads otherwise, where that is an input."""
+
+    input = ""
 
 
 class BundleError(SeqpipeError):
