@@ -195,7 +195,7 @@ class Predictor:
 
         A text of blanks alone is read as an empty one, unless it may stand `within_text`.
         """
-        keeps_blanks = within_text or self.kind.every_token
+        keeps_blanks = within_text or self.kind.is_generated
         records = [self._readable(record, number, keeps_blanks) for number, record in enumerate(records, before + 1)]
         if self._pool is None or len(records) < ENOUGH:
             docs = self.featurizer.docs(records)
