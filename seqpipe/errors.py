@@ -81,9 +81,7 @@ class ExportError(SeqpipeError):
 
 
 class ParityError(ExportError):
-    """The bundle does otherwise than training; `input` names what it reads otherwise, where that is an input."""
-
-    input = ""
+    input = ""  # of the graph, that the bundle reads otherwise than training
 
 
 class BundleError(SeqpipeError):

@@ -155,11 +155,10 @@ def _locked(path: Path, wait: bool) -> Iterator[bool]:
 
     handle = os.open(path, os.O_RDONLY)
     try:
-        is_locked = True
-        try:
+        is_locked = False
+        with contextlib.suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except OSError:
-            is_locked = False
+            is_locked = True
         yield is_locked
     finally:
         os.close(handle)

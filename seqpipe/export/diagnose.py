@@ -38,8 +38,8 @@ def reader_at_fault(pipeline: Pipeline, name: str) -> str:
     for stage, _ in pipeline.stages:
         if feature in declared_features(stage) and pipeline.source_of.get(stage.key, source) == source:
             return f"{stage.key}: {describe(stage)}: its feature {feature!r} is read otherwise from the manifest"
-    where = f"the tokenizer of source {source!r}" if source else "the tokenizer"
-    return f"{where}: its file splits texts otherwise than the tokenizer of training"
+    where = f" of source {source!r}" if source else ""
+    return f"the tokenizer{where}: its file splits texts otherwise than in training"
 
 
 def stage_at_fault(pipeline: Pipeline, opset: int) -> str:

@@ -120,16 +120,14 @@ def _bytes(path: Path, most: int) -> bytes:
 
 MOST_GROWTH = 200  # how many times longer a tokenizer may make a text
 MOST_TOKEN = 4096  # bytes; a token of twice as many is refused
-MOST_WORD = 1000  # characters of a word that WordPiece tries to split, which takes the square of them
 _FORMS = {"NFC": 4, "NFD": 4, "NFKC": 18, "NFKD": 18}  # code points that one becomes, at most
 # The same of the other kinds of steps; a pre-tokenizer that marks words adds one to each.
-_GROWTH = _FORMS | {
+_GROWTH = {
     "BertNormalizer": 3, "ByteLevel": 5, "Lowercase": 2, "Nmt": 1, "Strip": 1, "StripAccents": 1,
     "BertPreTokenizer": 1, "CharDelimiterSplit": 1, "Digits": 1, "FixedLength": 1, "Metaspace": 2, "Punctuation": 1,
     "Split": 1, "UnicodeScripts": 1, "Whitespace": 1, "WhitespaceSplit": 1,
     "BPEDecoder": 3, "ByteFallback": 1, "CTC": 3, "Fuse": 1, "WordPiece": 2,
 }  # fmt: skip
-_MOST_NODES = 1 << 16  # of a charsmap's trie in one level
 _MODELS = ("BPE", "Unigram", "WordLevel", "WordPiece")
 
 
@@ -153,31 +151,24 @@ def check_tokenizer(tokenizer: Tokenizer, what: str) -> None:
     if tokenizer.padding is not None or tokenizer.truncation is not None:
         raise BundleError(f"{what}: pads or truncates texts, which no bundle's tokenizer does; export it again")
     model = tokenizer.model
-    texts = [getattr(model, name, None) or "" for name in ("unk_token", "continuing_subword_prefix")]
     if (kind := type(model).__name__) not in _MODELS:
         raise BundleError(f"{what}: the model {kind} is none of {', '.join(_MODELS)}; export it again")
-    if (most := getattr(model, "max_input_chars_per_word", 0)) > MOST_WORD:
-        raise BundleError(f"{what}: splits words of {most:,} characters; at most {MOST_WORD:,} are allowed")
-    parts = {"encoding": (tokenizer.normalizer, tokenizer.pre_tokenizer), "decoding": (tokenizer.decoder,)}
+    texts = [getattr(model, name, None) or "" for name in ("unk_token", "continuing_subword_prefix")]
     growth = {"writing an unknown word": float(max(map(len, texts)))}
+    parts = {"encoding": (tokenizer.normalizer, tokenizer.pre_tokenizer), "decoding": (tokenizer.decoder,)}
     for action, steps in parts.items():
-        stated = [json.loads(part.__getstate__()) for part in steps if part is not None]
         try:
-            growth[action] = math.prod(map(_growth, stated))
+            growth[action] = math.prod(_growth(json.loads(step.__getstate__())) for step in steps if step is not None)
         except (LookupError, ValueError) as error:
             raise BundleError(f"{what}: a step of its {action} is not known to this version: {error}") from error
-    if (most := max(growth.values())) > MOST_GROWTH:
-        action = max(growth, key=lambda key: growth[key])
-        message = f"makes a text up to {most:.2g} times longer in {action}; at most {MOST_GROWTH} times is allowed"
-        raise BundleError(f"{what}: {message}")
+    for action, times in growth.items():
+        if times > MOST_GROWTH:
+            message = f"makes a text up to {times:.2g} times longer in {action}; at most {MOST_GROWTH} times is allowed"
+            raise BundleError(f"{what}: {message}")
 
 
 def _growth(part: Mapping[str, Any]) -> float:
-    """Return the factor by which the steps of a normalizer, pre-tokenizer or decoder can lengthen a text.
-
-    Raises:
-        LookupError, ValueError: for a step of an unknown kind, or of wrong content.
-    """
+    """Return the factor by which a normalizer, pre-tokenizer or decoder can lengthen a text; LookupError if unknown."""
     growth, form = 1.0, 1  # of the Unicode forms so far: what one of them made of a text, the next makes no longer
     for step in _steps(part):
         kind = step["type"]
@@ -202,9 +193,6 @@ def _charsmap_growth(charsmap: bytes, is_normal: bool) -> float:
 
     It holds the size of a trie, the trie as a double array of 32-bit units (darts-clone), and the replacements, each of
     which ends with NUL. The library looks up what has at most five bytes.
-
-    Raises:
-        LookupError, ValueError: if it is none.
     """
     size = int.from_bytes(charsmap[:4], "little")
     units, texts = np.frombuffer(charsmap[4 : 4 + size], "<u4").astype(np.int64), charsmap[4 + size :] + b"\0"
@@ -218,7 +206,7 @@ def _charsmap_growth(charsmap: bytes, is_normal: bool) -> float:
         inside = children < len(units)
         found = inside & (units[children * inside] & ((1 << 31) | 255) == labels)
         rows, columns = found.nonzero()
-        if len(rows) > min(len(units), _MOST_NODES):
+        if len(rows) > min(len(units), 1 << 16):
             raise ValueError("a charsmap whose trie is none")
         keys = [keys[row] + bytes([label]) for row, label in zip(rows, labels[columns].tolist(), strict=True)]
         at = children[found]

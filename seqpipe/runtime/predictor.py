@@ -195,8 +195,7 @@ class Predictor:
 
         A text of blanks alone is read as an empty one, unless it may stand `within_text`.
         """
-        keeps_blanks = within_text or self.kind.is_generated
-        records = [self._readable(record, number, keeps_blanks) for number, record in enumerate(records, before + 1)]
+        records = [self._readable(record, number, within_text) for number, record in enumerate(records, before + 1)]
         if self._pool is None or len(records) < ENOUGH:
             docs = self.featurizer.docs(records)
         else:  # on every core: most of what is not the run is splitting
@@ -210,20 +209,19 @@ class Predictor:
 
     def _readable(self, record: Record, number: int, keeps_blanks: bool) -> Record:
         """The record, a text of blanks as an empty one; DataError for one that is too long to be split at all."""
-        most, words = max(MOST_CHARACTERS, CHARACTERS * self.limits.tokens), record.get("words")
-        for field in self.featurizer.fields:
-            text = record.get(field)
-            if not isinstance(text, str):
-                continue
-            if len(text) > most:
-                message = f"{len(text):,} characters are over the limit of {most:,}; split the text"
+        texts = {field: record[field] for field in self.featurizer.fields if isinstance(record.get(field), str)}
+        sizes = [
+            (len(text), max(MOST_CHARACTERS, CHARACTERS * self.limits.tokens), "characters") for text in texts.values()
+        ]
+        if isinstance(words := record.get("words"), Sequence):
+            sizes.append((len(words), self.limits.tokens, "words"))
+        for size, most, unit in sizes:
+            if size > most:
+                message = f"{size:,} {unit} are over the limit of {most:,}; split the text"
                 raise DataError(f"{_place(record, number - 1)}: {message}")
-            if text and not words and not keeps_blanks and _BLANK.fullmatch(text):
-                record = {**record, field: ""}
-        if isinstance(words, Sequence) and len(words) > self.limits.tokens:
-            message = f"{len(words):,} words are over the limit of {self.limits.tokens:,} tokens; split the text"
-            raise DataError(f"{_place(record, number - 1)}: {message}")
-        return record
+        keeps_blanks = keeps_blanks or bool(words) or self.kind.is_generated
+        blank = {} if keeps_blanks else {field: "" for field, text in texts.items() if _BLANK.fullmatch(text)}
+        return {**record, **blank} if blank else record
 
     def start(self, records: Sequence[Record | DataError], decoding: Chosen, before: int) -> Task:
         """Begins to answer records, the first of which is number `before` + 1; a DataError is its own answer."""

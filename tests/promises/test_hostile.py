@@ -465,7 +465,6 @@ MODELS: dict[str, list[Any]] = {
     "WordPiece": [
         models.WordPiece(SPECIAL | {LONG: 4}, unk_token=LONG),
         models.WordPiece(SPECIAL, unk_token="[UNK]", continuing_subword_prefix=LONG),
-        models.WordPiece(SPECIAL, unk_token="[UNK]", max_input_chars_per_word=10**9),
     ],
 }
 
@@ -480,9 +479,7 @@ def test_every_kind_of_model_is_bounded(name: str) -> None:
     }[name]
     bundle.check_tokenizer(with_special_tokens(sound), "it")
     for model in MODELS[name]:
-        with pytest.raises(
-            BundleError, match=r"times longer in writing an unknown word|splits words of 1,000,000,000 "
-        ):
+        with pytest.raises(BundleError, match=r"times longer in writing an unknown word"):
             bundle.check_tokenizer(with_special_tokens(model), "it")
 
 

@@ -385,7 +385,7 @@ def test_a_text_of_too_many_characters_is_refused_before_it_is_split(
             call()
     with pytest.raises(DataError, match=rf"a\.txt:1: {message}"):
         predicted(tiny, tmp_path, "a.txt", text)
-    with pytest.raises(DataError, match=r"^x:3: 1,000,001 words are over the limit of [\d,]+ tokens; split the text"):
+    with pytest.raises(DataError, match=r"^x:3: 1,000,001 words are over the limit of [\d,]+; split the text"):
         tiny({"words": ["a"] * 1_000_001, "where": "x:3"})
 
 
