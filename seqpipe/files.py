@@ -43,8 +43,8 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-# Of what others wrote: ValueError for NaN, and for a key that stands twice in an object.
-JSON_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_integer)
+_STRICT: dict[str, Any] = {"object_pairs_hook": _unique, "parse_constant": _no_constant, "parse_int": _integer}
+JSON_DECODER = json.JSONDecoder(**_STRICT)  # Decodes JSON; ValueError for NaN and for a key given twice in an object.
 
 
 def sha256(data: bytes) -> str:
