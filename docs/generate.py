@@ -326,6 +326,7 @@ SUBJECTS = {  # of modules, by how they begin
     "seqpipe.errors": "Errors",
     "seqpipe.features": "Features, vocabularies and tokenizers",
     "seqpipe.answers": "Answers and metrics",
+    "seqpipe.files": "Files",
     "seqpipe.runtime": "Bundles",
     "seqpipe.nn": "Building blocks of PyTorch",
     "seqpipe.testing": "Tests of components",

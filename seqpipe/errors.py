@@ -84,7 +84,7 @@ class ExportError(SeqpipeError):
 
 
 class ParityError(ExportError):
-    pass
+    input = ""  # of the graph, that the bundle reads otherwise than training
 
 
 class BundleError(SeqpipeError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import json
 import math
@@ -11,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -21,6 +23,28 @@ from seqpipe.errors import DataError, EnvError, UsageError
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _WINDOWS = os.name == "nt"
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    item = dict(pairs)
+    if len(item) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)[:100]!r} is given twice; keep one")
+    return item
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON; write null or a number")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 1_000:
+        raise ValueError(f"a number has {len(digits)} digits; write it as a string")
+    return int(digits)
+
+
+_STRICT: dict[str, Any] = {"object_pairs_hook": _unique, "parse_constant": _no_constant, "parse_int": _integer}
+JSON_DECODER = json.JSONDecoder(**_STRICT)  # Decodes JSON; ValueError for NaN and for a key given twice in an object.
 
 
 def sha256(data: bytes) -> str:
@@ -67,17 +91,12 @@ def writing(path: Path) -> Iterator[Path]:
         raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
     if path.exists() and not path.is_file():
         raise UsageError(f"{path}: is no ordinary file and is left as it is; name a file")
-    with disk_errors_named(path):
-        temporary = _beside(path)
-        try:  # a signal may come as soon as it is there
-            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            yield temporary
-            temporary.chmod(0o644)
-            _sync(temporary)
-            temporary.replace(path)
-            _sync(path.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with disk_errors_named(path), _part(path, lambda part: part.touch(0o600, exist_ok=False)) as temporary:
+        yield temporary
+        temporary.chmod(0o644)
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)
 
 
 @contextlib.contextmanager
@@ -88,9 +107,7 @@ def writing_folder(path: Path) -> Iterator[Path]:
     """
     with disk_errors_named(path):
         make_folder(path.parent)
-        temporary = _beside(path)
-        try:
-            temporary.mkdir(0o700)
+        with _part(path, lambda part: part.mkdir(0o700)) as temporary:
             yield temporary
             temporary.chmod(0o755)
             for file in temporary.rglob("*"):
@@ -104,13 +121,55 @@ def writing_folder(path: Path) -> Iterator[Path]:
             else:
                 temporary.replace(path)
             _sync(path.parent)
+
+
+@contextlib.contextmanager
+def _part(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """A place for what is to take the place of `path`, which nobody else makes; it vanishes when the block ends.
+
+    A writer locks its own, and the lock ends with it: what a killed one left beside `path` is removed.
+    """
+    for torn in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        with contextlib.suppress(OSError), _locked(torn, wait=False) as is_locked:
+            if is_locked:
+                _remove(torn)
+    while True:
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+        try:  # a signal may come as soon as it is there
+            make(temporary)
+            with _locked(temporary, wait=True):
+                if temporary.exists():  # nobody took it for torn before it was locked
+                    yield temporary
+                    return
         finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+            _remove(temporary)
 
 
-def _beside(path: Path) -> Path:
-    """A name for what is to take the place of `path`, which nobody else makes."""
-    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+@contextlib.contextmanager
+def _locked(path: Path, wait: bool) -> Iterator[bool]:
+    """Lock a file or folder; False if another process has the lock, or if the system or the file system has none."""
+    if _WINDOWS or sys.platform == "win32":  # which neither renames nor removes what is open
+        yield False
+        return
+    import fcntl
+
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        is_locked = False
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            is_locked = True
+        yield is_locked
+    finally:
+        os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    """Removes a file or a folder, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def make_folder(path: Path) -> None:
@@ -137,10 +196,7 @@ def remove_torn(folder: Path, names: Sequence[str] = ("*",)) -> None:
                         kept.rename(folder / kept.name)
                 shutil.rmtree(aside)
             for torn in folder.glob(f".{name}.*.part"):
-                if torn.is_dir():
-                    shutil.rmtree(torn)
-                else:
-                    torn.unlink()
+                _remove(torn)
 
 
 def read_json(path: Path) -> Any:
@@ -181,6 +237,11 @@ def disk_errors_named(path: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise EnvError(
                 f"{path}: the disk is full; what was there is unchanged. Free some space and try again"
+            ) from error
+        if error.errno == errno.EFBIG:
+            raise EnvError(
+                f"{path}: cannot grow: {error.strerror}; what was there is unchanged. Raise the limit of the size of a "
+                "file (`ulimit -f unlimited`), or write to a file system that allows larger ones"
             ) from error
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
             raise EnvError(

@@ -36,6 +36,7 @@ from seqpipe.features.vocabulary import UNK as UNK
 from seqpipe.features.vocabulary import replace_surrogates as replace_surrogates
 from seqpipe.features.vocabulary import token_counts as token_counts
 from seqpipe.features.vocabulary import word_level as word_level
+from seqpipe.files import JSON_DECODER as JSON_DECODER
 from seqpipe.nn import calibration as calibration
 from seqpipe.nn import crf as crf
 from seqpipe.nn.attention import Attention as Attention

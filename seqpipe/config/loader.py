@@ -512,6 +512,8 @@ class _Loader:
                 hint = f"; there is no folder {at.parent}"
             hint = "; no URL is fetched: download the file first" if "://" in text else hint
             self.complain(path, f"no such {'folder' if folder else 'file'} {text!r} (looked for {at}){hint}")
+        elif self.files and not folder and not os.path.isfile(at):
+            self.complain(path, f"{text!r} is a pipe or a device, and is read more than once; make a file of it first")
         return at
 
     def folder(self, text: str, path: Where) -> Path:

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqpipe.config.contract import describe
+from seqpipe.config.contract import declared_features, describe
 from seqpipe.config.members import ROWLESS
-from seqpipe.errors import ExportError, PluginError, SeqpipeError
+from seqpipe.errors import ExportError, ParityError, PluginError, SeqpipeError
 from seqpipe.export.graph import random_batches, shortest_row, stages_to_onnx, with_other_padding
 from seqpipe.export.parity.decisions import CLOSE, RELATIVE
 from seqpipe.features.document import Arrays
@@ -27,7 +27,19 @@ def naming_stage_at_fault(pipeline: Pipeline, opset: int) -> Iterator[None]:
     except ExportError as error:
         if any(describe(stage) in str(error) for stage, _ in pipeline.stages):
             raise
-        raise type(error)(f"{error}\nat fault: {stage_at_fault(pipeline, opset)}") from error
+        feature = error.input if isinstance(error, ParityError) else ""
+        fault = reader_at_fault(pipeline, feature) if feature else stage_at_fault(pipeline, opset)
+        raise type(error)(f"{error}\nat fault: {fault}") from error
+
+
+def reader_at_fault(pipeline: Pipeline, name: str) -> str:
+    """The stage whose feature is the input of this name, else the tokenizer."""
+    source, _, feature = name.rpartition(".")
+    for stage, _ in pipeline.stages:
+        if feature in declared_features(stage) and pipeline.source_of.get(stage.key, source) == source:
+            return f"{stage.key}: {describe(stage)}: its feature {feature!r} is read otherwise from the manifest"
+    where = f" of source {source!r}" if source else ""
+    return f"the tokenizer{where}: its file splits texts otherwise than in training"
 
 
 def stage_at_fault(pipeline: Pipeline, opset: int) -> str:

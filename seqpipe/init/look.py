@@ -75,6 +75,8 @@ def _summarise(data: Path, task: Task | None) -> DataSummary:
     column = task.column if task else None
     if data.is_dir():
         return summarise_folder(data)
+    if data.exists() and not data.is_file():
+        raise DataError(f"{data}: is a pipe or a device, and is read more than once; make a file of it first")
     try:
         with open_bytes(data) as file:
             start = file.read(BYTES)

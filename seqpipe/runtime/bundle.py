@@ -6,14 +6,18 @@ tokenizers, features and labels here, those of `seqpipe.runtime.manifest`, and t
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 import re
 import stat
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import AnswerKind
@@ -124,7 +128,17 @@ def _bytes(path: Path, most: int) -> bytes:
 
 # Bounds on what a bundle holds: tokenizers and labels. Its hashes tell damage, not malice.
 
-MOST_GROWTH = 100  # how many times longer a tokenizer may make a text by replacing
+MOST_GROWTH = 200  # how many times longer a tokenizer may make a text
+MOST_TOKEN = 4096  # bytes; a token of twice as many is refused
+_FORMS = {"NFC": 4, "NFD": 4, "NFKC": 18, "NFKD": 18}  # code points that one becomes, at most
+# The same of the other kinds of steps; a pre-tokenizer that marks words adds one to each.
+_GROWTH = {
+    "BertNormalizer": 3, "ByteLevel": 5, "Lowercase": 2, "Nmt": 1, "Strip": 1, "StripAccents": 1,
+    "BertPreTokenizer": 1, "CharDelimiterSplit": 1, "Digits": 1, "FixedLength": 1, "Metaspace": 2, "Punctuation": 1,
+    "Split": 1, "UnicodeScripts": 1, "Whitespace": 1, "WhitespaceSplit": 1,
+    "BPEDecoder": 3, "ByteFallback": 1, "CTC": 3, "Fuse": 1, "WordPiece": 2,
+}  # fmt: skip
+_MODELS = ("BPE", "Unigram", "WordLevel", "WordPiece")
 
 
 def check_labels(kind: AnswerKind, shapes: Mapping[str, Sequence[Any]], what: str) -> None:
@@ -146,34 +160,83 @@ def check_tokenizer(tokenizer: Tokenizer, what: str) -> None:
         raise BundleError(f"{what}: has no token {', '.join(missing)}; export it again")
     if tokenizer.padding is not None or tokenizer.truncation is not None:
         raise BundleError(f"{what}: pads or truncates texts, which no bundle's tokenizer does; export it again")
-    for part in (tokenizer.normalizer, tokenizer.decoder):
-        if part is not None and (growth := _growth(json.loads(part.__getstate__()))) > MOST_GROWTH:
-            message = (
-                f"makes a text up to {growth:.2g} times longer by replacing; at most {MOST_GROWTH} times is allowed"
-            )
+    model = tokenizer.model
+    if (kind := type(model).__name__) not in _MODELS:
+        raise BundleError(f"{what}: the model {kind} is none of {', '.join(_MODELS)}; export it again")
+    texts = [getattr(model, name, None) or "" for name in ("unk_token", "continuing_subword_prefix")]
+    growth = {"writing an unknown word": float(max(map(len, texts)))}
+    parts = {"encoding": (tokenizer.normalizer, tokenizer.pre_tokenizer), "decoding": (tokenizer.decoder,)}
+    for action, steps in parts.items():
+        try:
+            growth[action] = math.prod(_growth(json.loads(step.__getstate__())) for step in steps if step is not None)
+        except (LookupError, ValueError) as error:
+            raise BundleError(f"{what}: a step of its {action} is not known to this version: {error}") from error
+    for action, times in growth.items():
+        if times > MOST_GROWTH:
+            message = f"makes a text up to {times:.2g} times longer in {action}; at most {MOST_GROWTH} times is allowed"
             raise BundleError(f"{what}: {message}")
 
 
 def _growth(part: Mapping[str, Any]) -> float:
-    """Return the factor by which a normalizer or decoder can lengthen a text."""
-    growth = 1.0
+    """Return the factor by which a normalizer, pre-tokenizer or decoder can lengthen a text; LookupError if unknown."""
+    growth, form = 1.0, 1  # of the Unicode forms so far: what one of them made of a text, the next makes no longer
     for step in _steps(part):
-        if step["type"] == "Replace":
+        kind = step["type"]
+        if kind in _FORMS:
+            growth, form = growth * max(form, _FORMS[kind]) / form, max(form, _FORMS[kind])
+        elif kind == "Replace":
             text = step["pattern"].get("String", "")  # of a regular expression: it may match nothing
             inserted = len(step["content"])
             growth *= max(1.0, inserted / len(text) if text else 1.0 + inserted)
-        elif step["type"] == "Prepend":
+        elif kind == "Prepend":
             growth *= 1.0 + len(step["prepend"])
+        elif kind == "Precompiled":
+            growth *= _charsmap_growth(base64.b64decode(step["precompiled_charsmap"]), form == _FORMS["NFKC"])
+        else:
+            growth *= _GROWTH[kind]
+        form = form if kind in (*_FORMS, "Lowercase", "Strip", "StripAccents") else 1
+    return growth
+
+
+def _charsmap_growth(charsmap: bytes, is_normal: bool) -> float:
+    """Return the factor by which a charsmap of SentencePiece can lengthen a text, which may be in NFKC or NFKD.
+
+    It holds the size of a trie, the trie as a double array of 32-bit units (darts-clone), and the replacements, each of
+    which ends with NUL. The library looks up what has at most five bytes.
+    """
+    size = int.from_bytes(charsmap[:4], "little")
+    units, texts = np.frombuffer(charsmap[4 : 4 + size], "<u4").astype(np.int64), charsmap[4 + size :] + b"\0"
+    if not is_normal:
+        return max(1.0, *(len(text) for text in texts.decode(errors="replace").split("\0")))
+    # What such a charsmap lengthens most, the form has lengthened already: only what the form leaves as it is counts.
+    leads, labels = (units >> 10) << ((units & (1 << 9)) >> 6), np.arange(1, 256)  # a unit leads to its children
+    nodes, keys, growth = leads[:1], [b""], 1.0
+    for _ in range(5):
+        children = nodes[:, None] ^ labels
+        inside = children < len(units)
+        found = inside & (units[children * inside] & ((1 << 31) | 255) == labels)
+        rows, columns = found.nonzero()
+        if len(rows) > min(len(units), 1 << 16):
+            raise ValueError("a charsmap whose trie is none")
+        keys = [keys[row] + bytes([label]) for row, label in zip(rows, labels[columns].tolist(), strict=True)]
+        at = children[found]
+        nodes = at ^ leads[at]
+        for i in (units[at] >> 8 & 1).nonzero()[0]:
+            key = keys[i].decode(errors="replace")
+            if key in (unicodedata.normalize("NFKC", key), unicodedata.normalize("NFKD", key)):
+                begin = int(units[nodes[i]]) & 0x7FFFFFFF
+                replaced = texts[begin : texts.index(b"\0", begin)]
+                growth = max(growth, len(replaced.decode(errors="replace")) / len(key))
     return growth
 
 
 def _steps(part: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    inner = part.get("normalizers") or part.get("decoders")
-    if part["type"] != "Sequence" or not inner:
+    if part["type"] != "Sequence":
         yield part
         return
-    for part_inside in inner:
-        yield from _steps(part_inside)
+    for key in ("normalizers", "pretokenizers", "decoders"):
+        for inner in part.get(key, ()):
+            yield from _steps(inner)
 
 
 # The inputs and the answers of a pipeline, built from what bundle.json says of them.
@@ -214,6 +277,11 @@ def _tokenizer(content: BundleContent, name: str) -> Tokenizer:
         if not is_library_error(error):
             raise
         raise BundleError(f"{content.path / name}: not a tokenizer this version reads: {error}") from error
+    # A graph may give its longest token again and again. Within this many bytes some text of JSON begins or ends, but
+    # for a charsmap, which has a bound of its own.
+    stated = re.sub(rb'"precompiled_charsmap":\s*"[^"]*"', b"", content.files[name]).replace(b'\\"', b"..")
+    if any(stated.find(b'"', at, at + MOST_TOKEN) < 0 for at in range(0, len(stated) - MOST_TOKEN, MOST_TOKEN)):
+        raise BundleError(f"{content.path / name}: holds a token of more than {MOST_TOKEN:,} bytes; export it again")
     check_tokenizer(tokenizer, str(content.path / name))
     return tokenizer
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import io
-import json
 import os
 import select
 import stat
@@ -22,7 +21,7 @@ from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 from seqpipe.features.document import Record, locate
 from seqpipe.features.sources import all_texts, fields_of, one_text
-from seqpipe.files import json_bytes, writing
+from seqpipe.files import JSON_DECODER, json_bytes, writing
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.manifest import Reader
 from seqpipe.runtime.model import Model
@@ -30,6 +29,7 @@ from seqpipe.runtime.predictor import CHUNK, Answers
 from seqpipe.runtime.streams import PieceStream
 
 BLOCK = 1 << 16  # bytes read at once
+MOST_LINE = 10_000_000  # bytes of a line, as of training data
 FORMATS = ("text", "jsonl", "conll")
 _ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".conll": "conll", ".bio": "conll", ".iob": "conll"}
 
@@ -56,6 +56,9 @@ def read_lines(stream: BinaryIO, name: str, dry: Callable[[], None]) -> Iterator
     """Each line without its end, or the reason why it cannot be read, and its place."""
     for number, line in enumerate(_split(stream, dry), 1):
         where = f"{name}:{number}"
+        if len(line) > MOST_LINE:
+            yield DataError(f"{where}: this line has over {MOST_LINE // 1_000_000} MB; split the text"), where
+            continue
         try:
             text: str | DataError = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
@@ -64,8 +67,9 @@ def read_lines(stream: BinaryIO, name: str, dry: Callable[[], None]) -> Iterator
 
 
 def _split(stream: BinaryIO, dry: Callable[[], None]) -> Iterator[bytes]:
-    """The lines of a stream as they come; `dry` is called before a wait for more."""
+    """The lines of a stream as they come, the first bytes of one that is too long; `dry` is called before a wait."""
     begun: list[bytes] = []  # of a line whose end is not here yet
+    held = 0
     while True:
         if _may_wait(stream):
             dry()
@@ -73,12 +77,14 @@ def _split(stream: BinaryIO, dry: Callable[[], None]) -> Iterator[bytes]:
         if not block:
             break
         first, *lines = block.split(b"\n")
-        begun.append(first)
+        if held <= MOST_LINE:
+            begun.append(first)
+            held += len(first)
         if lines:
             yield b"".join(begun)
             *lines, last = lines
             yield from lines
-            begun = [last]
+            begun, held = [last], len(last)
     if any(begun):
         yield b"".join(begun)
 
@@ -169,7 +175,7 @@ def _plain(line: str, fields: Sequence[str], where: str) -> Record:
 def _parsed(line: str, fields: Sequence[str], where: str, numbers: bool) -> Record:
     """A line of JSON: an object, or what its only field holds, a text or, where it does, numbers."""
     try:
-        record = json.loads(line, parse_constant=_no_constant)
+        record = JSON_DECODER.decode(line)
     except RecursionError as error:
         raise DataError(f"{where}: nested too deeply; write flat objects") from error
     except ValueError as error:
@@ -185,10 +191,6 @@ def json_record(value: Any, fields: Sequence[str], where: str, numbers: bool) ->
         keys = f"`{fields[0]}` or `words`" if len(fields) == 1 else " and ".join(f"`{field}`" for field in fields)
         raise DataError(f"{where}: must be an object with {keys}, not {type(value).__name__}")
     return value
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
 
 
 # Answer standard input or a file while it is written: tags token by token, labels line by line.

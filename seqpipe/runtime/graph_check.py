@@ -11,6 +11,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 MOST_ELEMENTS = 1 << 27  # of a tensor that an operator makes of a constant shape
 MOST_DEPTH = 16  # of graphs within graphs
 _SHAPE = 64  # elements of the longest constant that may be a shape
@@ -25,6 +27,16 @@ _NUMBERS = {1: "f", 6: "i", 7: "q", 11: "d", 12: "I", 13: "Q"}
 _FLOATS, _INTEGERS = {4: "f", 10: "d"}, (5, 7, 11)  # fields of a tensor that hold numbers otherwise
 _RAW, _EXTERNAL = 9, 1  # field raw_data; data_location EXTERNAL
 _DATA = (4, 5, 6, 7, _RAW, 10, 11)  # fields of a tensor that hold its elements
+# Types of tensors that hold weights: bytes of a number, and the bits of infinity; whole numbers, booleans and strings.
+_FLOAT, _DOUBLE, _HALVES = 1, 11, (10, 16)
+_WEIGHTS = {_FLOAT: (4, 0x7F8 << 20), _DOUBLE: (8, 0x7FF << 52), 10: (2, 0x7C00), 16: (2, 0x7F80)}
+_OTHER_TYPES = (2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 21, 22)
+# Fields that are known here, of which some are refused for reasons of their own; any other is refused.
+_FIELDS = {
+    "the model": {*range(1, 9), 14, 20, 25}, "an import": {1, 2}, "a graph": {1, 2, 5, 10, 11, 12, 13, 15, 16},
+    "an operator": {1, 2, 3, 4, 5, 6, 7, 9}, "an attribute": {*range(1, 12), 13, 20, 22, 23},
+    "a tensor": {1, 2, 8, 12, 13, 14, 16, *_DATA},
+}  # fmt: skip
 _VARINT, _BYTES = 0, 2
 _WIDTHS = {1: 8, 5: 4}  # bytes of the other wire types
 
@@ -49,7 +61,7 @@ def refusal_reason(model: bytes) -> str:
     """Return the reason to refuse this graph, or ""."""
     graph = _Graph()
     try:
-        for number, wire, a, b in _fields(model, 0, len(model)):
+        for number, wire, a, b in _fields(model, 0, len(model), "the model"):
             if number == 7:
                 _read_graph(model, a, b, graph, 0)
             elif number == 8:
@@ -70,10 +82,13 @@ class _RefusedError(Exception):
     """Something that no graph of a bundle has."""
 
 
-def _fields(data: bytes, at: int, end: int) -> Iterator[Field]:
+def _fields(data: bytes, at: int, end: int, what: str) -> Iterator[Field]:
     """The fields of the message between two positions; ValueError or IndexError if it is none."""
+    known = _FIELDS[what]
     while at < end:
         key, at = _varint(data, at)
+        if key >> 3 not in known:
+            raise _RefusedError(f"{what} has the field {key >> 3}, which no graph of a bundle has; export it again")
         wire = key & 7
         if wire == _BYTES:
             size, at = _varint(data, at)
@@ -108,15 +123,20 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _read_domain(data: bytes, at: int, end: int) -> None:
-    for number, _, a, b in _fields(data, at, end):
-        if number == 1 and data[a:b] not in (b"", b"ai.onnx"):
-            raise _RefusedError(f"it holds operators of {_named(data[a:b])}; a bundle's are all of the domain ai.onnx")
+    for number, _, a, b in _fields(data, at, end, "an import"):
+        if number == 1:
+            _check_domain(data[a:b])
+
+
+def _check_domain(name: bytes) -> None:
+    if name not in (b"", b"ai.onnx"):
+        raise _RefusedError(f"it holds operators of {_named(name)}; a bundle's are all of the domain ai.onnx")
 
 
 def _read_graph(data: bytes, at: int, end: int, graph: _Graph, depth: int) -> None:
     if depth > MOST_DEPTH:
         raise _RefusedError(f"graphs stand within graphs more than {MOST_DEPTH} deep")
-    for number, _, a, b in _fields(data, at, end):
+    for number, _, a, b in _fields(data, at, end, "a graph"):
         if number == 1:
             _read_node(data, a, b, graph, depth)
         elif number == 5:
@@ -129,7 +149,7 @@ def _read_node(data: bytes, at: int, end: int, graph: _Graph, depth: int) -> Non
     inputs: list[bytes] = []
     numbers: Numbers = []  # of its attributes
     output = operator = b""
-    for number, _, a, b in _fields(data, at, end):
+    for number, _, a, b in _fields(data, at, end, "an operator"):
         if number == 1:
             inputs.append(data[a:b])
         elif number == 2:
@@ -138,6 +158,8 @@ def _read_node(data: bytes, at: int, end: int, graph: _Graph, depth: int) -> Non
             operator = data[a:b]
         elif number == 5:
             numbers += _read_attribute(data, a, b, graph, depth)
+        elif number == 7:
+            _check_domain(data[a:b])
     if operator == b"Constant" or operator in _RANDOM:
         graph.add_constant(output, numbers)
     graph.sized += [(operator, inputs[i]) for i in _SIZED.get(operator, ()) if i < len(inputs)]
@@ -150,7 +172,7 @@ def _read_node(data: bytes, at: int, end: int, graph: _Graph, depth: int) -> Non
 def _read_attribute(data: bytes, at: int, end: int, graph: _Graph, depth: int) -> Numbers:
     """The numbers of an attribute, where there are few."""
     numbers: Numbers = []
-    for number, wire, a, b in _fields(data, at, end):
+    for number, wire, a, b in _fields(data, at, end, "an attribute"):
         if number in (6, 11):
             _read_graph(data, a, b, graph, depth + 1)
         elif number in (5, 10):
@@ -160,6 +182,7 @@ def _read_attribute(data: bytes, at: int, end: int, graph: _Graph, depth: int) -
         elif number in (3, 8):
             numbers += _integers(data, wire, a, b)
         elif number in (2, 7):
+            _check_weights(data, _FLOAT, a, b, "an attribute")
             numbers += _unpacked("f", data[a:b])
     return numbers[: _SHAPE + 1]
 
@@ -168,8 +191,8 @@ def _read_tensor(data: bytes, at: int, end: int, graph: _Graph) -> Numbers:
     """The elements of a tensor whose type may say a size, where there are few."""
     dims: list[int] = []
     numbers: Numbers = []
-    name, kind, held, raw = b"", 0, 0, b""
-    for number, wire, a, b in _fields(data, at, end):
+    name, kind, held, raw_at, packs_integers = b"", 0, 0, (0, 0), False
+    for number, wire, a, b in _fields(data, at, end, "a tensor"):
         if number == 1:
             dims += _integers(data, wire, a, b)
         elif number == 2:
@@ -180,20 +203,42 @@ def _read_tensor(data: bytes, at: int, end: int, graph: _Graph) -> Numbers:
             raise _RefusedError("it reads a tensor from another file; a bundle's graph holds its weights itself")
         elif number in _DATA:
             held += b - a if wire == _BYTES else 10
+            packs_integers = packs_integers or number == 5
             if number == _RAW:
-                raw = data[a:b] if b - a <= 8 * _SHAPE else b""
+                if wire != _BYTES or raw_at[1]:
+                    raise ValueError
+                raw_at = a, b
             elif number in _FLOATS:
+                _check_weights(data, _DOUBLE if number == 10 else _FLOAT, a, b, "a tensor")
                 numbers += _unpacked(_FLOATS[number], data[a:b]) if b - a <= 8 * _SHAPE else []
             elif number in _INTEGERS:
                 numbers += _integers(data, wire, a, b)
     elements = math.prod(dims[:_SHAPE])
     if min(dims, default=0) < 0 or len(dims) > _SHAPE or elements > 2 * held:  # the smallest elements have 4 bits
         raise _RefusedError(f"{_named(name)} states the shape {str(dims)[:60]} and holds {held:,} bytes")
+    if kind in _WEIGHTS and not (kind in _HALVES and packs_integers):
+        _check_weights(data, kind, *raw_at, _named(name))
+    elif kind not in _OTHER_TYPES:
+        raise _RefusedError(f"the tensor {_named(name)} has the type {kind}, which no graph of a bundle has")
     if kind not in _NUMBERS:
         return []
-    numbers += _unpacked(_NUMBERS[kind], raw)
+    begin, end = raw_at
+    numbers += _unpacked(_NUMBERS[kind], data[begin:end]) if end - begin <= 8 * _SHAPE else []
     graph.add_constant(name, numbers)
     return numbers
+
+
+def _check_weights(data: bytes, kind: int, at: int, end: int, what: str) -> None:
+    """Refuses numbers that are NaN or +infinite; masks are made of -infinity."""
+    width, infinity = _WEIGHTS[kind]
+    if (count := (end - at) // width) < 1:
+        return
+    # Bits are ordered as numbers are, of both signs alike, and NaN stands behind infinity. This is as fast as comparing
+    # numbers, takes no more memory, and numpy has no bfloat16.
+    bits = np.frombuffer(data, f"<u{width}", count, at)
+    if bits.view(f"<i{width}").max() >= infinity or bits.max() > infinity | 1 << (8 * width - 1):
+        holds = "holds numbers that are NaN or infinite: the weights overflowed in training"
+        raise _RefusedError(f"{what} {holds}; lower train.optimizer.lr and train again")
 
 
 def _unpacked(kind: str, data: bytes) -> Numbers:

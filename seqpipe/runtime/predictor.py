@@ -10,6 +10,7 @@ import ctypes
 import itertools
 import os
 import platform
+import re
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,6 +41,13 @@ if TYPE_CHECKING:
 CHUNK = 1024  # records encoded at a time
 ENOUGH = 128  # records to split on several cores
 ROWS, TOKENS = 32, 4096  # most rows, and most padded tokens, of one run
+# Characters of a text that are split: so many a token of the limit, and as many as this in any case.
+CHARACTERS, MOST_CHARACTERS = 10, 1_000_000
+# White space, and characters that Unicode calls ignorable by default: nothing is seen of them.
+_BLANK = re.compile(
+    "[\\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]*"
+)
 Item = TypeVar("Item")
 Run = Callable[[Arrays], Arrays]  # features and decode options to a decision
 # Answers, those that are errors already; for each batch its rows and their answers to come; the process that has begun.
@@ -196,8 +204,12 @@ class Predictor:
             for part in answer
         ]
 
-    def docs(self, records: Sequence[Record], before: int = 0) -> list[Doc]:
-        """The records split; DataError for one that is too long, by its number from `before` + 1 on."""
+    def docs(self, records: Sequence[Record], before: int = 0, within_text: bool = False) -> list[Doc]:
+        """The records split; DataError for one that is too long, by its number from `before` + 1 on.
+
+        A text of blanks alone is read as an empty one, unless it may stand `within_text`.
+        """
+        records = [self._readable(record, number, within_text) for number, record in enumerate(records, before + 1)]
         if self._pool is None or len(records) < ENOUGH:
             docs = self.featurizer.docs(records)
         else:  # on every core: most of what is not the run is splitting
@@ -208,6 +220,22 @@ class Predictor:
         if [] in [doc.ids for doc in docs]:
             self.kind.refuse_empty(docs, records, before)
         return docs
+
+    def _readable(self, record: Record, number: int, keeps_blanks: bool) -> Record:
+        """The record, a text of blanks as an empty one; DataError for one that is too long to be split at all."""
+        texts = {field: record[field] for field in self.featurizer.fields if isinstance(record.get(field), str)}
+        sizes = [
+            (len(text), max(MOST_CHARACTERS, CHARACTERS * self.limits.tokens), "characters") for text in texts.values()
+        ]
+        if isinstance(words := record.get("words"), Sequence):
+            sizes.append((len(words), self.limits.tokens, "words"))
+        for size, most, unit in sizes:
+            if size > most:
+                message = f"{size:,} {unit} are over the limit of {most:,}; split the text"
+                raise DataError(f"{_place(record, number - 1)}: {message}")
+        keeps_blanks = keeps_blanks or bool(words) or self.kind.is_generated
+        blank = {} if keeps_blanks else {field: "" for field, text in texts.items() if _BLANK.fullmatch(text)}
+        return {**record, **blank} if blank else record
 
     def start(self, records: Sequence[Record | DataError], decoding: Chosen, before: int) -> Task:
         """Begins to answer records, the first of which is number `before` + 1; a DataError is its own answer."""

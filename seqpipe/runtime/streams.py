@@ -176,7 +176,7 @@ class PieceStream:
         self.tags = []
         predictor, text = self._predictor, self._skipped + text
         record = {**self._fields, self._source.fields[0]: text} | ({} if words is None else {"words": words})
-        (doc,) = predictor.docs([record])
+        (doc,) = predictor.docs([record], within_text=self._has_words)
         if not len(doc):
             self._skipped = text if words is None else ""  # it stands before the next word
             return [] if predictor.kind.tags_words else self._answer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record, field_names, place_of
 from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK
+from seqpipe.files import JSON_DECODER
 from seqpipe.runtime.decode_options import chosen
 from seqpipe.runtime.predictor import TOKENS, Predictor, batches, chunks
 
@@ -187,7 +187,7 @@ def _json_lines(text: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         if not line.strip():
             continue
         try:
-            record = json.loads(line)
+            record = JSON_DECODER.decode(line)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{where}: this is not JSON ({error}); write one object a line, {_EXAMPLE}") from error
         if not isinstance(record, dict):

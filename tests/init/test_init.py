@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -579,3 +580,9 @@ def test_a_large_json_list_is_sampled(key: str | None, tmp_path: Path, monkeypat
     bad = content[:-9] + '"x}' + content[-9:]
     with pytest.raises(DataError, match=r"a\.json:1:.*this is not JSON"):
         initialised(tmp_path, bad, "a.json")
+
+
+def test_a_pipe_is_refused_and_never_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "train.csv")
+    with pytest.raises(DataError, match=r"train\.csv: is a pipe or a device, .* make a file of it first"):
+        init_yaml(tmp_path / "train.csv", tmp_path / "new.yaml")

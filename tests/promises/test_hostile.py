@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,11 +16,11 @@ import pytest
 from factory import Done, process, seqpipe
 from forged import plain, write
 from onnx import TensorProto, helper, numpy_helper
-from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from seqpipe import load
 from seqpipe.errors import BundleError, DataError, SeqpipeError, UsageError
-from seqpipe.runtime import bundle
+from seqpipe.runtime import bundle, graph_check
 
 Change = Callable[[onnx.ModelProto], None]
 TEXT = "Anna in Bern"
@@ -183,9 +185,317 @@ def test_a_tensor_that_states_more_than_it_holds_is_refused(tiny_bundle: Path, t
         load(with_graph(tiny_bundle, tmp_path, stated), "cpu", threads=1)
 
 
-def grows(times: int) -> Callable[[Tokenizer], None]:
+# ── every field of the format ONNX ───────────────────────────────────────────
+
+SOUND: dict[Any, set[str]] = {
+    onnx.ModelProto: {"ir_version", "opset_import", "producer_name", "producer_version", "domain", "model_version"}
+    | {"doc_string", "graph", "metadata_props"},
+    onnx.GraphProto: {"node", "name", "initializer", "doc_string", "input", "output", "value_info"}
+    | {"metadata_props"},
+    onnx.NodeProto: {"input", "output", "name", "op_type", "attribute", "doc_string", "metadata_props"},
+    onnx.AttributeProto: {"name", "type", "f", "i", "s", "t", "g", "floats", "ints", "strings", "tensors", "graphs"}
+    | {"doc_string"},
+    onnx.TensorProto: {"dims", "data_type", "float_data", "int32_data", "string_data", "int64_data", "name"}
+    | {"doc_string", "raw_data", "double_data", "uint64_data", "metadata_props"},
+}
+FIELDS = [(message, field.name) for message in SOUND for field in message.DESCRIPTOR.fields]
+
+
+def branching(*nodes: onnx.NodeProto, initializers: list[onnx.TensorProto] | None = None) -> onnx.NodeProto:
+    """A choice between two branches, both of which consist of these nodes."""
+    branch = helper.make_graph(list(nodes), "branch", [], [], initializers or [])
+    return helper.make_node("If", ["go"], ["all"], then_branch=branch, else_branch=branch)
+
+
+def model_of(*nodes: onnx.NodeProto, initializers: list[onnx.TensorProto] | None = None) -> onnx.ModelProto:
+    return helper.make_model(helper.make_graph(list(nodes), "graph", [], [], initializers or []))
+
+
+@pytest.mark.parametrize(("message", "name"), FIELDS, ids=lambda value: value if isinstance(value, str) else "")
+def test_a_field_that_no_bundle_has_is_refused(message: Any, name: str) -> None:
+    for within in (False, True):
+        tensor = helper.make_tensor("weights", TensorProto.FLOAT, [1], [1.0])
+        node = helper.make_node("Constant", [], ["weights"], value=tensor)
+        model = model_of(branching(node, initializers=[tensor]) if within else node, initializers=[tensor])
+        graph = model.graph.node[0].attribute[0].g if within else model.graph
+        target = {
+            onnx.ModelProto: model,
+            onnx.GraphProto: graph,
+            onnx.NodeProto: graph.node[0],
+            onnx.AttributeProto: graph.node[0].attribute[0],
+            onnx.TensorProto: graph.initializer[0],
+        }[message]
+        assert graph_check.refusal_reason(model.SerializeToString()) == ""
+        field = message.DESCRIPTOR.fields_by_name[name]
+        if field.message_type is not None:
+            content = tensor.SerializeToString() if field.message_type.name == "TensorProto" else b""
+            target.MergeFromString(key(field.number, 2) + bytes([len(content)]) + content)
+        elif field.cpp_type == field.CPPTYPE_STRING:
+            target.MergeFromString(key(field.number, 2) + b"\4" + b"\0\0\0\0")
+        elif field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):
+            value = [1.0] if field.is_repeated else 1.0
+            target.MergeFrom(message(**{name: value}))
+        else:
+            target.MergeFrom(message(**{name: [1] if field.is_repeated else 1}))
+        reason = graph_check.refusal_reason(model.SerializeToString())
+        assert bool(reason) == (name not in SOUND[message]), reason
+
+
+def key(number: int, wire: int) -> bytes:
+    """The key of a field of protobuf."""
+    tag = number << 3 | wire
+    return bytes([tag]) if tag < 128 else bytes([tag & 127 | 128, tag >> 7])
+
+
+@pytest.mark.parametrize(
+    "domain", ["com.microsoft", "ai.onnx.ml", "com.ms.internal.nhwc", "com.microsoft.nchwc", "ai.onnx.training"]
+)
+def test_an_operator_of_another_domain_is_refused_without_an_import_too(
+    domain: str, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    node = helper.make_node("Gelu", ["bias_given"], ["bias"], domain=domain)
+    with pytest.raises(BundleError, match=f"it holds operators of '{domain}'; a bundle's are all of the domain ai"):
+        load(with_graph(tiny_bundle, tmp_path, instead_of("bias", node), inputs={}), "cpu", threads=1)
+    assert f"operators of '{domain}'" in graph_check.refusal_reason(model_of(branching(node)).SerializeToString())
+    node.domain = "ai.onnx"
+    assert graph_check.refusal_reason(model_of(branching(node)).SerializeToString()) == ""
+
+
+KINDS = {name: number for name, number in TensorProto.DataType.items() if name != "UNDEFINED"}
+WEIGHTS = {"FLOAT", "DOUBLE", "FLOAT16", "BFLOAT16"}  # types that may hold NaN and infinity, and that bundles may have
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("raw", [False, True])
+def test_weights_that_are_no_numbers_are_refused_in_every_type(kind: str, raw: bool) -> None:
+    def reason(number: float, where: str) -> str:
+        values = np.full(5, 0.5)
+        values[3] = number
+        elements: Any = values.astype(helper.tensor_dtype_to_np_dtype(KINDS[kind]))
+        if kind == "STRING":
+            elements = ["nan"] * 5
+        tensor = helper.make_tensor("weights", KINDS[kind], [5], elements, raw=raw)
+        node = helper.make_node("Constant", [], ["weights"], value=tensor)
+        model = {
+            "initializer": model_of(initializers=[tensor]),
+            "constant": model_of(node),
+            "initializer of a branch": model_of(branching(initializers=[tensor])),
+            "constant of a branch": model_of(branching(node)),
+        }[where]
+        return graph_check.refusal_reason(model.SerializeToString())
+
+    if kind == "STRING" and raw:
+        return
+    floats = kind.startswith(("FLOAT", "BFLOAT", "COMPLEX"))
+    for where in ("initializer", "constant", "initializer of a branch", "constant of a branch"):
+        for number in (np.nan, -np.nan, np.inf) if floats else ():
+            assert reason(number, where), (where, number)
+        if kind in WEIGHTS and (raw or kind in ("FLOAT", "DOUBLE")):
+            assert "holds numbers that are NaN or infinite: the weights overflowed" in reason(np.nan, where)
+            assert [reason(number, where) for number in (-np.inf, -1.0, 0.0, 60_000.0)] == [""] * 4
+        elif not floats and kind not in ("UINT2", "INT2"):  # onnxruntime has none of these
+            assert reason(0, where) == ""
+
+
+@pytest.mark.parametrize("attribute", ["value_float", "value_floats"])
+def test_an_attribute_that_is_no_number_is_refused(attribute: str) -> None:
+    for number in (np.nan, np.inf):
+        value = [0.5, number] if attribute.endswith("s") else number
+        node = helper.make_node("Constant", [], ["weights"], **{attribute: value})
+        assert "NaN or infinite" in graph_check.refusal_reason(model_of(node).SerializeToString())
+
+
+def test_a_bundle_of_weights_that_are_nan_is_not_loaded(tiny_bundle: Path, tmp_path: Path) -> None:
+    def overflow(model: onnx.ModelProto) -> None:
+        tensor = next(tensor for tensor in model.graph.initializer if tensor.name == "table")
+        values = numpy_helper.to_array(tensor).copy()
+        values.flat[-1] = np.nan
+        tensor.CopyFrom(numpy_helper.from_array(values, "table"))
+
+    with pytest.raises(BundleError, match=r"model\.onnx: 'table' holds numbers that are NaN or infinite: .* train"):
+        load(with_graph(tiny_bundle, tmp_path, overflow), "cpu", threads=1)
+
+
+# ── every kind of step and model that tokenizer.json may hold ────────────────
+
+LIGATURE = "\ufdfa"  # the code point that NFKC makes the longest of, 18
+POINTS = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+
+
+def charsmap(key: str, text: str) -> bytes:
+    """A charsmap of SentencePiece that puts a text in place of another one."""
+    units, at = [0] * 256 * (len(key.encode()) + 1), 0
+    for number, byte in enumerate(key.encode()):
+        children = 256 * (number + 1)
+        units[at] |= (children ^ at) << 10
+        at = children ^ byte
+        units[at] = byte
+    units[at] |= 1 << 8 | 1 << 10  # a leaf, whose value is its neighbour
+    units[at ^ 1] = 1 << 31
+    trie = np.array(units, "<u4").tobytes()
+    return len(trie).to_bytes(4, "little") + trie + text.encode() + b"\0"
+
+
+def classes(module: Any, *bases: str) -> set[str]:
+    """The kinds that the package `tokenizers` offers."""
+    return {name for name in dir(module) if isinstance(getattr(module, name), type)} - {*bases}
+
+
+NORMALIZERS: dict[str, Any] = {
+    "BertNormalizer": normalizers.BertNormalizer(),
+    "ByteLevel": normalizers.ByteLevel(),
+    "Lowercase": normalizers.Lowercase(),
+    "NFC": normalizers.NFC(),
+    "NFD": normalizers.NFD(),
+    "NFKC": normalizers.NFKC(),
+    "NFKD": normalizers.NFKD(),
+    "Nmt": normalizers.Nmt(),
+    "Precompiled": normalizers.Precompiled(charsmap("a", "aaa")),
+    "Prepend": normalizers.Prepend("▁▁"),
+    "Replace": normalizers.Replace("a", "bb"),
+    "Sequence": normalizers.Sequence([normalizers.NFD(), normalizers.Replace(Regex("$"), "!")]),
+    "Strip": normalizers.Strip(),
+    "StripAccents": normalizers.StripAccents(),
+}
+PRE_TOKENIZERS: dict[str, Any] = {
+    "BertPreTokenizer": pre_tokenizers.BertPreTokenizer(),
+    "ByteLevel": pre_tokenizers.ByteLevel(add_prefix_space=True),
+    "CharDelimiterSplit": pre_tokenizers.CharDelimiterSplit("a"),
+    "Digits": pre_tokenizers.Digits(individual_digits=True),
+    "FixedLength": pre_tokenizers.FixedLength(1),
+    "Metaspace": pre_tokenizers.Metaspace(),
+    "Punctuation": pre_tokenizers.Punctuation(),
+    "Sequence": pre_tokenizers.Sequence([pre_tokenizers.FixedLength(1), pre_tokenizers.Metaspace()]),
+    "Split": pre_tokenizers.Split("", "isolated"),
+    "UnicodeScripts": pre_tokenizers.UnicodeScripts(),
+    "Whitespace": pre_tokenizers.Whitespace(),
+    "WhitespaceSplit": pre_tokenizers.WhitespaceSplit(),
+}
+DECODERS: dict[str, Any] = {
+    "BPEDecoder": decoders.BPEDecoder(suffix=""),
+    "ByteFallback": decoders.ByteFallback(),
+    "ByteLevel": decoders.ByteLevel(),
+    "CTC": decoders.CTC(word_delimiter_token="", cleanup=False),
+    "Fuse": decoders.Fuse(),
+    "Metaspace": decoders.Metaspace(),
+    "Replace": decoders.Replace("a", "bb"),
+    "Sequence": decoders.Sequence([decoders.Replace("a", "bb"), decoders.Replace("b", "cc")]),
+    "Strip": decoders.Strip(),
+    "WordPiece": decoders.WordPiece(cleanup=False),
+}
+STEPS = [
+    *(("normalizer", name, step) for name, step in NORMALIZERS.items()),
+    *(("pre_tokenizer", name, step) for name, step in PRE_TOKENIZERS.items()),
+    *(("decoder", name, step) for name, step in DECODERS.items()),
+]
+
+
+def growth(part: str, step: Any) -> float:
+    """How many times longer a step makes the text that it makes the longest."""
+    if part == "normalizer":
+        return max(len(step.normalize_str(point)) for point in POINTS)
+    if part == "decoder":
+        return max(len(step.decode(list(text))) / len(text) for text in ("a" * 99, "ab" * 99, "你" * 99))
+    return max(
+        sum(len(piece) for piece, _ in step.pre_tokenize_str(text)) / len(text)
+        for text in ("\U0010ffff", "a", "a b", "a.b", "1", "你 你")
+    )
+
+
+def with_special_tokens(model: Any = None) -> Tokenizer:
+    special = {name: i for i, name in enumerate(["[PAD]", "[UNK]", "[BOS]", "[EOS]"])}
+    return Tokenizer(model or models.WordLevel(special, unk_token="[UNK]"))
+
+
+def test_every_kind_that_the_library_offers_has_a_case() -> None:
+    assert classes(normalizers, "Normalizer") == {*NORMALIZERS}
+    assert classes(pre_tokenizers, "PreTokenizer") == {*PRE_TOKENIZERS}
+    assert classes(decoders, "Decoder", "DecodeStream") == {*DECODERS}
+    assert classes(models, "Model") == {*MODELS}
+
+
+@pytest.mark.parametrize(("part", "name", "step"), STEPS, ids=lambda value: value if isinstance(value, str) else "")
+def test_every_kind_of_step_is_counted_at_its_worst(part: str, name: str, step: Any) -> None:
+    tokenizer = with_special_tokens()
+    setattr(tokenizer, part, step)
+    bundle.check_tokenizer(tokenizer, "tokenizer.json")
+    # The step behind one that makes the text just so much longer that both are over the limit.
+    times = "x" * int(bundle.MOST_GROWTH / growth(part, step) + 1)
+    if part == "decoder":
+        tokenizer.decoder = decoders.Sequence([decoders.Replace("x", times), step])
+    else:
+        tokenizer.normalizer = normalizers.Replace("x", times)
+    if part == "normalizer":
+        tokenizer.normalizer = normalizers.Sequence([tokenizer.normalizer, step])
+    with pytest.raises(BundleError, match=r"tokenizer\.json: makes a text up to \S+ times longer in (en|de)coding; at"):
+        bundle.check_tokenizer(tokenizer, "tokenizer.json")
+
+
+def test_a_step_of_a_kind_that_nobody_knows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for part, of_base in (("normalizer", normalizers), ("pre_tokenizer", pre_tokenizers), ("decoder", decoders)):
+
+        class Unknown:
+            def __getstate__(self) -> bytes:
+                return b'{"type": "Tomorrow"}'
+
+        assert not hasattr(of_base, "Tomorrow")
+        stand_in = SimpleNamespace(
+            **dict.fromkeys(("normalizer", "pre_tokenizer", "decoder", "padding", "truncation")),
+            token_to_id=lambda token: 0,
+            model=models.BPE(),
+        )
+        setattr(stand_in, part, Unknown())
+        with pytest.raises(BundleError, match=r"a step of its (en|de)coding is not known to this version: 'Tomorrow'"):
+            bundle.check_tokenizer(stand_in, "it")  # type: ignore[arg-type]
+        setattr(stand_in, part, None)
+        stand_in.model = Unknown()
+        with pytest.raises(BundleError, match="the model Unknown is none of BPE, Unigram, WordLevel, WordPiece"):
+            bundle.check_tokenizer(stand_in, "it")  # type: ignore[arg-type]
+
+
+SPECIAL = {name: i for i, name in enumerate(["[PAD]", "[UNK]", "[BOS]", "[EOS]"])}
+LONG = "u" * 1000
+MODELS: dict[str, list[Any]] = {
+    "BPE": [
+        models.BPE(SPECIAL | {LONG: 4}, [], unk_token=LONG),
+        models.BPE(SPECIAL, [], continuing_subword_prefix=LONG),
+    ],
+    "Unigram": [],
+    "WordLevel": [models.WordLevel(SPECIAL | {LONG: 4}, unk_token=LONG)],
+    "WordPiece": [
+        models.WordPiece(SPECIAL | {LONG: 4}, unk_token=LONG),
+        models.WordPiece(SPECIAL, unk_token="[UNK]", continuing_subword_prefix=LONG),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_kind_of_model_is_bounded(name: str) -> None:
+    sound = {
+        "BPE": models.BPE(SPECIAL, [], unk_token="[UNK]", byte_fallback=True),
+        "Unigram": models.Unigram([(token, -1.0) for token in SPECIAL], 1, True),
+        "WordLevel": models.WordLevel(SPECIAL, unk_token="[UNK]"),
+        "WordPiece": models.WordPiece(SPECIAL, unk_token="[UNK]"),
+    }[name]
+    bundle.check_tokenizer(with_special_tokens(sound), "it")
+    for model in MODELS[name]:
+        with pytest.raises(BundleError, match=r"times longer in writing an unknown word"):
+            bundle.check_tokenizer(with_special_tokens(model), "it")
+
+
+def test_a_token_of_megabytes_is_refused(tiny_bundle: Path, tmp_path: Path) -> None:
+    content = json.loads(bundle.read(tiny_bundle).files["tokenizer.json"])
+    for letter in ("x", '"', "\\", "你"):
+        stated = copy.deepcopy(content)
+        stated["model"]["vocab"][letter * 10_000] = len(stated["model"]["vocab"])
+        path = forged(tiny_bundle, tmp_path / str(ord(letter)), {"tokenizer.json": json.dumps(stated).encode()})
+        with pytest.raises(BundleError, match=r"tokenizer\.json: holds a token of more than 4,096 bytes"):
+            load(path, "cpu", threads=1)
+
+
+def with_charsmaps(*steps: Any) -> Callable[[Tokenizer], None]:
     def change(tokenizer: Tokenizer) -> None:
-        tokenizer.normalizer = normalizers.Sequence([normalizers.Replace("a", "a" * 1000) for _ in range(times)])
+        tokenizer.normalizer = normalizers.Sequence(list(steps))
 
     return change
 
@@ -198,9 +508,22 @@ def pads(tokenizer: Tokenizer) -> None:
     tokenizer.enable_padding(length=10**9)
 
 
+MAPS = [normalizers.Precompiled(charsmap("a", "a" * 1000)) for _ in range(3)]
 TOKENIZERS: dict[str, tuple[Callable[[Tokenizer], None], str]] = {
-    "a normalizer that grows a text by 10^12": (grows(4), r"makes a text up to 1e\+12 times longer"),
-    "a decoder that grows a text by 1000": (decodes_to_more, r"makes a text up to 1e\+03 times longer"),
+    "a normalizer that grows a text by 10^12": (
+        with_charsmaps(*[normalizers.Replace("a", "a" * 1000)] * 4),
+        r"makes a text up to 1e\+12 times longer",
+    ),
+    "charsmaps that grow a text by 10^9": (with_charsmaps(*MAPS), r"makes a text up to 1e\+09 times longer"),
+    "a charsmap behind a form": (
+        with_charsmaps(normalizers.NFKD(), normalizers.Precompiled(charsmap("a", "a" * 20))),
+        r"makes a text up to 3\.6e\+02 times longer",
+    ),
+    "forms with a ligature between them": (
+        with_charsmaps(normalizers.NFKC(), normalizers.Replace("a", LIGATURE), normalizers.NFKC()),
+        r"makes a text up to 3\.2e\+02 times longer",
+    ),
+    "a decoder that grows a text by 1000": (decodes_to_more, r"makes a text up to 1e\+03 times longer in decoding"),
     "padding to 10^9 tokens": (pads, "pads or truncates texts"),
 }
 
@@ -210,6 +533,20 @@ def test_a_tokenizer_that_takes_any_memory_is_refused(name: str, tiny_bundle: Pa
     change, message = TOKENIZERS[name]
     with pytest.raises(BundleError, match=message):
         load(with_tokenizer(tiny_bundle, tmp_path, change), "cpu", threads=1)
+
+
+def test_normalizers_of_public_checkpoints_are_within_the_limit() -> None:
+    blanks = normalizers.Replace(Regex(" {2,}"), " ")
+    of_form = normalizers.Precompiled(charsmap(LIGATURE, normalizers.NFKC().normalize_str(LIGATURE)))
+    assert len(of_form.normalize_str(LIGATURE)) == 18
+    accents = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    for steps in ([of_form, blanks], [*accents, of_form, blanks], [normalizers.NFKC(), *accents, normalizers.NFKC()]):
+        tokenizer = with_special_tokens()
+        tokenizer.normalizer = normalizers.Sequence(steps)
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+        )
+        bundle.check_tokenizer(tokenizer, "it")
 
 
 def splits_in_exponential_time(tokenizer: Tokenizer) -> None:

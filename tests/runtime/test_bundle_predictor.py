@@ -30,13 +30,21 @@ TWO = [Doc("a b", ["a", "b"], [(0, 1), (2, 3)], [4, 5]), Doc("a", ["a"], [(0, 1)
 
 @pytest.fixture(scope="module")
 def overflowing(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A toy whose weights for the word Zoe have overflowed."""
+    """A toy that computes NaN for the word Zoe, of weights that are masked out."""
     content = bundle.read(tiny_bundle)
     model = onnx.load_from_string(content.files["model.onnx"])
     (table,) = (tensor for tensor in model.graph.initializer if tensor.name == "table")
     numbers = numpy_helper.to_array(table).copy()
-    numbers[-1] = np.nan  # of unknown words with a capital
+    numbers[-1] = -np.inf  # of unknown words with a capital
     table.CopyFrom(numpy_helper.from_array(numbers, "table"))
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros((), np.float32), "zero"))
+    nodes = [*model.graph.node]
+    (at,) = (i for i, node in enumerate(nodes) if node.output[0] == "evidence")
+    nodes[at].output[0] = "entries"
+    nodes.insert(at + 1, helper.make_node("Mul", ["entries", "zero"], ["zeros"]))
+    nodes.insert(at + 2, helper.make_node("Add", ["entries", "zeros"], ["evidence"]))
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
     path = tmp_path_factory.mktemp("overflowing") / "bundle"
     bundle.write(path, {**content.files, "model.onnx": model.SerializeToString()}, content.manifest)
     return path

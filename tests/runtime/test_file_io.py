@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
 import re
+import resource
 import select
 import signal
 import subprocess
 import sys
 import time
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from factory import seqpipe
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
 from seqpipe import Model
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 from seqpipe.runtime import bundle
-from seqpipe.runtime.file_io import predict_file
+from seqpipe.runtime.file_io import BLOCK, predict_file, read_lines
 
 COMMAND = [sys.executable, "-c", "from seqpipe.commands.app import main; main()", "predict"]
 ENVIRONMENT = {**os.environ, "PYTHONIOENCODING": "ascii"}  # whatever the terminal says, UTF-8 comes out
@@ -286,7 +291,7 @@ def test_a_pipe_that_stays_open_gets_each_answer_when_its_input_runs_dry(
 
 
 def test_a_long_line_comes_in_many_pieces(tiny: Model, tmp_path: Path) -> None:
-    text = "Anna\n" + " " * 3_000_000 + "Bern\n\nBen"
+    text = "Anna\n" + " " * 900_000 + "Bern\n\nBen"
     assert [words(answer) for answer in lines(predicted(tiny, tmp_path, "a.txt", text))] == [
         ["Anna"],
         ["Bern"],
@@ -320,3 +325,92 @@ def test_sigterm_leaves_nothing_behind(tiny_bundle: Path, tmp_path: Path) -> Non
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 128 + signal.SIGTERM
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_one(tiny_bundle: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out[1].jsonl"
+    command = [*COMMAND, str(tiny_bundle), "-o", str(out)]
+
+    def begun() -> tuple[subprocess.Popen[bytes], Path]:
+        before = {*tmp_path.iterdir()}
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+        while not (made := {*tmp_path.glob(".out*.part")} - before):
+            time.sleep(0.01)
+        return process, made.pop()
+
+    killed, torn = begun()
+    killed.kill()
+    killed.communicate(timeout=30)
+    assert torn.exists()
+    alive, kept = begun()
+    assert (torn.exists(), kept.exists()) == (False, True)
+    (tmp_path / ".out.jsonl.0123456789abcdef.part").write_text("of another target")
+    done = seqpipe("predict", tiny_bundle, "-o", out, "--device", "cpu", stdin=b"Anna\n")
+    assert (done.code, kept.exists(), out.exists()) == (0, True, True)
+    alive.communicate(b"Anna\nBen\n", timeout=60)
+    assert (alive.returncode, len(out.read_text().splitlines())) == (0, 2)
+    assert {path.name for path in tmp_path.iterdir()} == {out.name, ".out.jsonl.0123456789abcdef.part"}
+
+
+def test_a_file_that_may_not_grow_is_named(tiny_bundle: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    out.write_text("old")
+    done = subprocess.run(
+        [*COMMAND, str(tiny_bundle), "-o", str(out)],
+        input=b"Anna in Bern\n" * 3000,
+        capture_output=True,
+        timeout=120,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)),
+    )
+    assert done.returncode == EnvError.exit_code
+    assert f"{out}: cannot grow: File too large; what was there is unchanged. Raise" in done.stderr.decode()
+    assert (out.read_text(), [*tmp_path.iterdir()]) == ("old", [out])
+
+
+# ── too long to be split ─────────────────────────────────────────────────────
+
+
+def test_a_text_of_too_many_characters_is_refused_before_it_is_split(
+    tiny: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def split(records: Any) -> Any:
+        raise AssertionError("was split")
+
+    text = "a " * 600_000
+    assert tiny("Anna")
+    monkeypatch.setattr(tiny.predictor.featurizer, "docs", split)
+    message = "1,200,000 characters are over the limit of 1,000,000; split the text"
+    for call in (lambda: tiny(text), lambda: tiny([text]), lambda: next(iter(tiny.predictor.stream([{"text": text}])))):
+        with pytest.raises(DataError, match=f"^record 1: {message}"):
+            call()
+    with pytest.raises(DataError, match=rf"a\.txt:1: {message}"):
+        predicted(tiny, tmp_path, "a.txt", text)
+    with pytest.raises(DataError, match=r"^x:3: 1,000,001 words are over the limit of [\d,]+; split the text"):
+        tiny({"words": ["a"] * 1_000_001, "where": "x:3"})
+
+
+def test_a_line_of_too_many_bytes_is_never_held(tiny_bundle: Path) -> None:
+    def source() -> Iterator[bytes]:
+        yield b"Anna\n"
+        for _ in range(50_000_000 // BLOCK):
+            yield b"a" * BLOCK
+        yield b"\nBen"
+
+    class Stream(io.RawIOBase):
+        parts = source()
+
+        def read1(self, size: int) -> bytes:
+            return next(self.parts, b"")
+
+    tracemalloc.start()
+    lines = [line for line, _ in read_lines(Stream(), "it", lambda: None)]  # type: ignore[arg-type]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (lines[0], str(lines[1]), lines[2]) == ("Anna", "it:2: this line has over 10 MB; split the text", "Ben")
+    assert peak < 30_000_000
+
+
+@pytest.mark.parametrize("line", ['{"text": "Anna", "text": "Ben"}', '{"text": "Anna", "more": [{"a": 1, "a": 1}]}'])
+def test_a_key_that_is_given_twice_is_refused(line: str, tiny: Model, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a\.jsonl:1: not JSON: the key '(text|a)' is given twice; keep one"):
+        predicted(tiny, tmp_path, "a.jsonl", line)

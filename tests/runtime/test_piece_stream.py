@@ -139,7 +139,7 @@ def test_a_text_of_characters_is_answered_character_by_character(tmp_path: Path)
     changes = {"embedding": {"use": "lookup", "dim": 6}, "tokenizer": {"use": "chars", "keep_spaces": False}}
     model = load(streaming_bundle(tmp_path, {"use": "lstm", **FORWARD}, "character", head=head, **changes))
     stream, so_far = model.open_stream(), ""
-    for character in "Ada  flew\tto Rome .":
+    for character in "\u200b  Ada  flew\tto Rome .  ":
         so_far += character
         assert same_answer(stream.feed(character), model(so_far), 1e-5)
     assert same_answer(stream.finish(), model(so_far), 1e-5)

@@ -11,13 +11,19 @@ import numpy as np
 import pytest
 
 from seqpipe import Model
+from seqpipe.answers.classification import Label
 from seqpipe.answers.tagging import Spans
-from seqpipe.answers.text import Text
+from seqpipe.answers.text import Generation, Text
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays
 from seqpipe.features.sources import TextSource
 from seqpipe.runtime.manifest import Limits
 from seqpipe.runtime.predictor import Predictor, batches, cores
+from seqpipe_plugins.tokenizers import SubwordOptions
+from seqpipe_plugins.tokenizers.bpe import BPE
+from seqpipe_plugins.tokenizers.chars import Chars
+from seqpipe_plugins.tokenizers.unigram import Unigram
+from seqpipe_plugins.tokenizers.wordpiece import WordPiece
 from seqpipe_plugins.tokenizers.words import Words
 
 TOKENIZER = Words().train(["Bern a b c ."])
@@ -68,6 +74,44 @@ def test_texts_of_like_length_share_a_run_and_empty_ones_need_none() -> None:
     run = Watched()
     assert found(predictor(run), ["", " "]) == [[], []]
     assert run.shapes == []
+
+
+BLANK = ["", " ", "   ", "\t\n", "\u3000\u00a0", "\u200b", "\ufeff \u200c\u200d", "\u00ad", "\ufe0f", "\u2060\u200e"]
+SPLITTERS: dict[str, Any] = {
+    "words": Words(),
+    "words, every character": Words(pattern=r"[\s\S]"),
+    "chars": Chars(),
+    "bpe": BPE(options=SubwordOptions(max_size=300)),
+    "bpe of bytes": BPE(byte_level=True, options=SubwordOptions(max_size=300)),
+    "unigram": Unigram(options=SubwordOptions(max_size=60)),
+    "wordpiece": WordPiece(options=SubwordOptions(max_size=60)),
+}
+
+
+@pytest.mark.parametrize("name", SPLITTERS)
+def test_a_text_in_which_nothing_is_seen_has_no_answer_whatever_splits_it(name: str) -> None:
+    tokenizer, run = SPLITTERS[name].train(["Bern a b c .", " \u200b\u00ad"]), Watched()
+
+    def labels(feeds: Arrays) -> Arrays:
+        run(feeds)
+        return {"label": np.zeros(len(feeds["ids"]), int), "scores": np.ones((len(feeds["ids"]), 1), np.float32)}
+
+    made = Predictor(TextSource(tokenizer, {}), Label(["neg"]), labels, {}, Limits(tokens=50))
+    empty, answered = made.answer({"text": ""}), made.answer({"text": "a"})
+    assert empty != answered
+    run.shapes.clear()
+    assert [made.answer({"text": text}) for text in BLANK] == [empty] * len(BLANK)
+    assert [*made.stream([{"text": text} for text in BLANK])] == [empty] * len(BLANK)
+    assert made.answer_docs(made.docs([{"text": " \u200b"}]), made.defaults, ["1"]) == [empty]
+    assert run.shapes == []
+    assert [*made.stream([{"text": " a"}, {"text": "\u200bb"}])] == [answered, answered]
+
+
+def test_a_prompt_of_blanks_is_read_by_a_language_model() -> None:
+    tokenizer = Chars().train(["a b"])
+    kind = Generation(tokenizer, adds_bos=True, context=9)
+    made = Predictor(TextSource(tokenizer, {}, lossless=True), kind, Watched(), {}, Limits(tokens=50))
+    assert len(made.docs([{"text": "  "}])[0]) == 2
 
 
 def test_batches_hold_every_row_once_longest_first_within_their_limits() -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 from tokenizers import Tokenizer
 
 from seqpipe.errors import UsageError
+from seqpipe.features.sources import TextSource
+from seqpipe_plugins.tokenizers import SubwordOptions
+from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.words import Words
 
 
@@ -39,6 +43,44 @@ def known(tokenizer: Tokenizer, word: str) -> bool:
 )
 def test_words_and_single_marks_are_pieces(text: str, pieces: list[str]) -> None:
     assert split(text) == pieces
+
+
+# Zero-width joiners and non-joiners, soft hyphens, variation selectors, a zero-width space, marks of direction.
+UNSEEN = "\u200c\u200d\u00ad\ufe0e\ufe0f\U000e0100\u200b\u200e\u2060\ufeff\u034f"
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("او می\u200cخواهم\u200c برود", ["او", "می\u200cخواهم", "برود"]),
+        ("کتاب\u200cها\u200cی من", ["کتاب\u200cها\u200cی", "من"]),
+        ("क्\u200dष है", ["क्\u200dष", "है"]),
+        ("I ❤\ufe0f it", ["I", "❤\ufe0f", "it"]),
+        ("👩\u200d👩\u200d👧 👍!", ["👩\u200d👩\u200d👧", "👍", "!"]),
+        ("🏃\u200d♀\ufe0f.", ["🏃\u200d♀\ufe0f", "."]),
+        ("co\u00adoper\u00adate\u00ad now", ["co\u00adoper\u00adate", "now"]),
+        ("葛\U000e0100飾区", ["葛\U000e0100飾区"]),
+        ("1\ufe0f\u20e3", ["1\ufe0f\u20e3"]),
+        ("a\u200bb \u200ec\u200f", ["a", "b", "c"]),
+        ("".join(f"{mark} " for mark in UNSEEN), []),
+        (UNSEEN, []),
+    ],
+)
+def test_characters_that_are_not_seen_are_no_tokens(text: str, pieces: list[str]) -> None:
+    assert split(text) == pieces
+    bpe = BPE(options=SubwordOptions(max_size=300)).train([text + " x"])
+    source = TextSource(bpe, {})
+    assert [text[a:b] for a, b in source.docs([{"text": text}])[0].word_offsets] == pieces
+
+
+def test_a_text_of_nothing_but_joiners_is_split_in_time_that_grows_with_it() -> None:
+    for unit in ("\u200d", "a\u200c", "!\u200d", "a\ufe0f\u200c", "\ufe0f"):
+        tokenizer, seconds = Words().train(["x"]), []
+        for length in (20_000, 80_000):
+            begun = time.process_time()
+            tokenizer.encode(unit * length, add_special_tokens=False)
+            seconds.append(time.process_time() - begun)
+        assert seconds[1] < 10 * seconds[0] + 0.1
 
 
 def test_another_pattern_makes_other_words() -> None:

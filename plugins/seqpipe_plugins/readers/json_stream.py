@@ -8,31 +8,10 @@ import re
 from collections.abc import Iterator
 from typing import IO, Any
 
-from seqpipe.plugin import DataError
+from seqpipe.plugin import JSON_DECODER, DataError
 
 _FIRST = 1 << 16  # bytes that are read at once, the first time
 _BLANK = re.compile(r"[ \t\r\n]*")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    item = dict(pairs)
-    if len(item) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is given twice; keep one")
-    return item
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON; write null or a number")
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > 1_000:
-        raise ValueError(f"a number has {len(digits)} digits; write it as a string")
-    return int(digits)
-
-
-DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse, parse_int=_whole)
 
 
 class JsonStream:
@@ -101,7 +80,7 @@ class JsonStream:
         self.next()
         while True:
             try:
-                value, end = DECODER.raw_decode(self.text, self.at)
+                value, end = JSON_DECODER.raw_decode(self.text, self.at)
             except json.JSONDecodeError as error:
                 if self.ended:
                     self.line += self.text.count("\n", self.at, error.pos)

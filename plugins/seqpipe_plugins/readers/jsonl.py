@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from seqpipe.plugin import DataError
+from seqpipe.plugin import JSON_DECODER, DataError
 
 from . import Record, numbered, read_file
-from .json_stream import DECODER
 from .objects import Objects, kind_of
 
 
@@ -38,7 +37,7 @@ class Jsonl(Objects):
 
 def _parse(line: str, where: str) -> dict[str, Any]:
     try:
-        item = DECODER.decode(line)
+        item = JSON_DECODER.decode(line)
     except json.JSONDecodeError as error:
         cure = "write one object a line" + ("; the reader `json` reads a list" if line.strip() in "[{" else "")
         raise DataError(f"{where}:{error.colno}: this is not JSON ({error.msg}); {cure}") from error

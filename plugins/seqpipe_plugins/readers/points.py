@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import PositiveInt
 
-from seqpipe.plugin import DataError, did_you_mean
+from seqpipe.plugin import JSON_DECODER, DataError, did_you_mean
 
 from ..geometry import LONGEST_TOUR, hulls, tours
 from . import Record, file_lines, numbered, read_file
@@ -108,7 +108,7 @@ def _recipe(path: Path, width: int) -> dict[str, Any]:
     """The recipe in a file; DataError for an invalid one."""
     text = "".join(file_lines(path))
     try:
-        recipe = json.loads(text)
+        recipe = JSON_DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         line = error.lineno if isinstance(error, json.JSONDecodeError) else 1
         raise DataError(f"{path}:{line}: this is no recipe ({error}); write one such as {_FORM}") from error

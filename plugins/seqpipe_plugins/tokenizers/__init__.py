@@ -13,6 +13,9 @@ from tokenizers.normalizers import Normalizer
 
 from seqpipe.plugin import SPECIALS, DataError, replace_surrogates
 
+# A word, with the joiners and soft hyphens in it, or a sign, with the variation selectors behind it and with the signs
+# that it is joined to; nothing begins with a character that is not seen.
+WORDS = r"(?!\p{DI})(?:\w+(?:[\u00ad\u200c\u200d]+\w+)*|[^\w\s](?:[\ufe00-\ufe0f]|\u200d[^\w\s])*)"
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
 

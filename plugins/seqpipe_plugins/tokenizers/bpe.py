@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 from seqpipe.plugin import SPECIALS, UNK, UsageError
 
-from . import SubwordOptions, folding, learned_subwords
+from . import WORDS, SubwordOptions, folding, learned_subwords
 
 END = "</w>"
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -55,7 +55,7 @@ class BPE:
             tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
             tokenizer.decoder = decoders.ByteLevel()
             return learned_subwords(tokenizer, texts, partial(self.trainer, initial_alphabet=BYTES))
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\w+|[^\w\s]"), "removed", invert=True)
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
         tokenizer.decoder = decoders.BPEDecoder(END)
         trainer = partial(self.trainer, end_of_word_suffix=END)
         return learned_subwords(tokenizer, texts, trainer, lambda word: (word[-1:] + END,))

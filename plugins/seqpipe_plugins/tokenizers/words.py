@@ -10,14 +10,15 @@ from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
 
 from seqpipe.plugin import UsageError, word_level
 
-from . import Form, folding
+from . import WORDS, Form, folding
 
 
 class Words:
     """Splits text into words and punctuation marks; rare words may be left out of the vocabulary.
 
     Args:
-        pattern: Regular expression (Oniguruma) of a token; text between matches is dropped.
+        pattern: Regular expression (Oniguruma) of a token; text between matches is dropped. By default a token is a
+            word or a sign, and characters that are not seen, such as joiners, are a part of one or dropped.
         normalize: Unicode normalization form that texts are brought to before they are split, so that composed and
             decomposed letters (NFC, NFD), and with NFKC and NFKD full-width forms and ligatures too, are the same.
         lowercase: Normalize words to lower case before the look-up.
@@ -31,7 +32,7 @@ class Words:
     def __init__(
         self,
         *,
-        pattern: str = r"\w+|[^\w\s]",
+        pattern: str = WORDS,
         normalize: Form | None = None,
         lowercase: bool = False,
         fold_digits: bool = False,

@@ -70,14 +70,14 @@ class _Reading:
     features: Arrays
     refusal: str = ""
 
-    def difference(self, theirs: _Reading) -> str:
-        """What the bundle reads otherwise; empty if nothing."""
+    def difference(self, theirs: _Reading) -> tuple[str, str]:
+        """What the bundle reads otherwise, and the input of the graph that this is; empty if nothing, or if none."""
         if self.refusal != theirs.refusal:
-            return f"its refusal ({theirs.refusal or 'none'}; in training: {self.refusal or 'none'})"
+            return f"its refusal ({theirs.refusal or 'none'}; in training: {self.refusal or 'none'})", ""
         for name in {**self.features, **theirs.features}:
             if not same_array(self.features.get(name), theirs.features.get(name)):
-                return f"its input {name!r}"
-        return "" if self.docs == theirs.docs else "where its tokens stand"
+                return f"its input {name!r}", name
+        return ("" if self.docs == theirs.docs else "where its tokens stand"), ""
 
 
 def _read(side: Predictor, records: Sequence[Record]) -> _Reading:
@@ -90,14 +90,17 @@ def _read(side: Predictor, records: Sequence[Record]) -> _Reading:
 
 def _check_batch(ours: Predictor, theirs: Predictor, records: Sequence[Record]) -> None:
     """ParityError about the first record that both read otherwise."""
-    if not _read(ours, records).difference(_read(theirs, records)):
+    if not any(_read(ours, records).difference(_read(theirs, records))):
         return
     for record in records:
-        if difference := _read(ours, [record]).difference(_read(theirs, [record])):
-            raise ParityError(
+        difference, name = _read(ours, [record]).difference(_read(theirs, [record]))
+        if difference:
+            error = ParityError(
                 f"the bundle reads {described(record)} otherwise than training did: {difference} differs; no bundle "
                 "was written. All that a tokenizer or a feature does must follow from its file and the manifest"
             )
+            error.input = name
+            raise error
     raise ParityError("the bundle reads records in a batch otherwise than one by one; no bundle was written")
 
 
@@ -205,8 +208,8 @@ class Comparison(Predictor):
             )
         return expected, got
 
-    def docs(self, records: Sequence[Record], before: int = 0) -> list[Doc]:
-        docs = super().docs(records, before)
+    def docs(self, records: Sequence[Record], before: int = 0, within_text: bool = False) -> list[Doc]:
+        docs = super().docs(records, before, within_text)
         self._docs_read += docs
         return docs
 

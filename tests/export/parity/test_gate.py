@@ -143,9 +143,13 @@ def test_an_alphabet_that_loses_letters_is_found(tags: Trained, monkeypatch: pyt
 
     monkeypatch.setattr(bundle, "feature_from", short)
     assert "otherwise than training did: its input 'chars' differs; no bundle was written" in tags.refused()
-    with pytest.raises(ParityError, match="its input 'chars' differs"):
+    with pytest.raises(ParityError, match="its input 'chars' differs") as caught:
         tags.export("refused")
     assert not (tags.folder / "refused").exists()
+    at_fault = (
+        "embedding.1: embedding 'char-cnn' of seqpipe-nlp: its feature 'chars' is read otherwise from the manifest"
+    )
+    assert str(caught.value).splitlines()[1:] == [f"at fault: {at_fault}"]
 
 
 @pytest.mark.parametrize("change", [off_by_one, lambda made: made.update(normalizer=None)])
@@ -154,6 +158,10 @@ def test_a_tokenizer_that_is_another_is_found(
 ) -> None:
     monkeypatch.setattr(bundle, "_tokenizer", tokenizer_with(change))
     assert "otherwise than training did: its input 'ids' differs" in tags.refused()
+    with pytest.raises(
+        ParityError, match="\nat fault: the tokenizer: its file splits texts otherwise than in training"
+    ):
+        tags.export("refused")
 
 
 def test_a_letter_that_no_record_holds_is_found_by_a_probe(tags: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
