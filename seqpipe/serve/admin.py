@@ -39,20 +39,17 @@ def routes(catalog: Catalog, settings: Settings, metrics: Metrics) -> list[BaseR
     repository = Repository(settings.repository, catalog, metrics, settings.bundles)
 
     async def index(request: Request) -> JSONResponse:
-        refuse_other_site(request, settings)
         body = await _body(request, settings, ("ready",))
         entries = repository.index()
         return JSONResponse([entry for entry in entries if entry["state"] == "READY" or not body.get("ready")])
 
     async def load(request: Request) -> JSONResponse:
-        refuse_other_site(request, settings)
         version = (await _parameters(request, settings, "load")).get("version")
         if version is not None and not isinstance(version, str):
             raise UsageError(f"parameters.version: must be a string, not {version!r}")
         return JSONResponse(await repository.load(request.path_params["name"], version))
 
     async def unload(request: Request) -> JSONResponse:
-        refuse_other_site(request, settings)
         await _parameters(request, settings, "unload")
         return JSONResponse(await repository.unload(request.path_params["name"]))
 
@@ -68,13 +65,6 @@ def waiting(catalog: Catalog) -> dict[str, Waiting]:
     """The inputs that wait for each bundle."""
     queues = {name: service.queue for name, service in catalog.services.items()}
     return {name: Waiting(len(queue), queue.tokens, queue.age()) for name, queue in queues.items()}
-
-
-def refuse_other_site(request: Request, settings: Settings) -> None:
-    """HttpError 403 where a browser asks for a page of another site: it sends a POST before it asks whether it may."""
-    site, origin = request.headers.get("sec-fetch-site", "none"), request.headers.get("origin")
-    if site not in ("none", "same-origin") and origin not in settings.cors:
-        raise HttpError(403, "a page of another site may not change what is served; allow its origin with --cors")
 
 
 async def _parameters(request: Request, settings: Settings, action: str) -> dict[str, object]:

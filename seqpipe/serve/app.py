@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from seqpipe.errors import SeqpipeError
 from seqpipe.runtime.model import Model
 from seqpipe.serve import admin, inference_v2, openai, openapi, v1
-from seqpipe.serve.auth import TokenCheck, allow_origins
+from seqpipe.serve.auth import SiteCheck, TokenCheck, allow_origins
 from seqpipe.serve.http import HttpError, error_content, http_error, send_error
 from seqpipe.serve.metrics import Metrics
 from seqpipe.serve.observe import CLIENT_GONE, AccessLog, Ended, begin
@@ -35,7 +35,7 @@ PAGE_HEADERS = {
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # without one, a browser may send `Origin: null`, which is that of no server
     "X-Content-Type-Options": "nosniff",
 }
 _BEAT = 0.2  # seconds between two reports of a process
@@ -96,7 +96,9 @@ def make_app(
     guarded: ASGIApp = TokenCheck(app, settings.token) if settings.token else app
     if settings.cors:  # outside of the token: a browser asks whether it may send one without sending one
         guarded = allow_origins(guarded, settings.cors)
-    return Observed(guarded, metrics, AccessLog() if settings.access_log else None, settings.read_s)
+    return Observed(
+        SiteCheck(guarded, settings), metrics, AccessLog() if settings.access_log else None, settings.read_s
+    )
 
 
 class Observed:

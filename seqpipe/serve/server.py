@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -61,7 +62,8 @@ def serve(settings: Settings, console: Console) -> None:
             listener, address = Listener(socket.AF_UNIX, str(settings.uds)), ("", 0)
         else:
             listener, address = stack.enter_context(_reserved(settings))
-            if warning := exposure(address[0], settings.token):
+            settings = replace(settings, host=address[0])  # a name would not say whether it is a loopback address
+            if warning := exposure(settings.host, settings.token):
                 console.result(f"warning: {warning}")
         server = Granian(
             "seqpipe",

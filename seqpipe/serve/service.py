@@ -22,7 +22,7 @@ from seqpipe.runtime.decode_options import Chosen, chosen
 from seqpipe.runtime.explanation import Explanation
 from seqpipe.runtime.file_io import json_record
 from seqpipe.runtime.model import Model, check_golden, load
-from seqpipe.runtime.predictor import cores
+from seqpipe.runtime.predictor import ROWS, cores
 from seqpipe.runtime.streams import prompt
 from seqpipe.serve.http import HttpError, late
 from seqpipe.serve.observe import current
@@ -107,7 +107,7 @@ class Service:
         self._numbers, self._active = not all_texts(model.predictor.featurizer), 0
         self.queue = BatchQueue(settings.max_waiting_tokens, settings.delay_ms / 1000, self._split)
         self._decodings: OrderedDict[str, Chosen] = OrderedDict()
-        self._join_s = settings.timeout_s
+        self._settings = settings
         each = settings.threads or max(1, cores() // settings.processes)
         count = 1 if model.device == "cuda" else each
         self._workers = [threading.Thread(target=self._work, name=f"{name}-{i}", daemon=True) for i in range(count)]
@@ -123,8 +123,7 @@ class Service:
             UsageError: for options that the bundle does not have.
             HttpError: if too much waits, or no answer came before `deadline` (by `time.monotonic`).
         """
-        key = json.dumps(options, sort_keys=True) if options else ""
-        decoding = self._decoding(key, options)
+        key, decoding = self._decoding(options)
         answers: list[Any] = [None] * len(items)
         request = Request(self._loop.create_future(), answers, 0)
         jobs = []
@@ -135,16 +134,18 @@ class Service:
                 answers[place] = DataError(str(error))
                 continue
             payload: Any
-            payload = (
-                partial(self.model.predictor.document, record, **options) if documents else _Input(record, decoding)
-            )
-            jobs.append(Job(None if documents else key, tokens(record), deadline, payload, request, place))
+            read = tokens(record)
+            written = decoding.written(read)
+            if documents:  # each of its sentences is answered, in batches
+                payload, written = partial(self.model.predictor.document, record, **options), written * min(read, ROWS)
+            else:
+                payload = _Input(record, decoding)
+            jobs.append(Job(None if documents else key, read, deadline, payload, request, place, written))
         return await self._answered(jobs, request) if jobs else answers
 
     async def explain(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> Explanation:
         """The answer to one input with what the model looked at; raises what `Model.explain` does."""
-        record = self._record(item, 0)
-        return await self._call(partial(self.model.explain, record, **options), tokens(record), deadline)
+        return await self._begin(self.model.explain, self._record(item, 0), options, deadline)
 
     async def stream(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> AsyncGenerator[str]:
         """Continue a prompt piece by piece; between two pieces others are answered."""
@@ -152,8 +153,7 @@ class Service:
         end = object()
         self._active += 1
         try:
-            start = partial(self.model.stream, record, **options)
-            pieces: Iterator[str] = await self._call(start, tokens(record), deadline)
+            pieces: Iterator[str] = await self._begin(self.model.stream, record, options, deadline)
             while (piece := await self._call(partial(next, pieces, end), 0, deadline)) is not end:
                 yield piece
         finally:
@@ -164,20 +164,30 @@ class Service:
         return prompt(self.model.predictor, self._record(item, 0))
 
     async def close(self) -> None:
-        """Take no more when every request that was accepted is answered; then the workers end."""
+        """Take no more when every request that was accepted is answered; then the workers end, or time is up."""
+        end = time.monotonic() + self._settings.timeout_s
         while self._active:
             await asyncio.sleep(_OFTEN)
         self.queue.close()
-        end = time.monotonic() + self._join_s
+        # The deadline of a request ends runs of the graph, but not a tokenizer whose pattern takes forever. All workers
+        # have one end, and no thread waits for them: those that load other bundles are few.
+        while any(worker.is_alive() for worker in self._workers) and time.monotonic() < end:
+            await asyncio.sleep(_OFTEN)
         for worker in self._workers:
-            # The deadline of a request ends runs of the graph, but not a tokenizer whose pattern takes forever.
-            await asyncio.to_thread(worker.join, max(0.0, end - time.monotonic()))
             if worker.is_alive():
                 log.error("%s: a worker does not end; its thread is left behind", self.name)
 
-    async def _call(self, function: Callable[[], Any], size: int, deadline: float) -> Any:
+    async def _begin(
+        self, function: Callable[..., Any], record: Record, options: Mapping[str, Any], deadline: float
+    ) -> Any:
+        """Return what a call for one input with decode options does."""
+        _, decoding = self._decoding(options)
+        read = tokens(record)
+        return await self._call(partial(function, record, **options), read, deadline, decoding.written(read))
+
+    async def _call(self, function: Callable[[], Any], size: int, deadline: float, written: int = 0) -> Any:
         request = Request(self._loop.create_future(), [None], 0)
-        (result,) = await self._answered([Job(None, size, deadline, function, request)], request)
+        (result,) = await self._answered([Job(None, size, deadline, function, request, 0, written)], request)
         if isinstance(result, DataError):
             raise result
         return result
@@ -203,18 +213,35 @@ class Service:
         where = f"record {place + 1}"
         return self.model.record({**json_record(item, self.model.fields, where, self._numbers), "where": where})
 
-    def _decoding(self, key: str, options: Mapping[str, Any]) -> Chosen:
-        """The options as the graph takes them: made once for as long as requests give the same."""
+    def _decoding(self, options: Mapping[str, Any]) -> tuple[str, Chosen]:
+        """The options as JSON, and as the graph takes them: made once for as long as requests give the same.
+
+        Raises:
+            UsageError: for options that the bundle does not have, and for more than the server's limits allow.
+        """
+        key = json.dumps(options, sort_keys=True) if options else ""
         if key in self._decodings:
             self._decodings.move_to_end(key)
-            return self._decodings[key]
-        decoding = chosen(self.model.predictor.options, options, self.model.predictor.kind)
-        if len(key) > _LONG:
-            return decoding
-        self._decodings[key] = decoding
-        if len(self._decodings) > _DECODINGS:
-            self._decodings.popitem(last=False)
-        return decoding
+            return key, self._decodings[key]
+        known, most = self.model.predictor.options, self._settings
+        limits = {"max_length": most.max_length, "beams": most.max_beams, "n_best": most.max_beams}
+        for name, value in options.items():
+            limit = limits.get(name.rpartition(".")[2])
+            # What the bundle does without being asked is counted, but never refused.
+            if (
+                limit is not None
+                and name in known
+                and type(value) is int
+                and value > max(limit, known[name]["default"])
+            ):
+                option = "--max-length" if name.endswith("max_length") else "--max-beams"
+                raise UsageError(f"{name}: {value} is over the server's limit of {limit:,}; it starts with {option}")
+        decoding = chosen(known, options, self.model.predictor.kind)
+        if len(key) <= _LONG:
+            self._decodings[key] = decoding
+            if len(self._decodings) > _DECODINGS:
+                self._decodings.popitem(last=False)
+        return key, decoding
 
     def _split(self, jobs: Sequence[Job]) -> None:
         """Splits the inputs of jobs, which counts their tokens; what that raises is the answer."""
@@ -277,14 +304,16 @@ def _error(raised: BaseException) -> Exception:
 
 
 def tokens(record: Record) -> int:
-    """About how many tokens a record has, before it is split: a quarter of its bytes, a token a word or row."""
+    """About how many tokens a record has, before it is split: a quarter of its bytes, a token a row."""
     return sum(_size(value) for name, value in record.items() if name != "where")
 
 
 def _size(value: Any) -> int:
     if isinstance(value, str):
         return (len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))) // 4 + 1
-    return len(value) if isinstance(value, list) else 1
+    if not isinstance(value, list):
+        return 1
+    return sum(_size(part) if isinstance(part, str) else 1 for part in value)
 
 
 def open_model(folder: Path, settings: Settings) -> Model:

@@ -82,7 +82,7 @@ def test_a_bundle_that_fails_its_golden_examples_is_refused(tiny_bundle: Path, t
 def test_a_server_that_ends_answers_what_it_accepted_and_takes_no_more(slow_bundle: Path) -> None:
     replies: list[Reply] = []
     with Server(slow_bundle) as server, server.connection() as idle:
-        idle.sendall(b"GET /v2/health/ready HTTP/1.1\r\nHost: a\r\n\r\n")
+        idle.sendall(b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert idle.recv(9999).startswith(b"HTTP/1.1 200 OK")
         assert (server.get("/v2/health/ready").json, server.get("/v2/health/live").json) == (
             {"ready": True},

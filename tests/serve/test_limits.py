@@ -45,7 +45,7 @@ def seconds(call: Any) -> tuple[float, Any]:
 
 
 def raw(body: bytes, more: str = "") -> bytes:
-    return f"POST /v1/slow HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n{more}\r\n".encode() + body
+    return f"POST /v1/slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n{more}\r\n".encode() + body
 
 
 def received(client: socket.socket) -> bytes:
@@ -134,7 +134,7 @@ def test_a_time_that_is_none_is_refused(server: Server, value: str) -> None:
     assert (reply.status, reply.json["error"]) == (422, "X-Request-Timeout must be a number of seconds above 0")
 
 
-HEAD = b"POST /v1/slow HTTP/1.1\r\nHost: a\r\n"
+HEAD = b"POST /v1/slow HTTP/1.1\r\nHost: localhost\r\n"
 SLOW = {
     "nothing": b"",
     "half a line": b"POST /v1",
@@ -219,7 +219,7 @@ def push(client: socket.socket, data: bytes, seconds: float) -> int:
 def test_a_client_that_pipelines_and_reads_nothing_takes_no_memory(server: Server, path: str) -> None:
     before = memory(server)
     with server.connection() as client:
-        push(client, f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode() * 1_000, 3)
+        push(client, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 1_000, 3)
         assert memory(server) < before + 30
 
 
@@ -233,7 +233,7 @@ def test_trailers_without_end_take_no_memory(server: Server) -> None:
 
 def test_many_requests_at_once_are_no_large_headers(server: Server) -> None:
     with server.connection() as client:
-        request = b"GET /v2/health/ready HTTP/1.1\r\nHost: a\r\n\r\n"
+        request = b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n"
         count = 50_000 // len(request)
         client.sendall(request * count + request[:-2] + b"Connection: close\r\n\r\n")
         got = received(client)
@@ -290,7 +290,7 @@ def test_after_a_body_that_was_too_large_the_connection_goes_on(server: Server) 
 
 
 def test_over_the_most_connections_one_waits_until_another_ends(server: Server) -> None:
-    request = b"GET /v2/health/ready HTTP/1.1\r\nHost: a\r\n\r\n"
+    request = b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with contextlib.ExitStack() as stack:
         busy_clients = [stack.enter_context(busy(server, 6)) for _ in range(15)]
         clients = [stack.enter_context(server.connection()) for _ in range(70)]

@@ -170,7 +170,7 @@ def test_a_request_that_came_before_is_answered_by_the_version_after(server: Ser
     server.post(LOAD, to("9"))
     body = json.dumps({"inputs": TEXTS}).encode()
     with server.connection() as client:
-        client.sendall(b"POST /v1/toy HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:9])
+        client.sendall(b"POST /v1/toy HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:9])
         assert server.post(LOAD, to("2")).status == 200
         client.sendall(body[9:])
         response = http.client.HTTPResponse(client)
@@ -221,7 +221,9 @@ def test_a_load_goes_on_when_its_client_leaves(server: Server) -> None:
     server.post(LOAD, to("9"))
     with server.connection() as client:
         body = json.dumps(to("2")).encode()
-        client.sendall(b"POST %b HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (LOAD.encode(), len(body)) + body)
+        client.sendall(
+            b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (LOAD.encode(), len(body)) + body
+        )
     end = time.monotonic() + 30
     while entry(server, "toy")["version"] != "2":
         assert time.monotonic() < end

@@ -179,7 +179,7 @@ def test_a_stream_is_finished_before_the_server_ends(writer_bundle: Path, writer
     options = {"max_length": 100, "min_length": 99}
     body = json.dumps({"inputs": "a good", "stream": True, "options": options}).encode()
     with Server(f"w={writer_bundle}") as ending, ending.connection() as client:
-        client.sendall(b"POST /v1/w HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        client.sendall(b"POST /v1/w HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
         got = client.recv(65536)
         ending.process.send_signal(signal.SIGTERM)
         while part := client.recv(65536):
