@@ -9,9 +9,11 @@ import json
 import math
 import os
 import re
+import reprlib
 import secrets
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,22 @@ def json_bytes(value: Any, indent: int | None = None, default: Callable[[Any], A
     else:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, default=default)
     return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode()
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"a key stands twice in one object: {reprlib.repr(twice)}")
+    return value
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+# The value of a JSON text; ValueError, or RecursionError, for what is none, and for a key that is given twice.
+strict_json: Callable[[str], Any] = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant).decode
 
 
 def finite(value: Any) -> Any:

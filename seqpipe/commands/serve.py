@@ -94,9 +94,10 @@ def serve(
         from seqpipe.serve.server import serve as run_server
         from seqpipe.serve.settings import Settings, named
     except ModuleNotFoundError as error:
-        if (error.name or "").startswith("seqpipe"):
+        package = (error.name or "").partition(".")[0]
+        if package == "seqpipe":
             raise
-        raise EnvError(f"{error.name} is not installed: pip install 'seqpipe-nlp[serve]'") from error
+        raise EnvError(f"{package} is not installed: pip install 'seqpipe-nlp[serve]'") from error
     if not bundles and repository is None:
         raise UsageError("name at least one bundle, or --repository FOLDER: seqpipe serve runs/NAME/bundle")
     settings = Settings(

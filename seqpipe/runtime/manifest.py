@@ -7,7 +7,6 @@ the bounds here. `docs/bundle-format.md` specifies the format.
 
 from __future__ import annotations
 
-import json
 import re
 import reprlib
 import sys
@@ -22,7 +21,7 @@ from typing_extensions import TypedDict
 from seqpipe.config.checks import AXES, OVER
 from seqpipe.errors import BundleError
 from seqpipe.features.splitting import CUTS, Cut
-from seqpipe.files import json_bytes, sha256
+from seqpipe.files import json_bytes, sha256, strict_json
 
 FORMAT, VERSION = "seqpipe-bundle", 2
 MANIFEST = "bundle.json"
@@ -256,18 +255,8 @@ def unseal(data: bytes, what: str) -> dict[str, object]:
         raise BundleError(
             f"{what}: damaged: its sha256 is not the one it states; copy the bundle again, or export it again"
         )
-
-    def unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-        result = dict(pairs)
-        if len(result) < len(pairs):
-            raise ValueError("a key stands twice in one object")
-        return result
-
-    def no_constant(name: str) -> None:
-        raise ValueError(f"{name} is not JSON")
-
     try:
-        content: dict[str, object] = json.loads(body + b"}", object_pairs_hook=unique, parse_constant=no_constant)
+        content: dict[str, object] = strict_json((body + b"}").decode())
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{what}: not valid JSON: {str(error) or 'nested too deeply'}") from error
     return content

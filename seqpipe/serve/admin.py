@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,9 @@ class Repository:
         for name, path in started.items():
             if path.parent == self._folder / name:
                 self._status[name] = Status(path.name)
-        self._lock = asyncio.Lock()  # one at a time: each needs the memory of a bundle more
+        # One change of a name at a time. Those of several names do not wait for each other, since one of them may take
+        # forever: the machine needs the memory of as many bundles more as are loaded at once.
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def index(self) -> list[dict[str, str]]:
@@ -141,8 +144,10 @@ class Repository:
     async def unload(self, name: str) -> dict[str, str]:
         """Serve a bundle no longer, once what it has accepted is answered; the index's entry."""
 
+        self._catalog.get(name)  # 404 for a name that is not served, which gets no lock
+
         async def change() -> dict[str, str]:
-            async with self._lock:
+            async with self._locks[name]:
                 await self._catalog.unload(name)
                 self._status.pop(name, None)
                 self._metrics.load(name, "unloaded")
@@ -151,7 +156,7 @@ class Repository:
         return await self._finish(change())
 
     async def _load(self, name: str, location: Location) -> dict[str, str]:
-        async with self._lock:
+        async with self._locks[name]:
             status = self._status.setdefault(name, Status())
             status.is_loading = True
             try:

@@ -124,10 +124,10 @@ class SiteCheck:
                 origin = value
             elif name == b"sec-fetch-site":
                 site = value
-        if len(hosts) != 1 and (hosts or scope["http_version"] != "1.0"):
+        host = hosts[0].lower() if hosts else b""  # empty where there is none: granian adds it
+        if len(hosts) > 1 or (not host and scope["http_version"] == "1.1"):
             return HttpError(400, "a request has one header Host: send the name by which you call the server")
-        host = hosts[0].lower() if hosts else b""
-        if self._hosts is not None and hosts and not self._is_named(host):
+        if self._hosts is not None and host and not self._is_named(host):
             cure = "call it localhost, or start it with --allow-host and the name"
             return HttpError(421, f"the server does not answer to the name in the header Host; {cure}")
         if scope["method"] in _SAFE or origin in self._cors:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from seqpipe.errors import DataError, SeqpipeError, UsageError
-from seqpipe.files import json_bytes
+from seqpipe.files import json_bytes, strict_json
 from seqpipe.serve.observe import current
 from seqpipe.serve.settings import Settings
 
@@ -97,7 +96,7 @@ async def read_json(scope: Scope, receive: Receive, settings: Settings) -> dict[
     """The JSON object that a request sends; HttpError 400 if its body is none."""
     body = await read_body(scope, receive, settings)
     try:
-        value = _DECODER.decode(body.decode())
+        value = strict_json(body.decode())
     except (ValueError, RecursionError) as error:
         raise HttpError(400, f"the body is not JSON: {str(error) or 'nested too deeply'}") from error
     if not isinstance(value, dict):
@@ -149,10 +148,3 @@ def header(scope: Scope, name: bytes) -> bytes | None:
         if key == name:
             return value
     return None
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import socket
 import stat
@@ -18,21 +20,24 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
-from granian import Granian
 from granian.constants import HTTPModes, Interfaces, Loops
 from granian.http import HTTP1Settings
+from granian.server.mp import MPServer
 from prometheus_client.multiprocess import mark_process_dead
 from starlette.types import ASGIApp
 
 from seqpipe.console import Console
 from seqpipe.errors import SeqpipeError, UsageError
 from seqpipe.serve.auth import exposure
-from seqpipe.serve.settings import Settings
+from seqpipe.serve.settings import GOODBYE, Settings
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # after which a server ends well
 READY, ALIVE = "READY=1", "WATCHDOG=1"  # states for systemd, see sd_notify(3)
-_GRACE = 5  # seconds that responses may take to be sent, after the last answer
+_GRACE = 5  # seconds that the server may take to end beyond the time of a request
+_FAREWELL = 0.5  # of them, for which clients are told to close their connections
+_METRICS = "seqpipe-metrics-"  # begins the name of a folder
 _MODE = 0o660  # of a Unix socket: owner and group may connect
 _OTHER_FILES = 200  # descriptors that a process needs besides those of connections
 Report = tuple[int, str | SeqpipeError]  # from a process: its number, and its state or why it cannot start
@@ -54,9 +59,7 @@ def serve(settings: Settings, console: Console) -> None:
     reports, sender = multiprocessing.Pipe(duplex=False)
     with contextlib.ExitStack() as stack:
         if settings.processes > 1:
-            # In this folder the processes share their metrics.
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="seqpipe-metrics-"))
-            os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(_metrics_folder())
         if settings.uds is not None:
             _check_unix_socket(settings.uds)
             listener, address = Listener(socket.AF_UNIX, str(settings.uds)), ("", 0)
@@ -65,7 +68,9 @@ def serve(settings: Settings, console: Console) -> None:
             settings = replace(settings, host=address[0])  # a name would not say whether it is a loopback address
             if warning := exposure(settings.host, settings.token):
                 console.result(f"warning: {warning}")
-        server = Granian(
+        processes = Processes(settings, listener, console)
+        server = _Server(
+            processes,
             "seqpipe",
             *address,
             uds=settings.uds,
@@ -81,9 +86,8 @@ def serve(settings: Settings, console: Console) -> None:
             ),
             log_enabled=False,
             respawn_failed_workers=True,
-            workers_kill_timeout=int(settings.timeout_s) + _GRACE,
+            workers_kill_timeout=int(settings.timeout_s + _GRACE - _FAREWELL),
         )
-        processes = Processes(settings, listener, console)
         thread = threading.Thread(target=processes.listen, args=(reports,), daemon=True)
         thread.start()
         try:
@@ -116,6 +120,44 @@ def _load(settings: Settings, sender: Connection) -> ASGIApp:
     except Exception as error:
         report(error if isinstance(error, SeqpipeError) else SeqpipeError(f"{type(error).__name__}: {error}"))
         raise SystemExit(1) from error
+
+
+class _Server(MPServer):
+    """Granian, which tells clients of kept connections that it ends before it closes them."""
+
+    def __init__(self, processes: Processes, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self._processes = processes
+
+    def shutdown(self, exit_code: int = 0) -> None:
+        if self._processes.say_goodbye():
+            time.sleep(_FAREWELL)
+        super().shutdown(exit_code)
+
+
+@contextlib.contextmanager
+def _metrics_folder() -> Iterator[str]:
+    """A new folder in which processes share their metrics; those of servers that were killed are removed.
+
+    A server holds the lock of its folder for as long as it runs, and the system releases it whatever ends the server.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{_METRICS}*"):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:  # of another user, in use, or gone already
+            handle = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            stack.callback(os.close, handle)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(handle).st_uid == os.getuid():
+                shutil.rmtree(left)
+    while True:
+        with tempfile.TemporaryDirectory(prefix=_METRICS, ignore_cleanup_errors=True) as folder:
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                if os.path.exists(folder):  # another that starts may have taken it for left behind, until it was locked
+                    yield folder
+                    return
+            finally:
+                os.close(handle)
 
 
 class Listener:
@@ -166,6 +208,14 @@ class Processes:
         with contextlib.suppress(EOFError):
             while True:
                 self.hear(reports.recv())
+
+    def say_goodbye(self) -> bool:
+        """Tell each process that answers that the server ends; whether there is any."""
+        pids = [*self._heard]
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, GOODBYE)
+        return bool(pids)
 
     def hear(self, report: Report) -> None:
         """Take in one report."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.answer_types import Answer
-from seqpipe.errors import DataError, UsageError, did_you_mean
+from seqpipe.errors import DataError, SeqpipeError, UsageError, did_you_mean
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import all_texts
 from seqpipe.runtime.decode_options import Chosen, chosen
@@ -99,10 +99,18 @@ class Service:
         model: The bundle, opened with one thread: the workers here are the others.
         settings: Of the server.
         observers: Are called with each batch that is done, in the event loop.
+        folder: Of the bundle, which is no business of clients.
     """
 
-    def __init__(self, name: str, model: Model, settings: Settings, observers: Sequence[Observer] = ()):
-        self.name, self.model, self._observers = name, model, observers
+    def __init__(
+        self,
+        name: str,
+        model: Model,
+        settings: Settings,
+        observers: Sequence[Observer] = (),
+        folder: Path | None = None,
+    ):
+        self.name, self.model, self._observers, self._folder = name, model, observers, folder
         self._loop = asyncio.get_running_loop()
         self._numbers, self._active = not all_texts(model.predictor.featurizer), 0
         self.queue = BatchQueue(settings.max_waiting_tokens, settings.delay_ms / 1000, self._split)
@@ -291,9 +299,14 @@ class Service:
     def _deliver(self, jobs: Sequence[Job], results: Sequence[Any], batch: Batch) -> None:
         now = time.monotonic()
         for job, result, waited in zip(jobs, results, batch.waited, strict=True):
-            # A run is ended at its deadline; the error of that may come before the timer that answers the request.
-            if not (isinstance(result, Exception) and now >= job.deadline):
-                job.request.set(job.place, result, waited)
+            if isinstance(result, Exception):
+                # A run is ended at its deadline; its error may come before the timer that answers the request.
+                if now >= job.deadline:
+                    continue
+                if isinstance(result, SeqpipeError) and self._folder is not None:
+                    message = str(result).replace(str(self._folder), self.name)
+                    result = type(result)(message).with_traceback(result.__traceback__)
+            job.request.set(job.place, result, waited)
         for observe in self._observers:
             observe(batch)
 
@@ -354,7 +367,7 @@ class Catalog:
     def start(self, models: Mapping[str, Model]) -> None:
         """Serve the first bundles."""
         for name, model in models.items():
-            self.services[name] = Service(name, model, self._settings, self.observers)
+            self.services[name] = Service(name, model, self._settings, self.observers, self._settings.bundles.get(name))
 
     async def load(self, name: str, folder: Path) -> Service:
         """Serves a bundle that has answered its golden examples; one of this name is served until then.
@@ -363,7 +376,7 @@ class Catalog:
             BundleError: if it is refused or answers otherwise; what was served before stays.
         """
         model = await asyncio.to_thread(open_model, folder, self._settings)
-        service = Service(name, model, self._settings, self.observers)
+        service = Service(name, model, self._settings, self.observers, folder)
         before, self.services[name] = self.services.get(name), service
         if before is not None:
             await before.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from seqpipe.errors import UsageError
 from seqpipe.runtime import bundle
 
 RESERVED = ("chat", "completions", "embeddings", "files", "models")  # below /v1, these belong to OpenAI's protocol
+GOODBYE = signal.SIGUSR1  # tells a process of the server that it ends soon
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 

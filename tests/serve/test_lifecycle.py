@@ -91,7 +91,7 @@ def test_a_server_that_ends_answers_what_it_accepted_and_takes_no_more(slow_bund
         accepted = [
             threading.Thread(
                 target=lambda i=i: replies.append(
-                    server.post("/v1/slow", {"inputs": "Anna", "options": {"bias": 3 + i / 10}})
+                    server.post("/v1/slow", {"inputs": "Anna", "options": {"bias": 4 + i / 10}})
                 )
             )
             for i in range(6)
@@ -100,7 +100,13 @@ def test_a_server_that_ends_answers_what_it_accepted_and_takes_no_more(slow_bund
             thread.start()
         time.sleep(0.3)
         server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.2)
+        time.sleep(0.1)
+        idle.sendall(b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        parts = []
+        while part := idle.recv(9999):  # the client of a kept connection is told, and then it ends
+            parts.append(part)
+        assert b"\r\nconnection: close\r\n" in b"".join(parts)
+        time.sleep(0.6)
         with pytest.raises((ConnectionRefusedError, ConnectionResetError)):
             server.get("/v2/health/ready", timeout=5)
         for thread in accepted:

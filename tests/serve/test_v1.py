@@ -64,7 +64,7 @@ WRONG: list[tuple[Any, int, str]] = [
     (b'{"inputs', 400, "the body is not JSON: "),
     (b"", 400, "the body is not JSON: "),
     (b"\xff", 400, "the body is not JSON: "),
-    (b'{"inputs": NaN}', 400, "the body is not JSON: NaN is not a JSON value"),
+    (b'{"inputs": NaN}', 400, "the body is not JSON: NaN is not JSON"),
     (b"[" * 60_000, 400, "the body is not JSON: "),
     (["Anna"], 422, "the body must be a JSON object, not list"),
     ({}, 422, "the key 'inputs' is missing"),
