@@ -53,12 +53,11 @@ class Chosen:
 
     def written(self, read: int) -> int:
         """Return the most tokens that the graph writes for a text of so many, over all beams and heads."""
-        fixed, of_each = self._written
+        fixed, of_each = self._written  # of heads that bound their length, and of the alternatives of those that don't
         return fixed + of_each * read
 
     @cached_property
     def _written(self) -> tuple[int, int]:
-        """The tokens of heads that bound their length, and for each token that is read those of the alternatives."""
         fixed = of_each = 0
         for name, array in self.arrays.items():
             long, wide = beside(name, "max_length"), beside(name, "beams")

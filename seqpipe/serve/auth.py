@@ -7,7 +7,6 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 
 from starlette.middleware.cors import CORSMiddleware
@@ -24,7 +23,8 @@ PAGE = "/page/"  # nor what is below it: the page holds nothing of a bundle, and
 SHORTEST = 16  # characters
 _SCHEME = b"bearer "
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?")
-_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{0,5})?")
+_HOST = re.compile(r"\[[0-9a-f:.]+\]|[a-z0-9._-]+")
+_LOOPBACK = ("localhost", r"127(?:\.[0-9]{1,3}){3}", r"\[::1\]")  # names that no name server leads elsewhere
 _SAFE = ("GET", "HEAD", "OPTIONS")  # methods that change nothing; a page of another site cannot read their answers
 _CURE = "make one with `openssl rand -hex 32`"
 
@@ -85,8 +85,7 @@ def check_origins(origins: Sequence[str]) -> tuple[str, ...]:
 def check_hosts(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names in small letters; UsageError for what is none."""
     for name in names:
-        found = _HOST.fullmatch(name.lower())
-        if found is None or found[2]:
+        if not _HOST.fullmatch(name.lower()):
             raise UsageError(f"--allow-host: {name!r} is no name of a host; write it without a port: example.org")
     return tuple(name.lower() for name in names)
 
@@ -105,8 +104,8 @@ class SiteCheck:
     def __init__(self, app: ASGIApp, settings: Settings):
         self._app, self._cors = app, {origin.encode() for origin in settings.cors}
         is_local = settings.uds is None and ipaddress.ip_address(settings.host).is_loopback
-        self._hosts = {"localhost", *settings.hosts} if is_local or settings.hosts else None
-        self._is_named = lru_cache(1_000)(self._is_own)  # clients send the same few again and again
+        names = [*_LOOPBACK, *map(re.escape, settings.hosts)] if is_local or settings.hosts else [r"[^:]*|\[.*\]"]
+        self._hosts = re.compile(f"({'|'.join(names)})(:[0-9]*)?".encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._refusal(scope) if scope["type"] == "http" else None
@@ -127,7 +126,7 @@ class SiteCheck:
         host = hosts[0].lower() if hosts else b""  # empty where there is none: granian adds it
         if len(hosts) > 1 or (not host and scope["http_version"] == "1.1"):
             return HttpError(400, "a request has one header Host: send the name by which you call the server")
-        if self._hosts is not None and host and not self._is_named(host):
+        if host and not self._hosts.fullmatch(host):
             cure = "call it localhost, or start it with --allow-host and the name"
             return HttpError(421, f"the server does not answer to the name in the header Host; {cure}")
         if scope["method"] in _SAFE or origin in self._cors:
@@ -136,15 +135,6 @@ class SiteCheck:
             return None
         is_other = site not in (b"none", b"same-origin") if origin is None else origin.partition(b"://")[2] != host
         return HttpError(403, "a page of another site may not ask; allow its origin with --cors") if is_other else None
-
-    def _is_own(self, host: bytes) -> bool:
-        found = _HOST.fullmatch(host.decode("latin-1"))
-        if found is None or self._hosts is None:
-            return False
-        try:
-            return found[1] in self._hosts or ipaddress.ip_address(found[1].strip("[]")).is_loopback
-        except ValueError:
-            return False
 
 
 def allow_origins(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:

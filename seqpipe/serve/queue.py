@@ -106,14 +106,7 @@ class Job:
     __slots__ = ("arrived", "cost", "deadline", "key", "length", "payload", "place", "request", "tokens", "waits")
 
     def __init__(
-        self,
-        key: Hashable,
-        tokens: int,
-        deadline: float,
-        payload: Any,
-        request: Any,
-        place: int = 0,
-        written: int = 0,
+        self, key: Hashable, tokens: int, deadline: float, payload: Any, request: Any, place: int = 0, written: int = 0
     ):
         self.key, self.tokens, self.cost, self.deadline, self.payload = key, tokens, tokens + written, deadline, payload
         self.request, self.place, self.arrived = request, place, time.monotonic()

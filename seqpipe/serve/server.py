@@ -20,7 +20,6 @@ from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 from granian.constants import HTTPModes, Interfaces, Loops
 from granian.http import HTTP1Settings
@@ -68,9 +67,7 @@ def serve(settings: Settings, console: Console) -> None:
             settings = replace(settings, host=address[0])  # a name would not say whether it is a loopback address
             if warning := exposure(settings.host, settings.token):
                 console.result(f"warning: {warning}")
-        processes = Processes(settings, listener, console)
         server = _Server(
-            processes,
             "seqpipe",
             *address,
             uds=settings.uds,
@@ -88,6 +85,7 @@ def serve(settings: Settings, console: Console) -> None:
             respawn_failed_workers=True,
             workers_kill_timeout=int(settings.timeout_s + _GRACE - _FAREWELL),
         )
+        server.processes = processes = Processes(settings, listener, console)
         thread = threading.Thread(target=processes.listen, args=(reports,), daemon=True)
         thread.start()
         try:
@@ -125,13 +123,13 @@ def _load(settings: Settings, sender: Connection) -> ASGIApp:
 class _Server(MPServer):
     """Granian, which tells clients of kept connections that it ends before it closes them."""
 
-    def __init__(self, processes: Processes, *arguments: Any, **options: Any):
-        super().__init__(*arguments, **options)
-        self._processes = processes
+    processes: Processes
 
     def shutdown(self, exit_code: int = 0) -> None:
-        if self._processes.say_goodbye():
-            time.sleep(_FAREWELL)
+        for pid in [*self.processes.heard]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, GOODBYE)
+        time.sleep(_FAREWELL if self.processes.heard else 0)
         super().shutdown(exit_code)
 
 
@@ -142,12 +140,13 @@ def _metrics_folder() -> Iterator[str]:
     A server holds the lock of its folder for as long as it runs, and the system releases it whatever ends the server.
     """
     for left in Path(tempfile.gettempdir()).glob(f"{_METRICS}*"):
-        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:  # of another user, in use, or gone already
+        with contextlib.suppress(OSError):  # of another user, in use, or gone already
             handle = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            stack.callback(os.close, handle)
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(handle).st_uid == os.getuid():
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(left)
+            finally:
+                os.close(handle)
     while True:
         with tempfile.TemporaryDirectory(prefix=_METRICS, ignore_cleanup_errors=True) as folder:
             handle = os.open(folder, os.O_RDONLY)
@@ -191,6 +190,7 @@ class Processes:
         environment: In which systemd says where it listens, and how often it wants to hear of a process.
 
     Attributes:
+        heard: When each process that has loaded its bundles was heard of.
         failure: What kept a process from starting.
     """
 
@@ -198,7 +198,7 @@ class Processes:
         self, settings: Settings, listener: Listener, console: Console, environment: Mapping[str, str] = os.environ
     ):
         self._settings, self._listener, self._console, self._environment = settings, listener, console, environment
-        self._heard: dict[int, float] = {}  # when each process that has loaded its bundles was heard of
+        self.heard: dict[int, float] = {}
         self._is_ready = False
         self._period, self._beat = watchdog_seconds(environment), 0.0
         self.failure: SeqpipeError | None = None
@@ -209,14 +209,6 @@ class Processes:
             while True:
                 self.hear(reports.recv())
 
-    def say_goodbye(self) -> bool:
-        """Tell each process that answers that the server ends; whether there is any."""
-        pids = [*self._heard]
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, GOODBYE)
-        return bool(pids)
-
     def hear(self, report: Report) -> None:
         """Take in one report."""
         pid, state = report
@@ -224,14 +216,14 @@ class Processes:
             self.failure = self.failure or state
             os.kill(os.getpid(), signal.SIGTERM)  # ends the server, as it would from outside
             return
-        ended = [number for number in self._heard if not _is_alive(number)]
+        ended = [number for number in self.heard if not _is_alive(number)]
         for number in ended:
-            del self._heard[number]
+            del self.heard[number]
             if self._settings.processes > 1:
                 mark_process_dead(number)  # its queues are gone, its counts stay
-        is_new = pid not in self._heard
-        self._heard[pid] = now = time.monotonic()
-        if not self._is_ready and len(self._heard) == self._settings.processes:
+        is_new = pid not in self.heard
+        self.heard[pid] = now = time.monotonic()
+        if not self._is_ready and len(self.heard) == self._settings.processes:
             self._is_ready = True
             self._listener.wait()
             notify(READY, self._environment)
@@ -240,7 +232,7 @@ class Processes:
             self._console.result(f"a process of the server has ended; process {pid} takes its place")
         # One process that is stuck is enough for systemd to hear nothing more, and to restart the server.
         if self._is_ready and self._period is not None and now >= self._beat:
-            if min(self._heard.values()) > now - self._period:
+            if min(self.heard.values()) > now - self._period:
                 notify(ALIVE, self._environment)
             self._beat = now + self._period / 2
 

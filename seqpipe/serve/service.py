@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -32,6 +33,7 @@ from seqpipe.serve.settings import Settings
 _OFTEN = 0.02  # seconds between two looks at whether all is answered
 _DECODINGS, _LONG = 64, 1_000  # choices of decode options that are kept, and characters of one that is not
 
+_NOWHERE = Path(os.devnull)
 _NOT_SPLIT = RuntimeError("an input was not split before it was to be answered")
 
 log = logging.getLogger("seqpipe.serve")
@@ -103,19 +105,14 @@ class Service:
     """
 
     def __init__(
-        self,
-        name: str,
-        model: Model,
-        settings: Settings,
-        observers: Sequence[Observer] = (),
-        folder: Path | None = None,
+        self, name: str, model: Model, settings: Settings, observers: Sequence[Observer] = (), folder: Path = _NOWHERE
     ):
         self.name, self.model, self._observers, self._folder = name, model, observers, folder
         self._loop = asyncio.get_running_loop()
         self._numbers, self._active = not all_texts(model.predictor.featurizer), 0
         self.queue = BatchQueue(settings.max_waiting_tokens, settings.delay_ms / 1000, self._split)
         self._decodings: OrderedDict[str, Chosen] = OrderedDict()
-        self._settings = settings
+        self._close_s = settings.timeout_s
         each = settings.threads or max(1, cores() // settings.processes)
         count = 1 if model.device == "cuda" else each
         self._workers = [threading.Thread(target=self._work, name=f"{name}-{i}", daemon=True) for i in range(count)]
@@ -142,18 +139,18 @@ class Service:
                 answers[place] = DataError(str(error))
                 continue
             payload: Any
+            payload = (
+                partial(self.model.predictor.document, record, **options) if documents else _Input(record, decoding)
+            )
             read = tokens(record)
-            written = decoding.written(read)
-            if documents:  # each of its sentences is answered, in batches
-                payload, written = partial(self.model.predictor.document, record, **options), written * min(read, ROWS)
-            else:
-                payload = _Input(record, decoding)
+            written = decoding.written(read) * (min(read, ROWS) if documents else 1)  # of each sentence in a batch
             jobs.append(Job(None if documents else key, read, deadline, payload, request, place, written))
         return await self._answered(jobs, request) if jobs else answers
 
     async def explain(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> Explanation:
         """The answer to one input with what the model looked at; raises what `Model.explain` does."""
-        return await self._begin(self.model.explain, self._record(item, 0), options, deadline)
+        record, (_, decoding) = self._record(item, 0), self._decoding(options)
+        return await self._call(partial(self.model.explain, record, **options), tokens(record), deadline, decoding)
 
     async def stream(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> AsyncGenerator[str]:
         """Continue a prompt piece by piece; between two pieces others are answered."""
@@ -161,7 +158,8 @@ class Service:
         end = object()
         self._active += 1
         try:
-            pieces: Iterator[str] = await self._begin(self.model.stream, record, options, deadline)
+            start, (_, decoding) = partial(self.model.stream, record, **options), self._decoding(options)
+            pieces: Iterator[str] = await self._call(start, tokens(record), deadline, decoding)
             while (piece := await self._call(partial(next, pieces, end), 0, deadline)) is not end:
                 yield piece
         finally:
@@ -173,7 +171,7 @@ class Service:
 
     async def close(self) -> None:
         """Take no more when every request that was accepted is answered; then the workers end, or time is up."""
-        end = time.monotonic() + self._settings.timeout_s
+        end = time.monotonic() + self._close_s
         while self._active:
             await asyncio.sleep(_OFTEN)
         self.queue.close()
@@ -185,16 +183,10 @@ class Service:
             if worker.is_alive():
                 log.error("%s: a worker does not end; its thread is left behind", self.name)
 
-    async def _begin(
-        self, function: Callable[..., Any], record: Record, options: Mapping[str, Any], deadline: float
+    async def _call(
+        self, function: Callable[[], Any], size: int, deadline: float, decoding: Chosen | None = None
     ) -> Any:
-        """Return what a call for one input with decode options does."""
-        _, decoding = self._decoding(options)
-        read = tokens(record)
-        return await self._call(partial(function, record, **options), read, deadline, decoding.written(read))
-
-    async def _call(self, function: Callable[[], Any], size: int, deadline: float, written: int = 0) -> Any:
-        request = Request(self._loop.create_future(), [None], 0)
+        request, written = Request(self._loop.create_future(), [None], 0), decoding.written(size) if decoding else 0
         (result,) = await self._answered([Job(None, size, deadline, function, request, 0, written)], request)
         if isinstance(result, DataError):
             raise result
@@ -222,29 +214,12 @@ class Service:
         return self.model.record({**json_record(item, self.model.fields, where, self._numbers), "where": where})
 
     def _decoding(self, options: Mapping[str, Any]) -> tuple[str, Chosen]:
-        """The options as JSON, and as the graph takes them: made once for as long as requests give the same.
-
-        Raises:
-            UsageError: for options that the bundle does not have, and for more than the server's limits allow.
-        """
+        """The options as JSON, and as the graph takes them: made once for as long as requests give the same."""
         key = json.dumps(options, sort_keys=True) if options else ""
         if key in self._decodings:
             self._decodings.move_to_end(key)
             return key, self._decodings[key]
-        known, most = self.model.predictor.options, self._settings
-        limits = {"max_length": most.max_length, "beams": most.max_beams, "n_best": most.max_beams}
-        for name, value in options.items():
-            limit = limits.get(name.rpartition(".")[2])
-            # What the bundle does without being asked is counted, but never refused.
-            if (
-                limit is not None
-                and name in known
-                and type(value) is int
-                and value > max(limit, known[name]["default"])
-            ):
-                option = "--max-length" if name.endswith("max_length") else "--max-beams"
-                raise UsageError(f"{name}: {value} is over the server's limit of {limit:,}; it starts with {option}")
-        decoding = chosen(known, options, self.model.predictor.kind)
+        decoding = chosen(self.model.predictor.options, options, self.model.predictor.kind)
         if len(key) <= _LONG:
             self._decodings[key] = decoding
             if len(self._decodings) > _DECODINGS:
@@ -303,9 +278,8 @@ class Service:
                 # A run is ended at its deadline; its error may come before the timer that answers the request.
                 if now >= job.deadline:
                     continue
-                if isinstance(result, SeqpipeError) and self._folder is not None:
-                    message = str(result).replace(str(self._folder), self.name)
-                    result = type(result)(message).with_traceback(result.__traceback__)
+                if isinstance(result, SeqpipeError) and (path := str(self._folder)) in str(result):
+                    result = type(result)(str(result).replace(path, self.name)).with_traceback(result.__traceback__)
             job.request.set(job.place, result, waited)
         for observe in self._observers:
             observe(batch)
@@ -330,9 +304,14 @@ def _size(value: Any) -> int:
 
 
 def open_model(folder: Path, settings: Settings) -> Model:
-    """Load a bundle that answers its golden examples on this machine; BundleError if it does not."""
+    """Load a bundle that answers its golden examples here, and bound its options as the server does; or BundleError."""
     model = load(folder, settings.device, threads=1, timeout=settings.timeout_s)
     check_golden(model, folder)
+    limits = {"max_length": settings.max_length, "beams": settings.max_beams, "n_best": settings.max_beams}
+    for name, option in model.manifest.options.items():
+        limit = limits.get(name.rpartition(".")[2])
+        if limit is not None and isinstance(default := option["default"], int):  # which nobody needs to ask for
+            option["maximum"] = max(default, min(option.get("maximum") or limit, limit))
     return model
 
 
@@ -367,7 +346,8 @@ class Catalog:
     def start(self, models: Mapping[str, Model]) -> None:
         """Serve the first bundles."""
         for name, model in models.items():
-            self.services[name] = Service(name, model, self._settings, self.observers, self._settings.bundles.get(name))
+            folder = self._settings.bundles[name]
+            self.services[name] = Service(name, model, self._settings, self.observers, folder)
 
     async def load(self, name: str, folder: Path) -> Service:
         """Serves a bundle that has answered its golden examples; one of this name is served until then.
