@@ -63,9 +63,7 @@ class Chosen:
             long, wide = beside(name, "max_length"), beside(name, "beams")
             if name == long:
                 fixed += len(array) * self._size(wide, 1)
-            elif long not in self.arrays and (
-                name == wide or (name == beside(name, "n_best") and wide not in self.arrays)
-            ):
+            elif name in (wide, beside(name, "n_best")) and long not in self.arrays:
                 of_each += len(array) - 1
         return fixed, of_each
 

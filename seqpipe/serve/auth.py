@@ -109,10 +109,7 @@ class SiteCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = self._refusal(scope) if scope["type"] == "http" else None
-        if refusal is None:
-            await self._app(scope, receive, send)
-        else:
-            await send_error(send, refusal)
+        await (self._app(scope, receive, send) if refusal is None else send_error(send, refusal))
 
     def _refusal(self, scope: Scope) -> HttpError | None:
         hosts, origin, site = [], None, b"none"

@@ -140,23 +140,25 @@ def _metrics_folder() -> Iterator[str]:
     A server holds the lock of its folder for as long as it runs, and the system releases it whatever ends the server.
     """
     for left in Path(tempfile.gettempdir()).glob(f"{_METRICS}*"):
-        with contextlib.suppress(OSError):  # of another user, in use, or gone already
-            handle = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left)
-            finally:
-                os.close(handle)
-    while True:
-        with tempfile.TemporaryDirectory(prefix=_METRICS, ignore_cleanup_errors=True) as folder:
-            handle = os.open(folder, os.O_RDONLY)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX)
-                if os.path.exists(folder):  # another that starts may have taken it for left behind, until it was locked
-                    yield folder
-                    return
-            finally:
-                os.close(handle)
+        with contextlib.suppress(OSError), _locked(left, fcntl.LOCK_NB):  # of another user, in use, or gone already
+            shutil.rmtree(left)
+    new = Path(tempfile.mkdtemp(prefix=f".{_METRICS}"))
+    with _locked(new):  # before it has a name for which another server that starts looks
+        folder = new.rename(new.with_name(new.name[1:]))
+        try:
+            yield str(folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, mode: int = 0) -> Iterator[None]:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | mode)
+        yield
+    finally:
+        os.close(handle)
 
 
 class Listener:

@@ -116,7 +116,7 @@ def test_a_bundle_takes_texts_of_a_length_that_was_seen_with_a_margin_or_what_th
     config = tiny(tags.folder, "train.epochs=6", "export.max_tokens=9", "export.max_beams=7")
     stated = bundle_manifest(tags.pipeline, config, options, {}, longest=700)
     assert (stated.limits, stated.options["n_best"]["maximum"]) == (Limits(tokens=9), 7)
-    # The most tokens that are written: as many as are read, 200 and the default in any case, never more than the head's.
+    # As many tokens are written as are read, 200 and the default in any case, and never more than the head writes.
     size = {"type": "size", "minimum": 1, "maximum": 100_000}
     lengths = {"max_length": {**size, "default": 100}, "a.max_length": {**size, "default": 300}}
     lengths |= {
