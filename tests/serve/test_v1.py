@@ -66,6 +66,12 @@ WRONG: list[tuple[Any, int, str]] = [
     (b"\xff", 400, "the body is not JSON: "),
     (b'{"inputs": NaN}', 400, "the body is not JSON: NaN is not JSON"),
     (b"[" * 60_000, 400, "the body is not JSON: "),
+    (b'{"inputs": "Anna", "inputs": "Bern"}', 400, "the body is not JSON: a key stands twice in one object: 'inputs'"),
+    (
+        b'{"inputs": [{"text": "a", "text": "b"}]}',
+        400,
+        "the body is not JSON: a key stands twice in one object: 'text'",
+    ),
     (["Anna"], 422, "the body must be a JSON object, not list"),
     ({}, 422, "the key 'inputs' is missing"),
     ({"input": "Anna"}, 422, "no key 'input'; did you mean 'inputs'? (there is: inputs, options, "),
