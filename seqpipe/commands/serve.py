@@ -26,10 +26,14 @@ _Delay = Annotated[
 ]
 _Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Maximum time of a request, in seconds.")]
 _WaitingTokens = Annotated[
-    int, typer.Option("--max-waiting-tokens", min=1, help="Tokens that may wait for each bundle; more get 429.")
+    int, typer.Option("--max-waiting-tokens", min=1, help="Tokens, read and written, that may wait for each bundle.")
 ]
 _Body = Annotated[int, typer.Option("--max-body", min=1, help="Largest request body, in bytes.")]
 _Items = Annotated[int, typer.Option("--max-items", min=1, help="Most inputs in one request.")]
+_Length = Annotated[int, typer.Option("--max-length", min=1, help="Most tokens that a request may ask to be written.")]
+_Beams = Annotated[
+    int, typer.Option("--max-beams", min=1, help="Most beams and alternatives that a request may ask for.")
+]
 _Connections = Annotated[int, typer.Option("--max-connections", min=1, help="Most connections at a time; more wait.")]
 _Read = Annotated[float, typer.Option("--read-timeout", min=0.1, help="Maximum time to send a body, in seconds.")]
 _Idle = Annotated[
@@ -42,6 +46,10 @@ _TokenFile = Annotated[
 ]
 _Cors = Annotated[
     list[str] | None, typer.Option("--cors", metavar="ORIGIN", help="Origin whose pages may call; repeatable.")
+]
+_Hosts = Annotated[
+    list[str] | None,
+    typer.Option("--allow-host", metavar="NAME", help="Name by which clients may call beside localhost; repeatable."),
 ]
 _Repository = Annotated[
     Path | None,
@@ -64,12 +72,15 @@ def serve(
     max_waiting_tokens: _WaitingTokens = 65_536,
     max_body: _Body = 4 << 20,
     max_items: _Items = 1_024,
+    max_length: _Length = 1_000,
+    max_beams: _Beams = 20,
     max_connections: _Connections = 1_000,
     read_timeout: _Read = 20.0,
     idle_timeout: _Idle = 60.0,
     uds: _Uds = None,
     token_file: _TokenFile = None,
     cors: _Cors = None,
+    allow_host: _Hosts = None,
     repository: _Repository = None,
     access_log: _AccessLog = True,
     quiet: Quiet = False,
@@ -78,14 +89,15 @@ def serve(
     if os.name == "nt":
         raise EnvError("seqpipe serve needs Linux or macOS; on Windows run it in the Windows Subsystem for Linux")
     try:
-        from seqpipe.serve.auth import check_origins, read_token
+        from seqpipe.serve.auth import check_hosts, check_origins, read_token
         from seqpipe.serve.repository import bundles as stored
         from seqpipe.serve.server import serve as run_server
         from seqpipe.serve.settings import Settings, named
     except ModuleNotFoundError as error:
-        if (error.name or "").startswith("seqpipe"):
+        package = (error.name or "").partition(".")[0]
+        if package == "seqpipe":
             raise
-        raise EnvError(f"{error.name} is not installed: pip install 'seqpipe-nlp[serve]'") from error
+        raise EnvError(f"{package} is not installed: pip install 'seqpipe-nlp[serve]'") from error
     if not bundles and repository is None:
         raise UsageError("name at least one bundle, or --repository FOLDER: seqpipe serve runs/NAME/bundle")
     settings = Settings(
@@ -100,12 +112,15 @@ def serve(
         max_waiting_tokens=max_waiting_tokens,
         max_body_bytes=max_body,
         max_items=max_items,
+        max_length=max_length,
+        max_beams=max_beams,
         max_connections=max_connections,
         read_s=read_timeout,
         idle_s=idle_timeout,
         uds=uds,
         token=read_token(token_file),
         cors=check_origins(cors or ()),
+        hosts=check_hosts(allow_host or ()),
         repository=repository,
         access_log=access_log,
     )

@@ -183,7 +183,7 @@ class Export(_Keys):
         default=None,
         ge=1,
         le=MOST_TOKENS,
-        description="Maximum number of tokens of a text; null: four times the longest training text, at least 1,000.",
+        description="Maximum of tokens read or written; null: four times the longest training text, at least 1,000.",
     )
     max_beams: int = Field(
         default=100,

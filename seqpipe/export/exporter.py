@@ -170,6 +170,7 @@ def _cut(comparison: Comparison, record: Record, most: int) -> Record:
 
 # The content of a bundle: its manifest, bundle.json, and its other files.
 
+LEAST_WRITTEN = 200  # tokens that a caller may ask for in any case
 MARGIN, LEAST_LIMIT = 4, 1_000  # times the longest text that was seen, a bundle takes, and tokens in any case
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
 
@@ -207,11 +208,13 @@ def bundle_manifest(
         calibration = member(head, "calibration")
         if calibration and (chosen := calibration()):
             (answer["parts"][task.name] if task.name else answer)["calibration"] = chosen
-    # A caller may ask for at most `export.max_beams` beams and answers.
-    bounded = {name: dict(option) for name, option in options.items()}
+    # A caller may ask for at most `export.max_beams` beams and answers, and for a text as long as one that is read.
+    limits = _limits(pipeline, config, longest)
+    bounded, most = {name: dict(option) for name, option in options.items()}, config.export.max_beams
+    lengths = {"beams": most, "n_best": most, "max_length": max(limits.tokens, LEAST_WRITTEN)}
     for name, option in bounded.items():
-        if name.rpartition(".")[2] in ("beams", "n_best"):
-            option["maximum"] = max(option["default"], min(option["maximum"], config.export.max_beams))
+        if (length := lengths.get(name.rpartition(".")[2])) is not None:
+            option["maximum"] = max(option["default"], min(option["maximum"] or length, length))
     optional: dict[str, Any] = {"cache": pipeline.cache} if pipeline.cache else {}
     # Heads with metrics of their own, which `evaluate` asks for where their package is installed.
     owners = {
@@ -236,7 +239,7 @@ def bundle_manifest(
         outputs=tuple(artifacts.kind.outputs),
         options=cast(dict[str, Option], bounded),
         answer=answer,
-        limits=_limits(pipeline, config, longest),
+        limits=limits,
         reader=Reader(use=config.data.reader.use, options=config.data.reader.options),
         golden=(),
         metrics=finite(scores),

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,22 @@ class Chosen:
             beams, steps = (self._size(beside(name, "beams"), 1), self._size(beside(name, "max_length"), longest))
             drawn[name] = np.stack([random_numbers(seed, doc, beams, steps) for doc in docs])
         return self.arrays | drawn
+
+    def written(self, read: int) -> int:
+        """Return the most tokens that the graph writes for a text of so many, over all beams and heads."""
+        fixed, of_each = self._written  # of heads that bound their length, and of the alternatives of those that don't
+        return fixed + of_each * read
+
+    @cached_property
+    def _written(self) -> tuple[int, int]:
+        fixed = of_each = 0
+        for name, array in self.arrays.items():
+            long, wide = beside(name, "max_length"), beside(name, "beams")
+            if name == long:
+                fixed += len(array) * self._size(wide, 1)
+            elif name in (wide, beside(name, "n_best")) and long not in self.arrays:
+                of_each += len(array) - 1
+        return fixed, of_each
 
     def _size(self, name: str, otherwise: int) -> int:
         return len(self.arrays[name]) if name in self.arrays else otherwise

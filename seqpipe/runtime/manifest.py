@@ -255,7 +255,6 @@ def unseal(data: bytes, what: str) -> dict[str, object]:
         raise BundleError(
             f"{what}: damaged: its sha256 is not the one it states; copy the bundle again, or export it again"
         )
-
     try:
         content: dict[str, object] = JSON_DECODER.decode((body + b"}").decode())
     except (ValueError, RecursionError) as error:

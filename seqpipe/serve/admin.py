@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+from collections import defaultdict
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,20 +40,17 @@ def routes(catalog: Catalog, settings: Settings, metrics: Metrics) -> list[BaseR
     repository = Repository(settings.repository, catalog, metrics, settings.bundles)
 
     async def index(request: Request) -> JSONResponse:
-        refuse_other_site(request, settings)
         body = await _body(request, settings, ("ready",))
         entries = repository.index()
         return JSONResponse([entry for entry in entries if entry["state"] == "READY" or not body.get("ready")])
 
     async def load(request: Request) -> JSONResponse:
-        refuse_other_site(request, settings)
         version = (await _parameters(request, settings, "load")).get("version")
         if version is not None and not isinstance(version, str):
             raise UsageError(f"parameters.version: must be a string, not {version!r}")
         return JSONResponse(await repository.load(request.path_params["name"], version))
 
     async def unload(request: Request) -> JSONResponse:
-        refuse_other_site(request, settings)
         await _parameters(request, settings, "unload")
         return JSONResponse(await repository.unload(request.path_params["name"]))
 
@@ -68,13 +66,6 @@ def waiting(catalog: Catalog) -> dict[str, Waiting]:
     """The inputs that wait for each bundle."""
     queues = {name: service.queue for name, service in catalog.services.items()}
     return {name: Waiting(len(queue), queue.tokens, queue.age()) for name, queue in queues.items()}
-
-
-def refuse_other_site(request: Request, settings: Settings) -> None:
-    """HttpError 403 where a browser asks for a page of another site: it sends a POST before it asks whether it may."""
-    site, origin = request.headers.get("sec-fetch-site", "none"), request.headers.get("origin")
-    if site not in ("none", "same-origin") and origin not in settings.cors:
-        raise HttpError(403, "a page of another site may not change what is served; allow its origin with --cors")
 
 
 async def _parameters(request: Request, settings: Settings, action: str) -> dict[str, object]:
@@ -125,7 +116,9 @@ class Repository:
         for name, path in started.items():
             if path.parent == self._folder / name:
                 self._status[name] = Status(path.name)
-        self._lock = asyncio.Lock()  # one at a time: each needs the memory of a bundle more
+        # One change of a name at a time. Those of several names do not wait for each other, since one of them may take
+        # forever: the machine needs the memory of as many bundles more as are loaded at once.
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def index(self) -> list[dict[str, str]]:
@@ -151,8 +144,10 @@ class Repository:
     async def unload(self, name: str) -> dict[str, str]:
         """Serve a bundle no longer, once what it has accepted is answered; the index's entry."""
 
+        self._catalog.get(name)  # 404 for a name that is not served, which gets no lock
+
         async def change() -> dict[str, str]:
-            async with self._lock:
+            async with self._locks[name]:
                 await self._catalog.unload(name)
                 self._status.pop(name, None)
                 self._metrics.load(name, "unloaded")
@@ -161,7 +156,7 @@ class Repository:
         return await self._finish(change())
 
     async def _load(self, name: str, location: Location) -> dict[str, str]:
-        async with self._lock:
+        async with self._locks[name]:
             status = self._status.setdefault(name, Status())
             status.is_loading = True
             try:

@@ -21,12 +21,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from seqpipe.errors import SeqpipeError
 from seqpipe.runtime.model import Model
 from seqpipe.serve import admin, inference_v2, openai, openapi, v1
-from seqpipe.serve.auth import TokenCheck, allow_origins
+from seqpipe.serve.auth import SiteCheck, TokenCheck, allow_origins
 from seqpipe.serve.http import HttpError, error_content, http_error, send_error
 from seqpipe.serve.metrics import Metrics
 from seqpipe.serve.observe import CLIENT_GONE, AccessLog, Ended, begin
 from seqpipe.serve.service import Catalog
-from seqpipe.serve.settings import RESERVED, Settings
+from seqpipe.serve.settings import GOODBYE, RESERVED, Settings
 
 PROTOCOLS = (inference_v2, openai, openapi, v1)  # each has `routes(catalog, settings)`; v1 has every other name
 PAGE_HEADERS = {
@@ -35,7 +35,7 @@ PAGE_HEADERS = {
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # without one, a browser may send `Origin: null`, which is that of no server
     "X-Content-Type-Options": "nosniff",
 }
 _BEAT = 0.2  # seconds between two reports of a process
@@ -69,6 +69,7 @@ def make_app(
     @contextlib.asynccontextmanager
     async def lifespan(starlette: Starlette) -> AsyncIterator[None]:
         catalog.start(models)
+        asyncio.get_running_loop().add_signal_handler(GOODBYE, application.say_goodbye)
         report("loaded")
         beating = asyncio.create_task(beat())
         yield
@@ -80,6 +81,7 @@ def make_app(
     routes += [*page_routes(), *admin.routes(catalog, settings, metrics)]
     handlers: dict[Any, Any] = dict.fromkeys((HTTPException, HttpError, SeqpipeError, Exception), _error)
     starlette = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+    starlette.router.redirect_slashes = False  # it would repeat the Host of the request
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         # Most requests take this path. Routing through Starlette would cost them a third of their time.
@@ -96,7 +98,9 @@ def make_app(
     guarded: ASGIApp = TokenCheck(app, settings.token) if settings.token else app
     if settings.cors:  # outside of the token: a browser asks whether it may send one without sending one
         guarded = allow_origins(guarded, settings.cors)
-    return Observed(guarded, metrics, AccessLog() if settings.access_log else None, settings.read_s)
+    log = AccessLog() if settings.access_log else None
+    application = Observed(SiteCheck(guarded, settings), metrics, log, settings.read_s)
+    return application
 
 
 class Observed:
@@ -112,6 +116,14 @@ class Observed:
     def __init__(self, app: ASGIApp, metrics: Metrics, log: AccessLog | None, read_s: float):
         self._app, self._metrics, self._log, self._read_s = app, metrics, log, read_s
         self._ended: list[Ended] = []
+        self._is_ending = False
+
+    def say_goodbye(self) -> None:
+        """Tell each client from now on that its connection closes, before the server closes those that are idle.
+
+        A request that a client sends just when its connection is closed would be lost.
+        """
+        self._is_ending = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -124,6 +136,8 @@ class Observed:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", record.id.encode())]
+                if self._is_ending:
+                    message["headers"].append((b"connection", b"close"))
             if not message.get("more_body"):
                 await send(message)
                 return

@@ -1,4 +1,4 @@
-"""The bearer token: read from a file or the environment, compared in constant time, asked for by all but health."""
+"""Who may ask: the bearer token, which all but health asks for, and the hosts and sites that a request names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from seqpipe.errors import UsageError
-from seqpipe.serve.http import error_content
+from seqpipe.serve.http import HttpError, error_content, send_error
+from seqpipe.serve.settings import Settings
 
 VARIABLE = "SEQPIPE_TOKEN"
 OPEN = frozenset({"/", "/v2/health/live", "/v2/health/ready"})  # paths that need no token
@@ -22,6 +23,9 @@ PAGE = "/page/"  # nor what is below it: the page holds nothing of a bundle, and
 SHORTEST = 16  # characters
 _SCHEME = b"bearer "
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?")
+_HOST = re.compile(r"\[[0-9a-f:.]+\]|[a-z0-9._-]+")
+_LOOPBACK = ("localhost", r"127(?:\.[0-9]{1,3}){3}", r"\[::1\]")  # names that no name server leads elsewhere
+_SAFE = ("GET", "HEAD", "OPTIONS")  # methods that change nothing; a page of another site cannot read their answers
 _CURE = "make one with `openssl rand -hex 32`"
 
 
@@ -76,6 +80,58 @@ def check_origins(origins: Sequence[str]) -> tuple[str, ...]:
         if origin != "*" and not _ORIGIN.fullmatch(origin):
             raise UsageError(f"--cors: {origin!r} is no origin; write it as browsers do: https://example.org, or *")
     return tuple(origins)
+
+
+def check_hosts(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names in small letters; UsageError for what is none."""
+    for name in names:
+        if not _HOST.fullmatch(name.lower()):
+            raise UsageError(f"--allow-host: {name!r} is no name of a host; write it without a port: example.org")
+    return tuple(name.lower() for name in names)
+
+
+class SiteCheck:
+    """An ASGI application that answers no page of another site, and nobody who calls the server by another's name.
+
+    A browser sends a POST of another site's page before it asks whether it may. It takes a site whose name was made to
+    lead to 127.0.0.1 (DNS rebinding) for the server's own. The headers tell both apart, whatever the server holds.
+
+    Args:
+        app: Answers the requests.
+        settings: Of the server, whose `host` is an address.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings):
+        self._app, self._cors = app, {origin.encode() for origin in settings.cors}
+        is_local = settings.uds is None and ipaddress.ip_address(settings.host).is_loopback
+        names = [*_LOOPBACK, *map(re.escape, settings.hosts)] if is_local or settings.hosts else [r"[^:]*|\[.*\]"]
+        self._hosts = re.compile(f"({'|'.join(names)})(:[0-9]*)?".encode())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(scope) if scope["type"] == "http" else None
+        await (self._app(scope, receive, send) if refusal is None else send_error(send, refusal))
+
+    def _refusal(self, scope: Scope) -> HttpError | None:
+        hosts, origin, site = [], None, b"none"
+        for name, value in scope["headers"]:
+            if name == b"host":
+                hosts.append(value)
+            elif name == b"origin":
+                origin = value
+            elif name == b"sec-fetch-site":
+                site = value
+        host = hosts[0].lower() if hosts else b""  # empty where there is none: granian adds it
+        if len(hosts) > 1 or (not host and scope["http_version"] == "1.1"):
+            return HttpError(400, "a request has one header Host: send the name by which you call the server")
+        if host and not self._hosts.fullmatch(host):
+            cure = "call it localhost, or start it with --allow-host and the name"
+            return HttpError(421, f"the server does not answer to the name in the header Host; {cure}")
+        if scope["method"] in _SAFE or origin in self._cors:
+            return None
+        if b"*" in self._cors and not scope["path"].startswith("/v2/repository"):  # any page may ask, none may change
+            return None
+        is_other = site not in (b"none", b"same-origin") if origin is None else origin.partition(b"://")[2] != host
+        return HttpError(403, "a page of another site may not ask; allow its origin with --cors") if is_other else None
 
 
 def allow_origins(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:

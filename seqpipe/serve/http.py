@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from seqpipe.errors import DataError, SeqpipeError, UsageError
-from seqpipe.files import json_bytes
+from seqpipe.files import JSON_DECODER, json_bytes
 from seqpipe.serve.observe import current
 from seqpipe.serve.settings import Settings
 
@@ -59,11 +58,17 @@ def http_error(error: Exception) -> HttpError:
     return HttpError(500, str(error) if isinstance(error, SeqpipeError) else "internal error; the server's log has it")
 
 
+class Bodies:
+    """The bytes of all bodies that are not whole yet: slow clients would hold as many as there may be connections."""
+
+    held, most = 0, 48 << 20
+
+
 async def read_body(scope: Scope, receive: Receive, settings: Settings) -> bytes:
     """Return the whole body of a request.
 
     Raises:
-        HttpError: 413 if it is too large, 408 if it takes too long to come.
+        HttpError: 413 if it is too large, 408 if it takes too long to come, 429 if too many are slow.
     """
     most = settings.max_body_bytes
     too_large = HttpError(413, f"the body is over {most:,} bytes; send fewer inputs at a time")
@@ -76,18 +81,23 @@ async def read_body(scope: Scope, receive: Receive, settings: Settings) -> bytes
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise HttpError(400, "the client left before its request was whole")
-                part = message.get("body", b"")
+                part, more = message.get("body", b""), message.get("more_body", False)
+                Bodies.held += min(size + len(part), most) - min(size, most)
                 size += len(part)
+                if more and Bodies.held > max(Bodies.most, most):
+                    close = {"Connection": "close", "Retry-After": "1"}
+                    raise HttpError(429, "too many bodies are being sent; try again, or send a smaller one", close)
                 if size > most:
                     # The rest is read and dropped: a response before the end of the body would be lost to clients that
                     # read only when they have sent it, since the connection is reset.
                     parts.clear()
                 else:
                     parts.append(part)
-                more = message.get("more_body", False)
     except TimeoutError:
         close = {"Connection": "close"}
         raise HttpError(408, f"the request was not whole after {settings.read_s:g} s", close) from None
+    finally:
+        Bodies.held -= min(size, most)
     if size > most:
         raise too_large
     return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -97,7 +107,7 @@ async def read_json(scope: Scope, receive: Receive, settings: Settings) -> dict[
     """The JSON object that a request sends; HttpError 400 if its body is none."""
     body = await read_body(scope, receive, settings)
     try:
-        value = _DECODER.decode(body.decode())
+        value = JSON_DECODER.decode(body.decode())
     except (ValueError, RecursionError) as error:
         raise HttpError(400, f"the body is not JSON: {str(error) or 'nested too deeply'}") from error
     if not isinstance(value, dict):
@@ -149,10 +159,3 @@ def header(scope: Scope, name: bytes) -> bytes | None:
         if key == name:
             return value
     return None
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)

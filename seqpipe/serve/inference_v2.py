@@ -21,7 +21,7 @@ from seqpipe.answers.schemas import Schema
 from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.features.document import Record
 from seqpipe.features.sources import fields_of, numeric_fields
-from seqpipe.files import json_bytes
+from seqpipe.files import JSON_DECODER, json_bytes
 from seqpipe.serve.http import HttpError, deadline, header, read_body
 from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
@@ -69,7 +69,7 @@ def read_request(body: bytes, header_length: int | None) -> tuple[dict[str, Any]
     if not 0 <= end <= len(body):
         raise UsageError(f"Inference-Header-Content-Length is {end:,}; the body has {len(body):,} bytes")
     try:
-        request = json.loads(body[:end])
+        request = JSON_DECODER.decode(body[:end].decode())
     except (ValueError, RecursionError) as error:
         raise UsageError(f"the body is not JSON: {str(error) or 'nested too deeply'}") from error
     inputs = request.get("inputs") if isinstance(request, dict) else None

@@ -90,21 +90,25 @@ class Job:
 
     Args:
         key: What has to be equal for jobs to be answered in one batch; None: it is alone.
-        tokens: Estimated.
+        tokens: Read, estimated.
         deadline: When nobody waits any more, by `time.monotonic`.
         payload: What a worker needs to know.
         request: Whose part it is, for whoever gets the answer.
         place: Its position in the request.
+        written: The most tokens that are written for it, over all beams.
 
     Attributes:
+        cost: Its tokens, read and written.
         length: Its tokens as the model reads them, once they are counted.
         waits: Whether it is in the queue.
     """
 
-    __slots__ = ("arrived", "deadline", "key", "length", "payload", "place", "request", "tokens", "waits")
+    __slots__ = ("arrived", "cost", "deadline", "key", "length", "payload", "place", "request", "tokens", "waits")
 
-    def __init__(self, key: Hashable, tokens: int, deadline: float, payload: Any, request: Any, place: int = 0):
-        self.key, self.tokens, self.deadline, self.payload = key, tokens, deadline, payload
+    def __init__(
+        self, key: Hashable, tokens: int, deadline: float, payload: Any, request: Any, place: int = 0, written: int = 0
+    ):
+        self.key, self.tokens, self.cost, self.deadline, self.payload = key, tokens, tokens + written, deadline, payload
         self.request, self.place, self.arrived = request, place, time.monotonic()
         self.length, self.waits = tokens, False
 
@@ -113,7 +117,7 @@ class BatchQueue:
     """The jobs that wait for one bundle. Safe to use from several threads.
 
     Args:
-        most: How many tokens may wait.
+        most: How many tokens may wait: what a run takes of memory grows with those that it reads and those it writes.
         delay: Seconds that the oldest waits for others.
         measure: Sets the `length` of jobs; called by the worker that takes a batch, with those that came since.
     """
@@ -126,9 +130,9 @@ class BatchQueue:
         self._cost = BatchCost()
         self._closed = False
         self._speed = 0.0  # tokens a second, of late
-        self._log_size = 0.0  # of the tokens of a request, of late: a few large ones leave it as it is
+        self._log_size = 0.0  # of the cost of a request, of late: a few large ones leave it as it is
         self._count = 0  # jobs that wait
-        self.tokens = 0  # that wait
+        self.tokens = 0  # read and written, of the jobs that wait
 
     def __len__(self) -> int:
         return self._count
@@ -145,9 +149,10 @@ class BatchQueue:
         Raises:
             HttpError: 429 if too much waits, 413 if it could never wait here, 503 after `close`.
         """
-        tokens = sum(job.tokens for job in jobs)
+        tokens = sum(job.cost for job in jobs)
         if tokens > self._most:
-            raise HttpError(413, f"about {tokens:,} tokens in one request; at most {self._most:,}: send fewer inputs")
+            cure = "send fewer inputs, or ask for shorter texts and fewer beams"
+            raise HttpError(413, f"about {tokens:,} tokens in one request; at most {self._most:,}: {cure}")
         with self._changed:
             if self._closed:
                 raise unavailable("is stopping")
@@ -195,7 +200,7 @@ class BatchQueue:
 
     def done(self, jobs: Sequence[Job], seconds: float) -> None:
         """Tells how long a batch took, for the choice of others and for the time that they will have to wait."""
-        speed = sum(job.tokens for job in jobs) / max(seconds, 1e-6)
+        speed = sum(job.cost for job in jobs) / max(seconds, 1e-6)
         with self._changed:
             self._speed = _mean(self._speed, speed)
             if jobs[0].key is not None and (longest := max(job.length for job in jobs)):
@@ -235,7 +240,7 @@ class BatchQueue:
             self._pool.pop(job, None)
             self._fresh.pop(job, None)
             self._count -= 1
-            self.tokens -= job.tokens
+            self.tokens -= job.cost
             if self._closed and not self._count:
                 self._changed.notify_all()
 

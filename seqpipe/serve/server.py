@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import socket
 import stat
@@ -14,24 +16,27 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from granian import Granian
 from granian.constants import HTTPModes, Interfaces, Loops
 from granian.http import HTTP1Settings
+from granian.server.mp import MPServer
 from prometheus_client.multiprocess import mark_process_dead
 from starlette.types import ASGIApp
 
 from seqpipe.console import Console
 from seqpipe.errors import SeqpipeError, UsageError
 from seqpipe.serve.auth import exposure
-from seqpipe.serve.settings import Settings
+from seqpipe.serve.settings import GOODBYE, Settings
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # after which a server ends well
 READY, ALIVE = "READY=1", "WATCHDOG=1"  # states for systemd, see sd_notify(3)
-_GRACE = 5  # seconds that responses may take to be sent, after the last answer
+_GRACE = 5  # seconds that the server may take to end beyond the time of a request
+_FAREWELL = 0.5  # of them, for which clients are told to close their connections
+_METRICS = "seqpipe-metrics-"  # begins the name of a folder
 _MODE = 0o660  # of a Unix socket: owner and group may connect
 _OTHER_FILES = 200  # descriptors that a process needs besides those of connections
 Report = tuple[int, str | SeqpipeError]  # from a process: its number, and its state or why it cannot start
@@ -53,17 +58,16 @@ def serve(settings: Settings, console: Console) -> None:
     reports, sender = multiprocessing.Pipe(duplex=False)
     with contextlib.ExitStack() as stack:
         if settings.processes > 1:
-            # In this folder the processes share their metrics.
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="seqpipe-metrics-"))
-            os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = stack.enter_context(_metrics_folder())
         if settings.uds is not None:
             _check_unix_socket(settings.uds)
             listener, address = Listener(socket.AF_UNIX, str(settings.uds)), ("", 0)
         else:
             listener, address = stack.enter_context(_reserved(settings))
-            if warning := exposure(address[0], settings.token):
+            settings = replace(settings, host=address[0])  # a name would not say whether it is a loopback address
+            if warning := exposure(settings.host, settings.token):
                 console.result(f"warning: {warning}")
-        server = Granian(
+        server = _Server(
             "seqpipe",
             *address,
             uds=settings.uds,
@@ -79,9 +83,9 @@ def serve(settings: Settings, console: Console) -> None:
             ),
             log_enabled=False,
             respawn_failed_workers=True,
-            workers_kill_timeout=int(settings.timeout_s) + _GRACE,
+            workers_kill_timeout=int(settings.timeout_s + _GRACE - _FAREWELL),
         )
-        processes = Processes(settings, listener, console)
+        server.processes = processes = Processes(settings, listener, console)
         thread = threading.Thread(target=processes.listen, args=(reports,), daemon=True)
         thread.start()
         try:
@@ -116,6 +120,47 @@ def _load(settings: Settings, sender: Connection) -> ASGIApp:
         raise SystemExit(1) from error
 
 
+class _Server(MPServer):
+    """Granian, which tells clients of kept connections that it ends before it closes them."""
+
+    processes: Processes
+
+    def shutdown(self, exit_code: int = 0) -> None:
+        for pid in [*self.processes.heard]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, GOODBYE)
+        time.sleep(_FAREWELL if self.processes.heard else 0)
+        super().shutdown(exit_code)
+
+
+@contextlib.contextmanager
+def _metrics_folder() -> Iterator[str]:
+    """A new folder in which processes share their metrics; those of servers that were killed are removed.
+
+    A server holds the lock of its folder for as long as it runs, and the system releases it whatever ends the server.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{_METRICS}*"):
+        with contextlib.suppress(OSError), _locked(left, fcntl.LOCK_NB):  # of another user, in use, or gone already
+            shutil.rmtree(left)
+    new = Path(tempfile.mkdtemp(prefix=f".{_METRICS}"))
+    with _locked(new):  # before it has a name for which another server that starts looks
+        folder = new.rename(new.with_name(new.name[1:]))
+        try:
+            yield str(folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, mode: int = 0) -> Iterator[None]:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | mode)
+        yield
+    finally:
+        os.close(handle)
+
+
 class Listener:
     """The address of a server, as clients use it."""
 
@@ -147,6 +192,7 @@ class Processes:
         environment: In which systemd says where it listens, and how often it wants to hear of a process.
 
     Attributes:
+        heard: When each process that has loaded its bundles was heard of.
         failure: What kept a process from starting.
     """
 
@@ -154,7 +200,7 @@ class Processes:
         self, settings: Settings, listener: Listener, console: Console, environment: Mapping[str, str] = os.environ
     ):
         self._settings, self._listener, self._console, self._environment = settings, listener, console, environment
-        self._heard: dict[int, float] = {}  # when each process that has loaded its bundles was heard of
+        self.heard: dict[int, float] = {}
         self._is_ready = False
         self._period, self._beat = watchdog_seconds(environment), 0.0
         self.failure: SeqpipeError | None = None
@@ -172,14 +218,14 @@ class Processes:
             self.failure = self.failure or state
             os.kill(os.getpid(), signal.SIGTERM)  # ends the server, as it would from outside
             return
-        ended = [number for number in self._heard if not _is_alive(number)]
+        ended = [number for number in self.heard if not _is_alive(number)]
         for number in ended:
-            del self._heard[number]
+            del self.heard[number]
             if self._settings.processes > 1:
                 mark_process_dead(number)  # its queues are gone, its counts stay
-        is_new = pid not in self._heard
-        self._heard[pid] = now = time.monotonic()
-        if not self._is_ready and len(self._heard) == self._settings.processes:
+        is_new = pid not in self.heard
+        self.heard[pid] = now = time.monotonic()
+        if not self._is_ready and len(self.heard) == self._settings.processes:
             self._is_ready = True
             self._listener.wait()
             notify(READY, self._environment)
@@ -188,7 +234,7 @@ class Processes:
             self._console.result(f"a process of the server has ended; process {pid} takes its place")
         # One process that is stuck is enough for systemd to hear nothing more, and to restart the server.
         if self._is_ready and self._period is not None and now >= self._beat:
-            if min(self._heard.values()) > now - self._period:
+            if min(self.heard.values()) > now - self._period:
                 notify(ALIVE, self._environment)
             self._beat = now + self._period / 2
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -15,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.answer_types import Answer
-from seqpipe.errors import DataError, UsageError, did_you_mean
+from seqpipe.errors import DataError, SeqpipeError, UsageError, did_you_mean
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import all_texts
 from seqpipe.runtime.decode_options import Chosen, chosen
 from seqpipe.runtime.explanation import Explanation
 from seqpipe.runtime.file_io import json_record
 from seqpipe.runtime.model import Model, check_golden, load
-from seqpipe.runtime.predictor import cores
+from seqpipe.runtime.predictor import ROWS, cores
 from seqpipe.runtime.streams import prompt
 from seqpipe.serve.http import HttpError, late
 from seqpipe.serve.observe import current
@@ -32,6 +33,7 @@ from seqpipe.serve.settings import Settings
 _OFTEN = 0.02  # seconds between two looks at whether all is answered
 _DECODINGS, _LONG = 64, 1_000  # choices of decode options that are kept, and characters of one that is not
 
+_NOWHERE = Path(os.devnull)
 _NOT_SPLIT = RuntimeError("an input was not split before it was to be answered")
 
 log = logging.getLogger("seqpipe.serve")
@@ -99,15 +101,18 @@ class Service:
         model: The bundle, opened with one thread: the workers here are the others.
         settings: Of the server.
         observers: Are called with each batch that is done, in the event loop.
+        folder: Of the bundle, which is no business of clients.
     """
 
-    def __init__(self, name: str, model: Model, settings: Settings, observers: Sequence[Observer] = ()):
-        self.name, self.model, self._observers = name, model, observers
+    def __init__(
+        self, name: str, model: Model, settings: Settings, observers: Sequence[Observer] = (), folder: Path = _NOWHERE
+    ):
+        self.name, self.model, self._observers, self._folder = name, model, observers, folder
         self._loop = asyncio.get_running_loop()
         self._numbers, self._active = not all_texts(model.predictor.featurizer), 0
         self.queue = BatchQueue(settings.max_waiting_tokens, settings.delay_ms / 1000, self._split)
         self._decodings: OrderedDict[str, Chosen] = OrderedDict()
-        self._join_s = settings.timeout_s
+        self._close_s = settings.timeout_s
         each = settings.threads or max(1, cores() // settings.processes)
         count = 1 if model.device == "cuda" else each
         self._workers = [threading.Thread(target=self._work, name=f"{name}-{i}", daemon=True) for i in range(count)]
@@ -123,8 +128,7 @@ class Service:
             UsageError: for options that the bundle does not have.
             HttpError: if too much waits, or no answer came before `deadline` (by `time.monotonic`).
         """
-        key = json.dumps(options, sort_keys=True) if options else ""
-        decoding = self._decoding(key, options)
+        key, decoding = self._decoding(options)
         answers: list[Any] = [None] * len(items)
         request = Request(self._loop.create_future(), answers, 0)
         jobs = []
@@ -138,13 +142,15 @@ class Service:
             payload = (
                 partial(self.model.predictor.document, record, **options) if documents else _Input(record, decoding)
             )
-            jobs.append(Job(None if documents else key, tokens(record), deadline, payload, request, place))
+            read = tokens(record)
+            written = decoding.written(read) * (min(read, ROWS) if documents else 1)  # of each sentence in a batch
+            jobs.append(Job(None if documents else key, read, deadline, payload, request, place, written))
         return await self._answered(jobs, request) if jobs else answers
 
     async def explain(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> Explanation:
         """The answer to one input with what the model looked at; raises what `Model.explain` does."""
-        record = self._record(item, 0)
-        return await self._call(partial(self.model.explain, record, **options), tokens(record), deadline)
+        record, (_, decoding) = self._record(item, 0), self._decoding(options)
+        return await self._call(partial(self.model.explain, record, **options), tokens(record), deadline, decoding)
 
     async def stream(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> AsyncGenerator[str]:
         """Continue a prompt piece by piece; between two pieces others are answered."""
@@ -152,8 +158,8 @@ class Service:
         end = object()
         self._active += 1
         try:
-            start = partial(self.model.stream, record, **options)
-            pieces: Iterator[str] = await self._call(start, tokens(record), deadline)
+            start, (_, decoding) = partial(self.model.stream, record, **options), self._decoding(options)
+            pieces: Iterator[str] = await self._call(start, tokens(record), deadline, decoding)
             while (piece := await self._call(partial(next, pieces, end), 0, deadline)) is not end:
                 yield piece
         finally:
@@ -164,20 +170,24 @@ class Service:
         return prompt(self.model.predictor, self._record(item, 0))
 
     async def close(self) -> None:
-        """Take no more when every request that was accepted is answered; then the workers end."""
+        """Take no more when every request that was accepted is answered; then the workers end, or time is up."""
+        end = time.monotonic() + self._close_s
         while self._active:
             await asyncio.sleep(_OFTEN)
         self.queue.close()
-        end = time.monotonic() + self._join_s
+        # The deadline of a request ends runs of the graph, but not a tokenizer whose pattern takes forever. All workers
+        # have one end, and no thread waits for them: those that load other bundles are few.
+        while any(worker.is_alive() for worker in self._workers) and time.monotonic() < end:
+            await asyncio.sleep(_OFTEN)
         for worker in self._workers:
-            # The deadline of a request ends runs of the graph, but not a tokenizer whose pattern takes forever.
-            await asyncio.to_thread(worker.join, max(0.0, end - time.monotonic()))
             if worker.is_alive():
                 log.error("%s: a worker does not end; its thread is left behind", self.name)
 
-    async def _call(self, function: Callable[[], Any], size: int, deadline: float) -> Any:
-        request = Request(self._loop.create_future(), [None], 0)
-        (result,) = await self._answered([Job(None, size, deadline, function, request)], request)
+    async def _call(
+        self, function: Callable[[], Any], size: int, deadline: float, decoding: Chosen | None = None
+    ) -> Any:
+        request, written = Request(self._loop.create_future(), [None], 0), decoding.written(size) if decoding else 0
+        (result,) = await self._answered([Job(None, size, deadline, function, request, 0, written)], request)
         if isinstance(result, DataError):
             raise result
         return result
@@ -203,18 +213,18 @@ class Service:
         where = f"record {place + 1}"
         return self.model.record({**json_record(item, self.model.fields, where, self._numbers), "where": where})
 
-    def _decoding(self, key: str, options: Mapping[str, Any]) -> Chosen:
-        """The options as the graph takes them: made once for as long as requests give the same."""
+    def _decoding(self, options: Mapping[str, Any]) -> tuple[str, Chosen]:
+        """The options as JSON, and as the graph takes them: made once for as long as requests give the same."""
+        key = json.dumps(options, sort_keys=True) if options else ""
         if key in self._decodings:
             self._decodings.move_to_end(key)
-            return self._decodings[key]
+            return key, self._decodings[key]
         decoding = chosen(self.model.predictor.options, options, self.model.predictor.kind)
-        if len(key) > _LONG:
-            return decoding
-        self._decodings[key] = decoding
-        if len(self._decodings) > _DECODINGS:
-            self._decodings.popitem(last=False)
-        return decoding
+        if len(key) <= _LONG:
+            self._decodings[key] = decoding
+            if len(self._decodings) > _DECODINGS:
+                self._decodings.popitem(last=False)
+        return key, decoding
 
     def _split(self, jobs: Sequence[Job]) -> None:
         """Splits the inputs of jobs, which counts their tokens; what that raises is the answer."""
@@ -264,9 +274,13 @@ class Service:
     def _deliver(self, jobs: Sequence[Job], results: Sequence[Any], batch: Batch) -> None:
         now = time.monotonic()
         for job, result, waited in zip(jobs, results, batch.waited, strict=True):
-            # A run is ended at its deadline; the error of that may come before the timer that answers the request.
-            if not (isinstance(result, Exception) and now >= job.deadline):
-                job.request.set(job.place, result, waited)
+            if isinstance(result, Exception):
+                # A run is ended at its deadline; its error may come before the timer that answers the request.
+                if now >= job.deadline:
+                    continue
+                if isinstance(result, SeqpipeError) and (path := str(self._folder)) in str(result):
+                    result = type(result)(str(result).replace(path, self.name)).with_traceback(result.__traceback__)
+            job.request.set(job.place, result, waited)
         for observe in self._observers:
             observe(batch)
 
@@ -277,20 +291,27 @@ def _error(raised: BaseException) -> Exception:
 
 
 def tokens(record: Record) -> int:
-    """About how many tokens a record has, before it is split: a quarter of its bytes, a token a word or row."""
+    """About how many tokens a record has, before it is split: a quarter of its bytes, a token a row."""
     return sum(_size(value) for name, value in record.items() if name != "where")
 
 
 def _size(value: Any) -> int:
     if isinstance(value, str):
         return (len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))) // 4 + 1
-    return len(value) if isinstance(value, list) else 1
+    if not isinstance(value, list):
+        return 1
+    return sum(_size(part) if isinstance(part, str) else 1 for part in value)
 
 
 def open_model(folder: Path, settings: Settings) -> Model:
-    """Load a bundle that answers its golden examples on this machine; BundleError if it does not."""
+    """Load a bundle that answers its golden examples here, and bound its options as the server does; or BundleError."""
     model = load(folder, settings.device, threads=1, timeout=settings.timeout_s)
     check_golden(model, folder)
+    limits = {"max_length": settings.max_length, "beams": settings.max_beams, "n_best": settings.max_beams}
+    for name, option in model.manifest.options.items():
+        limit = limits.get(name.rpartition(".")[2])
+        if limit is not None and isinstance(default := option["default"], int):  # which nobody needs to ask for
+            option["maximum"] = max(default, min(option.get("maximum") or limit, limit))
     return model
 
 
@@ -325,7 +346,8 @@ class Catalog:
     def start(self, models: Mapping[str, Model]) -> None:
         """Serve the first bundles."""
         for name, model in models.items():
-            self.services[name] = Service(name, model, self._settings, self.observers)
+            folder = self._settings.bundles[name]
+            self.services[name] = Service(name, model, self._settings, self.observers, folder)
 
     async def load(self, name: str, folder: Path) -> Service:
         """Serves a bundle that has answered its golden examples; one of this name is served until then.
@@ -334,7 +356,7 @@ class Catalog:
             BundleError: if it is refused or answers otherwise; what was served before stays.
         """
         model = await asyncio.to_thread(open_model, folder, self._settings)
-        service = Service(name, model, self._settings, self.observers)
+        service = Service(name, model, self._settings, self.observers, folder)
         before, self.services[name] = self.services.get(name), service
         if before is not None:
             await before.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from seqpipe.errors import UsageError
 from seqpipe.runtime import bundle
 
 RESERVED = ("chat", "completions", "embeddings", "files", "models")  # below /v1, these belong to OpenAI's protocol
+GOODBYE = signal.SIGUSR1  # tells a process of the server that it ends soon
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -25,6 +27,8 @@ class Settings:
         uds: The path of a Unix socket to listen at, in place of host and port.
         token: What a client has to send as bearer token; None: nothing.
         cors: The origins whose pages may call the server; *: any.
+        hosts: The names that clients may use for it beside those of the loopback address; none: any, unless it is
+            bound to that.
         access_log: Whether each request is a line on standard error.
         repository: The folder below which bundles may be loaded while it runs; None: none may.
         device: As `seqpipe.load` takes it.
@@ -32,9 +36,11 @@ class Settings:
         processes: Processes that share the port.
         delay_ms: How long the oldest request waits for others to make a batch with.
         timeout_s: How long a request may take, from its first byte to its answer.
-        max_waiting_tokens: How many tokens (estimated) may wait for one bundle.
+        max_waiting_tokens: How many tokens (estimated), read and written, may wait for one bundle.
         max_body_bytes: The largest body of a request.
         max_items: The most inputs of a request.
+        max_length: The most that a request may give for a decode option `max_length`.
+        max_beams: The same for `beams` and `n_best`.
         max_header_bytes: About how much the first line and the headers of a request may hold.
         max_connections: The most connections of a process at a time; more wait to be accepted.
         read_s: How long the body of a request may take to come.
@@ -47,6 +53,7 @@ class Settings:
     uds: Path | None = None
     token: str | None = None
     cors: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
     access_log: bool = True
     repository: Path | None = None
     device: str = "auto"
@@ -57,6 +64,8 @@ class Settings:
     max_waiting_tokens: int = 65_536
     max_body_bytes: int = 4 << 20
     max_items: int = 1_024
+    max_length: int = 1_000
+    max_beams: int = 20
     max_header_bytes: int = 32 << 10
     max_connections: int = 1_000
     read_s: float = 20.0

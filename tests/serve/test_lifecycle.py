@@ -15,6 +15,7 @@ from pathlib import Path
 
 import forged
 import pytest
+from served_bundles import STUCK, write_stuck_bundle
 from serving import READY_S, Reply, Server
 
 from seqpipe import Model
@@ -82,7 +83,7 @@ def test_a_bundle_that_fails_its_golden_examples_is_refused(tiny_bundle: Path, t
 def test_a_server_that_ends_answers_what_it_accepted_and_takes_no_more(slow_bundle: Path) -> None:
     replies: list[Reply] = []
     with Server(slow_bundle) as server, server.connection() as idle:
-        idle.sendall(b"GET /v2/health/ready HTTP/1.1\r\nHost: a\r\n\r\n")
+        idle.sendall(b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert idle.recv(9999).startswith(b"HTTP/1.1 200 OK")
         assert (server.get("/v2/health/ready").json, server.get("/v2/health/live").json) == (
             {"ready": True},
@@ -91,7 +92,7 @@ def test_a_server_that_ends_answers_what_it_accepted_and_takes_no_more(slow_bund
         accepted = [
             threading.Thread(
                 target=lambda i=i: replies.append(
-                    server.post("/v1/slow", {"inputs": "Anna", "options": {"bias": 3 + i / 10}})
+                    server.post("/v1/slow", {"inputs": "Anna", "options": {"bias": 4 + i / 10}})
                 )
             )
             for i in range(6)
@@ -100,7 +101,13 @@ def test_a_server_that_ends_answers_what_it_accepted_and_takes_no_more(slow_bund
             thread.start()
         time.sleep(0.3)
         server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.2)
+        time.sleep(0.1)
+        idle.sendall(b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        parts = []
+        while part := idle.recv(9999):  # the client of a kept connection is told, and then it ends
+            parts.append(part)
+        assert b"\r\nconnection: close\r\n" in b"".join(parts)
+        time.sleep(0.6)
         with pytest.raises((ConnectionRefusedError, ConnectionResetError)):
             server.get("/v2/health/ready", timeout=5)
         for thread in accepted:
@@ -108,6 +115,49 @@ def test_a_server_that_ends_answers_what_it_accepted_and_takes_no_more(slow_bund
         assert [reply.status for reply in replies] == [200] * 6
         assert server.end() == 0
         assert "Traceback" not in server.log
+
+
+def test_a_worker_that_never_ends_keeps_neither_a_request_nor_the_server(tiny_bundle: Path, tmp_path: Path) -> None:
+    with Server(write_stuck_bundle(tiny_bundle, tmp_path / "stuck"), "--timeout", "1", "--threads", "2") as server:
+        for _ in range(2):  # a client cannot ask for more time than the server gives
+            began = time.monotonic()
+            reply = server.post("/v1/stuck", {"inputs": STUCK}, headers={"X-Request-Timeout": "60"})
+            assert reply.status == 504
+            assert 1 <= time.monotonic() - began < 3
+        began = time.monotonic()
+        assert server.end() == 0
+        assert time.monotonic() - began < 1 + 5
+        assert "a worker does not end; its thread is left behind" in server.log
+
+
+def test_metrics_of_a_killed_server_are_removed_by_the_next_one(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "seqpipe-metrics-link").symlink_to(tmp_path / "other")
+    (tmp_path / "seqpipe-metrics-file").write_text("no folder")
+
+    def folders() -> set[Path]:
+        return {path for path in tmp_path.glob("*seqpipe-metrics-*") if path.is_dir() and not path.is_symlink()}
+
+    with Server(tiny_bundle, "--processes", "2") as running:
+        (used,) = folders()
+        with Server(tiny_bundle, "--processes", "2") as killed:
+            assert used in folders()
+            (left,) = folders() - {used}
+            killed.end(signal.SIGKILL)
+        with Server(tiny_bundle, "--processes", "2") as server:
+            assert used in folders()
+            assert left not in folders()
+            assert len(folders()) == 2
+            assert server.end() == 0
+        assert folders() == {used}
+        assert running.post("/v1/toy", {"inputs": "Anna"}).status == 200
+        assert b"seqpipe_queue_items" in running.get("/metrics").body
+        assert running.end() == 0
+    assert folders() == set()
+    assert {path.name for path in tmp_path.iterdir()} >= {"other", "seqpipe-metrics-link", "seqpipe-metrics-file"}
 
 
 @pytest.mark.long

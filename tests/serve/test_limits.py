@@ -15,6 +15,9 @@ import pytest
 from prometheus_page import value
 from serving import Reply, Server, ask, at_once
 
+from seqpipe.serve.http import deadline
+from seqpipe.serve.settings import Settings
+
 READ_S = 0.4  # that a client of this server may take to send a request
 
 
@@ -45,7 +48,7 @@ def seconds(call: Any) -> tuple[float, Any]:
 
 
 def raw(body: bytes, more: str = "") -> bytes:
-    return f"POST /v1/slow HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n{more}\r\n".encode() + body
+    return f"POST /v1/slow HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n{more}\r\n".encode() + body
 
 
 def received(client: socket.socket) -> bytes:
@@ -128,13 +131,20 @@ def test_a_run_ends_at_the_latest_deadline_of_its_batch(server: Server) -> None:
     assert (short.status, long.status) == (504, 200)
 
 
+def test_a_client_cannot_have_more_time_than_the_server_gives() -> None:
+    for text, most in ((b"100", 5), (b"inf", 5), (b"5.5", 5), (b"2", 2), (b"1e-3", 0.001)):
+        now, scope = time.monotonic(), {"headers": [(b"x-request-timeout", text)]}
+        assert 0 < deadline(scope, Settings(timeout_s=5)) - now < most + 0.1
+    assert 4.9 < deadline({"headers": []}, Settings(timeout_s=5)) - time.monotonic() <= 5
+
+
 @pytest.mark.parametrize("value", ["0", "-1", "soon", "nan"])
 def test_a_time_that_is_none_is_refused(server: Server, value: str) -> None:
     reply = asked(server, 0, X_Request_Timeout=value)
     assert (reply.status, reply.json["error"]) == (422, "X-Request-Timeout must be a number of seconds above 0")
 
 
-HEAD = b"POST /v1/slow HTTP/1.1\r\nHost: a\r\n"
+HEAD = b"POST /v1/slow HTTP/1.1\r\nHost: localhost\r\n"
 SLOW = {
     "nothing": b"",
     "half a line": b"POST /v1",
@@ -215,11 +225,108 @@ def push(client: socket.socket, data: bytes, seconds: float) -> int:
     return taken
 
 
+TOKEN = "0123456789abcdef"
+CHUNKED = HEAD + f"Authorization: Bearer {TOKEN}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+# What one connection sends first, what it sends again and again, and how many MB of it.
+FLOODS: dict[str, tuple[bytes, bytes, int]] = {
+    "requests": (b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1_000, 60),
+    "requests with a body": (b"", raw(b"{}") * 1_000, 60),
+    "trailers": (CHUNKED + b'12\r\n{"inputs": "Anna"}\r\n0\r\n', b"X: yyyyyyyyyyyyyyyy\r\n" * 1_000, 300),
+    "one extension of a chunk": (CHUNKED + b"1;", b"x=y" * 10_000, 300),
+    "extensions of chunks": (CHUNKED, b"1;" + b"x" * 60 + b"=y\r\n \r\n" * 1_000, 300),
+    "chunks of one byte": (CHUNKED, b"1\r\n \r\n" * 5_000, 60),
+}
+
+
+def highest(server: Server) -> float:
+    """The most memory that its process ever had, in MB; one without a token is not told it."""
+    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split()
+    (pid,) = [pid for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
+    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024
+
+
+def flood(server: Server, name: str, megabytes: int, seconds: float) -> int:
+    """Sends so much of one kind, and reads whatever comes as well; how many bytes the server took."""
+    first, again, _ = FLOODS[name]
+    taken, end = 0, time.monotonic() + seconds
+    with server.connection() as client:
+        client.sendall(first)
+        client.setblocking(False)
+        while taken < megabytes * 1e6 and time.monotonic() < end:
+            with contextlib.suppress(BlockingIOError):
+                if not client.recv(1 << 20):
+                    break
+            try:
+                taken += client.send(again)
+            except BlockingIOError:
+                time.sleep(0.001)
+            except (ConnectionResetError, BrokenPipeError):
+                break
+    return taken
+
+
+@pytest.fixture(scope="module")
+def guarded(slow_bundle: Path) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SEQPIPE_TOKEN", TOKEN)
+        running = Server(slow_bundle, "--threads", "1")
+    with running:
+        yield running
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads memory in /proc")
+@pytest.mark.parametrize("scale", [pytest.param(1.0, marks=pytest.mark.long), 0.05])
+@pytest.mark.parametrize("name", FLOODS)
+def test_a_flood_in_one_connection_takes_no_memory(guarded: Server, name: str, scale: float) -> None:
+    before = highest(guarded)
+    with contextlib.suppress(ConnectionResetError):
+        flood(guarded, name, int(FLOODS[name][2] * scale), 120 * scale)
+    assert highest(guarded) < before + (100 if scale == 1 else 30)
+    reply = guarded.post("/v1/slow", {"inputs": "Anna"}, headers={"Authorization": f"Bearer {TOKEN}"})
+    assert reply.status == 200
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads memory in /proc")
+def test_two_hundred_slow_clients_take_little_memory_and_others_are_answered(guarded: Server) -> None:
+    head = f"Authorization: Bearer {TOKEN}\r\nContent-Length: 3000000\r\n\r\n".encode()
+    before = highest(guarded)
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(guarded.connection()) for _ in range(200)]
+        for client in clients:
+            client.sendall(HEAD + head)
+            with contextlib.suppress(ConnectionError):
+                client.sendall(b"a" * 1_000_000)  # never whole: 200 MB in all
+        took, reply = seconds(
+            lambda: guarded.post("/v1/slow", {"inputs": "Anna"}, headers={"Authorization": f"Bearer {TOKEN}"})
+        )
+        assert (reply.status, took < 5) == (200, True)
+        refused, end = 0, time.monotonic() + 10
+        while refused < 100 and time.monotonic() < end:
+            for client in [*clients]:
+                client.setblocking(False)
+                try:
+                    answer = client.recv(99999)
+                except BlockingIOError:
+                    continue
+                except ConnectionResetError:  # it was closed while the client still sent
+                    answer = b""
+                assert answer == b"" or (answer.startswith(b"HTTP/1.1 429 ") and b"too many bodies" in answer)
+                clients.remove(client)
+                refused += 1
+        assert refused >= 100
+    assert highest(guarded) < before + 100
+    end = time.monotonic() + 30
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    while guarded.post("/v1/slow", {"inputs": ["Anna " * 200] * 60}, headers=headers).status != 200:
+        assert time.monotonic() < end  # when they have left, their bytes count no longer
+
+
 @pytest.mark.parametrize("path", ["/openapi.json", "/"])
 def test_a_client_that_pipelines_and_reads_nothing_takes_no_memory(server: Server, path: str) -> None:
     before = memory(server)
     with server.connection() as client:
-        push(client, f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode() * 1_000, 3)
+        push(client, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 1_000, 3)
         assert memory(server) < before + 30
 
 
@@ -233,7 +340,7 @@ def test_trailers_without_end_take_no_memory(server: Server) -> None:
 
 def test_many_requests_at_once_are_no_large_headers(server: Server) -> None:
     with server.connection() as client:
-        request = b"GET /v2/health/ready HTTP/1.1\r\nHost: a\r\n\r\n"
+        request = b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n"
         count = 50_000 // len(request)
         client.sendall(request * count + request[:-2] + b"Connection: close\r\n\r\n")
         got = received(client)
@@ -270,6 +377,30 @@ def test_of_two_lengths_that_of_the_chunks_counts_and_the_connection_ends(server
     assert got.count(b"HTTP/1.1") == 1
 
 
+def test_a_request_names_its_host(server: Server) -> None:
+    cases = {
+        b"GET /v1 HTTP/1.1\r\n\r\n": b"400",
+        b"GET /v1 HTTP/1.1\r\nHost:\r\n\r\n": b"400",
+        b"GET /v1 HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n\r\n": b"400",
+        b"GET /v1 HTTP/1.1\r\nHost: evil.example\r\n\r\n": b"421",
+        b"GET /v1 HTTP/1.1\r\nHost: localhost:1\r\nConnection: close\r\n\r\n": b"200",
+        b"GET /v1 HTTP/1.0\r\n\r\n": b"200",
+    }
+    for request, status in cases.items():
+        with server.connection() as client:
+            client.sendall(request)
+            assert client.recv(65536).split(b" ")[1] == status
+
+
+@pytest.mark.parametrize("path", ["/v1/slow/", "/v1/", "/page", "//evil.example/..", "/v2/health/live/"])
+def test_no_answer_leads_elsewhere(server: Server, path: str) -> None:
+    for method in ("GET", "POST"):
+        reply = server.request(method, path, headers={"Host": "127.0.0.1:1"})
+        assert 400 <= reply.status < 500
+        assert "location" not in reply.headers
+        assert b"127.0.0.1" not in reply.body
+
+
 def test_a_request_that_asks_for_an_upgrade_keeps_its_body(server: Server) -> None:
     more = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
     with server.connection() as client:
@@ -290,7 +421,7 @@ def test_after_a_body_that_was_too_large_the_connection_goes_on(server: Server) 
 
 
 def test_over_the_most_connections_one_waits_until_another_ends(server: Server) -> None:
-    request = b"GET /v2/health/ready HTTP/1.1\r\nHost: a\r\n\r\n"
+    request = b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with contextlib.ExitStack() as stack:
         busy_clients = [stack.enter_context(busy(server, 6)) for _ in range(15)]
         clients = [stack.enter_context(server.connection()) for _ in range(70)]
@@ -319,3 +450,56 @@ def test_pipelined_requests_are_answered_in_order(server: Server) -> None:
 def test_nothing_of_all_this_was_an_error_of_the_server(server: Server) -> None:
     assert "Traceback" not in server.log
     assert asked(server, 0).status == 200
+
+
+# What a request may ask to be written
+
+
+@pytest.fixture(scope="module")
+def writer(writer_bundle: Path) -> Iterator[Server]:
+    limits = ("--max-length", "50", "--max-beams", "3", "--max-waiting-tokens", "400")
+    with Server(f"writer={writer_bundle}", "--threads", "1", *limits) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"max_length": 101}, "max_length: 101 is not between 1 and 100"),  # the default, which exceeds --max-length
+        ({"beams": 4}, "beams: 4 is not between 1 and 3"),
+        ({"beams": 3, "n_best": 4}, "n_best: 4 is not between 1 and 3"),
+        ({"beams": 10**30}, "is not between 1 and 3"),
+    ],
+)
+def test_more_than_the_server_allows_is_refused(writer: Server, options: dict[str, Any], told: str) -> None:
+    for more in ({}, {"stream": True}, {"documents": True}):
+        reply = writer.post("/v1/writer", {"inputs": "a good", "options": options, **more})
+        assert (reply.status, told in reply.json["error"]) == (422, True)
+    tensor = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a good"]}
+    reply = writer.post("/v2/models/writer/infer", {"inputs": [tensor], "parameters": options})
+    assert (reply.status, told in reply.json["error"]) == (422, True)
+
+
+def test_the_bounds_of_the_server_are_described_and_hold_for_completions(writer: Server) -> None:
+    described = writer.get("/v1/writer").json["options"]
+    assert [described[name]["maximum"] for name in ("max_length", "beams", "n_best")] == [100, 3, 3]
+    for more in ({"max_tokens": 101}, {"n": 4, "max_tokens": 2}):
+        reply = writer.post("/v1/completions", {"model": "writer", "prompt": "a", **more})
+        assert (reply.status, "is not between 1 and" in reply.json["error"]["message"]) == (400, True)
+
+
+def test_what_is_written_is_counted(writer: Server) -> None:
+    def status(inputs: Any, path: str = "/v1/writer", **body: Any) -> int:
+        return writer.post(path, {"inputs": inputs, **body}).status
+
+    one = {"max_length": 40}
+    assert [status(["a"] * count, options=one) for count in (9, 10)] == [200, 413]
+    wide = {"max_length": 40, "beams": 3}
+    assert [status(["a"] * count, options=wide) for count in (3, 4)] == [200, 413]
+    assert [status(["a"] * count) for count in (3, 4)] == [200, 413]  # 100 by default
+    for count, expected in ((3, 200), (4, 413)):
+        body = {"model": "writer", "prompt": ["a"] * count, "n": 3, "max_tokens": 40, "seed": 1}
+        assert writer.post("/v1/completions", body).status == expected
+    page = writer.get("/metrics").body
+    assert value(page, "seqpipe_queue_tokens", bundle="writer") == 0
+    assert (value(page, "seqpipe_tokens_total", bundle="writer") or 0) < 60  # of the inputs alone

@@ -44,6 +44,21 @@ def test_the_oldest_comes_first_with_those_of_its_options() -> None:
     assert batches(queue) == [["a1", "a2", "a3"], ["b1", "b2"]]
 
 
+def test_tokens_that_are_written_wait_with_those_that_are_read() -> None:
+    def writing(written: int) -> Job:
+        return Job("", 8, time.monotonic() + SOON, "", None, 0, written)
+
+    queue = BatchQueue(100)
+    with pytest.raises(HttpError, match=r"about 101 tokens in one request; .* ask for shorter texts") as e:
+        queue.put([writing(93)])
+    assert e.value.status == 413
+    queue.put([writing(42)])
+    queue.put([writing(42)])
+    with pytest.raises(HttpError, match="too many requests are waiting"):
+        queue.put([writing(0)])
+    assert (queue.tokens, [one.tokens for one in queue.take()], queue.tokens) == (100, [8, 8], 0)
+
+
 def test_like_lengths_go_together() -> None:
     queue = filled(*(job(f"{n} {i}", tokens=n) for i in range(2) for n in (8, 100, 500)))
     for padded in range(1, 1_000, 100):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
 import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,13 +17,18 @@ from typing import Any
 import forged
 import pytest
 from prometheus_page import value
+from served_bundles import STUCK, write_stuck_bundle
 from serving import Server, ask, at_once
 
 from seqpipe import Model, load
 from seqpipe.errors import UsageError
 from seqpipe.runtime import bundle
+from seqpipe.serve.admin import Repository
 from seqpipe.serve.http import HttpError
+from seqpipe.serve.metrics import Metrics
 from seqpipe.serve.repository import bundles, locate, names, versions
+from seqpipe.serve.service import Catalog
+from seqpipe.serve.settings import Settings
 
 TEXTS = ["Anna meets Ben in New York .", "Bern", "Anna calls Ben"]
 LOAD, UNLOAD = "/v2/repository/models/toy/load", "/v2/repository/models/toy/unload"
@@ -170,7 +177,7 @@ def test_a_request_that_came_before_is_answered_by_the_version_after(server: Ser
     server.post(LOAD, to("9"))
     body = json.dumps({"inputs": TEXTS}).encode()
     with server.connection() as client:
-        client.sendall(b"POST /v1/toy HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:9])
+        client.sendall(b"POST /v1/toy HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:9])
         assert server.post(LOAD, to("2")).status == 200
         client.sendall(body[9:])
         response = http.client.HTTPResponse(client)
@@ -221,7 +228,9 @@ def test_a_load_goes_on_when_its_client_leaves(server: Server) -> None:
     server.post(LOAD, to("9"))
     with server.connection() as client:
         body = json.dumps(to("2")).encode()
-        client.sendall(b"POST %b HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (LOAD.encode(), len(body)) + body)
+        client.sendall(
+            b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (LOAD.encode(), len(body)) + body
+        )
     end = time.monotonic() + 30
     while entry(server, "toy")["version"] != "2":
         assert time.monotonic() < end
@@ -252,12 +261,69 @@ def test_nothing_else_can_be_loaded(server: Server, path: str, body: Any, status
     assert server.get("/v1").json == before
 
 
+def test_a_change_waits_for_no_other_bundle(tiny_bundle: Path, tmp_path: Path) -> None:
+    renamed(tiny_bundle, tmp_path / "toy" / "1", "city")
+    write_stuck_bundle(tiny_bundle, tmp_path / "stuck" / "1")
+    with Server("--repository", tmp_path, "--timeout", "6") as changing:
+        reply = changing.post("/v1/stuck", {"inputs": STUCK}, headers={"X-Request-Timeout": "0.5"})
+        assert reply.status == 504
+        seconds: dict[str, float] = {}
+
+        def change(path: str) -> None:
+            began = time.monotonic()
+            assert changing.post(path, {}).status == 200
+            seconds[path] = time.monotonic() - began
+
+        unloading = threading.Thread(target=change, args=("/v2/repository/models/stuck/unload",))
+        unloading.start()
+        time.sleep(0.2)
+        for path in (LOAD, UNLOAD, LOAD):
+            change(path)
+        unloading.join()
+        assert seconds["/v2/repository/models/stuck/unload"] > 5  # that long it waits for a worker
+        assert max(seconds[LOAD], seconds[UNLOAD]) < 3
+        assert changing.post("/v2/repository/models/none/unload", {}).status == 404
+
+
+def test_bundles_are_loaded_side_by_side(tiny: Model, tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one name one after the other: the last that was asked for is served."""
+    may_end, began = threading.Event(), list[str]()
+
+    def open_model(folder: Path, settings: Settings) -> Model:
+        began.append(folder.parent.name)
+        assert folder.parent.name == "b" or may_end.wait(30)
+        return tiny
+
+    monkeypatch.setattr("seqpipe.serve.service.open_model", open_model)
+
+    async def use(root: Path) -> None:
+        catalog = Catalog(Settings())
+        repository = Repository(root, catalog, Metrics(), {})
+        slow = [asyncio.create_task(repository.load("a")) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        assert (await asyncio.wait_for(repository.load("b"), 10))["state"] == "READY"
+        assert (began, [*catalog.services]) == (["a", "b"], ["b"])
+        may_end.set()
+        assert [entry["state"] for entry in await asyncio.gather(*slow)] == ["READY", "READY"]
+        assert began == ["a", "b", "a"]
+        await catalog.stop()
+
+    with tempfile.TemporaryDirectory() as root:
+        for name in ("a", "b"):
+            shutil.copytree(tiny_bundle, Path(root) / name / "1")
+        asyncio.run(use(Path(root)))
+
+
 def test_a_page_of_another_site_changes_nothing(server: Server) -> None:
     for site in ("cross-site", "same-site"):
         reply = server.post(UNLOAD, {}, headers={"Sec-Fetch-Site": site, "Origin": "https://example.org"})
         assert (reply.status, "--cors" in reply.json["error"]) == (403, True)
     assert server.post("/v1/toy", {"inputs": "Bern"}).status == 200
+    for origin in ("http://evil.example", "null", "http://localhost"):  # browsers may leave Sec-Fetch-Site out
+        assert server.post(UNLOAD, {}, headers={"Origin": origin}).status == 403
     assert server.post("/v2/repository/index", {}, headers={"Sec-Fetch-Site": "same-origin"}).status == 200
+    assert server.post("/v2/repository/index", {}, headers={"Origin": server.url}).status == 200
+    assert server.post(UNLOAD, {}, headers={"Host": "evil.example", "Origin": "http://evil.example"}).status == 421
 
 
 def test_a_server_without_a_repository_loads_nothing(tiny_bundle: Path) -> None:

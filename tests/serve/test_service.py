@@ -7,13 +7,14 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from seqpipe import Model
-from seqpipe.errors import BundleError
-from seqpipe.serve.service import Batch, Service
+from seqpipe.errors import BundleError, DataError, SeqpipeError
+from seqpipe.serve.service import Batch, Service, tokens
 from seqpipe.serve.settings import Settings
 
 FAULTS: dict[str, Callable[[], BaseException]] = {
@@ -87,6 +88,39 @@ def test_a_stream_that_nobody_reads_stops(tiny: Model, monkeypatch: pytest.Monke
 
     assert served(tiny, use) == ["0", "1", "2"]
     assert next(count) <= 4
+
+
+@pytest.mark.parametrize("kind", [DataError, BundleError])
+def test_an_answer_names_the_bundle_and_not_its_folder(
+    tiny: Model, monkeypatch: pytest.MonkeyPatch, kind: type[SeqpipeError]
+) -> None:
+    folder = Path("/srv/bundles/toy/3")
+
+    def failing(*_: Any) -> Any:
+        raise kind(f"record 1: {folder}: the graph needs more memory; {folder}/model.onnx")
+
+    monkeypatch.setattr(tiny.predictor, "answer_docs", failing)
+    monkeypatch.setattr(tiny, "explain", failing)
+
+    async def main() -> list[Any]:
+        service = Service("toy", tiny, Settings(threads=1), folder=folder)
+        answers = await asyncio.gather(
+            service.answer(["Anna"], {}, deadline=later()),
+            service.explain("Anna", {}, deadline=later()),
+            return_exceptions=True,
+        )
+        await service.close()
+        return answers
+
+    for answer in asyncio.run(main()):
+        error = answer[0] if isinstance(answer, list) else answer
+        assert (type(error), str(error)) == (kind, "record 1: toy: the graph needs more memory; toy/model.onnx")
+
+
+def test_long_words_count_as_texts_do() -> None:
+    assert tokens({"text": "a" * 4_000}) == 1_001
+    assert tokens({"words": ["a" * 4_000, "b"]}) == 1_002
+    assert tokens({"rows": [[0.5] * 9] * 7, "where": "record 1"}) == 7
 
 
 def test_a_service_that_is_closed_answers_what_it_has_accepted(tiny: Model) -> None:

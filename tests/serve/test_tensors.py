@@ -70,6 +70,8 @@ def sized(size: Any, **other: Any) -> dict[str, Any]:
 REFUSED = {
     "no JSON": ((b"{", None), "the body is not JSON"),
     "deep": ((b"[" * 100_000, None), "the body is not JSON"),
+    "a key twice": ((b'{"inputs": [], "id": "a", "id": "b"}', None), "a key stands twice in one object: 'id'"),
+    "NaN": ((b'{"inputs": NaN}', None), "NaN is not JSON"),
     "a list": ((b"[]", None), "inputs: must be a list of tensors"),
     "no inputs": ((b"{}", None), "inputs: must be a list of tensors"),
     "an empty list": (body(), "inputs: must be a list of tensors"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 
 import forged
@@ -15,6 +16,7 @@ from seqpipe.runtime import bundle
 from seqpipe_plugins.tokenizers.words import Words
 
 ROUNDS = 100_000  # of a loop that does nothing, for each 1 of the option `bias`
+STUCK = "a" * 30_000 + "cb"
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 VECTORS = {"Anna": (1.0, 0.5), "Bern": (-0.25, 2.0), "in": (0.125, -3.0)}  # of any other word: (0, 1)
 
@@ -123,6 +125,16 @@ def slowed(model: onnx.ModelProto) -> None:
     model.graph.node.extend(nodes)
     axes = ["batch_size", "sequence_length"]
     model.graph.output.append(helper.make_tensor_value_info("explain.encoder", FLOAT, axes))
+
+
+def write_stuck_bundle(tiny: Path, path: Path) -> Path:
+    """Writes the toy, whose tokenizer takes the third power of the length of a word such as STUCK."""
+    content = bundle.read(tiny)
+    tokenizer = json.loads(content.files["tokenizer.json"])
+    split = {"type": "Split", "pattern": {"Regex": "a*a*b"}, "behavior": "Isolated", "invert": False}
+    tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [tokenizer["pre_tokenizer"], split]}
+    files = {**content.files, "tokenizer.json": json.dumps(tokenizer).encode()}
+    return forged.write(path, files, forged.plain(content.manifest) | {"name": "stuck"})
 
 
 def write_slow_bundle(tiny: Path, path: Path) -> Path:

@@ -116,6 +116,16 @@ def test_a_bundle_takes_texts_of_a_length_that_was_seen_with_a_margin_or_what_th
     config = tiny(tags.folder, "train.epochs=6", "export.max_tokens=9", "export.max_beams=7")
     stated = bundle_manifest(tags.pipeline, config, options, {}, longest=700)
     assert (stated.limits, stated.options["n_best"]["maximum"]) == (Limits(tokens=9), 7)
+    # As many tokens are written as are read, 200 and the default in any case, and never more than the head writes.
+    size = {"type": "size", "minimum": 1, "maximum": 100_000}
+    lengths = {"max_length": {**size, "default": 100}, "a.max_length": {**size, "default": 300}}
+    lengths |= {
+        "b.max_length": {**size, "default": 50, "maximum": 90},
+        "c.max_length": {"type": "int", "default": 9, "maximum": None},
+    }
+    for given, longest, most in ((config, 700, [200, 300, 90, 200]), (tags.config, 700, [2_800, 2_800, 90, 2_800])):
+        stated = bundle_manifest(tags.pipeline, given, lengths, {}, longest=longest)
+        assert [option["maximum"] for option in stated.options.values()] == most
 
 
 def tokenizer_with(change: Callable[[dict[str, Any]], None]) -> Callable[[bundle.BundleContent, str], Tokenizer]:
