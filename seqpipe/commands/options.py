@@ -30,7 +30,8 @@ Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more messa
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of a bundle.")]
 FailOn = Annotated[
-    Literal["cpu-in-loop"] | None, typer.Option("--fail-on", help="An error if a node within a loop runs on the CPU.")
+    Literal["cpu-in-loop"] | None,
+    typer.Option("--fail-on", help="cpu-in-loop: fail if a node within a loop runs on the CPU."),
 ]
 DecodeOptions = Annotated[
     list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A decode option, such as n_best=3.")

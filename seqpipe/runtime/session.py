@@ -173,11 +173,13 @@ def placement(session: Any, model: bytes) -> dict[str, Counter[str]]:
     """
     if not hasattr(session, "get_provider_graph_assignment_info"):
         raise EnvError("this onnxruntime does not report where nodes run; pip install 'onnxruntime>=1.31' (or -gpu)")
-    looped = {name for _, name, in_loop in graph_check.nodes(model) if in_loop}
+    looped = {(operator, name) for operator, name, in_loop in graph_check.nodes(model) if in_loop}
     operators: dict[str, Counter[str]] = defaultdict(Counter)
     for part in session.get_provider_graph_assignment_info():
         for node in part.get_nodes():
-            place = part.ep_name.removesuffix("ExecutionProvider") + (" within loops" if node.name in looped else "")
+            place = part.ep_name.removesuffix("ExecutionProvider") + (
+                " within loops" if (node.op_type, node.name) in looped else ""
+            )
             operators[place][node.op_type] += 1
     return operators
 
