@@ -14,7 +14,7 @@ from seqpipe.errors import UsageError
 
 def doctor(
     bundle: Annotated[
-        Path | None, typer.Argument(metavar="BUNDLE", help="Folder of a bundle: show where its nodes run.")
+        Path | None, typer.Argument(metavar="[BUNDLE]", help="Folder of a bundle: show where its nodes run.")
     ] = None,
     device: Device = "auto",
     fail_on: FailOn = None,
