@@ -13,6 +13,7 @@ from types import ModuleType
 
 import documents
 import pytest
+from cuda_placement import faults_on_cuda
 from documents import Block, PageError, Place, blocks, compare, make_place, parse, run_page
 from forks import Forks
 
@@ -43,6 +44,9 @@ def place(tmp_path: Path, forks: Forks, monkeypatch: pytest.MonkeyPatch) -> Plac
 )
 def test_a_page_does_what_it_says(name: str, place: Place) -> None:
     assert run_page(DOCS / name, place)
+    for pipeline in (documents.ROOT / "pipelines").glob("*.yaml"):  # those that the page has run
+        graph = place.folder / "runs" / pipeline.stem / "bundle" / "model.onnx"
+        assert not graph.exists() or faults_on_cuda(graph) == []
 
 
 def test_pages_that_run_beside_each_other_start_servers_at_ports_of_their_own() -> None:

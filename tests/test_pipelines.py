@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from cuda_placement import faults_on_cuda
 from documents import ROOT, blocks
 from factory import seqpipe
 from pretrained import checkpoint
@@ -178,6 +179,7 @@ def test_it_trains_exports_verifies_and_answers(path: Path, tmp_path: Path, begu
     result = json.loads(done.out)
     bundle = tmp_path / result["bundle"]
     assert seqpipe("verify", bundle, "--device", "cpu").code == 0
+    assert faults_on_cuda(bundle / "model.onnx") == []
     scored = seqpipe("evaluate", bundle, "--device", "cpu", "--json")
     expected = result["scores"]
     if path.stem in ("agreement", "bilm", "gpt", "poem", "reviews"):  # means of numbers, not of decisions

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from seqpipe.commands.options import Json, print_json
+from seqpipe.commands.options import Device, FailOn, Json, print_json
 from seqpipe.errors import UsageError
 
 
 def doctor(
+    bundle: Annotated[
+        Path | None, typer.Argument(metavar="[BUNDLE]", help="Folder of a bundle: show where its nodes run.")
+    ] = None,
+    device: Device = "auto",
+    fail_on: FailOn = None,
     require: Annotated[
         str | None,
         typer.Option("--require", metavar="cuda", help="Exit with 7 unless a graph runs on CUDA."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Examine this machine: onnxruntime and its providers, CUDA, telemetry, conflicting wheels, threads."""
-    from seqpipe.runtime.environment import examine
+    """Examine this machine: onnxruntime, CUDA, telemetry, conflicting wheels, threads, where a bundle's nodes run."""
+    from seqpipe.runtime.environment import examine, examine_placement
 
     if require not in (None, "cuda"):
         raise UsageError(f"--require {require}: must be cuda")
     findings = examine(require is not None)
+    if bundle is not None:
+        findings.append(examine_placement(bundle, device, fail_on is not None))
+    elif fail_on:
+        raise UsageError(f"--fail-on {fail_on}: needs a bundle: seqpipe doctor BUNDLE --fail-on {fail_on}")
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -29,6 +29,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors an
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more messages.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.")]
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of a bundle.")]
+FailOn = Annotated[
+    Literal["cpu-in-loop"] | None,
+    typer.Option("--fail-on", help="cpu-in-loop: fail if a node within a loop runs on the CPU."),
+]
 DecodeOptions = Annotated[
     list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A decode option, such as n_best=3.")
 ]

@@ -6,14 +6,15 @@ from typing import Annotated
 
 import typer
 
-from seqpipe.commands.options import BundlePath, Device, Json, Quiet, make_console, print_json
+from seqpipe.commands.options import BundlePath, Device, FailOn, Json, Quiet, make_console, print_json
 from seqpipe.console import printable
-from seqpipe.errors import UsageError
+from seqpipe.errors import BundleError, UsageError
 
 
 def verify(
     bundle: BundlePath,
     device: Device = "auto",
+    fail_on: FailOn = None,
     sha256: Annotated[
         str | None, typer.Option("--sha256", metavar="DIGITS", help="Expected SHA-256 of bundle.json.")
     ] = None,
@@ -38,8 +39,8 @@ def verify(
     if untrusted:
         from seqpipe.runtime.untrusted import Limits, verify_untrusted
 
-        if device not in ("auto", "cpu"):
-            raise UsageError(f"--device {device}: with --untrusted a bundle is opened on the CPU; leave it out")
+        if device not in ("auto", "cpu") or fail_on:
+            raise UsageError("--untrusted opens a bundle on the CPU; leave --device and --fail-on out")
         limits = Limits(Limits.memory if memory is None else memory, Limits.seconds if timeout is None else timeout)
         result = verify_untrusted(bundle, limits, sha256)
     else:
@@ -51,5 +52,12 @@ def verify(
     summary = f"hashes right, {result['golden']} golden examples answered the same on {result['device']}"
     if "no_golden" in result:
         summary += f"; {printable(result['no_golden'])}"
+    if fail_on or result["device"] == "cuda":
+        from seqpipe.runtime.environment import examine_placement
+
+        found = examine_placement(bundle, device, fail_on is not None)
+        if found.state == "error":
+            raise BundleError(f"{bundle}: --fail-on {fail_on}: {found.detail}")
+        summary += f"; {found.detail}"
     make_console(quiet).say(f"{bundle}: {summary}\nsha256 of its bundle.json: {result['sha256']}")
     print_json(result, as_json)

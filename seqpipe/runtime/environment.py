@@ -6,6 +6,7 @@ import os
 import platform
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 from seqpipe.config.plugins import Plugins
 from seqpipe.runtime import session
@@ -39,6 +40,16 @@ def examine(require_cuda: bool = False) -> list[Finding]:
         Finding("ok", "plugins", f"{len(plugins.offers)} components"),
         *(Finding("note", "plugin", f"{b.distribution} {b.version} is broken: {b.reason}") for b in plugins.broken),
     ]
+
+
+def examine_placement(path: Path, device: str, only_gpu_in_loops: bool) -> Finding:
+    """Return where the nodes of a bundle run on a device; an error if one in a loop runs on the CPU and may not."""
+    from seqpipe.runtime.model import load
+
+    operators = session.placement(load(path, device).session, (path / "model.onnx").read_bytes())
+    counts = {place: ", ".join(f"{name} ×{n}" for name, n in of.most_common()) for place, of in operators.items()}
+    detail = "; ".join(f"{operators[place].total()} nodes on {place}: {listed}" for place, listed in counts.items())
+    return Finding("error" if only_gpu_in_loops and "CPU within loops" in counts else "ok", "placement", detail)
 
 
 def _installed_version(name: str) -> str | None:

@@ -11,6 +11,7 @@ import os
 import platform
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,18 +25,28 @@ from seqpipe.runtime import graph_check
 from seqpipe.runtime.bundle import BundleContent, check_labels, read_again
 from seqpipe.runtime.predictor import RENEWED, TOKENS, cores
 
-# A device's name in, a session of onnxruntime on it out; and why CUDA did not start, in words and one line.
+# A device's name in, a session of onnxruntime on it out; and why CUDA is not used, in words and one line.
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 _CUDA_LIBRARY = "libonnxruntime_providers_cuda.so"
 _DEVICES = ("/dev/nvidiactl", "/dev/dxg")  # of Linux, and of Linux within Windows
+_INT8 = (
+    "onnxruntime has no CUDA kernels for the int8 of this bundle; use --device cpu, or export it with precision: fp32"
+)
+_CUDNN = "pip install 'seqpipe-nlp[gpu]' brings it"
 _WARNING, _FATAL = 2, 4  # severities of onnxruntime's log, the first its default
-# A graph with one operator, y = -x, float32 (n,).
+# A graph with one operator, y = -x, float32 (n,), and one whose x goes through an LSTM.
 _NEGATE = base64.b64decode("CAo6NAoLCgF4EgF5IgNOZWcSAWdaEAoBeBILCgkIARIFCgMSAW5iEAoBeRILCgkIARIFCgMSAW5CBAoAEBI=")
+_RECURRENT = base64.b64decode(
+    "CAg6ggEKEgoBeAoBcxIBdiIHUmVzaGFwZQomCgF2CgF3CgF3EgF5IgRMU1RNKhIKC2hpZGRlbl9zaXplGAGgAQISAWcqDAgDEAc6"
+    "AwEBAUIBcyodCAEIBAgBEAFCAXdKEAAAAAAAAAAAAAAAAAAAAABaCQoBeBIECgIIAWIJCgF5EgQKAggBQgQKABAO"
+)
 
 
-def open_on_device(onnxruntime: Any, model: bytes, options: Any, device: str) -> tuple[Any, str]:
+def open_on_device(onnxruntime: Any, model: bytes, options: Any, device: str, refused: str = "") -> tuple[Any, str]:
     """A session, and why it does without the CUDA that this onnxruntime has and `auto` wants ("" if it doesn't).
+
+    With `refused`, why its bundle must not run on CUDA, it never does.
 
     Raises:
         UsageError: if there is no device of this name.
@@ -45,29 +56,32 @@ def open_on_device(onnxruntime: Any, model: bytes, options: Any, device: str) ->
     if name not in ("auto", "cpu", "cuda") or (index and not (name == "cuda" and index.isdigit())):
         raise UsageError(f"--device {device}: must be auto, cpu, cuda or cuda:N")
     wanted = name == "cuda" or (name == "auto" and CUDA in onnxruntime.get_available_providers())
-    fault = missing_for_cuda(onnxruntime) if wanted else ""
+    fault = (refused or missing_for_cuda(onnxruntime)) if wanted else ""
+    if wanted and not fault and any(node[0] in ("GRU", "LSTM", "RNN") for node in graph_check.nodes(model)):
+        fault = cuda_fault(onnxruntime) or cuda_fault(onnxruntime, _RECURRENT)
     if wanted and not fault:
         session = _cuda_session(onnxruntime, model, options, int(index or 0))
         if CUDA in session.get_providers():
             return session, ""
         fault = _fallback(onnxruntime)
     if name == "cuda":
-        raise EnvError(f"--device {device}: {fault}; see `seqpipe doctor --require cuda`")
+        raise EnvError(f"--device {device}: {fault}" + ("; see `seqpipe doctor --require cuda`" if not refused else ""))
     return onnxruntime.InferenceSession(model, options, providers=[CPU]), fault
 
 
-def cuda_fault(onnxruntime: Any) -> str:
+def cuda_fault(onnxruntime: Any, graph: bytes = _NEGATE) -> str:
     """Why a graph of one operator does not run on CUDA; "" if it does."""
     if fault := missing_for_cuda(onnxruntime):
         return fault
     try:
-        session = _cuda_session(onnxruntime, _NEGATE, onnxruntime.SessionOptions(), 0)
-        if CUDA not in session.get_providers():
-            return _fallback(onnxruntime)
-        session.run(None, {"x": [1.0]})
+        session = _cuda_session(onnxruntime, graph, onnxruntime.SessionOptions(), 0)
+        if CUDA in session.get_providers():
+            session.run(None, {"x": [1.0]})
+            return ""
+        fault = _fallback(onnxruntime)
     except Exception as error:  # onnxruntime's exceptions share no base but Exception
-        return f"a graph of one operator does not run on it: {error}"
-    return ""
+        fault = f"a graph of one operator does not run on it: {error}"
+    return fault if graph is _NEGATE else f"recurrent layers need cuDNN, which does not work here; {_CUDNN} ({fault})"
 
 
 def missing_for_cuda(onnxruntime: Any) -> str:
@@ -130,7 +144,7 @@ def import_onnxruntime() -> Any:
     return onnxruntime
 
 
-def open_session(onnxruntime: Any, model: bytes, device: str, path: Path) -> Any:
+def open_session(onnxruntime: Any, model: bytes, device: str, path: Path, refused: str = "") -> Any:
     """A session of a bundle's graph; BundleError if the graph is refused, EnvError if the device is not there."""
     if fault := graph_check.refusal_reason(model):
         raise BundleError(f"{path / 'model.onnx'}: {fault}")
@@ -138,8 +152,9 @@ def open_session(onnxruntime: Any, model: bytes, device: str, path: Path) -> Any
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", _NOWHERE)
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")  # for `placement`
     try:
-        session, without_cuda = open_on_device(onnxruntime, model, options, device)
+        session, without_cuda = open_on_device(onnxruntime, model, options, device, refused)
     except SeqpipeError:
         raise
     except Exception as error:  # onnxruntime's exceptions share no base but Exception
@@ -147,8 +162,26 @@ def open_session(onnxruntime: Any, model: bytes, device: str, path: Path) -> Any
             f"{path / 'model.onnx'}: onnxruntime {onnxruntime.__version__} refuses it: {error}"
         ) from error
     if without_cuda:
-        Console().say(f"note: CUDA is installed but did not start, so answers come from the CPU: {without_cuda}")
+        Console().say(f"note: CUDA is installed but not used, so answers come from the CPU: {without_cuda}")
     return session
+
+
+def placement(session: Any, model: bytes) -> dict[str, Counter[str]]:
+    """The operators of a session's graph by what runs them, `CPU within loops` say, as onnxruntime reports it.
+
+    EnvError before onnxruntime 1.31, which does not report it.
+    """
+    if not hasattr(session, "get_provider_graph_assignment_info"):
+        raise EnvError("this onnxruntime does not report where nodes run; pip install 'onnxruntime>=1.31' (or -gpu)")
+    looped = {(operator, name) for operator, name, in_loop in graph_check.nodes(model) if in_loop}
+    operators: dict[str, Counter[str]] = defaultdict(Counter)
+    for part in session.get_provider_graph_assignment_info():
+        for node in part.get_nodes():
+            place = part.ep_name.removesuffix("ExecutionProvider") + (
+                " within loops" if (node.op_type, node.name) in looped else ""
+            )
+            operators[place][node.op_type] += 1
+    return operators
 
 
 # Ends runs of a graph that take longer than they may: a graph may hold a loop that never ends.
@@ -253,8 +286,9 @@ class GraphSession:
         self, content: BundleContent, kind: AnswerKind, device: str, threads: int | None, timeout: float | None
     ):
         onnxruntime, manifest = import_onnxruntime(), content.manifest
+        refused = _INT8 if manifest.parity.get("precision") == "int8" else ""
         self._watchdog, self._run_options, self._path = Watchdog(timeout), onnxruntime.RunOptions, content.path
-        self.session = open_session(onnxruntime, content.files["model.onnx"], device, content.path)
+        self.session = open_session(onnxruntime, content.files["model.onnx"], device, content.path, refused)
         self.device = "cuda" if CUDA in self.session.get_providers() else "cpu"
         self.workers = 1 if self.device == "cuda" else threads or cores()
         self.cache, self.run_times = manifest.cache, RunTimes()
@@ -332,6 +366,8 @@ class GraphSession:
         if ended:
             late = f"the graph ran for over {self._watchdog.seconds:g} seconds, and was ended"
             return BundleError(f"{self._path}: {late}; `load(…, timeout=…)` and `predict --timeout` allow more")
+        if "cuDNN" in str(error):
+            return EnvError(f"{self._path}: the graph needs cuDNN, which does not work here; {_CUDNN} ({error})")
         if any(sign in str(error) for sign in ("allocate", "bad_alloc")):
             reason = "needs more memory for this input than there is; shorten the text, or lower decode options"
             return DataError(f"{self._path}: the graph {reason} ({error})")

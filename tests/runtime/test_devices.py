@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import forged
+import onnx
 import pytest
+from conftest import manifest
 from factory import seqpipe
 
 from seqpipe import load
 from seqpipe.errors import EnvError, UsageError
+from seqpipe.runtime import graph_check
 from seqpipe.runtime import session as devices
 from seqpipe.runtime.onnx_runtime import onnxruntime
-from seqpipe.runtime.session import CPU, CUDA, cuda_fault, open_on_device
+from seqpipe.runtime.session import CPU, CUDA, cuda_fault, open_on_device, placement
 
+# The words of onnxruntime-gpu 1.31.1.
+NO_CUDNN = "cuDNN is unavailable or disabled for CUDA Execution Provider: cuDNN is not available. Install cuDNN, …"
 NO_DEVICE = "this machine shows no NVIDIA device; in a container, start it with --gpus all"
+
+
+def has_layer(model: bytes, kind: str) -> bool:
+    return any(operator == kind for operator, _, _ in graph_check.nodes(model))
 
 
 @pytest.fixture
@@ -34,11 +47,18 @@ def gpu_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         names = [one if isinstance(one, str) else one[0] for one in providers]
         print("EP Error, falling back")
         used = names if build.works else [CPU]
-        return SimpleNamespace(asked=providers, get_providers=lambda: used, run=lambda *_: severities.append("run"))
+
+        def run(*_: Any) -> None:
+            severities.append("run")
+            if has_layer(model, "LSTM") and not build.has_cudnn:
+                raise RuntimeError(NO_CUDNN)
+
+        return SimpleNamespace(asked=providers, get_providers=lambda: used, run=run)
 
     build = SimpleNamespace(
         __file__=str(tmp_path / "__init__.py"),
         works=True,
+        has_cudnn=True,
         severities=severities,
         get_available_providers=lambda: [CUDA, CPU],
         preload_dlls=lambda: print("Failed to load libcublasLt.so.13"),
@@ -96,7 +116,7 @@ def test_auto_says_in_one_line_that_it_runs_on_the_cpu(
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
     monkeypatch.setattr(devices, "_DEVICES", ("/nowhere",))
     assert load(tiny_bundle, "auto", threads=1).device == "cpu"
-    told = f"note: CUDA is installed but did not start, so answers come from the CPU: {NO_DEVICE}\n"
+    told = f"note: CUDA is installed but not used, so answers come from the CPU: {NO_DEVICE}\n"
     assert capfd.readouterr().err == told
     load(tiny_bundle, "cpu", threads=1)
     assert capfd.readouterr().err == ""
@@ -114,3 +134,111 @@ def test_a_machine_that_was_meant_to_have_cuda_ends_with_exit_code_7() -> None:
     assert "error CUDA: required, and does not work: this onnxruntime has no CUDA; pip uninstall" in done.out
     assert seqpipe("doctor").code == 0
     assert seqpipe("doctor", "--require", "rocm").code == 2
+
+
+def lstm() -> bytes:
+    """A graph of a reshape and a recurrent layer."""
+    assert has_layer(devices._RECURRENT, "LSTM")
+    return devices._RECURRENT
+
+
+def test_a_recurrent_layer_without_cudnn_is_an_error_at_load_with_its_cure(gpu_build: Any) -> None:
+    assert open_on_device(gpu_build, lstm(), None, "cuda")[1] == ""
+    gpu_build.has_cudnn = False
+    assert open_on_device(gpu_build, devices._NEGATE, None, "cuda")[1] == ""  # needs none
+    cure = r"recurrent layers need cuDNN, which does not work here; pip install 'seqpipe-nlp\[gpu\]' brings it"
+    with pytest.raises(EnvError, match=rf"--device cuda: {cure} \(.*cuDNN is not available"):
+        open_on_device(gpu_build, lstm(), None, "cuda")
+    session, fault = open_on_device(gpu_build, lstm(), None, "auto")
+    assert session.asked == [CPU]
+    assert re.match(cure, fault)
+
+
+def test_what_else_needs_cudnn_is_an_error_of_the_run_with_its_cure(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load(tiny_bundle, "cpu", threads=1)
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError(f"Non-zero status code returned while running Conv node. {NO_CUDNN}")
+
+    monkeypatch.setattr(model.graph, "session", SimpleNamespace(run=fail))
+    with pytest.raises(EnvError, match=r"the graph needs cuDNN, .* pip install 'seqpipe-nlp\[gpu\]' brings it .*Conv"):
+        model("Anna")
+
+
+def test_the_graph_that_proves_cudnn_runs() -> None:
+    session = onnxruntime.InferenceSession(lstm(), providers=[CPU])
+    assert session.run(None, {"x": [1.0]})[0].tolist() == [[[[0.0]]]]
+
+
+def test_a_bundle_of_int8_is_refused_on_cuda_and_runs_on_the_cpu(
+    tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    files = {name: (tiny_bundle / name).read_bytes() for name in ("model.onnx", "tokenizer.json")}
+    forged.write(tmp_path / "bundle", files, manifest() | {"parity": {"precision": "int8"}})
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
+    cure = "use --device cpu, or export it with precision: fp32"
+    reason = f"onnxruntime has no CUDA kernels for the int8 of this bundle; {cure}"
+    for device in ("cuda", "cuda:1"):
+        with pytest.raises(EnvError, match=f"--device {device}: {reason}$"):
+            load(tmp_path / "bundle", device)
+    assert load(tmp_path / "bundle", "auto", threads=1).device == "cpu"
+    assert capfd.readouterr().err == f"note: CUDA is installed but not used, so answers come from the CPU: {reason}\n"
+    with pytest.raises(UsageError, match="must be auto, cpu, cuda or cuda:N"):
+        load(tmp_path / "bundle", "gpu")
+
+
+def walked(graph: onnx.GraphProto, in_loop: bool = False) -> Iterator[tuple[str, str, bool]]:
+    for node in graph.node:
+        yield node.op_type, node.name, in_loop
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from walked(attribute.g, in_loop or node.op_type in ("Loop", "Scan"))
+
+
+def test_the_nodes_of_a_graph_and_of_its_loops_are_those_that_onnx_reads(slow_bundle: Path, tiny_bundle: Path) -> None:
+    for bundle, loops in ((slow_bundle, True), (tiny_bundle, False)):
+        data = (bundle / "model.onnx").read_bytes()
+        nodes = sorted(graph_check.nodes(data))
+        assert nodes == sorted(walked(onnx.load_from_string(data).graph))
+        assert any(in_loop for _, _, in_loop in nodes) == loops
+
+
+def test_nodes_are_counted_by_provider_and_those_of_the_cpu_within_loops(slow_bundle: Path) -> None:
+    data = (slow_bundle / "model.onnx").read_bytes()
+    nodes = [*graph_check.nodes(data)]
+    inside = next(node for node in nodes if node[2])
+    outside = next(node for node in nodes if (*node[:2], True) not in nodes)
+
+    def part(provider: str, *chosen: tuple[str, str, bool]) -> Any:
+        listed = [SimpleNamespace(op_type=operator, name=name, domain="") for operator, name, _ in chosen]
+        return SimpleNamespace(ep_name=provider, get_nodes=lambda: listed)
+
+    def reported(*parts: Any) -> dict[str, Counter[str]]:
+        return placement(SimpleNamespace(get_provider_graph_assignment_info=lambda: parts), data)
+
+    on_gpu = reported(part(CUDA, inside, outside), part(CPU, outside), part(CPU, outside))
+    assert on_gpu == {"CUDA within loops": {inside[0]: 1}, "CUDA": {outside[0]: 1}, "CPU": {outside[0]: 2}}
+    assert reported(part(CUDA, outside), part(CPU, inside))["CPU within loops"] == {inside[0]: 1}
+    with pytest.raises(EnvError, match=r"does not report where nodes run; pip install 'onnxruntime>=1.31'"):
+        placement(SimpleNamespace(), data)
+
+
+def test_a_gate_fails_where_a_loop_runs_on_the_cpu(slow_bundle: Path, tiny_bundle: Path) -> None:
+    gate = ("--device", "cpu", "--fail-on", "cpu-in-loop")
+    for command, code in (("verify", 6), ("doctor", 7)):
+        failed = seqpipe(command, slow_bundle, *gate)
+        assert failed.code == code
+        assert re.search(r"[1-9]\d* nodes on CPU within loops: .* ×[1-9]", failed.out + failed.err)
+        passed = seqpipe(command, tiny_bundle, *gate)  # it has no loop
+        assert passed.code == 0, passed.err
+        assert "25 nodes on CPU" in passed.out + passed.err
+        assert "within loops" not in passed.out + passed.err
+        assert seqpipe(command, tiny_bundle, "--fail-on", "cpu").code == 2
+    findings = {found["what"]: found for found in json.loads(seqpipe("doctor", slow_bundle, "--json").out)}
+    assert findings["placement"]["state"] == "ok"  # as long as nobody asks
+    assert "placement" not in seqpipe("doctor").out
+    assert "nodes on CPU" not in seqpipe("verify", slow_bundle, "--device", "cpu").err
+    assert seqpipe("doctor", "--fail-on", "cpu-in-loop").code == 2
+    assert seqpipe("verify", tiny_bundle, "--untrusted", "--fail-on", "cpu-in-loop").code == 2

@@ -128,7 +128,7 @@ class CRF(nn.Module):
             windows, others = TokenWindows(window, other_window), self.emissions(other_x)
 
             def best(rows: Tensor) -> Tensor:  # (3 B, T, L) -> (3 B, T)
-                return crf.best_path(crf.bounded(rows, mask.repeat(3, 1)), self._chain()).transpose(0, 1)
+                return crf.best_path(crf.bounded(rows, torch.cat([mask, mask, mask])), self._chain()).transpose(0, 1)
 
             emissions = windows.limited(emissions, others, self.span_continues, best)
         return crf.bounded(emissions, mask)

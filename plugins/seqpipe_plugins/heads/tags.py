@@ -131,4 +131,4 @@ class Tags(nn.Module):
 
     @staticmethod
     def _likeliest(logits: Tensor, mask: Tensor) -> Tensor:  # (3 B, T, L), (B, T) -> (3 B, T), L in the padding
-        return torch.where(mask.repeat(3, 1), logits.argmax(2), logits.shape[2])
+        return torch.where(torch.cat([mask, mask, mask]), logits.argmax(2), logits.shape[2])

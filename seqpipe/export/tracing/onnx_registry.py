@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -58,17 +58,29 @@ def onnx_registry(opset: int) -> OnnxRegistry:
 
 
 @cache
-def is_recorded(func: OpOverload, registry: Any) -> bool:
-    """Whether an operator goes into the graph as it is. Composite ones that return views never do, but for reshape."""
-    if func.namespace in ("onnx", "onnx_symbolic") or func is aten.reshape.default:
-        return True
-    return registry.is_registered(func) and (not is_composite(func) or is_valid_to_preserve(func))
+def decomposition(func: OpOverload, registry: Any) -> Callable[..., Any] | None:
+    """What is recorded in place of an operator; None if it goes into the graph as it is.
+
+    Composite ones that return views never do, but for reshape. Of PyTorch's tables the first that has one counts.
+    """
+    if func is aten.pad.default:
+        return _pad_integers
+    recorded = registry.is_registered(func) and (not is_composite(func) or is_valid_to_preserve(func))
+    if recorded or func.namespace in ("onnx", "onnx_symbolic") or func is aten.reshape.default:
+        return None
+    tables = torch.export.default_decompositions(), torch_internals.decomposition_table
+    return next((table[func] for table in tables if func in table), func.decompose)
 
 
-@cache
-def decompositions() -> tuple[Mapping[Any, Callable[..., Any]], ...]:
-    """PyTorch's tables of decompositions; the first that has an operator counts."""
-    return torch.export.default_decompositions(), torch_internals.decomposition_table
+def _pad_integers(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
+    """`pad` of integers as a concatenation: onnxruntime has no Pad of integers on CUDA, and copies them to the CPU."""
+    if x.dtype == torch.bool or x.is_floating_point() or mode != "constant" or any(width < 0 for width in pad):
+        return NotImplemented
+    for axis, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
+        sizes = [(*x.shape[:-axis], width, *x.shape[x.dim() - axis + 1 :]) for width in (before, after)]
+        front, back = (x.new_full(size, int(value or 0)) for size in sizes)
+        x = torch.cat([front, x, back], -axis)
+    return x
 
 
 @cache

@@ -16,7 +16,7 @@ import torch
 from onnx_ir import SymbolicDim
 from torch import SymInt, Tensor, fx, nn
 
-from seqpipe.export.tracing.onnx_registry import OnnxRegistry, converted, decompositions, is_recorded, promotions
+from seqpipe.export.tracing.onnx_registry import OnnxRegistry, converted, decomposition, promotions
 from seqpipe.nn import loops
 from seqpipe.nn.torch_internals import (
     AutoDispatchBelowAutograd,
@@ -286,9 +286,8 @@ class Recorder(TorchDispatchMode):
                 if self.frame.overwrite(args[0], self.frame.node(result)):
                     return args[0]
             raise self._untraceable(f"{func} writes into a tensor that has other views or comes from outside")
-        if not is_recorded(func, self.registry):
+        if (decompose := decomposition(func, self.registry)) is not None:
             with self:
-                decompose = next((table[func] for table in decompositions() if func in table), func.decompose)
                 out = decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
