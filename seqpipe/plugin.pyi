@@ -136,6 +136,7 @@ from seqpipe.types import Checkpoint as Checkpoint
 from seqpipe.types import Folder as Folder
 from seqpipe.types import Probability as Probability
 from seqpipe.types import Size as Size
+from seqpipe.types import Texts as Texts
 from seqpipe.types import Tokens as Tokens
 from seqpipe.types import TryWith as TryWith
 from seqpipe.types import Uniform as Uniform

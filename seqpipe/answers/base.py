@@ -247,6 +247,10 @@ class HeadAnswer(AnswerKind[A]):
         """The ids of the tokens that a decode option names; UsageError where there are none."""
         raise UsageError(f"{option}: must be a text, a list of tokens, or a list of their ids, not {value!r}")
 
+    def pieces_with(self, texts: Sequence[str]) -> list[int]:
+        """The ids of the pieces that contain one of these texts; none where no text is generated."""
+        return []
+
     def step_ids(self, ids: list[int]) -> list[int]:
         """The ids of the steps up to the end."""
         return ids

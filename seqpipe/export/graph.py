@@ -143,6 +143,7 @@ _PAST_ROWS, _PAST_SLOTS = 46, 52
 _OPTION_AXES: Mapping[str, tuple[str, ...]] = {
     "size": ("",),
     "tokens": ("rows", "length"),
+    "texts": ("rows", "length"),
     "uniform": ("rows", "beams", "length"),
 }
 
@@ -164,7 +165,8 @@ def example_options(options: Known) -> tuple[Arrays, Axes]:
     chosen |= {name: max(_SIZES) for name in chosen if name.rpartition(".")[2] == "beams"}
     arrays = option_arrays(options, {}) | {name: np.zeros(size, np.int64) for name, size in chosen.items()}
     further = itertools.count(max(_SIZES) + 1)
-    types: Mapping[str, tuple[int, Any]] = {"tokens": (2, np.int64), "uniform": (3, np.float32)}
+    types: Mapping[str, tuple[int, Any]]
+    types = {"tokens": (2, np.int64), "texts": (2, np.int64), "uniform": (3, np.float32)}
     axes = []
     for name, option in options.items():
         if option["type"] in types:

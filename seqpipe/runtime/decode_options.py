@@ -34,10 +34,17 @@ _OF_A_BLOCK = 8  # numbers that one SHA-256 gives
 
 @dataclass(frozen=True)
 class Chosen:
-    """Decode options as a caller chose them: what is the same for every batch, and the seeds of what is not."""
+    """Decode options as a caller chose them.
+
+    Args:
+        arrays: What is the same for every batch.
+        seeds: Of random numbers, which are made for each text.
+        stops: Texts before which a generated text ends.
+    """
 
     arrays: Arrays
     seeds: Mapping[str, int]
+    stops: Sequence[str] = ()
 
     def of(self, docs: Sequence[Doc]) -> Arrays:
         """The inputs for a batch of these texts.
@@ -65,7 +72,11 @@ def chosen(known: Known, values: Mapping[str, Any], kind: AnswerKind | None = No
     """
     seeds = {}
     for name, option in known.items():
-        seed = values.get(beside(name, SEED)) if option["type"] == "uniform" else None
+        if option["type"] != "uniform":
+            continue
+        seed = values.get(beside(name, SEED))
+        if seed is None and values.get(beside(name, "temperature")) == 0:
+            seed = 0  # at temperature 0 each token is the likeliest one, whatever is drawn
         if seed is not None:
             seeds[name] = _whole(beside(name, SEED), seed)
     named = {beside(name, SEED): name for name, option in known.items() if option["type"] == "uniform"}
@@ -78,7 +89,22 @@ def chosen(known: Known, values: Mapping[str, Any], kind: AnswerKind | None = No
             raise UsageError(f"no decode option {name!r}{did_you_mean(name, names)} {known_names}")
     arrays = {name: _array(name, option, values.get(name, option["default"]), kind) for name, option in known.items()}
     _check(arrays, values, {beside(name, SEED) for name in seeds})
-    return Chosen(arrays, seeds)
+    stops: list[str] = []
+    for name in [name for name, option in known.items() if option["type"] == "texts"]:
+        stops = texts_of(name, values.get(name))
+        # The graph ends a text at the pieces that contain a stop text; one of several pieces is found around the graph.
+        # A least length counts for [EOS] alone, so that the graph must not forbid these pieces before it.
+        if stops and kind is not None and not arrays[beside(name, "min_length")]:
+            arrays[name] = np.array([kind.parts[name.rpartition(".")[0]].pieces_with(stops)], np.int64)
+    return Chosen(arrays, seeds, tuple(stops))
+
+
+def texts_of(name: str, value: Any) -> list[str]:
+    """The texts of an option that takes one or a list of them."""
+    texts = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(isinstance(text, str) and text for text in texts):
+        raise UsageError(f"{name}: must be a text or a list of texts, none empty, not {value!r}")
+    return texts
 
 
 def described(known: Known) -> dict[str, dict[str, Any]]:
@@ -114,6 +140,8 @@ def random_numbers(seed: int, doc: Doc, beams: int, steps: int) -> np.ndarray:
 def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | None) -> np.ndarray:
     if option["type"] == "uniform":
         return np.zeros((1, 1, 0), np.float32)
+    if option["type"] == "texts":
+        return np.zeros((1, 0), np.int64)
     if option["type"] == "tokens":
         return np.array([_token_ids(name, value, kind)], np.int64).reshape(1, -1)
     if type(value) not in _NUMBERS[option["type"]]:
@@ -134,12 +162,11 @@ def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | 
 def _token_ids(name: str, value: Any, kind: AnswerKind | None) -> list[int]:
     if value is None or value == []:
         return []
-    head, _, _ = name.rpartition(".")
     if kind is None:
         if isinstance(value, list):
             return value
         raise UsageError(f"{name}: must be a list of token ids, not {value!r}")
-    return kind.parts[head].token_ids(name, value)
+    return kind.parts[name.rpartition(".")[0]].token_ids(name, value)
 
 
 def _check(arrays: Arrays, values: Mapping[str, Any], seeds: set[str]) -> None:
@@ -179,6 +206,14 @@ _TOKENS: Schema = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": ["string", "integer"]}}, {"type": "null"}],
     "description": "A text, which is split, or a list of tokens or of their ids.",
 }
+_TEXTS: Schema = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "array", "items": {"type": "string", "minLength": 1}},
+        {"type": "null"},
+    ],
+    "description": "A text, or a list of texts.",
+}
 _SEED: Schema = {
     "type": ["integer", "null"],
     "minimum": 0,
@@ -196,6 +231,8 @@ def option_schemas(known: Known) -> dict[str, Schema]:
                 schemas[beside(name, SEED)] = _SEED
             case "tokens":
                 schemas[name] = {**_TOKENS, "default": option["default"]}
+            case "texts":
+                schemas[name] = {**_TEXTS, "default": None}
             case kind:
                 most = {"maximum": MOST_SIZE} if kind == "size" else {}
                 schemas[name] = {"type": _TYPES[kind], **most, **_schema_bounds(option), "default": option["default"]}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.answer_types import Answer
+from seqpipe.answers.text import GeneratedText
 from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import all_texts
@@ -146,14 +147,14 @@ class Service:
         record = self._record(item, 0)
         return await self._call(partial(self.model.explain, record, **options), tokens(record), deadline)
 
-    async def stream(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> AsyncGenerator[str]:
+    async def stream(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> AsyncGenerator[GeneratedText]:
         """Continue a prompt piece by piece; between two pieces others are answered."""
         record = self._record(item, 0)
         end = object()
         self._active += 1
         try:
             start = partial(self.model.stream, record, **options)
-            pieces: Iterator[str] = await self._call(start, tokens(record), deadline)
+            pieces: Iterator[GeneratedText] = await self._call(start, tokens(record), deadline)
             while (piece := await self._call(partial(next, pieces, end), 0, deadline)) is not end:
                 yield piece
         finally:

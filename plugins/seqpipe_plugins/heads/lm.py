@@ -21,12 +21,13 @@ class LMOptions(sp.GenerationOptions):
     Args:
         repetition_penalty: What the logits of tokens that the text has are divided by, multiplied where they are
             negative (Keskar et al. 2019).
-        stop: Tokens that end a text as [EOS] does, (1 or B, E) int64, [PAD] where there are fewer.
+        stop: Pieces that end a text as [EOS] does, (1 or B, E) int64, [PAD] where there are fewer: those that contain
+            one of the texts before which a text is cut.
         score_prompt: Whether the log-probabilities of the prompt's tokens are returned.
     """
 
     repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
-    stop: sp.Tokens = None
+    stop: sp.Texts = None
     score_prompt: bool = False
 
     @property
