@@ -31,7 +31,7 @@ from seqpipe.answers.types import (
     Targets,
 )
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.automaton import WrittenBytes, utf8
+from seqpipe.features.automaton import WrittenBytes, text_automaton, utf8
 from seqpipe.features.document import Arrays, Doc, ExtendedVocabulary, Record, padded, place_of
 from seqpipe.features.encoding import encode, shown
 from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, replace_surrogates, special_id
@@ -253,6 +253,21 @@ class Text(HeadAnswer[TextAnswers]):
     def pieces_with(self, texts: Sequence[str]) -> list[int]:
         wanted = [utf8(text) for text in texts]
         return [i for i, piece in enumerate(self.written_bytes.pieces) if any(text in piece for text in wanted)]
+
+    def forbidden_arcs(self, option: str, texts: Sequence[str]) -> Callable[..., np.ndarray]:
+        automaton, pieces = text_automaton(self.written_bytes, option, tuple(texts)), self.written_bytes.pieces
+
+        def arcs(docs: Sequence[Doc], written: Sequence[int] = ()) -> np.ndarray:
+            behind = b"".join(pieces[token] for token in written)
+            starts = [automaton.after(utf8(self.prompt(doc)) + behind) for doc in docs]
+            copied = [self.copies.read(doc)[1] if self.copies else [] for doc in docs]
+            return automaton.inputs(starts, copied)
+
+        return arcs
+
+    def prompt(self, doc: Doc) -> str:
+        """The text that a generated text continues."""
+        return ""
 
     def step_names(self, ids: list[int], doc: Doc) -> list[str]:
         return self.tokens(ids, doc)

@@ -79,7 +79,11 @@ def parse_decode_options(
         name, equals, value = item.partition("=")
         if not equals:
             raise UsageError(f"{flag} {item}: must be KEY=VALUE")
-        is_text = declared.get(name, {}).get("type") in ("tokens", "texts") and value[:1] not in ("[", '"', "'")
+        is_text = declared.get(name, {}).get("type") in ("tokens", "texts", "automaton") and value[:1] not in (
+            "[",
+            '"',
+            "'",
+        )
         options[name] = value if is_text else scalar(value, f"{flag} {item}")
     return options
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -40,11 +40,13 @@ class Chosen:
         arrays: What is the same for every batch.
         seeds: Of random numbers, which are made for each text.
         stops: Texts before which a generated text ends.
+        automata: By option what makes the arcs of an automaton for these texts, behind tokens that were generated.
     """
 
     arrays: Arrays
     seeds: Mapping[str, int]
     stops: Sequence[str] = ()
+    automata: Mapping[str, Callable[..., np.ndarray]] = field(default_factory=dict)
 
     def of(self, docs: Sequence[Doc]) -> Arrays:
         """The inputs for a batch of these texts.
@@ -55,7 +57,7 @@ class Chosen:
         for name, seed in self.seeds.items():
             beams, steps = (self._size(beside(name, "beams"), 1), self._size(beside(name, "max_length"), longest))
             drawn[name] = np.stack([random_numbers(seed, doc, beams, steps) for doc in docs])
-        return self.arrays | drawn
+        return self.arrays | drawn | {name: arcs(docs) for name, arcs in self.automata.items()}
 
     def _size(self, name: str, otherwise: int) -> int:
         return len(self.arrays[name]) if name in self.arrays else otherwise
@@ -90,21 +92,23 @@ def chosen(known: Known, values: Mapping[str, Any], kind: AnswerKind | None = No
     arrays = {name: _array(name, option, values.get(name, option["default"]), kind) for name, option in known.items()}
     _check(arrays, values, {beside(name, SEED) for name in seeds})
     stops: list[str] = []
-    for name in [name for name, option in known.items() if option["type"] == "texts"]:
-        stops = texts_of(name, values.get(name))
-        # The graph ends a text at the pieces that contain a stop text; one of several pieces is found around the graph.
-        # A least length counts for [EOS] alone, so that the graph must not forbid these pieces before it.
-        if stops and kind is not None and not arrays[beside(name, "min_length")]:
-            arrays[name] = np.array([kind.parts[name.rpartition(".")[0]].pieces_with(stops)], np.int64)
-    return Chosen(arrays, seeds, tuple(stops))
-
-
-def texts_of(name: str, value: Any) -> list[str]:
-    """The texts of an option that takes one or a list of them."""
-    texts = [] if value is None else value if isinstance(value, list) else [value]
-    if not all(isinstance(text, str) and text for text in texts):
-        raise UsageError(f"{name}: must be a text or a list of texts, none empty, not {value!r}")
-    return texts
+    automata: dict[str, Callable[..., np.ndarray]] = {}
+    for name, option in known.items():
+        value = values.get(name)
+        if option["type"] not in ("texts", "automaton") or value is None or kind is None:
+            continue
+        texts, part = value if isinstance(value, list) else [value], kind.parts[name.rpartition(".")[0]]
+        if not all(isinstance(text, str) and text for text in texts):
+            raise UsageError(f"{name}: must be a text or a list of texts, none empty, not {value!r}")
+        if option["type"] == "automaton" and texts:
+            automata[name] = part.forbidden_arcs(name, texts)
+        elif texts:
+            stops = texts
+            # The graph ends a text at the pieces that contain a stop text; one of several pieces is found around the
+            # graph. A least length counts for [EOS] alone, so that the graph must not forbid these pieces before it.
+            if not arrays[beside(name, "min_length")]:
+                arrays[name] = np.array([part.pieces_with(texts)], np.int64)
+    return Chosen(arrays, seeds, tuple(stops), automata)
 
 
 def described(known: Known) -> dict[str, dict[str, Any]]:
@@ -140,8 +144,9 @@ def random_numbers(seed: int, doc: Doc, beams: int, steps: int) -> np.ndarray:
 def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | None) -> np.ndarray:
     if option["type"] == "uniform":
         return np.zeros((1, 1, 0), np.float32)
-    if option["type"] == "texts":
-        return np.zeros((1, 0), np.int64)
+    if option["type"] in ("texts", "automaton"):  # without a kind pieces and arcs, as a graph takes them
+        shape = (1, -1) if option["type"] == "texts" else (1, -1, 3)
+        return np.array(value if kind is None and value else [], np.int64).reshape(shape)
     if option["type"] == "tokens":
         return np.array([_token_ids(name, value, kind)], np.int64).reshape(1, -1)
     if type(value) not in _NUMBERS[option["type"]]:
@@ -231,7 +236,7 @@ def option_schemas(known: Known) -> dict[str, Schema]:
                 schemas[beside(name, SEED)] = _SEED
             case "tokens":
                 schemas[name] = {**_TOKENS, "default": option["default"]}
-            case "texts":
+            case "texts" | "automaton":
                 schemas[name] = {**_TEXTS, "default": None}
             case kind:
                 most = {"maximum": MOST_SIZE} if kind == "size" else {}

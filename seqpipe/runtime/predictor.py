@@ -247,8 +247,7 @@ class Predictor:
 
     def answers(self, docs: Sequence[Doc], decoding: Chosen) -> list[Answer]:
         """The answers to the texts of one batch."""
-        options = decoding.of(docs) if decoding.seeds else decoding.arrays
-        return self.read(docs, self.run(self.featurizer.collate(docs) | options), decoding.stops)
+        return self.read(docs, self.run(self.featurizer.collate(docs) | decoding.of(docs)), decoding.stops)
 
     def read_piece(self, reader: PieceReader, doc: Doc, decision: Arrays) -> Answer:
         """Return the answers that the decision about one more piece of a text completes."""

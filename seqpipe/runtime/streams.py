@@ -67,6 +67,7 @@ def _pieces(
             "max_length": np.zeros(n, np.int64),
             "min_length": np.array(max(0, least - len(written)), option_arrays["min_length"].dtype),
             "uniform": numbers[:, :, len(written) : len(written) + n],
+            **{name: arcs([doc], written) for name, arcs in decoding.automata.items()},
         }
         decision = graph.run_with_cache(feeds | options | cache)
         tokens = [token for token in decision["tokens"][0, 0].tolist() if token]

@@ -1,4 +1,4 @@
-"""Strings of language models and other writers: stop texts, whole characters, counts of tokens."""
+"""Strings of language models: stop texts, forbidden texts, whole characters, counts of tokens."""
 
 from __future__ import annotations
 
@@ -124,6 +124,49 @@ def test_a_text_ends_before_the_first_stop_text(model: Model, stop: str, drawn: 
         assert not any(piece.finish_reason for piece in pieces[:-1])
 
 
+def occurrences(text: str, part: str, begin: int) -> list[int]:
+    """Places of a part that ends behind `begin`."""
+    return [i for i in range(len(text)) if text.startswith(part, i) and i + len(part) > begin]
+
+
+@pytest.mark.parametrize("forbidden", [*STOPS, "고양이가 ", "\u200c", ["é", "è"], ["ème", " ", "가!"]], ids=repr)
+@pytest.mark.parametrize("options", [{}, {"seed": 1}, {"beams": 3, "n_best": 3}, {"seed": 2, "temperature": 2.0}])
+def test_a_forbidden_text_is_never_written(model: Model, forbidden: Any, options: dict[str, Any]) -> None:
+    texts = forbidden if isinstance(forbidden, list) else [forbidden]
+    answers = model(PROMPTS, max_length=40, forbidden=forbidden, **options)
+    free = model(PROMPTS, max_length=40, **options)
+    for prompt, answer, without in zip(PROMPTS, answers, free, strict=True):
+        several = answer if isinstance(answer, list) else [answer]
+        for alternative in several:
+            assert not any(occurrences(alternative["generated_text"], text, len(prompt)) for text in texts)
+        first = without[0] if isinstance(without, list) else without
+        if not options and not any(occurrences(first["generated_text"], text, len(prompt)) for text in texts):
+            # Nothing else changes the likeliest tokens, not even bytes that forbidden characters begin with.
+            assert answer["generated_text"] == first["generated_text"]
+        if "beams" not in options:
+            streamed = "".join(model.stream(prompt, max_length=40, forbidden=forbidden, **options))
+            assert (
+                prompt + streamed
+                == answer["generated_text"]
+                == model(prompt, max_length=40, forbidden=forbidden, **options)["generated_text"]
+            )
+
+
+def test_a_forbidden_text_may_begin_in_the_prompt(model: Model) -> None:
+    for prompt in PROMPTS[:3]:
+        greedy = continued(model, prompt, max_length=20)
+        assert not continued(model, prompt, max_length=20, forbidden=prompt[-1] + greedy[:2]).startswith(greedy[:2])
+        assert continued(model, prompt, max_length=20, forbidden="x" + greedy[:2]) == greedy
+
+
+def test_a_plain_run_forbids_nothing(model: Model) -> None:
+    (doc,) = model.predictor.docs([{"text": "été"}])
+    feeds = model.predictor.featurizer.collate([doc])
+    kind: Any = model.predictor.kind
+    (row,) = model.run(feeds)["tokens"][0].tolist()
+    assert kind.generated(row, doc) == continued(model, "été")
+
+
 def test_stop_texts_of_a_batch_are_those_of_each_text(model: Model) -> None:
     options = {"max_length": 40, "stop": ["é", "가", "!"]}
     assert model(PROMPTS, **options) == [
@@ -160,6 +203,7 @@ def test_the_server_counts_the_tokens_that_were_generated(bundle: Path, model: M
         expected = model("고양이가", max_length=30, stop="è")["generated_text"]
         assert complete(max_tokens=30, stop="è") == (expected.removeprefix("고양이가"), "stop", expected.tokens)
         assert expected.tokens < 6
+        assert complete(max_tokens=30, forbidden=["è"])[0] == continued(model, "고양이가", max_length=30, forbidden="è")
         for seed in range(5):
             text, _, count = complete(max_tokens=30, temperature=1.5, seed=seed)
             assert text == continued(model, "고양이가", max_length=30, temperature=1.5, seed=seed)
@@ -167,9 +211,15 @@ def test_the_server_counts_the_tokens_that_were_generated(bundle: Path, model: M
 
 
 @pytest.mark.parametrize("value", ["", [""], [3], 3, {"a": 1}, [["é"]]])
-def test_stop_texts_that_are_none(model: Model, value: Any) -> None:
-    with pytest.raises(UsageError, match="stop: must be a text or a list of texts, none empty, not"):
-        model("R", stop=value)
+@pytest.mark.parametrize("option", ["stop", "forbidden"])
+def test_texts_that_are_none(model: Model, option: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=f"{option}: must be a text or a list of texts, none empty, not"):
+        model("R", **{option: value})
+
+
+def test_more_forbidden_texts_than_an_automaton_holds(model: Model) -> None:
+    with pytest.raises(UsageError, match="forbidden: 20,000 bytes of texts are over the limit of 16,384; give fewer"):
+        model("R", forbidden=["x" * 20_000])
 
 
 def test_a_generated_text_is_copied_whole() -> None:

@@ -137,7 +137,7 @@ class LM(nn.Module):
         prefix, B, K = incremental.prefill(ids, mask), ids.shape[0], options.beams
         start = _Continuation(self, incremental, prefix, options.repetition_penalty).start(options.max_length)
         decoder = _Continuation(self, incremental, incremental.repeated(prefix, K), options.repetition_penalty)
-        options = replace(options, forbidden=sp.prepend_token(sp.UNK_ID, options.forbidden, B, ids.device))
+        options = replace(options, forbidden=sp.with_arcs(options.forbidden, [(-1, sp.UNK_ID, -1)], ids.device))
         samples = 0 if options.uniform is None else options.uniform.shape[2]
         searches = (torch.full((), K, device=ids.device) > 1) & ~(torch.full((), samples, device=ids.device) > 0)
         stop, context, limits = options.stop, incremental.max_length, torch.full_like(prefix.last, options.max_length)
