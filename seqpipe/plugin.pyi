@@ -120,6 +120,7 @@ from seqpipe.nn.search import prepend_token as prepend_token
 from seqpipe.nn.search import repeat_axis as repeat_axis
 from seqpipe.nn.search import rows_at as rows_at
 from seqpipe.nn.search import top_n as top_n
+from seqpipe.nn.search import with_arcs as with_arcs
 from seqpipe.nn.seq2seq_head import DecoderSource as DecoderSource
 from seqpipe.nn.seq2seq_head import Seq2SeqHead as Seq2SeqHead
 from seqpipe.nn.seq2seq_head import TargetVocabulary as TargetVocabulary
@@ -133,10 +134,12 @@ from seqpipe.testing import check_head as check_head
 from seqpipe.testing import check_package as check_package
 from seqpipe.testing import check_reader as check_reader
 from seqpipe.testing import check_tokenizer as check_tokenizer
+from seqpipe.types import Automaton as Automaton
 from seqpipe.types import Checkpoint as Checkpoint
 from seqpipe.types import Folder as Folder
 from seqpipe.types import Probability as Probability
 from seqpipe.types import Size as Size
+from seqpipe.types import Texts as Texts
 from seqpipe.types import Tokens as Tokens
 from seqpipe.types import TryWith as TryWith
 from seqpipe.types import Uniform as Uniform

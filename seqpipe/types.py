@@ -13,16 +13,22 @@ SIZE = "size"  # marks a decode option that the graph takes as the length of an 
 CHECKPOINT = "checkpoint"  # marks an option that is a folder if there is one of that name, else a name on the hub
 FOLDER = "folder"  # marks an option that is a folder, not a file
 TOKENS = "tokens"  # marks a decode option that is ids of target tokens, (1 or B, n) int64
+TEXTS = "texts"  # marks a decode option that is texts which end what is written; ids of their pieces, (1 or B, n) int64
+AUTOMATON = "automaton"  # marks a decode option that is texts which are never written; arcs, (1 or B, n, 3) int64
 UNIFORM = "uniform"  # marks a decode option that is random numbers from 0 up to but not 1, (B, beams, max_length)
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]  # a momentum, a decay, a share of the steps
 Probability = Fraction  # of dropout and masking, below 1: at 1 nothing would be left
 Size = Annotated[int, Field(ge=1, le=100_000), SIZE]  # a count from 1 to 100,000, which stays dynamic in a graph
 if TYPE_CHECKING:
+    Automaton = Any
     Tokens = Any  # a tensor or None; what reads signatures has no PyTorch
+    Texts = Any
     Uniform = Any
 else:
+    Automaton = Annotated[None, AUTOMATON]  # a decode option: forbidden texts, as arcs of an automaton over pieces
     Tokens = Annotated[None, TOKENS]  # a decode option: ids of target tokens, (1 or B, n) int64
+    Texts = Annotated[None, TEXTS]  # a decode option: texts that end what is written, as ids of pieces that hold them
     Uniform = Annotated[None, UNIFORM]  # a decode option: random numbers of a seed, (B, beams, max_length)
 
 

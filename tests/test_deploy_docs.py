@@ -409,8 +409,14 @@ class Pair:
             beams = "beams" in self.ours.manifest.options
             self.options += [{"n_best": 3} | ({"beams": 4, "max_length": 7} if beams else {})]
         drawn = {"seed": 7, "beams": 2, "n_best": 2, "temperature": 1.3, "max_length": 9}
-        drawn |= {"prefix": [4]} if "prefix" in self.ours.manifest.options else {"stop": [7], "repetition_penalty": 1.2}
-        self.drawn = [drawn] if "uniform" in self.ours.manifest.options else []  # Node's program draws nothing
+        drawn |= (
+            {"prefix": [4]}
+            if "prefix" in self.ours.manifest.options
+            else {"stop": ["e", "an "], "repetition_penalty": 1.2}
+        )
+        # Node's program draws nothing, and makes no automata.
+        self.drawn = [drawn, {"temperature": 0, "forbidden": ["a", "er", "n b"], "max_length": 12}]
+        self.drawn = self.drawn if "uniform" in self.ours.manifest.options else []
 
     def differences(self) -> list[str]:
         """What the two do not do alike, over inputs, options and documents."""
@@ -780,6 +786,8 @@ def test_a_bundle_sealed_by_the_page_is_opened_by_both(copy: Path) -> None:
         ("text", {"prefix": [4] * 6, "max_length": 6}),
         ("text", {"prefix": [4, 1_000_000]}),
         ("text", {"forbidden": [3]}),
+        ("text", {"forbidden": ""}),
+        ("text", {"prefix": [3]}),
         ("text", {"temperature": 0.5}),
         ("text", {"top_p": 0, "seed": 1}),
         ("text", {"seed": -1}),

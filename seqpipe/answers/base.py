@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic
 
 import numpy as np
@@ -246,6 +246,17 @@ class HeadAnswer(AnswerKind[A]):
     def token_ids(self, option: str, value: Any) -> list[int]:
         """The ids of the tokens that a decode option names; UsageError where there are none."""
         raise UsageError(f"{option}: must be a text, a list of tokens, or a list of their ids, not {value!r}")
+
+    def pieces_with(self, texts: Sequence[str]) -> list[int]:
+        """The ids of the pieces that contain one of these texts; none where no text is generated."""
+        return []
+
+    def forbidden_arcs(self, option: str, texts: Sequence[str]) -> Callable[..., np.ndarray]:
+        """Return a function of documents, and perhaps of tokens behind the only one.
+
+        It returns the arcs of an automaton (`docs/bundle-format.md`) by which none of these texts is written.
+        """
+        raise UsageError(f"{option}: no text is generated here")
 
     def step_ids(self, ids: list[int]) -> list[int]:
         """The ids of the steps up to the end."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain, islice
 from typing import Any, ClassVar, TypeVar
 
@@ -29,6 +31,7 @@ from seqpipe.answers.types import (
     Targets,
 )
 from seqpipe.errors import DataError, UsageError
+from seqpipe.features.automaton import WrittenBytes, text_automaton, utf8
 from seqpipe.features.document import Arrays, Doc, ExtendedVocabulary, Record, padded, place_of
 from seqpipe.features.encoding import encode, shown
 from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, replace_surrogates, special_id
@@ -62,6 +65,39 @@ def _id(tokenizer: Tokenizer, token: Any) -> int | None:
     if isinstance(token, str):
         return tokenizer.token_to_id(replace_surrogates(token))
     return token if type(token) is int else None
+
+
+# A generated text, and the texts before which one ends.
+
+TORN = "\ufffd"  # how bytes are decoded that are no whole character
+
+
+class GeneratedText(str):
+    """A text, with the number of tokens that were generated for it, and the reason why it ends.
+
+    The tokens are counted up to the end of a stop text, without [EOS]. The reason is `stop` for [EOS] and stop texts,
+    else `length`; of a part of a text that goes on it is empty.
+    """
+
+    tokens: int
+    finish_reason: str
+
+    def __new__(cls, text: str, tokens: int = 0, finish_reason: str = "") -> GeneratedText:
+        generated = super().__new__(cls, text)
+        generated.tokens, generated.finish_reason = tokens, finish_reason
+        return generated
+
+
+def cut(text: str, stops: Sequence[str]) -> tuple[str, bool]:
+    """The text up to the first of the stop texts, and whether there is one."""
+    places = [at for at in (text.find(stop) for stop in stops) if at >= 0]
+    return (text[: min(places)], True) if places else (text, False)
+
+
+def held_back(text: str, stops: Sequence[str]) -> int:
+    """Count the characters at the end that may be the beginning of a stop text."""
+    lengths = (n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
+    return max(lengths, default=0)
 
 
 # What a target tokenizer makes of texts: those that change when they are encoded and decoded, and the cure.
@@ -155,11 +191,12 @@ class Text(HeadAnswer[TextAnswers]):
     def _stated_bleu_tokenizer(self) -> dict[str, str]:
         return {"bleu_tokenize": self.bleu_tokenize} if self.bleu_tokenize else {}
 
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[TextAnswers]:
+    def answers(self, docs: Sequence[Doc], decision: Arrays, stops: Sequence[str] = ()) -> list[TextAnswers]:
+        """The answers of a decision; texts end before the first of the stop texts."""
         answers: list[TextAnswers] = []
         for doc, row, log_p in zip(docs, decision["tokens"].tolist(), decision["scores"], strict=True):
             hypotheses: list[WrittenText] = [
-                {"generated_text": self.decode(tokens, doc), "score": probability(np.exp(p))}
+                {"generated_text": self.generated(tokens, doc, stops), "score": probability(np.exp(p))}
                 for tokens, p in zip(row, log_p, strict=True)
                 if p > LOG_ZERO or len(row) == 1
             ]
@@ -171,6 +208,22 @@ class Text(HeadAnswer[TextAnswers]):
         if self.copies:
             return self.copies.written(text, doc, at)
         return list(encode(self.tokenizer, text, at).ids)
+
+    def generated(self, tokens: list[int], doc: Doc, stops: Sequence[str] = ()) -> GeneratedText:
+        """The text of these tokens up to the first stop text; one without an end token ends at a whole character."""
+        text, ended = self.decode(tokens, doc), self.end in tokens
+        if not ended and text.endswith(TORN):
+            text = text[: len(text) - self.written_bytes.torn(self.step_ids(tokens))]
+        kept, stopped = cut(text, stops)
+        count = len(self.step_ids(tokens))
+        if stopped:
+            count = bisect_left(range(count), True, key=lambda n: cut(self.decode(tokens[:n], doc), stops)[1])
+        return GeneratedText(kept, count, "stop" if ended or stopped else "length")
+
+    @cached_property
+    def written_bytes(self) -> WrittenBytes:
+        """What each token of the target tokenizer writes."""
+        return WrittenBytes(self.tokenizer)
 
     def decode(self, tokens: list[int], doc: Doc) -> str:
         """Token ids up to the end token, as text; copied words as they stand in the source."""
@@ -196,6 +249,25 @@ class Text(HeadAnswer[TextAnswers]):
         if not isinstance(value, str | list):
             return super().token_ids(option, value)
         return option_tokens(self.tokenizer, option, value)
+
+    def pieces_with(self, texts: Sequence[str]) -> list[int]:
+        wanted = [utf8(text) for text in texts]
+        return [i for i, piece in enumerate(self.written_bytes.pieces) if any(text in piece for text in wanted)]
+
+    def forbidden_arcs(self, option: str, texts: Sequence[str]) -> Callable[..., np.ndarray]:
+        automaton, pieces = text_automaton(self.written_bytes, option, tuple(texts)), self.written_bytes.pieces
+
+        def arcs(docs: Sequence[Doc], written: Sequence[int] = ()) -> np.ndarray:
+            behind = b"".join(pieces[token] for token in written)
+            starts = [automaton.after(utf8(self.prompt(doc)) + behind) for doc in docs]
+            copied = [self.copies.read(doc)[1] if self.copies else [] for doc in docs]
+            return automaton.inputs(starts, copied)
+
+        return arcs
+
+    def prompt(self, doc: Doc) -> str:
+        """The text that a generated text continues."""
+        return ""
 
     def step_names(self, ids: list[int], doc: Doc) -> list[str]:
         return self.tokens(ids, doc)
@@ -375,11 +447,13 @@ class Generation(Text):
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "target": None, "adds_bos": self.adds_bos, "context": self.context}
 
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[TextAnswers]:
-        continuations = super().answers(docs, decision)
+    def answers(self, docs: Sequence[Doc], decision: Arrays, stops: Sequence[str] = ()) -> list[TextAnswers]:
+        continuations = super().answers(docs, decision, stops)
         for doc, answer in zip(docs, continuations, strict=True):
             for alternative in answer if isinstance(answer, list) else [answer]:
-                alternative["generated_text"] = self.prompt(doc) + alternative["generated_text"]
+                text: Any = alternative["generated_text"]
+                whole = GeneratedText(self.prompt(doc) + text, text.tokens, text.finish_reason)
+                alternative["generated_text"] = whole
         return continuations
 
     def prompt(self, doc: Doc) -> str:

@@ -242,7 +242,7 @@ def by_stage(model: Model, records: Sequence[Record], options: Mapping[str, Any]
         clocks.append(time.perf_counter())
         decision = predictor.run(feeds)
         clocks.append(time.perf_counter())
-        predictor.read(docs, decision)
+        predictor.read(docs, decision, decoding.stops)
         clocks.append(time.perf_counter())
         return [end - start for start, end in itertools.pairwise(clocks)]
 

@@ -68,7 +68,7 @@ def parse_decode_options(
 ) -> dict[str, Any]:
     """Return the values of KEY=VALUE items, read as a YAML's.
 
-    A value of an option that takes tokens is a text as it stands, unless quoted or a list.
+    A value of an option that takes tokens or texts is a text as it stands, unless quoted or a list.
 
     Args:
         items: What was given with the flag.
@@ -83,7 +83,11 @@ def parse_decode_options(
         name, equals, value = item.partition("=")
         if not equals:
             raise UsageError(f"{flag} {item}: must be KEY=VALUE")
-        is_text = declared.get(name, {}).get("type") == "tokens" and value[:1] not in ("[", '"', "'")
+        is_text = declared.get(name, {}).get("type") in ("tokens", "texts", "automaton") and value[:1] not in (
+            "[",
+            '"',
+            "'",
+        )
         options[name] = value if is_text else scalar(value, f"{flag} {item}")
     return options
 

@@ -23,7 +23,7 @@ from pydantic_core import ErrorDetails
 from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml import Plain, plain, shown
 from seqpipe.errors import PluginError
-from seqpipe.types import SIZE, TOKENS, UNIFORM, Means, TryWith
+from seqpipe.types import AUTOMATON, SIZE, TEXTS, TOKENS, UNIFORM, Means, TryWith
 
 # Types in words, as messages and pages show them: `a whole number above 0`, `'BIOES' or 'none'`, `text or null`.
 
@@ -213,9 +213,9 @@ def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOp
     for option, hint in _opened(_keyword_types(cls, decide)):
         kind, metadata = unpacked(hint)
         plain_type = kind.__name__ if isinstance(kind, type) else ""
-        type_name = next((mark for mark in (SIZE, TOKENS, UNIFORM) if mark in metadata), plain_type)
-        if kind not in (int, float, bool) and type_name not in (TOKENS, UNIFORM):
-            there_is = "Size, Tokens or Uniform of seqpipe.plugin, int, float or bool"
+        type_name = next((mark for mark in (SIZE, TOKENS, TEXTS, AUTOMATON, UNIFORM) if mark in metadata), plain_type)
+        if kind not in (int, float, bool) and type_name not in (TOKENS, TEXTS, AUTOMATON, UNIFORM):
+            there_is = "Size, Tokens, Texts, Automaton or Uniform of seqpipe.plugin, int, float or bool"
             raise bad_signature(cls, f"decode option {option.name!r} must be {there_is}, not {words(hint)}")
         if option.default is inspect.Parameter.empty:
             raise bad_signature(cls, f"decode option {option.name!r} needs a default")

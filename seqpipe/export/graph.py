@@ -143,6 +143,8 @@ _PAST_ROWS, _PAST_SLOTS = 46, 52
 _OPTION_AXES: Mapping[str, tuple[str, ...]] = {
     "size": ("",),
     "tokens": ("rows", "length"),
+    "texts": ("rows", "length"),
+    "automaton": ("rows", "arcs"),
     "uniform": ("rows", "beams", "length"),
 }
 
@@ -164,12 +166,13 @@ def example_options(options: Known) -> tuple[Arrays, Axes]:
     chosen |= {name: max(_SIZES) for name in chosen if name.rpartition(".")[2] == "beams"}
     arrays = option_arrays(options, {}) | {name: np.zeros(size, np.int64) for name, size in chosen.items()}
     further = itertools.count(max(_SIZES) + 1)
-    types: Mapping[str, tuple[int, Any]] = {"tokens": (2, np.int64), "uniform": (3, np.float32)}
+    types: dict[str, tuple[int, Any, list[int]]] = {"uniform": (3, np.float32, []), "automaton": (2, np.int64, [3])}
+    types |= dict.fromkeys(("tokens", "texts"), (2, np.int64, []))
     axes = []
     for name, option in options.items():
         if option["type"] in types:
-            dimensions, dtype = types[option["type"]]
-            arrays[name] = np.zeros([next(further) for _ in range(dimensions)], dtype)
+            dimensions, dtype, fixed = types[option["type"]]
+            arrays[name] = np.zeros([next(further) for _ in range(dimensions)] + fixed, dtype)
         parts = _OPTION_AXES.get(option["type"], ())
         axes.append({i: f"{name}_{part}" if part else name for i, part in enumerate(parts)})
     return arrays, axes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple, Protocol
 
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 
 from seqpipe.nn.layers import BOS_ID, EOS_ID, LOG_ZERO, PAD_ID
 from seqpipe.nn.loops import State, while_loop
-from seqpipe.types import Size, Tokens, TryWith, Uniform
+from seqpipe.types import Automaton, Size, Tokens, TryWith, Uniform
 
 # Decode options of heads that search for sequences: types, bounds and the only defaults.
 
@@ -43,7 +44,7 @@ class GenerationOptions(BeamOptions):
     Args:
         min_length: The least tokens of a sequence, [EOS] not included.
         early_stopping: Whether a row is done as soon as K sequences are finished.
-        forbidden: Tokens that are never written, (1 or B, F) int64.
+        forbidden: Arcs of an automaton over tokens, (1 or B, A, 3) int64, see `PieceAutomaton`.
         uniform: A number from 0 up to but not 1 for each token of each beam, (1 or B, 1 or K, N'); no sequence gets
             longer than N'. N' = 0, or None: beam search.
         temperature: Of sampling: probabilities to the power of 1 / temperature; 0 takes the likeliest token.
@@ -53,7 +54,7 @@ class GenerationOptions(BeamOptions):
 
     min_length: Annotated[NonNegativeInt, TryWith(min_length=2), TryWith(max_length=100, min_length=99)] = 0
     early_stopping: Annotated[bool, TryWith(length_penalty=4.0)] = False
-    forbidden: Tokens = None
+    forbidden: Automaton = None
     uniform: Uniform = None
     temperature: Annotated[NonNegativeFloat, TryWith(seed=7)] = 1.0
     top_k: Annotated[Size, TryWith(seed=7)] = 50
@@ -140,7 +141,55 @@ def top_n(values: Tensor, n: int, largest: bool = True) -> tuple[Tensor, Tensor]
     return ordered[:, :n], places.gather(1, order)[:, :n]
 
 
-# What a search may write: a forced prefix, banned tokens, lengths, no repeated n-grams.
+# What a search may write: an automaton over tokens, a forced prefix, lengths, no repeated n-grams.
+
+
+def with_arcs(arcs: Tensor | None, more: Sequence[tuple[int, int, int]], device: torch.device) -> Tensor:
+    """The arcs of a `PieceAutomaton` (1 or B, A, 3), with more behind them."""
+    added = torch.tensor([more], device=device)
+    return added if arcs is None else torch.cat([arcs, added.expand(arcs.shape[0], -1, -1)], 1)
+
+
+class PieceAutomaton:
+    """A finite automaton over tokens, which says for each beam which tokens may come next.
+
+    An arc (state, token, next state) holds in its state, one of state -1 in any. The next state is the greatest of the
+    arcs that hold for the token, 0 where there is none; -1 says that the token is forbidden. An arc (state, [PAD], -1)
+    forbids every token that no other arc of the state allows. A text begins in the state of the first arc, 0 for -1.
+
+    Args:
+        arcs: (1 or B, A, 3) int64; None or A = 0: nothing is forbidden.
+        rows: B.
+        device: Of the decoder's state.
+    """
+
+    def __init__(self, arcs: Tensor | None, rows: int, device: torch.device):
+        arcs = with_arcs(arcs, [(-1, PAD_ID, 0)], device)  # at least one, as `amax` wants it; this one says nothing
+        # Steps close over these: what does not depend on the step is computed once, outside of the loop.
+        self.state, self.token, self.next = (repeat_axis(part[..., 0], 0, rows)[:, None] for part in arcs.split(1, 2))
+        self.is_any, allows = self.state < 0, self.next >= 0  # (B, 1, A) all of them
+        self.closes = (self.token == PAD_ID) & ~allows
+        self.allowed, self.forbidden = torch.where(allows, self.token, PAD_ID), torch.where(allows, PAD_ID, self.token)
+
+    def start(self, beams: Tensor) -> Tensor:  # (B, K) -> (B, K)
+        """The states before the first token, in the shape of `beams`."""
+        return self.state[..., 0].clamp(min=0) + beams * 0
+
+    def constrained(self, log_p: Tensor, states: Tensor) -> Tensor:  # (B K, V), (B, K) -> (B K, V)
+        """The log-probabilities, LOG_ZERO where a token is forbidden in the beam's state."""
+        holds = (self.state == states[..., None]) | self.is_any  # (B, K, A)
+        closed = (holds & self.closes).any(2).view(-1, 1)
+        # A token that holds no arc is [PAD] here, whose probability says nothing: many arcs may write to it.
+        allowed, forbidden = (
+            torch.where(holds, tokens, PAD_ID).flatten(0, 1) for tokens in (self.allowed, self.forbidden)
+        )
+        opened = torch.where(closed, LOG_ZERO, log_p).scatter(1, allowed, log_p.gather(1, allowed))
+        return opened.scatter(1, forbidden, LOG_ZERO)
+
+    def after(self, states: Tensor, tokens: Tensor) -> Tensor:  # (B, M), (B, M) -> (B, M)
+        """The states after these tokens."""
+        holds = (self.state == states[..., None]) | self.is_any
+        return torch.where(holds & (self.token == tokens[..., None]), self.next, 0).amax(2)
 
 
 class Constraints:
@@ -164,21 +213,21 @@ class Constraints:
     ):
         none = torch.zeros(1, 0, dtype=torch.int64, device=device)
         prefix = none if options.prefix is None else options.prefix
-        forbidden = none if options.forbidden is None else options.forbidden
+        arcs = 0 if options.forbidden is None else options.forbidden.shape[1]
         exact = torch.full((rows,), -1, dtype=torch.int64, device=device) if lengths is None else lengths + 0
         self.exact, self.least = exact, torch.maximum(exact, torch.zeros_like(exact) + options.min_length)  # (B,) each
         self.ngram = options.no_repeat_ngram_size
-        listed = torch.full((), prefix.shape[1] + forbidden.shape[1], device=device) > 0
+        listed = torch.full((), prefix.shape[1] + arcs, device=device) > 0
         repeats = torch.zeros((), device=device) + self.ngram
         self.none = ~listed & (repeats == 0) & (self.least <= 0).all() & (exact < 0).all()  # () nothing constrains
         self.prefix = repeat_axis(
             torch.cat([prefix, prefix.new_full((prefix.shape[0], 1), PAD_ID)], 1), 0, rows
         )  # (B, P')
-        self.forbidden = repeat_axis(forbidden, 0, rows)  # (B, F)
+        self.automaton = PieceAutomaton(options.forbidden, rows, device)
         self.ends = None if stop is None else prepend_token(EOS_ID, stop, rows, device)  # (B, 1 + E)
 
     def banned(self, t: Tensor, written: Tensor, sequences: Tensor, repeats: Tensor) -> Tensor:
-        """Tokens (B K, N + E' + F) that may not come at step t; where there is none, [PAD], which never may.
+        """Tokens (B K, N + E') that may not come at step t; where there is none, [PAD], which never may.
 
         Args:
             t: ().
@@ -190,8 +239,7 @@ class Constraints:
         repeated = torch.where(again, sequences, PAD_ID).flatten(0, 1)
         ends = torch.full_like(self.exact[:, None], EOS_ID) if self.ends is None else self.ends
         ends = torch.where((t < self.least)[:, None], ends, PAD_ID)
-        listed = torch.cat([ends, self.forbidden], 1)[:, None].expand(-1, sequences.shape[1], -1).flatten(0, 1)
-        return torch.cat([repeated, listed], 1)
+        return torch.cat([repeated, ends[:, None].expand(-1, sequences.shape[1], -1).flatten(0, 1)], 1)
 
     def forced(self, t: Tensor, beams: int) -> Tensor:
         """The tokens (B K, 1) that must come at step t, [PAD] where any may."""
@@ -337,7 +385,8 @@ class _Search:
         if fast_loop:
             state = while_loop(lambda *state: self.is_plain & self._loop_condition(*state), self._fast_step, state)
         covered = torch.zeros(*zeros.shape, 1 if mask is None else mask.shape[1], device=zeros.device)  # (B, K, S)
-        state = while_loop(self._loop_condition, self._step, (*state[:_SIZE], empty, covered, *state[_SIZE:]))
+        more = (self.constraints.automaton.start(zeros), empty.clone(), covered)
+        state = while_loop(self._loop_condition, self._step, (*state[:_SIZE], *more, *state[_SIZE:]))
         return state[_SIZE - 3 : _SIZE]
 
     def _loop_condition(self, t: Tensor, tokens: Tensor, scores: Tensor, done: Tensor, *rest: Tensor) -> Tensor:
@@ -356,13 +405,17 @@ class _Search:
         return *beams, *self._reordered(decoder_state, parents)
 
     def _step(self, *state: Tensor) -> State:
-        """A step under any options; beside the beams it has `repeats` (B, K, N) and `covered` (B, K, S)."""
-        beams, repeats, covered = Beams(*state[:_SIZE]), *state[_SIZE : _SIZE + 2]
+        """A step under any options.
+
+        Beside the beams it has the states of the automaton (B, K), `repeats` (B, K, N) and `covered` (B, K, S).
+        """
+        beams, states, repeats, covered = Beams(*state[:_SIZE]), *state[_SIZE : _SIZE + 3]
         t, K, written = beams.t, beams.tokens.shape[1], self.times < beams.t
-        free, decoder_state, attention = self.decoder.step(beams.tokens.flatten(), state[_SIZE + 2 :])  # (B K, V)
+        free, decoder_state, attention = self.decoder.step(beams.tokens.flatten(), state[_SIZE + 3 :])  # (B K, V)
         if attention is not None:
             covered = covered + attention
-        log_p = free.scatter(1, self.constraints.banned(t, written, beams.sequences, repeats), LOG_ZERO)
+        log_p = self.constraints.automaton.constrained(free, states)
+        log_p = log_p.scatter(1, self.constraints.banned(t, written, beams.sequences, repeats), LOG_ZERO)
         gains, tokens = top_n(log_p, torch.sym_min(self.candidates.shape[0], log_p.shape[1]))  # (B K, C)
         forced = self.constraints.forced(t, K)  # (B K, 1)
         gains = torch.where(forced > 0, free.gather(1, forced) + self._only_first(gains.shape[1]), gains)
@@ -374,7 +427,8 @@ class _Search:
         same = (beams.sequences == beams.tokens[..., None]) & written
         repeats = torch.where(same, rows_at(repeats, parents) + 1, 0)
         repeats = torch.cat([torch.zeros_like(repeats[..., :1]), repeats[..., :-1]], 2)  # right before each place
-        return *beams, repeats, rows_at(covered, parents), *self._reordered(decoder_state, parents)
+        states = self.constraints.automaton.after(states.gather(1, parents), beams.tokens)
+        return *beams, states, repeats, rows_at(covered, parents), *self._reordered(decoder_state, parents)
 
     def _advance(self, beams: Beams, candidates: Candidates, sampled: Tensor | None = None) -> tuple[Beams, Tensor]:
         """The beams after a step, and the beam (B, K) that each of them continues."""
@@ -481,8 +535,7 @@ def generate(
     device, B = first_tokens.device, first_tokens.shape[0]
     sampler, times = Sampler(options, B, device), torch.arange(options.max_length, device=device)
     ends = prepend_token(EOS_ID, stop, B, device)  # (B, 1 + E)
-    forbidden = torch.zeros(1, 0, dtype=torch.int64, device=device) if options.forbidden is None else options.forbidden
-    forbidden = repeat_axis(forbidden, 0, B)  # (B, F)
+    automaton = PieceAutomaton(options.forbidden, B, device)
     candidates = torch.arange(torch.sym_max(sampler.needed, 1), device=device)
     zeros = (first_tokens[:, None] + torch.arange(options.beams, device=device)) * 0  # (B, K)
 
@@ -496,19 +549,23 @@ def generate(
         done: Tensor,  # (B, K)
         sequences: Tensor,  # (B, K, N)
         steps: Tensor,  # (B, K)
+        states: Tensor,  # (B, K) of the automaton
         *state: Tensor,
     ) -> State:
         K = tokens.shape[1]
         free, state, _ = decoder.step(tokens.flatten(), state)  # (B K, V)
-        banned = torch.cat([torch.where(t < options.min_length, ends, PAD_ID), forbidden], 1)
-        log_p = free.scatter(1, banned[:, None].expand(-1, K, -1).flatten(0, 1), LOG_ZERO)
+        banned = torch.where(t < options.min_length, ends, PAD_ID)
+        log_p = automaton.constrained(free, states).scatter(
+            1, banned[:, None].expand(-1, K, -1).flatten(0, 1), LOG_ZERO
+        )
         gains, best_tokens = top_n(log_p, torch.sym_min(candidates.shape[0], log_p.shape[1]))  # (B K, C)
         chosen = best_tokens.gather(1, torch.where(sampler.active, sampler.choose(gains, t), 0))  # (B K, 1)
         gain, tokens = free.gather(1, chosen).view_as(scores), chosen.view_as(tokens)
         scores = torch.where(done, scores, scores + gain)
         sequences = torch.where((times == t) & ~done[..., None], tokens[..., None], sequences)
         ended = is_among(tokens, ends) | (t + 1 >= row_limits[:, None])
-        return t + 1, tokens, scores, done | ended, sequences, torch.where(done, steps, t + 1), *state
+        steps, states = torch.where(done, steps, t + 1), automaton.after(states, tokens)
+        return t + 1, tokens, scores, done | ended, sequences, steps, states, *state
 
     begin = (
         times.new_zeros(()),
@@ -517,7 +574,8 @@ def generate(
         zeros + row_limits[:, None] <= 0,
         zeros[..., None] + 0 * times,
         zeros,
+        automaton.start(zeros),
     )
     state = tuple(part[:, None].expand(-1, options.beams, *part.shape[1:]).flatten(0, 1) for part in start)
-    _, _, scores, _, sequences, steps, *after = while_loop(is_open, step, (*begin, *state))
+    _, _, scores, _, sequences, steps, _, *after = while_loop(is_open, step, (*begin, *state))
     return Generated(sequences, scores, steps, tuple(after))

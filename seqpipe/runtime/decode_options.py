@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -35,10 +35,19 @@ _OF_A_BLOCK = 8  # numbers that one SHA-256 gives
 
 @dataclass(frozen=True)
 class Chosen:
-    """Decode options as a caller chose them: what is the same for every batch, and the seeds of what is not."""
+    """Decode options as a caller chose them.
+
+    Args:
+        arrays: What is the same for every batch.
+        seeds: Of random numbers, which are made for each text.
+        stops: Texts before which a generated text ends.
+        automata: By option what makes the arcs of an automaton for these texts, behind tokens that were generated.
+    """
 
     arrays: Arrays
     seeds: Mapping[str, int]
+    stops: Sequence[str] = ()
+    automata: Mapping[str, Callable[..., np.ndarray]] = field(default_factory=dict)
 
     def of(self, docs: Sequence[Doc]) -> Arrays:
         """The inputs for a batch of these texts.
@@ -49,7 +58,7 @@ class Chosen:
         for name, seed in self.seeds.items():
             beams, steps = (self._size(beside(name, "beams"), 1), self._size(beside(name, "max_length"), longest))
             drawn[name] = np.stack([random_numbers(seed, doc, beams, steps) for doc in docs])
-        return self.arrays | drawn
+        return self.arrays | drawn | {name: arcs(docs) for name, arcs in self.automata.items()}
 
     def written(self, read: int) -> int:
         """Return the most tokens that the graph writes for a text of so many, over all beams and heads."""
@@ -82,7 +91,11 @@ def chosen(known: Known, values: Mapping[str, Any], kind: AnswerKind | None = No
     """
     seeds = {}
     for name, option in known.items():
-        seed = values.get(beside(name, SEED)) if option["type"] == "uniform" else None
+        if option["type"] != "uniform":
+            continue
+        seed = values.get(beside(name, SEED))
+        if seed is None and values.get(beside(name, "temperature")) == 0:
+            seed = 0  # at temperature 0 each token is the likeliest one, whatever is drawn
         if seed is not None:
             seeds[name] = _whole(beside(name, SEED), seed)
     named = {beside(name, SEED): name for name, option in known.items() if option["type"] == "uniform"}
@@ -95,7 +108,24 @@ def chosen(known: Known, values: Mapping[str, Any], kind: AnswerKind | None = No
             raise UsageError(f"no decode option {name!r}{did_you_mean(name, names)} {known_names}")
     arrays = {name: _array(name, option, values.get(name, option["default"]), kind) for name, option in known.items()}
     _check(arrays, values, {beside(name, SEED) for name in seeds})
-    return Chosen(arrays, seeds)
+    stops: list[str] = []
+    automata: dict[str, Callable[..., np.ndarray]] = {}
+    for name, option in known.items():
+        value = values.get(name)
+        if option["type"] not in ("texts", "automaton") or value is None or kind is None:
+            continue
+        texts, part = value if isinstance(value, list) else [value], kind.parts[name.rpartition(".")[0]]
+        if not all(isinstance(text, str) and text for text in texts):
+            raise UsageError(f"{name}: must be a text or a list of texts, none empty, not {value!r}")
+        if option["type"] == "automaton" and texts:
+            automata[name] = part.forbidden_arcs(name, texts)
+        elif texts:
+            stops = texts
+            # The graph ends a text at the pieces that contain a stop text; one of several pieces is found around the
+            # graph. A least length counts for [EOS] alone, so that the graph must not forbid these pieces before it.
+            if not arrays[beside(name, "min_length")]:
+                arrays[name] = np.array([part.pieces_with(texts)], np.int64)
+    return Chosen(arrays, seeds, tuple(stops), automata)
 
 
 def described(known: Known) -> dict[str, dict[str, Any]]:
@@ -131,6 +161,9 @@ def random_numbers(seed: int, doc: Doc, beams: int, steps: int) -> np.ndarray:
 def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | None) -> np.ndarray:
     if option["type"] == "uniform":
         return np.zeros((1, 1, 0), np.float32)
+    if option["type"] in ("texts", "automaton"):  # without a kind pieces and arcs, as a graph takes them
+        shape = (1, -1) if option["type"] == "texts" else (1, -1, 3)
+        return np.array(value if kind is None and value else [], np.int64).reshape(shape)
     if option["type"] == "tokens":
         return np.array([_token_ids(name, value, kind)], np.int64).reshape(1, -1)
     if type(value) not in _NUMBERS[option["type"]]:
@@ -151,12 +184,11 @@ def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | 
 def _token_ids(name: str, value: Any, kind: AnswerKind | None) -> list[int]:
     if value is None or value == []:
         return []
-    head, _, _ = name.rpartition(".")
     if kind is None:
         if isinstance(value, list):
             return value
         raise UsageError(f"{name}: must be a list of token ids, not {value!r}")
-    return kind.parts[head].token_ids(name, value)
+    return kind.parts[name.rpartition(".")[0]].token_ids(name, value)
 
 
 def _check(arrays: Arrays, values: Mapping[str, Any], seeds: set[str]) -> None:
@@ -196,6 +228,14 @@ _TOKENS: Schema = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": ["string", "integer"]}}, {"type": "null"}],
     "description": "A text, which is split, or a list of tokens or of their ids.",
 }
+_TEXTS: Schema = {
+    "anyOf": [
+        {"type": "string", "minLength": 1},
+        {"type": "array", "items": {"type": "string", "minLength": 1}},
+        {"type": "null"},
+    ],
+    "description": "A text, or a list of texts.",
+}
 _SEED: Schema = {
     "type": ["integer", "null"],
     "minimum": 0,
@@ -213,6 +253,8 @@ def option_schemas(known: Known) -> dict[str, Schema]:
                 schemas[beside(name, SEED)] = _SEED
             case "tokens":
                 schemas[name] = {**_TOKENS, "default": option["default"]}
+            case "texts" | "automaton":
+                schemas[name] = {**_TEXTS, "default": None}
             case kind:
                 most = {"maximum": MOST_SIZE} if kind == "size" else {}
                 schemas[name] = {"type": _TYPES[kind], **most, **_schema_bounds(option), "default": option["default"]}

@@ -23,7 +23,7 @@ from seqpipe.errors import BundleError
 from seqpipe.features.splitting import CUTS, Cut
 from seqpipe.files import JSON_DECODER, json_bytes, sha256
 
-FORMAT, VERSION = "seqpipe-bundle", 2
+FORMAT, VERSION, OLDEST = "seqpipe-bundle", 3, 2
 MANIFEST = "bundle.json"
 MOST_TOKENS = 1_000_000  # that `limits` may let into one text
 MOST_SIZE = 1_000_000  # of an option that the graph takes as the length of a vector
@@ -68,7 +68,7 @@ Bound = int | Annotated[float, Field(allow_inf_nan=False)] | None
 
 
 class _Option(TypedDict):
-    type: Literal["size", "int", "float", "bool", "tokens", "uniform"]
+    type: Literal["size", "int", "float", "bool", "tokens", "texts", "automaton", "uniform"]
     default: Json
     minimum: NotRequired[Bound]
     maximum: NotRequired[Bound]
@@ -268,11 +268,13 @@ def parse(data: bytes, what: str) -> Manifest:
     stated_format, version = content.pop("format", None), content.pop("version", None)
     if stated_format != FORMAT:
         raise BundleError(f"{what}: its format is {reprlib.repr(stated_format)}, not {FORMAT!r}")
-    if type(version) is not int or version != VERSION:
+    if type(version) is not int or not OLDEST <= version <= VERSION:
         cure = "update seqpipe, or make the bundle again with this one: `seqpipe run PIPELINE.yaml --fresh`"
         if version == 1:
             cure = "make the bundle again: `seqpipe run PIPELINE.yaml --fresh`"
-        message = f"bundle format version {reprlib.repr(version)}; this seqpipe reads version {VERSION}: {cure}"
+        message = (
+            f"bundle format version {reprlib.repr(version)}; this seqpipe reads versions {OLDEST} and {VERSION}: {cure}"
+        )
         raise BundleError(f"{what}: {message}")
     for key, meaning in _RESERVED.items():
         if key in content:
@@ -281,6 +283,8 @@ def parse(data: bytes, what: str) -> Manifest:
         manifest = Manifest.model_validate(content)
     except ValidationError as error:
         raise BundleError(f"{what}: {_message(error.errors(include_url=False)[0])}") from error
+    if version == OLDEST and manifest.answer.get("kind") == "generation" and "stop" in manifest.options:
+        manifest.options["stop"]["type"] = "texts"  # they are found around the graph, which need not know of it
     for name in manifest.files:
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name) or name == MANIFEST:
             raise BundleError(f"{what}: files: {name[:100]!r} is not the plain name of a file in the bundle")

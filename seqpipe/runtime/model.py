@@ -10,6 +10,7 @@ from typing import Any, NotRequired, TypedDict
 
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import LOOSE
+from seqpipe.answers.text import GeneratedText
 from seqpipe.answers.types import Masking
 from seqpipe.config.checks import Attended
 from seqpipe.errors import BundleError, DataError, UsageError
@@ -183,8 +184,10 @@ class Model:
             raise UsageError(f"a text, a record (dict) or an iterable of them, not {type(inputs).__name__}")
         return self._stream(inputs, documents, chunk, options)
 
-    def stream(self, item: Any, **options: Any) -> Iterator[str]:
+    def stream(self, item: Any, **options: Any) -> Iterator[GeneratedText]:
         """Yield the continuation of a prompt, a text or record, in pieces, each as soon as it is generated.
+
+        A piece is a text with the attributes `tokens`, the number that were generated so far, and `finish_reason`.
 
         Raises:
             UsageError: if the bundle is no language model, or several answers are asked for.
@@ -288,6 +291,8 @@ def same_answer(first: Any, second: Any, tolerance: float = TOLERANCE) -> bool:
         return len(first) == len(second) and all(
             same_answer(*pair, tolerance) for pair in zip(first, second, strict=True)
         )
+    if isinstance(first, str) and isinstance(second, str):  # one may be a GeneratedText
+        return bool(first == second)
     return type(first) is type(second) and bool(first == second)
 
 

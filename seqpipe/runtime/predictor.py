@@ -289,16 +289,19 @@ class Predictor:
 
     def answers(self, docs: Sequence[Doc], decoding: Chosen) -> list[Answer]:
         """The answers to the texts of one batch."""
-        options = decoding.of(docs) if decoding.seeds else decoding.arrays
-        return self.read(docs, self.run(self.featurizer.collate(docs) | options))
+        return self.read(docs, self.run(self.featurizer.collate(docs) | decoding.of(docs)), decoding.stops)
 
     def read_piece(self, reader: PieceReader, doc: Doc, decision: Arrays) -> Answer:
         """Return the answers that the decision about one more piece of a text completes."""
         return reader.read(doc, decision, self.read([doc], decision)[0])
 
-    def read(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
-        """The answers that a decision means, with a warning for an input that is longer than any in training."""
-        answers = self.kind.answers(docs, decision)
+    def read(self, docs: Sequence[Doc], decision: Arrays, stops: Sequence[str] = ()) -> list[Answer]:
+        """The answers that a decision means, with a warning for an input that is longer than any in training.
+
+        A generated text ends before the first of the stop texts.
+        """
+        generator: Any = self.kind
+        answers = generator.answers(docs, decision, stops) if stops else self.kind.answers(docs, decision)
         for i, doc in enumerate(docs):
             if (tokens := len(doc.ids)) > (most := self.limits.trained):
                 warning = f"longer than any input in training ({tokens:,} tokens; at most {most:,} in training)"
@@ -409,10 +412,10 @@ class BundlePredictor(Predictor):
         super().__init__(*args, **options)
         self._numbers = number_outputs(self.kind)
 
-    def read(self, docs: Sequence[Doc], decision: Arrays) -> list[Answer]:
+    def read(self, docs: Sequence[Doc], decision: Arrays, stops: Sequence[str] = ()) -> list[Answer]:
         refuse_nan(self._numbers, docs, decision)
         try:
-            return super().read(docs, decision)
+            return super().read(docs, decision, stops)
         except BaseException as error:
             if not is_library_error(error):
                 raise

@@ -9,13 +9,13 @@ import numpy as np
 
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import PieceReader
-from seqpipe.answers.text import Generation
+from seqpipe.answers.text import GeneratedText, Generation, held_back
 from seqpipe.errors import BundleError, DataError, UsageError
-from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import TextSource
 from seqpipe.features.splitting import Cut, TextPieces
 from seqpipe.features.vocabulary import EOS, special_id
-from seqpipe.runtime.decode_options import chosen
+from seqpipe.runtime.decode_options import Chosen, chosen
 from seqpipe.runtime.manifest import Streaming, next_inputs
 from seqpipe.runtime.predictor import BundlePredictor, Predictor
 from seqpipe.runtime.session import GraphSession
@@ -25,11 +25,12 @@ from seqpipe.runtime.session import GraphSession
 # The same graph as for whole answers: the cache that one run returns is an input of the next.
 
 MOST = 8  # tokens of a run; the first has one, so that nobody waits for it
-_TORN = "\ufffd"  # how bytes are decoded that are no whole character yet
 
 
-def stream(predictor: Predictor, graph: GraphSession, record: Record, **options: Any) -> Iterator[str]:
+def stream(predictor: Predictor, graph: GraphSession, record: Record, **options: Any) -> Iterator[GeneratedText]:
     """Pieces of text that together are what `model(record)` writes behind the prompt.
+
+    Each states the tokens that were generated so far, the last one why the text ends.
 
     Raises:
         UsageError: if the bundle is no language model, or several answers are asked for.
@@ -40,8 +41,7 @@ def stream(predictor: Predictor, graph: GraphSession, record: Record, **options:
     if several := [name for name in ("beams", "n_best") if options.get(name, 1) != 1]:
         raise UsageError(f"stream: a text that is written as it comes is one alone; leave {several[0]} out")
     (doc,) = predictor.docs([record])
-    option_arrays = chosen(predictor.options, options, kind).of([doc])
-    return _pieces(predictor, graph, cast(Generation, kind), doc, option_arrays)
+    return _pieces(predictor, graph, cast(Generation, kind), doc, chosen(predictor.options, options, kind))
 
 
 def prompt(predictor: Predictor, record: Record) -> str:
@@ -51,32 +51,34 @@ def prompt(predictor: Predictor, record: Record) -> str:
 
 
 def _pieces(
-    predictor: Predictor, graph: GraphSession, kind: Generation, doc: Doc, option_arrays: Arrays
-) -> Iterator[str]:
+    predictor: Predictor, graph: GraphSession, kind: Generation, doc: Doc, decoding: Chosen
+) -> Iterator[GeneratedText]:
+    option_arrays = decoding.of([doc])
     most, least, numbers = len(option_arrays["max_length"]), int(option_arrays["min_length"]), option_arrays["uniform"]
     most = min(most, numbers.shape[2]) if numbers.shape[2] else most
     ends = {special_id(kind.tokenizer, EOS), *option_arrays["stop"].ravel().tolist()}
     feeds = predictor.featurizer.collate([doc])
     cache: dict[str, np.ndarray] = {}
     written: list[int] = []
-    shown, size = "", 1
+    shown, size = 0, 1
     while len(written) < most:
         n = min(size, most - len(written))
         options = option_arrays | {
             "max_length": np.zeros(n, np.int64),
             "min_length": np.array(max(0, least - len(written)), option_arrays["min_length"].dtype),
             "uniform": numbers[:, :, len(written) : len(written) + n],
+            **{name: arcs([doc], written) for name, arcs in decoding.automata.items()},
         }
         decision = graph.run_with_cache(feeds | options | cache)
         tokens = [token for token in decision["tokens"][0, 0].tolist() if token]
         written += tokens
-        ended = len(tokens) < n or tokens[-1] in ends
-        text = kind.decode(written, doc)
-        whole = text if ended or len(written) == most else text.rstrip(_TORN)
-        yield whole[len(shown) :]
+        text = kind.generated(written, doc, decoding.stops)
+        ended = len(tokens) < n or tokens[-1] in ends or text.finish_reason == "stop" or len(written) == most
+        safe = len(text) if ended else max(shown, len(text) - held_back(text, decoding.stops))
+        yield GeneratedText(text[shown:safe], text.tokens, text.finish_reason if ended else "")
         if ended:
             return
-        shown, size = whole, min(2 * size, MOST)
+        shown, size = safe, min(2 * size, MOST)
         feeds = feeds | {"ids": np.array([tokens[-1:]], np.int64), "mask": np.ones((1, 1), bool)}
         cache = next_inputs(graph.cache, decision)
 

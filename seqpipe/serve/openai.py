@@ -17,6 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from seqpipe.answers.answer_types import VectorAnswer
+from seqpipe.answers.text import GeneratedText
 from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe.files import json_bytes
@@ -187,17 +188,13 @@ class CompletionRequest:
     Args:
         prompts: Each is continued `count` times.
         count: How many continuations of each prompt there are.
-        most: The most tokens of a continuation.
         options: Decode options of the bundle.
-        stops: Texts before which a continuation ends.
         echo: Whether the prompt stands before its continuation.
     """
 
     prompts: Sequence[str]
     count: int
-    most: int
     options: Mapping[str, Any]
-    stops: tuple[str, ...]
     echo: bool
 
 
@@ -213,20 +210,18 @@ async def complete(service: Service, body: Mapping[str, Any], settings: Settings
     if streams:
         return await _stream(service, parsed, base, end, usage)
     answers = await service.answer(parsed.prompts, parsed.options, deadline=end)
-    prompts, texts = list[str](), list[str]()
+    choices, written = list[dict[str, Any]](), 0
     for prompt, answer in zip(parsed.prompts, answers, strict=True):
         if isinstance(answer, DataError):
             raise answer
         alternatives: list[Any] = answer if isinstance(answer, list) else [answer]
         for alternative in alternatives:
-            prompts.append(prompt)
-            texts.append(alternative["generated_text"].removeprefix(replace_surrogates(prompt)))
-    read, written = await asyncio.to_thread(_counts, service, parsed, prompts, texts)
-    choices = [
-        _choice(parsed, i, prompt if parsed.echo else "", text, tokens)
-        for i, (prompt, text, tokens) in enumerate(zip(prompts, texts, written, strict=True))
-    ]
-    return json_response({**base, "choices": choices, "usage": _usage(read, sum(written))})
+            text = alternative["generated_text"]
+            shown = prompt * parsed.echo + text.removeprefix(replace_surrogates(prompt))
+            choices.append({**_part(shown, len(choices)), "finish_reason": text.finish_reason})
+            written += text.tokens
+    read = sum(await asyncio.to_thread(token_counts, service.model, parsed.prompts))
+    return json_response({**base, "choices": choices, "usage": _usage(read, written)})
 
 
 def _parse(service: Service, body: Mapping[str, Any], settings: Settings) -> CompletionRequest:
@@ -236,16 +231,18 @@ def _parse(service: Service, body: Mapping[str, Any], settings: Settings) -> Com
         if body.get(name) not in (None, value):
             raise InvalidRequestError(name, f"is not supported; leave it out, or give {value}")
     prompts = texts_of("prompt", body.get("prompt"), settings)
-    count, most = whole_number(body, "n", 1), whole_number(body, "max_tokens", MAX_TOKENS)
+    count = whole_number(body, "n", 1)
     options = {name: body[name] for name in options_of_bundle if body.get(name) is not None}
-    options["max_length"] = most
+    options["max_length"] = whole_number(body, "max_tokens", MAX_TOKENS)
     if count > 1:
         options |= {"beams": count, "n_best": count}
     stop = body.get("stop")
     stops = [] if stop is None else stop if isinstance(stop, list) else [stop]
     if len(stops) > _MOST_STOPS or not all(isinstance(text, str) and text for text in stops):
         raise InvalidRequestError("stop", f"must be a text or a list of at most {_MOST_STOPS} texts, none empty")
-    return CompletionRequest(prompts, count, most, options | _drawing(body), tuple(stops), flag(body, "echo"))
+    if stops:
+        options["stop"] = stops
+    return CompletionRequest(prompts, count, options | _drawing(body), flag(body, "echo"))
 
 
 def own_options(known: Known) -> list[str]:
@@ -254,14 +251,11 @@ def own_options(known: Known) -> list[str]:
 
 
 def _drawing(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The decode options of sampling, which is OpenAI's default; none at temperature 0, where nothing is drawn."""
-    temperature, seed, top_p = (body.get(name) for name in ("temperature", "seed", "top_p"))
-    if temperature == 0 and not isinstance(temperature, bool):
-        return {}
-    options = {"seed": secrets.randbelow(_MOST_SEED) if seed is None else seed}
-    if temperature is not None:
-        options["temperature"] = temperature
-    return options if top_p is None else {**options, "top_p": top_p}
+    """The decode options of sampling, which is OpenAI's default; at temperature 0 nothing is drawn."""
+    options = {name: body[name] for name in ("temperature", "seed", "top_p") if body.get(name) is not None}
+    if options.get("temperature") != 0:
+        options.setdefault("seed", secrets.randbelow(_MOST_SEED))
+    return options
 
 
 def _wants_usage(body: Mapping[str, Any]) -> bool:
@@ -291,66 +285,33 @@ async def _events(
     service: Service,
     parsed: CompletionRequest,
     base: Mapping[str, Any],
-    pieces: AsyncGenerator[str],
-    first: str | None,
+    pieces: AsyncGenerator[GeneratedText],
+    first: GeneratedText | None,
     usage: bool,
 ) -> AsyncIterator[bytes]:
     prompt = parsed.prompts[0]
-    text, shown, piece = "", 0, first
+    piece = last = first
     if parsed.echo:
         yield _event({**base, "choices": [_part(prompt)]})
     try:
-        async with aclosing(pieces):  # a stop text ends the writing too
+        async with aclosing(pieces):
             while piece is not None:
-                text += piece
-                kept, stopped = cut(text, parsed.stops)
-                safe = len(kept) if stopped else len(kept) - held_back(kept, parsed.stops)
-                if safe > shown:
-                    yield _event({**base, "choices": [_part(kept[shown:safe])]})
-                    shown = safe
-                piece = None if stopped else await anext(pieces, None)
-        read, (written,) = await asyncio.to_thread(_counts, service, parsed, [prompt], [text])
+                if piece:
+                    yield _event({**base, "choices": [_part(piece)]})
+                last, piece = piece, await anext(pieces, None)
+        read = sum(await asyncio.to_thread(token_counts, service.model, [prompt]))
     except Exception as error:  # the response has begun: its status cannot tell
         yield _event(error_object(error)[1])
         return
-    last = _choice(parsed, 0, "", text, written)
-    yield _event({**base, "choices": [{**last, "text": last["text"][shown:]}]})
+    end = GeneratedText("", 0, "length") if last is None else last
+    yield _event({**base, "choices": [{**_part(""), "finish_reason": end.finish_reason}]})
     if usage:
-        yield _event({**base, "choices": [], "usage": _usage(read, written)})
+        yield _event({**base, "choices": [], "usage": _usage(read, end.tokens)})
     yield b"data: [DONE]\n\n"
-
-
-def cut(text: str, stops: Sequence[str]) -> tuple[str, bool]:
-    """The text up to the first of the stop texts, and whether there is one."""
-    places = [at for at in (text.find(stop) for stop in stops) if at >= 0]
-    return (text[: min(places)], True) if places else (text, False)
-
-
-def held_back(text: str, stops: Sequence[str]) -> int:
-    """Count the characters at the end that may be the beginning of a stop text."""
-    lengths = (n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
-    return max(lengths, default=0)
-
-
-def _counts(
-    service: Service, parsed: CompletionRequest, prompts: Sequence[str], texts: Sequence[str]
-) -> tuple[int, list[int]]:
-    """Tokens of all prompts, and of each continuation, which is split again: behind its prompt."""
-    before = dict(zip(parsed.prompts, token_counts(service.model, parsed.prompts), strict=True))
-    whole = token_counts(service.model, [prompt + text for prompt, text in zip(prompts, texts, strict=True)])
-    counts = [max(0, count - before[prompt]) for prompt, count in zip(prompts, whole, strict=True)]
-    return sum(before[prompt] for prompt in parsed.prompts), counts
 
 
 def _usage(read: int, written: int) -> dict[str, int]:
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
-
-
-def _choice(parsed: CompletionRequest, index: int, before: str, text: str, tokens: int) -> dict[str, Any]:
-    """A continuation, cut at the first stop text, and why it ends."""
-    kept, stopped = cut(text, parsed.stops)
-    reason = "stop" if stopped or tokens < parsed.most else "length"
-    return {**_part(before + kept, index), "finish_reason": reason}
 
 
 def _part(text: str, index: int = 0) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.answer_types import Answer
+from seqpipe.answers.text import GeneratedText
 from seqpipe.errors import DataError, SeqpipeError, UsageError, did_you_mean
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import all_texts
@@ -152,14 +153,14 @@ class Service:
         record, (_, decoding) = self._record(item, 0), self._decoding(options)
         return await self._call(partial(self.model.explain, record, **options), tokens(record), deadline, decoding)
 
-    async def stream(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> AsyncGenerator[str]:
+    async def stream(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> AsyncGenerator[GeneratedText]:
         """Continue a prompt piece by piece; between two pieces others are answered."""
         record = self._record(item, 0)
         end = object()
         self._active += 1
         try:
             start, (_, decoding) = partial(self.model.stream, record, **options), self._decoding(options)
-            pieces: Iterator[str] = await self._call(start, tokens(record), deadline, decoding)
+            pieces: Iterator[GeneratedText] = await self._call(start, tokens(record), deadline, decoding)
             while (piece := await self._call(partial(next, pieces, end), 0, deadline)) is not end:
                 yield piece
         finally:

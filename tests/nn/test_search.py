@@ -125,13 +125,25 @@ def may_follow(before: Tokens, token: int, options: dict[str, Any]) -> bool:
         return token == EOS_ID
     if len(before) < len(prefix):
         return bool(token == prefix[len(before)])
-    if token in (PAD_ID, BOS_ID, *options.get("forbidden", ())):
+    if token in (PAD_ID, BOS_ID) or not accepted((*before, token), options.get("forbidden", ())):
         return False
     if token == EOS_ID and len(before) < max(options.get("min_length", 0), options.get("length", 0)):
         return False
     tokens = (*before, token)
     grams = [tokens[i : i + n] for i in range(len(tokens) - n + 1)]
     return not n or len(tokens) < n or grams[-1] not in grams[:-1]
+
+
+def accepted(tokens: Tokens, arcs: tuple[tuple[int, int, int], ...]) -> bool:
+    """Whether an automaton lets these tokens be written."""
+    state = max(0, arcs[0][0]) if arcs else 0
+    for token in tokens:
+        here = [(piece, after) for begin, piece, after in arcs if begin in (-1, state)]
+        after = [after for piece, after in here if piece == token]
+        if -1 in after or (not after and (PAD_ID, -1) in here):
+            return False
+        state = max(after, default=0)
+    return True
 
 
 def every(options: dict[str, Any]) -> list[Tokens]:
@@ -181,7 +193,7 @@ def tensors(options: dict[str, Any], rows: int) -> dict[str, Any]:
     if "prefix" in made:
         made["prefix"] = torch.tensor([made["prefix"]], dtype=torch.int64).reshape(1, -1)
     if "forbidden" in made:
-        made["forbidden"] = torch.tensor([made["forbidden"]], dtype=torch.int64).reshape(1, -1)
+        made["forbidden"] = torch.tensor([made["forbidden"]], dtype=torch.int64).reshape(1, -1, 3)
     return made
 
 
@@ -213,6 +225,13 @@ def inputs(rows: list[int], beams: int, n: int, options: dict[str, Any]) -> dict
     return made | {"rows": torch.tensor(rows), "uniform": uniform} | {n: lists[n] for n in ("prefix", "forbidden")}
 
 
+def never(*tokens: int) -> tuple[tuple[int, int, int], ...]:
+    """Arcs that forbid tokens in every state."""
+    return tuple((-1, token, -1) for token in tokens)
+
+
+# Every second token is 4: a text begins in state 2, which is closed as state 0 is.
+ALTERNATING = ((2, 0, -1), (0, 0, -1), (-1, 4, 1), (1, 4, -1))
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"length_penalty": 0.6},
@@ -221,7 +240,9 @@ OPTIONS: list[dict[str, Any]] = [
     {"no_repeat_ngram_size": 1},
     {"no_repeat_ngram_size": 2, "length_penalty": 1.0},
     {"prefix": (4, 1)},
-    {"forbidden": (1, 5), "coverage_penalty": 0.2, "length_penalty": 0.5},
+    {"forbidden": never(1, 5), "coverage_penalty": 0.2, "length_penalty": 0.5},
+    {"forbidden": ALTERNATING},
+    {"forbidden": ((0, 4, 2), (-1, 5, 1), (1, 4, -1), (2, 5, -1), (2, 1, 2)), "length_penalty": 1.0},
     {"min_length": 4, "no_repeat_ngram_size": 3},
     {"length": 2},
     {"length": 3, "prefix": (4,), "length_penalty": 1.0},
@@ -238,7 +259,7 @@ def table() -> Table:
 @pytest.fixture(scope="module")
 def graph(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Graph:
     """Search on that table, with every option: which rows is an input."""
-    given = {"prefix": (4, 1), "forbidden": (5, 4, 1), "uniform": torch.rand(6, 4, 5)}
+    given = {"prefix": (4, 1), "forbidden": never(5, 4, 1), "uniform": torch.rand(6, 4, 5)}
     axes: Any = AXES | {"uniform": ("ub", "uk", "un")} | dict.fromkeys(NUMBERS, ())
     example = inputs([3, 1, 2, 4, 5, 7], 4, 3, given)
     return export(tmp_path_factory.mktemp("search") / "search.onnx", table, partial(decide, table), axes, **example)

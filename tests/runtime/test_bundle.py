@@ -165,8 +165,14 @@ FORGED: dict[str, tuple[Forge, str]] = {
     "nested objects": (raw(sealed(b'{"a": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_000)), "not valid JSON"),
     "endless number": (raw(sealed(b'{"version": ' + b"9" * 100_000)), "not valid JSON"),
     "other format": (changed(format="zip"), "its format is 'zip', not 'seqpipe-bundle'"),
-    "newer version": (changed(version=3), "bundle format version 3; this seqpipe reads version 2: update seqpipe"),
-    "older version": (changed(version=1), "bundle format version 1; this seqpipe reads version 2: make the bundle"),
+    "newer version": (
+        changed(version=4),
+        "bundle format version 4; this seqpipe reads versions 2 and 3: update seqpipe",
+    ),
+    "older version": (
+        changed(version=1),
+        "bundle format version 1; this seqpipe reads versions 2 and 3: make the bundle",
+    ),
     "version as text": (changed(version="2"), "bundle format version '2'"),
     "version as a fraction": (changed(version=2.0), "bundle format version 2.0"),
     "further graphs": (

@@ -16,7 +16,7 @@ from openapi_schemas import assert_as_described, assert_refused_by_both
 from serving import Server
 
 from seqpipe import Model, load
-from seqpipe.serve.openai import cut, held_back
+from seqpipe.answers.text import cut, held_back
 
 TEXTS = ["Anna in Bern", "Bern", "nobody calls Anna ."]
 PROMPT = "a "

@@ -329,9 +329,15 @@ class Bundle:
         words = [[token.word for _, tokens in parts for token in tokens] for parts in given]
         drawn = {name: one for name, one in options.items() if name.rpartition(".")[2] == "seed"}
         known = self.manifest["options"]
-        feeds = option_inputs(known, {k: v for k, v in options.items() if k not in drawn})
+        named = {name: listed(name, options[name]) for name in options if known.get(name, {}).get("type") in TEXTS}
+        feeds = option_inputs(known, {k: v for k, v in options.items() if k not in drawn and k not in named})
+        self.stops = [text for name, texts in named.items() if known[name]["type"] == "texts" for text in texts]
+        for name, texts in named.items():
+            if known[name]["type"] == "automaton" and texts:
+                before = name[: len(name) - len(name.rpartition(".")[2])]
+                feeds[name] = filled_arcs([self.arcs(before, texts, *given[i][0]) for i in full])
         for before, target in self.targets.items():
-            for name in ("prefix", "forbidden", "stop"):
+            for name in ("prefix",):
                 ids = feeds.get(f"{before}{name}", np.zeros(0)).flatten().tolist()
                 if any(one in (0, 2, 3) or not 0 <= one < target.get_vocab_size() for one in ids):
                     raise RefusedError(name)
@@ -340,7 +346,9 @@ class Bundle:
             before += "." * bool(before)
             drawing = last in ("temperature", "top_k", "top_p") and f"{before}uniform" in known
             if drawing and f"{before}seed" not in drawn:
-                raise RefusedError(name)
+                if options.get(f"{before}temperature") != 0:
+                    raise RefusedError(name)
+                drawn[f"{before}seed"] = 0
         for name, seed in drawn.items():
             before = name[: -len("seed")]
             if known.get(f"{before}uniform") is None or type(seed) is not int or seed < 0:
@@ -362,6 +370,26 @@ class Bundle:
                 each = {before: self.warned(before, one, given[i]) for before, one in each.items()}
                 found[i] = joined(each)
         return found
+
+    def arcs(self, before: str, texts: Sequence[str], text: str, tokens: Sequence[Token]) -> list[tuple[int, int, int]]:
+        """Arcs of every state, by which none of the texts is written."""
+        target, copies = self.targets[before], self.parts[before].get("copies")
+        pieces = [piece_bytes(target, target.id_to_token(i)) if i > 3 else b"" for i in range(target.get_vocab_size())]
+        pieces += [piece_bytes(target, word) for word in numbered(tokens, target, copies["same"])[1]] if copies else []
+        wanted = [one.encode() for one in texts]
+        states = sorted({one[:i] for one in wanted for i in range(len(one))}, key=len)
+
+        def state(written: bytes) -> int:
+            return max(i for i, one in enumerate(states) if written.endswith(one))
+
+        begin = self.prompt(text, tokens)[0].encode() if self.generates else b""
+        made = [(state(begin), 0, 0), *([(-1, 1, -1)] if "[UNK]" in texts else [])]
+        for number, one in enumerate(states):
+            for i, piece in enumerate(pieces):
+                if piece:
+                    whole = one + piece
+                    made.append((number, i, -1 if any(text in whole for text in wanted) else state(whole)))
+        return made
 
     def warned(self, before: str, answer: Any, parts: Sequence[tuple[str, Sequence[Token]]]) -> Any:
         """The answer, with a warning if the record is longer than those of training."""
@@ -446,6 +474,7 @@ class Bundle:
             if any(token >= V for token in kept):
                 strings = [new[token - V] if token >= V else target.id_to_token(token) for token in kept]
                 text = target.decoder.decode(strings) if target.decoder else " ".join(strings)
+            text = text if 3 in tokens else untorn(target, kept, text)
             if log > -1e8 or len(out["scores"][b]) == 1:
                 made.append({"generated_text": text, "score": score(np.exp(log))})
         return made if len(out["scores"][b]) > 1 else made[0]
@@ -465,6 +494,8 @@ class Bundle:
                 target.decode(ids, skip_special_tokens=False) for ids in (given, [*given, *kept], kept)
             )
             text = whole[len(before) :] if whole.startswith(before) else alone
+            text = text if 3 in tokens else untorn(target, kept, text)
+            text = text[: min([i for i in map(text.find, self.stops) if i >= 0], default=len(text))]
             if log > -1e8 or len(out["scores"][b]) == 1:
                 made.append({"generated_text": prompt + text, "score": score(np.exp(log))})
         return made if len(out["scores"][b]) > 1 else made[0]
@@ -693,7 +724,7 @@ def opened(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         manifest = json.loads((body + b"}").decode(), object_pairs_hook=once, parse_constant=constant)
     except ValueError as error:
         raise RefusedError(str(error)) from error
-    if manifest.get("format") != "seqpipe-bundle" or manifest.get("version") != 2:
+    if manifest.get("format") != "seqpipe-bundle" or manifest.get("version") not in (2, 3):
         raise RefusedError("another format or version")
     for key in {"graphs", "weights"} & manifest.keys():
         raise RefusedError(f"{key} is reserved")
@@ -743,6 +774,50 @@ def session(model: bytes) -> onnxruntime.InferenceSession:
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+TEXTS = ("texts", "automaton")
+
+
+def listed(name: str, value: Any) -> list[str]:
+    texts = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(isinstance(text, str) and text for text in texts):
+        raise RefusedError(name)
+    return texts
+
+
+def piece_bytes(target: Tokenizer, piece: str) -> bytes:
+    """What a piece adds to a text."""
+    decoder = str(target.decoder)
+    if "ByteLevel" in decoder:
+        printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
+        letters = {chr(256 + i): one for i, one in enumerate(one for one in range(256) if one not in printed)}
+        return bytes(letters.get(letter, ord(letter) & 255) for letter in piece)
+    if "ByteFallback" in decoder and re.fullmatch("<0x..>", piece):
+        return bytes([int(piece[3:5], 16)])
+    join: Any = target.decoder.decode if target.decoder else " ".join
+    other = "a</w>" if "BPEDecoder" in decoder else "a"
+    whole, behind = join([other, piece, other]), join([other, other])[1:]
+    return (whole[1 : len(whole) - len(behind)] if whole.endswith(behind) else join([other, piece])[1:]).encode()
+
+
+def filled_arcs(rows: Sequence[list[tuple[int, int, int]]]) -> np.ndarray:
+    longest = max(map(len, rows), default=0)
+    return np.array([row + [(0, 0, 0)] * (longest - len(row)) for row in rows], np.int64)
+
+
+def untorn(target: Tokenizer, kept: Sequence[int], text: str) -> str:
+    """The text without what stands for the beginning of a character at its end."""
+    data = b"".join(piece_bytes(target, target.id_to_token(i)) for i in kept if i < target.get_vocab_size())
+    for n in range(1, 4):
+        lead = data[-n] if n <= len(data) else 0
+        if lead >= 0xC0:
+            size = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+            torn = size > n and "\ufffd" in text[-1:] and len(data[-n:].decode(errors="replace")) == 1
+            return text[: -(1 if "ByteLevel" in str(target.decoder) else n)] if torn else text
+        if lead < 0x80:
+            break
+    return text
 
 
 def option_inputs(known: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, np.ndarray]:

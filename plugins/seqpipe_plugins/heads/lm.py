@@ -21,12 +21,13 @@ class LMOptions(sp.GenerationOptions):
     Args:
         repetition_penalty: What the logits of tokens that the text has are divided by, multiplied where they are
             negative (Keskar et al. 2019).
-        stop: Tokens that end a text as [EOS] does, (1 or B, E) int64, [PAD] where there are fewer.
+        stop: Pieces that end a text as [EOS] does, (1 or B, E) int64, [PAD] where there are fewer: those that contain
+            one of the texts before which a text is cut.
         score_prompt: Whether the log-probabilities of the prompt's tokens are returned.
     """
 
     repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
-    stop: sp.Tokens = None
+    stop: sp.Texts = None
     score_prompt: bool = False
 
     @property
@@ -136,7 +137,7 @@ class LM(nn.Module):
         prefix, B, K = incremental.prefill(ids, mask), ids.shape[0], options.beams
         start = _Continuation(self, incremental, prefix, options.repetition_penalty).start(options.max_length)
         decoder = _Continuation(self, incremental, incremental.repeated(prefix, K), options.repetition_penalty)
-        options = replace(options, forbidden=sp.prepend_token(sp.UNK_ID, options.forbidden, B, ids.device))
+        options = replace(options, forbidden=sp.with_arcs(options.forbidden, [(-1, sp.UNK_ID, -1)], ids.device))
         samples = 0 if options.uniform is None else options.uniform.shape[2]
         searches = (torch.full((), K, device=ids.device) > 1) & ~(torch.full((), samples, device=ids.device) > 0)
         stop, context, limits = options.stop, incremental.max_length, torch.full_like(prefix.last, options.max_length)

@@ -219,7 +219,7 @@ class Comparison(Predictor):
         decision, got, tied = self.decisions.compare(feeds, options, garbage=False)
         self._graph_runs.append((feeds | options, got))
         self._tied |= {id(doc) for doc, is_tied in zip(docs, tied, strict=True) if is_tied}
-        return self.read(docs, decision)
+        return self.read(docs, decision, decoding.stops)
 
     def _graph_decision(self, feeds: Arrays) -> Arrays:
         """The graph's decision, which is there already if the bundle reads the batch as training does."""

@@ -28,6 +28,11 @@ from seqpipe.training.pipeline import Pipeline
 # The decode options under which a graph is compared with PyTorch, and the inputs that they become.
 
 
+# Arcs by which every second token is the first one behind the special ones, the first too: a text begins in state 2,
+# which is closed but for that token as state 0 is, and in state 1, behind it, that token is forbidden.
+_ALTERNATING = [[2, 0, -1], [0, 0, -1], [-1, len(SPECIALS), 1], [1, len(SPECIALS), -1]]
+
+
 @dataclass(frozen=True)
 class Trials:
     """Decode options to compare under.
@@ -41,14 +46,17 @@ class Trials:
     declared: Mapping[str, Sequence[Mapping[str, Any]]]
 
     def together(self) -> list[dict[str, Any]]:
-        """Return the defaults, every size at 3, and sampling, with a forced prefix."""
+        """Return the defaults, every size at 3, sampling with a forced prefix, and automata of one and of 3 beams."""
         every = {name: 3 for name, option in self.options.items() if option["type"] == "size"}
         needed = {name: self._declared(name)[:1] for name in every if name not in self._lengths}
         sizes = {name: 3 for name in every if not needed.get(name)}
         others: dict[str, Any] = dict.fromkeys(self._seeds, 7)
-        others |= {name: [len(SPECIALS)] for name, option in self.options.items() if option["type"] == "tokens"}
+        types = {name: option["type"] for name, option in self.options.items()}
+        others |= {name: [len(SPECIALS)] for name, kind in types.items() if kind in ("tokens", "texts")}
+        automata: dict[str, Any] = {name: _ALTERNATING for name, kind in types.items() if kind == "automaton"}
         others |= {name: value for some in needed.values() for values in some for name, value in values.items()}
-        return [{}, *([sizes] if sizes else []), *([every | others] if others else [])]
+        alone: list[dict[str, Any]] = [automata, sizes | automata] if automata else []
+        return [{}, *([sizes] if sizes else []), *([every | others] if others else []), *alone]
 
     def alone(self) -> dict[str, list[dict[str, Any]]]:
         """By name of each decode option that is no size: decode options in which it is off its default.

@@ -201,6 +201,7 @@ WITH_OPTIONS = {"records": MOST_RECORDS, "texts": 50}  # how many both also answ
 MOST_GARBAGE = 1_024  # tokens, padding included, of a random batch that is also run with other padding
 PROBED = 60  # tokens of such a probe
 SEED = 1  # of every sample
+SPREAD = 8  # pieces of a vocabulary that are forbidden in a comparison
 SCORED = 2  # more times that a language model reads each record, for the perplexity of both sides
 TRIED = 3  # random batches in which a decode option may show an effect
 
@@ -324,8 +325,18 @@ def _trials(comparison: Comparison, records: Sequence[Record], probes: Sequence[
     texts = draw.sample(short, min(WITH_OPTIONS["texts"], len(short)))
     without_targets = [ours.task.question(record) for record in records]
     again = draw.sample(without_targets, min(WITH_OPTIONS["records"], len(without_targets)))
-    options = comparison.decisions.trials
-    return _Trials(texts, again, [options.with_short_texts(chosen) for chosen in options.together()])
+    options, chosen_options = comparison.decisions.trials, []
+    for chosen in map(dict, comparison.decisions.trials.together()):
+        for name in [name for name in chosen if ours.options.get(name, {}).get("type") in ("texts", "automaton")]:
+            part: Any = ours.kind.parts[name.rpartition(".")[0]]  # with an answer kind these are texts, here of pieces
+            pieces = [
+                piece.decode()
+                for piece in part.written_bytes.pieces
+                if piece.decode(errors="ignore").encode() == piece != b""
+            ]
+            chosen[name] = pieces[:: len(pieces) // SPREAD + 1]
+        chosen_options.append(options.with_short_texts(chosen))
+    return _Trials(texts, again, chosen_options)
 
 
 class _Count:

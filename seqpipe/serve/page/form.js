@@ -147,7 +147,7 @@ function bounds({ type, minimum, maximum, default: usual }) {
   if (isAbove) parts.push(has(maximum) ? `above ${Math.round(minimum)}, at most ${maximum}` : `above ${Math.round(minimum)}`);
   else if (has(minimum)) parts.push(has(maximum) ? `${minimum} to ${maximum}` : `at least ${minimum}`);
   else if (has(maximum)) parts.push(`at most ${maximum}`);
-  else if (type === "tokens") parts.push("a text");
+  else if (["tokens", "texts", "automaton"].includes(type)) parts.push("a text");
   const standard = shown(usual);
   if (standard !== "") parts.push(`default ${standard}`);
   return parts.join(", ");

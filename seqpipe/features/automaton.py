@@ -1,0 +1,187 @@
+"""The bytes that each piece of a tokenizer writes, and automata over pieces that keep texts from being written."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+
+import numpy as np
+from tokenizers import Tokenizer, pre_tokenizers
+
+from seqpipe.errors import UsageError
+from seqpipe.features.vocabulary import SPECIALS, UNK, replace_surrogates
+
+MOST_BYTES = 1 << 14  # of the texts of one automaton
+_BLOCK = 256  # states that arcs are looked for at once
+
+
+def utf8(text: str) -> bytes:
+    return replace_surrogates(text).encode()
+
+
+class WrittenBytes:
+    """The bytes that pieces write, of a target tokenizer.
+
+    With a byte-level tokenizer a piece may be part of a character. With others it is text, with the blank before or
+    behind it where the decoder puts one; the special tokens write nothing.
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._decoder = tokenizer.decoder
+        self.opening: set[bytes] = set()  # marks behind which the decoder drops the blank before a piece
+        self._vocabulary = [tokenizer.id_to_token(i) or "" for i in range(tokenizer.get_vocab_size())]
+        kinds = repr(tokenizer.decoder)
+        self.is_byte_level, self._falls_back = "ByteLevel(" in kinds, "ByteFallback(" in kinds
+
+    @cached_property
+    def pieces(self) -> list[bytes]:
+        """What each token of the vocabulary writes, by its id."""
+        return [b"" if i < len(SPECIALS) else self.of_token(token) for i, token in enumerate(self._vocabulary)]
+
+    def of_token(self, token: str) -> bytes:
+        """What a token writes between two others; a copied word is one too."""
+        if self.is_byte_level and all(letter in _BYTES for letter in token):
+            return bytes(_BYTES[letter] for letter in token)
+        if self._falls_back and (byte := re.fullmatch("<0x([0-9A-F]{2})>", token)):
+            return bytes.fromhex(byte[1])
+        before, between, behind = self._context
+        text = self._joined([between, token, between])
+        if text.endswith(behind):
+            return utf8(text[len(before) : len(text) - len(behind)])
+        text = self._joined([between, token])
+        self.opening.add(utf8(text[-1:]))
+        return utf8(text[len(before) :])
+
+    @cached_property
+    def _context(self) -> tuple[str, str, str]:
+        """The text of a token, the token, and what the same one adds behind itself."""
+        words = (t for t in self._vocabulary[len(SPECIALS) :] if any(map(str.isalnum, t)) and len(t) < 9)
+        tokens = sorted(words, key=lambda token: (len(self._joined([token, token])), token))
+        token = tokens[0] if tokens else "x"
+        text = self._joined([token])
+        return text, token, self._joined([token, token])[len(text) :]
+
+    def _joined(self, tokens: Sequence[str]) -> str:
+        return str(self._decoder.decode(list(tokens))) if self._decoder else " ".join(tokens)
+
+    def torn(self, tokens: Sequence[int]) -> int:
+        """Count the characters at the end of these tokens' text that stand for a beginning of one."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        decoder.decode(b"".join(self.pieces[token] for token in tokens if token < len(self.pieces)))
+        open_bytes = len(decoder.getstate()[0])
+        return min(1, open_bytes) if self.is_byte_level else open_bytes
+
+
+def _byte_letters() -> dict[str, int]:
+    """The byte that each letter of a byte-level vocabulary stands for."""
+    # Those that print stand for themselves, the others in order from U+0100 on (Radford et al. 2019).
+    printing = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printing]
+    return {chr(byte): byte for byte in printing} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTES = _byte_letters()
+assert set(_BYTES) == set(pre_tokenizers.ByteLevel.alphabet())
+
+
+# Automata over pieces, as `seqpipe.nn.search.PieceAutomaton` and the graph run them.
+
+
+class TextAutomaton:
+    """The automaton of Aho and Corasick (1975) over bytes, as arcs over the pieces of a tokenizer.
+
+    A state is the longest beginning of a forbidden text that what was written ends with. They are numbered by length:
+    of two arcs for a piece, one of any state and one of this state, the latter leads to the longer beginning, so that
+    the greatest next state is the right one.
+    """
+
+    def __init__(self, written: WrittenBytes, texts: Sequence[str]):
+        self.written, pieces = written, written.pieces
+        whole = {utf8(text) for text in texts}
+        beginnings = sorted({text[:i] for text in whole for i in range(len(text) + 1)}, key=len)
+        number = {beginning: i for i, beginning in enumerate(beginnings)}
+        children: list[list[tuple[int, int]]] = [[] for _ in beginnings]
+        for beginning in beginnings[1:]:
+            children[number[beginning[:-1]]].append((beginning[-1], number[beginning]))
+        self._next = np.zeros((len(beginnings), 256), np.int32)
+        self._matches = np.array([beginning in whole for beginning in beginnings])
+        shorter = np.zeros(len(beginnings), np.int32)  # the state of the longest proper end that is a beginning
+        for state, beginning in enumerate(beginnings):
+            self._next[state] = self._next[shorter[state]]
+            self._matches[state] |= self._matches[shorter[state]]
+            for byte, child in children[state]:
+                shorter[child] = self._next[state, byte] if state else 0
+                self._next[state, byte] = child
+            if beginning.endswith(tuple(written.opening)):
+                self._next[state, ord(" ")] = state
+        self._longest = len(beginnings[-1])
+        # The special token [UNK] has no text; it is forbidden by its name.
+        never = [[-1, SPECIALS.index(UNK), -1]] if UNK in texts else []
+        self._arcs = np.concatenate([np.array(never, np.int64).reshape(-1, 3), self._arcs_of(pieces, 0)])
+
+    def after(self, text: bytes) -> int:
+        """The state behind a text, whatever it contains."""
+        state = 0
+        for byte in text[-self._longest :]:
+            state = int(self._next[state, byte])
+        return state
+
+    def inputs(self, starts: Sequence[int], copied: Sequence[Sequence[str]]) -> np.ndarray:
+        """The arcs (1 or B, A, 3) for texts that begin in these states and may copy these words."""
+        V, rows = len(self.written.pieces), []
+        for start, words in zip(starts, copied, strict=True):
+            more = self._arcs_of([self.written.of_token(word) for word in words], V)
+            rows.append(np.concatenate([np.array([[start, 0, 0]]), self._arcs, more]))
+        if all(np.array_equal(row, rows[0]) for row in rows):
+            return rows[0][None]
+        most = max(map(len, rows))
+        return np.stack([np.pad(row, ((0, most - len(row)), (0, 0))) for row in rows])
+
+    def _arcs_of(self, pieces: Sequence[bytes], first: int) -> np.ndarray:
+        """The arcs (A, 3) of pieces, the id of the first of which is given."""
+        ids = np.array([i for i, piece in enumerate(pieces) if piece], np.int64)
+        if not len(ids):
+            return np.zeros((0, 3), np.int64)
+        lengths = np.array([len(pieces[i]) for i in ids])
+        data = np.array([list(pieces[i].ljust(lengths.max(), b"\0")) for i in ids], np.uint8)  # (P, L)
+        # From state 0: the state behind each byte (P, L + 1), and which pieces contain a text.
+        trail, dead = np.zeros((len(ids), data.shape[1] + 1), np.int32), np.zeros(len(ids), bool)
+        for j in range(data.shape[1]):
+            trail[:, j + 1] = np.where(lengths > j, self._next[trail[:, j], data[:, j]], trail[:, j])
+            dead |= self._matches[trail[:, j + 1]]
+        ends = np.where(dead, -1, trail[:, -1])
+        arcs = [np.stack([np.full(len(ids), -1), ids, ends], 1)[ends != 0]]
+        # From the others only pieces whose first byte leads elsewhere than from state 0, until both are where they
+        # would be without what stands before: of V pieces and S states few pairs.
+        alive = np.flatnonzero(~dead)
+        alive = alive[np.argsort(data[alive, 0], kind="stable")]
+        begins = np.searchsorted(data[alive, 0], np.arange(257))
+        for block in range(1, len(self._next), _BLOCK):
+            state, byte = np.nonzero(self._next[block : block + _BLOCK] != self._next[0])
+            count = begins[byte + 1] - begins[byte]
+            state = np.repeat(state + block, count)
+            place = np.arange(len(state)) - np.repeat(np.cumsum(count) - count, count)
+            piece = alive[place + np.repeat(begins[byte], count)]
+            now = self._next[state, data[piece, 0]]
+            for j in range(1, data.shape[1] + 1):
+                hit, same, done = self._matches[now], now == trail[piece, j], lengths[piece] == j
+                kept = hit | (done & ~same)
+                arcs.append(np.stack([state, ids[piece], np.where(hit, -1, now)], 1)[kept])
+                more = ~(hit | same | done)
+                if not more.any():
+                    break
+                state, piece, now = state[more], piece[more], now[more]
+                now = self._next[now, data[piece, j]]
+        found = np.concatenate(arcs)
+        return found + np.array([0, first, 0])
+
+
+@lru_cache(maxsize=16)
+def text_automaton(written: WrittenBytes, option: str, texts: tuple[str, ...]) -> TextAutomaton:
+    """The automaton by which these texts are not written; UsageError if it is too large."""
+    size = sum(len(utf8(text)) for text in texts)
+    if size > MOST_BYTES:
+        raise UsageError(f"{option}: {size:,} bytes of texts are over the limit of {MOST_BYTES:,}; give fewer")
+    return TextAutomaton(written, texts)

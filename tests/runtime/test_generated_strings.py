@@ -1,0 +1,231 @@
+"""Strings of language models: stop texts, forbidden texts, whole characters, counts of tokens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factory import QUIET, seqpipe
+from serving import Server
+
+from seqpipe import Model, UsageError, load
+from seqpipe.answers.text import GeneratedText
+
+WORDS = ["été", "crème", "ñandú", "고양이가", "강아지는", "잔다", "来る", "郎が", "😀", "👍🏽", "🇨🇭", "👩‍💻", "می‌روم"]
+PROMPTS = ["고양이가", "😀", "été", "👩‍💻 ", "R"]
+
+
+def train(folder: Path, tokenizer: dict[str, Any], head: dict[str, Any] | None = None, **more: Any) -> Path:
+    """Train a language model of short texts for a moment: its bundle."""
+    import torch
+
+    from seqpipe.config import loader
+    from seqpipe.config.yaml import dump
+    from seqpipe.pipeline.full_run import run_all
+
+    torch.set_num_threads(1)
+    draw = random.Random(0)
+    for name, count in (("train", 150), ("dev", 15)):
+        lines = [" ".join(draw.choices(WORDS, k=draw.randint(2, 6))) + draw.choice([".", "!"]) for _ in range(count)]
+        (folder / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
+    content = {
+        "name": "strings",
+        "data": {"reader": {"use": "text", "unit": "line"}, "train": "train.txt", "dev": "dev.txt"},
+        "tokenizer": tokenizer,
+        "embedding": {"use": "lookup", "dim": 24},
+        "encoder": {"use": "gru", "hidden": 24, "direction": "forward"},
+        "head": {"use": "lm", "context": 32, **(head or {})},
+        "train": {"epochs": 2, "batch_size": 4, "optimizer": {"use": "adamw", "lr": 0.01}, "threads": 1},
+    }
+    (folder / "strings.yaml").write_text(dump(content | more), encoding="utf-8")
+    with contextlib.chdir(folder):
+        run_all(loader.load(folder / "strings.yaml"), QUIET, "cpu")
+    return folder / "runs" / "strings" / "bundle"
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle of a model whose pieces are bytes: nearly every character has several."""
+    folder = tmp_path_factory.mktemp("bytes")
+    return train(folder, {"use": "bpe", "max_size": 270, "byte_level": True})
+
+
+@pytest.fixture(scope="module")
+def model(bundle: Path) -> Model:
+    return load(bundle, "cpu", threads=1)
+
+
+def continued(model: Model, prompt: str, **options: Any) -> str:
+    text: str = model(prompt, **options)["generated_text"]
+    assert text.startswith(prompt)
+    return text[len(prompt) :]
+
+
+def test_temperature_0_is_the_likeliest_token(model: Model) -> None:
+    for prompt in PROMPTS:
+        greedy = continued(model, prompt, max_length=30)
+        for options in ({}, {"seed": 3}, {"top_p": 0.5}, {"top_k": 4, "seed": 9}):
+            assert continued(model, prompt, max_length=30, temperature=0, **options) == greedy
+        several = model(prompt, max_length=30, temperature=0, beams=2, n_best=2)
+        assert [answer["generated_text"] for answer in several] == [prompt + greedy] * 2
+    with pytest.raises(UsageError, match="temperature: it is for texts that are drawn: give seed too"):
+        model("R", temperature=0.5)
+
+
+@pytest.mark.parametrize("drawn", [{"seed": 5}, {"seed": 6, "temperature": 1.5}])
+def test_a_text_cut_by_its_length_ends_at_a_whole_character(model: Model, drawn: dict[str, Any]) -> None:
+    torn = 0
+    for prompt in PROMPTS:
+        longest, before = continued(model, prompt, max_length=40, **drawn), ""
+        for length in range(1, 40):
+            text = model(prompt, max_length=length, **drawn)["generated_text"]
+            written = text.removeprefix(prompt)
+            # A model may write bytes that are no character; those that go on at the end are one that was cut.
+            assert longest.startswith(written)
+            streamed = list(model.stream(prompt, max_length=length, **drawn))
+            assert prompt + "".join(streamed) == text
+            assert (streamed[-1].tokens, streamed[-1].finish_reason) == (text.tokens, text.finish_reason)
+            assert text.tokens <= length
+            assert (text.finish_reason == "length") == (text.tokens == length)
+            torn += written == before
+            before = written
+    assert torn > 5  # tokens that begin a character and show nothing
+
+
+def test_a_replacement_character_that_was_written_whole_stays(model: Model) -> None:
+    kind: Any = model.predictor.kind
+    (doc,) = model.predictor.docs([{"text": "R"}])
+    (written,) = model.predictor.docs([{"text": "\ufffd"}])
+    assert kind.generated(list(written.ids), doc) == "\ufffd"
+    assert kind.generated(list(written.ids)[:-1], doc) == ""
+
+
+STOPS = ["é", " ", ".", "이가", "😀", "\u200d", " 😀", "ère", "\n", "d\u00fa ", "여기 없다"]
+
+
+@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize("drawn", [{}, {"seed": 1}, {"seed": 2, "min_length": 12}])
+def test_a_text_ends_before_the_first_stop_text(model: Model, stop: str, drawn: dict[str, Any]) -> None:
+    for prompt in PROMPTS:
+        whole = continued(model, prompt, max_length=40, **drawn)
+        expected = whole[: whole.find(stop)] if stop in whole else whole
+        for given in (stop, [stop], ["여기 없다", stop]):
+            text = model(prompt, max_length=40, stop=given, **drawn)["generated_text"]
+            assert text == prompt + expected
+        assert stop not in whole or text.finish_reason == "stop"
+        pieces = list(model.stream(prompt, max_length=40, stop=stop, **drawn))
+        assert "".join(pieces) == expected
+        assert pieces[-1].finish_reason == text.finish_reason
+        assert text.tokens == pieces[-1].tokens <= 40
+        assert not any(piece.finish_reason for piece in pieces[:-1])
+
+
+def occurrences(text: str, part: str, begin: int) -> list[int]:
+    """Places of a part that ends behind `begin`."""
+    return [i for i in range(len(text)) if text.startswith(part, i) and i + len(part) > begin]
+
+
+@pytest.mark.parametrize("forbidden", [*STOPS, "고양이가 ", "\u200c", ["é", "è"], ["ème", " ", "가!"]], ids=repr)
+@pytest.mark.parametrize("options", [{}, {"seed": 1}, {"beams": 3, "n_best": 3}, {"seed": 2, "temperature": 2.0}])
+def test_a_forbidden_text_is_never_written(model: Model, forbidden: Any, options: dict[str, Any]) -> None:
+    texts = forbidden if isinstance(forbidden, list) else [forbidden]
+    answers = model(PROMPTS, max_length=40, forbidden=forbidden, **options)
+    free = model(PROMPTS, max_length=40, **options)
+    for prompt, answer, without in zip(PROMPTS, answers, free, strict=True):
+        several = answer if isinstance(answer, list) else [answer]
+        for alternative in several:
+            assert not any(occurrences(alternative["generated_text"], text, len(prompt)) for text in texts)
+        first = without[0] if isinstance(without, list) else without
+        if not options and not any(occurrences(first["generated_text"], text, len(prompt)) for text in texts):
+            # Nothing else changes the likeliest tokens, not even bytes that forbidden characters begin with.
+            assert answer["generated_text"] == first["generated_text"]
+        if "beams" not in options:
+            streamed = "".join(model.stream(prompt, max_length=40, forbidden=forbidden, **options))
+            assert (
+                prompt + streamed
+                == answer["generated_text"]
+                == model(prompt, max_length=40, forbidden=forbidden, **options)["generated_text"]
+            )
+
+
+def test_a_forbidden_text_may_begin_in_the_prompt(model: Model) -> None:
+    for prompt in PROMPTS[:3]:
+        greedy = continued(model, prompt, max_length=20)
+        assert not continued(model, prompt, max_length=20, forbidden=prompt[-1] + greedy[:2]).startswith(greedy[:2])
+        assert continued(model, prompt, max_length=20, forbidden="x" + greedy[:2]) == greedy
+
+
+def test_a_plain_run_forbids_nothing(model: Model) -> None:
+    (doc,) = model.predictor.docs([{"text": "été"}])
+    feeds = model.predictor.featurizer.collate([doc])
+    kind: Any = model.predictor.kind
+    (row,) = model.run(feeds)["tokens"][0].tolist()
+    assert kind.generated(row, doc) == continued(model, "été")
+
+
+def test_stop_texts_of_a_batch_are_those_of_each_text(model: Model) -> None:
+    options = {"max_length": 40, "stop": ["é", "가", "!"]}
+    assert model(PROMPTS, **options) == [
+        answer | {"score": pytest.approx(answer["score"], abs=1e-5)}
+        for answer in (model(prompt, **options) for prompt in PROMPTS)
+    ]
+
+
+def test_the_command_line_takes_texts(bundle: Path, model: Model) -> None:
+    options = ["--option", "max_length=30", "--option", "stop=è", "--option", "temperature=0"]
+    expected = "고양이가" + continued(model, "고양이가", max_length=30, stop="è")
+    done = seqpipe("predict", bundle, *options, "--stream", stdin="고양이가\n".encode())
+    assert (done.code, done.out) == (0, expected + "\n")
+    done = seqpipe("predict", bundle, *options, stdin="고양이가\n".encode())
+    assert f'"generated_text": "{expected}"' in done.out
+    assert expected != "고양이가" + continued(model, "고양이가", max_length=30)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_server_counts_the_tokens_that_were_generated(bundle: Path, model: Model, stream: bool) -> None:
+    def complete(**changes: Any) -> tuple[str, str, int]:
+        body = {"model": "strings", "prompt": "고양이가", "stream": stream, "temperature": 0, **changes}
+        reply = server.post("/v1/completions", body | ({"stream_options": {"include_usage": True}} if stream else {}))
+        assert reply.status == 200
+        events = [json.loads(line.removeprefix("data: ")) for line in reply.body.decode().split("\n\n")[:-2] if stream]
+        events = events or [json.loads(reply.body)]
+        choices = [choice for event in events for choice in event["choices"]]
+        text = "".join(choice["text"] for choice in choices)
+        return text, choices[-1]["finish_reason"], events[-1]["usage"]["completion_tokens"]
+
+    with Server(bundle) as server:
+        for length in range(1, 12):
+            assert complete(max_tokens=length) == (continued(model, "고양이가", max_length=length), "length", length)
+        expected = model("고양이가", max_length=30, stop="è")["generated_text"]
+        assert complete(max_tokens=30, stop="è") == (expected.removeprefix("고양이가"), "stop", expected.tokens)
+        assert expected.tokens < 6
+        assert complete(max_tokens=30, forbidden=["è"])[0] == continued(model, "고양이가", max_length=30, forbidden="è")
+        for seed in range(5):
+            text, _, count = complete(max_tokens=30, temperature=1.5, seed=seed)
+            assert text == continued(model, "고양이가", max_length=30, temperature=1.5, seed=seed)
+            assert count <= 30
+
+
+@pytest.mark.parametrize("value", ["", [""], [3], 3, {"a": 1}, [["é"]]])
+@pytest.mark.parametrize("option", ["stop", "forbidden"])
+def test_texts_that_are_none(model: Model, option: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=f"{option}: must be a text or a list of texts, none empty, not"):
+        model("R", **{option: value})
+
+
+def test_more_forbidden_texts_than_an_automaton_holds(model: Model) -> None:
+    with pytest.raises(UsageError, match="forbidden: 20,000 bytes of texts are over the limit of 16,384; give fewer"):
+        model("R", forbidden=["x" * 20_000])
+
+
+def test_a_generated_text_is_copied_whole() -> None:
+    import copy
+    import pickle
+
+    text = GeneratedText("é", 2, "stop")
+    for again in (copy.deepcopy(text), pickle.loads(pickle.dumps(text))):
+        assert (again, again.tokens, again.finish_reason) == ("é", 2, "stop")
