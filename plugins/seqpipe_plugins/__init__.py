@@ -22,7 +22,7 @@ def register_readers() -> dict[str, str]:
         "segmented": "seqpipe_plugins.readers.segmented:Segmented",
         "squad": "seqpipe_plugins.readers.squad:Squad",
         "text": "seqpipe_plugins.readers.text:Text",
-        "tsv": "seqpipe_plugins.readers.tsv:Tsv",
+        "tsv": "seqpipe_plugins.readers.csv:Tsv",
     }
 
 

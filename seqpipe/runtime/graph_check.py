@@ -80,13 +80,13 @@ def refusal_reason(model: bytes) -> str:
 
 def nodes(model: bytes) -> Iterator[tuple[str, str, bool]]:
     """The operator and name of every node of a sound model, and whether it is in the body of a Loop or Scan."""
-    graphs = [(a, b, False) for number, _, a, b in _fields(model, 0, len(model)) if number == 7]
+    graphs = [(a, b, False) for number, _, a, b in _fields(model, 0, len(model), "the model") if number == 7]
     for at, end, in_loop in graphs:  # it grows: the bodies of a graph's nodes come behind it
-        for node in (span for number, _, *span in _fields(model, at, end) if number == 1):
-            fields = [*_fields(model, *node)]
+        for a, b in ((a, b) for number, _, a, b in _fields(model, at, end, "a graph") if number == 1):
+            fields = [*_fields(model, a, b, "an operator")]
             name, operator = (b"".join(model[a:b] for n, _, a, b in fields if n == field).decode() for field in (3, 4))
             yield operator, name, in_loop
-            attributes = [field for n, _, a, b in fields if n == 5 for field in _fields(model, a, b)]
+            attributes = (part for n, _, a, b in fields if n == 5 for part in _fields(model, a, b, "an attribute"))
             graphs += [(a, b, in_loop or operator in ("Loop", "Scan")) for n, _, a, b in attributes if n in (6, 11)]
 
 

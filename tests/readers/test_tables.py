@@ -11,8 +11,7 @@ import pytest
 
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError, UsageError
-from seqpipe_plugins.readers.csv import Csv
-from seqpipe_plugins.readers.tsv import Tsv
+from seqpipe_plugins.readers.csv import Csv, Tsv
 
 
 def read(content: str | bytes, folder: Path, cls: type[Csv] | type[Tsv] = Csv, **options: Any) -> list[dict[str, Any]]:
