@@ -77,7 +77,22 @@ PIECES = (
     ),
     *(" ", " ", " ", " ", " . ", " , ", "!", "”", "。", "！」", "\n", "\r\n", "\n \n", "\u3000", "\x1c", "\x85"),
     *("Zoë", "İstanbul", "ΑΣΟΣ", "ROME", "ﬁ", "e\u0301", "\u0301", "שלום", "\u200b", "\ufeff", "你好", "「奥斯陆」"),
-    *("ひらがな", "👩\u200d💻", "🇨🇭", "👍🏽", "\ud800", "\udfff", "\ufffd", "\U0010ffff", "[PAD]", "[UNK]"),
+    *(
+        "ひらがな",
+        "می\u200cخواهم",
+        "so\u00adft",
+        "❤\ufe0f",
+        "\u2060",
+        "👩\u200d💻",
+        "🇨🇭",
+        "👍🏽",
+        "\ud800",
+        "\udfff",
+        "\ufffd",
+        "\U0010ffff",
+        "[PAD]",
+        "[UNK]",
+    ),
     *("Antidisestablishmentarianism", "Donaudampfschifffahrtsgesellschaft"),
 )
 SPLIT: list[Any] = [
@@ -391,7 +406,7 @@ class Pair:
     def __init__(self, path: Path):
         self.path, self.ours, self.theirs = path, load(path, "cpu", threads=1), Bundle(path)
         field = self.ours.manifest.field
-        given = (*texts(60), *(mood["text"] for mood in moods(9, 5)))
+        given = (*texts(60), *(mood["text"] for mood in moods(9, 5)), "  ", "\u200b\ufe0f", "\u3000\u00ad")
         self.inputs = [{"text" if isinstance(field, dict) else field: text} for text in given]
         if isinstance(field, dict):
             self.inputs = [{**record, "numbers": numbers(i)} for i, record in enumerate(self.inputs)]

@@ -27,23 +27,21 @@ def naming_stage_at_fault(pipeline: Pipeline, opset: int) -> Iterator[None]:
     except ExportError as error:
         if any(describe(stage) in str(error) for stage, _ in pipeline.stages):
             raise
-        feature = error.input if isinstance(error, ParityError) else ""
-        fault = reader_at_fault(pipeline, feature) if feature else stage_at_fault(pipeline, opset)
-        raise type(error)(f"{error}\nat fault: {fault}") from error
+        name = error.input if isinstance(error, ParityError) else ""
+        raise type(error)(f"{error}\nat fault: {stage_at_fault(pipeline, opset, name)}") from error
 
 
-def reader_at_fault(pipeline: Pipeline, name: str) -> str:
-    """The stage whose feature is the input of this name, else the tokenizer."""
+def stage_at_fault(pipeline: Pipeline, opset: int, name: str = "") -> str:
+    """The first stage that leaks, does not export or differs in its graph, and which of these; else the head.
+
+    Of an input of this `name` that the bundle reads otherwise, it is the stage that asks for it, or the tokenizer.
+    """
     source, _, feature = name.rpartition(".")
     for stage, _ in pipeline.stages:
         if feature in declared_features(stage) and pipeline.source_of.get(stage.key, source) == source:
             return f"{stage.key}: {describe(stage)}: its feature {feature!r} is read otherwise from the manifest"
-    where = f" of source {source!r}" if source else ""
-    return f"the tokenizer{where}: its file splits texts otherwise than in training"
-
-
-def stage_at_fault(pipeline: Pipeline, opset: int) -> str:
-    """The first stage that leaks, does not export or differs in its graph, and which of these; else the head."""
+    if name:
+        return f"the tokenizer of {name!r}: its file splits texts otherwise than in training"
     pipeline.eval()
     before = len(pipeline.stages) - len(pipeline.heads)
     for count, (stage, _) in enumerate(pipeline.stages[:before], 1):

@@ -233,7 +233,6 @@ def _charsmap_growth(charsmap: bytes, is_normal: bool) -> float:
 def _steps(part: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     if part["type"] != "Sequence":
         yield part
-        return
     for key in ("normalizers", "pretokenizers", "decoders"):
         for inner in part.get(key, ()):
             yield from _steps(inner)

@@ -46,7 +46,7 @@ CHARACTERS, MOST_CHARACTERS = 10, 1_000_000
 # White space, and characters that Unicode calls ignorable by default: nothing is seen of them.
 _BLANK = re.compile(
     "[\\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]*"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]*"
 )
 Item = TypeVar("Item")
 Run = Callable[[Arrays], Arrays]  # features and decode options to a decision

@@ -50,6 +50,13 @@ CUT = re.compile(rf"[.!?…]+{CLOSERS}(?=[{WHITE}])|[。！？]+{CLOSERS}|\n[{WH
 TYPES: dict[str, tuple[type, ...]] = {"size": (int,), "int": (int,), "float": (int, float), "bool": (bool,)}
 
 
+# The property Default_Ignorable_Code_Point, as Unicode's file of derived properties lists it.
+IGNORABLE = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
+    "\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+
+
 class RefusedError(Exception):
     """The bundle, the record or the option is refused."""
 
@@ -92,18 +99,22 @@ class Source:
         if isinstance(field, list):
             if len(field) != 2:
                 raise RefusedError("neither a text nor a pair")
-            return self.pair(*(given[name] for name in field))
+            return self.pair(*map(self.seen, (given[name] for name in field)))
         record = {field: given} if isinstance(given, str) else given
         presplit = field == "text" and record.get("words") is not None
         if presplit and not (self.generates and isinstance(record.get("text"), str)):
             text = record["text"] if isinstance(record.get("text"), str) else " ".join(record["words"])
             tokens = self.from_words(record["words"], text)
         else:
-            text = record[field]
+            text = self.seen(record[field])
             tokens = self.from_text(text)
         if len(tokens) > self.limits["tokens"]:
             raise RefusedError("too long a text")
         return text, tokens
+
+    def seen(self, text: str) -> str:
+        """The text; the empty one where nothing of it is seen."""
+        return text if self.generates else re.sub(rf"\A[{WHITE}{IGNORABLE}]*\Z", "", text)
 
     def pair(self, first: str, second: str) -> tuple[str, list[Token]]:
         """Two texts as one, and their tokens."""

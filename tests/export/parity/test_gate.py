@@ -169,7 +169,7 @@ def test_a_tokenizer_that_is_another_is_found(
     monkeypatch.setattr(bundle, "_tokenizer", tokenizer_with(change))
     assert "otherwise than training did: its input 'ids' differs" in tags.refused()
     with pytest.raises(
-        ParityError, match="\nat fault: the tokenizer: its file splits texts otherwise than in training"
+        ParityError, match="\nat fault: the tokenizer of 'ids': its file splits texts otherwise than in training"
     ):
         tags.export("refused")
 
