@@ -24,6 +24,7 @@ from seqpipe.features.document import Doc
 from seqpipe.features.kinds.text import Segments
 from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import Vocabulary, vocabulary_of
+from seqpipe.nn.pretrained import Seq2SeqCheckpoint
 from seqpipe.pipeline.check import check_export
 from seqpipe.training.optim import make_optimizer
 from seqpipe_plugins.encoders.pretrained import Pretrained
@@ -416,3 +417,14 @@ def test_the_rows_of_the_words_are_by_the_vocabulary(folders: dict[str, Path], f
     assert made.rows[name] == ("vocabulary",)
     assert len(made.state_dict()[name]) == len(vocabulary(folders[family]))
     assert "embed" in name
+
+
+@pytest.mark.parametrize(
+    ("configured", "generated", "start"), [(2, 5, 5), (2, None, 2), (None, 5, 5), (None, None, None)]
+)
+def test_a_writer_starts_with_the_token_of_its_generation_settings_before_that_of_its_configuration(
+    configured: int | None, generated: int | None, start: int | None
+) -> None:
+    config, generation = transformers.BartConfig(), transformers.GenerationConfig(decoder_start_token_id=generated)
+    config.decoder_start_token_id = configured
+    assert Seq2SeqCheckpoint("mine", config, generation, {}, []).start_token == start

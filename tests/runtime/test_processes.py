@@ -31,7 +31,7 @@ def wrong_tries(case: str, path: Path, tries: int) -> str:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
     try:
-        return process.communicate(timeout=60 + 10 * tries)[0]
+        return process.communicate(timeout=60 + 30 * tries)[0]
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -1,6 +1,6 @@
 """Ways in which programs answer in several processes, each a program: `process_cases.py CASE BUNDLE TRIES`.
 
-It prints how many of the tries went wrong: a process that did not answer within ten seconds, or not as the parent did.
+It prints how many of the tries went wrong: a process that did not answer in half a minute, or not as the parent did.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import seqpipe
 
-SECONDS = 10.0  # for an answer in another process
+SECONDS = 30.0  # for an answer in another process; of a busy machine
 TEXTS = [f"Anna calls Ben in New York . {'Bern ' * (i % 9)}" for i in range(200)]  # several batches; split on all cores
 
 
