@@ -203,11 +203,12 @@ def checked_bundle(path: Path, output: Path, cuda: bool = False) -> BundleConten
     Those are answered on the CPU unless this machine has the GPU too: it need not be the one that serves.
 
     Raises:
-        UsageError: if the output is there already.
+        UsageError: if the output is there already, or CUDA cannot run the bundle.
         BundleError: if the bundle is damaged, or answers otherwise.
     """
     from seqpipe.runtime import bundle
     from seqpipe.runtime.model import verify_bundle
+    from seqpipe.runtime.session import INT8
 
     if output.is_dir():
         if any(output.iterdir()):
@@ -215,7 +216,10 @@ def checked_bundle(path: Path, output: Path, cuda: bool = False) -> BundleConten
     elif output.exists() or output.is_symlink():
         raise UsageError(f"{output} is there and no folder; name another folder with --output")
     report = verify_bundle(path, "auto" if cuda else "cpu", threads=1)
-    return bundle.read(path, report["sha256"])
+    content = bundle.read(path, report["sha256"])
+    if cuda and content.manifest.parity.get("precision") == "int8":
+        raise UsageError(f"--cuda: {INT8}")
+    return content
 
 
 def bundle_files(content: BundleContent, folder: str) -> dict[str, bytes]:

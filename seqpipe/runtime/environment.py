@@ -46,7 +46,11 @@ def examine_placement(path: Path, device: str, only_gpu_in_loops: bool) -> Findi
     """Return where the nodes of a bundle run on a device; an error if one in a loop runs on the CPU and may not."""
     from seqpipe.runtime.model import load
 
-    operators = session.placement(load(path, device).session, (path / "model.onnx").read_bytes())
+    opened = load(path, device).session
+    if not hasattr(opened, "get_provider_graph_assignment_info"):
+        detail = "this onnxruntime does not report where nodes run; install 1.31 or later"
+        return Finding("error" if only_gpu_in_loops else "note", "placement", detail)
+    operators = session.placement(opened, (path / "model.onnx").read_bytes())
     counts = {place: ", ".join(f"{name} ×{n}" for name, n in of.most_common()) for place, of in operators.items()}
     detail = "; ".join(f"{operators[place].total()} nodes on {place}: {listed}" for place, listed in counts.items())
     return Finding("error" if only_gpu_in_loops and "CPU within loops" in counts else "ok", "placement", detail)

@@ -30,9 +30,7 @@ from seqpipe.runtime.predictor import RENEWED, TOKENS, cores
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 _CUDA_LIBRARY = "libonnxruntime_providers_cuda.so"
 _DEVICES = ("/dev/nvidiactl", "/dev/dxg")  # of Linux, and of Linux within Windows
-_INT8 = (
-    "onnxruntime has no CUDA kernels for the int8 of this bundle; use --device cpu, or export it with precision: fp32"
-)
+INT8 = "onnxruntime has no CUDA kernels for the int8 of this bundle; use the CPU, or export it with precision: fp32"
 _CUDNN = "pip install 'seqpipe-nlp[gpu]' brings it"
 _WARNING, _FATAL = 2, 4  # severities of onnxruntime's log, the first its default
 # A graph with one operator, y = -x, float32 (n,), and one whose x goes through an LSTM.
@@ -46,11 +44,9 @@ _RECURRENT = base64.b64decode(
 def open_on_device(onnxruntime: Any, model: bytes, options: Any, device: str, refused: str = "") -> tuple[Any, str]:
     """A session, and why it does without the CUDA that this onnxruntime has and `auto` wants ("" if it doesn't).
 
-    With `refused`, why its bundle must not run on CUDA, it never does.
-
     Raises:
         UsageError: if there is no device of this name.
-        EnvError: if CUDA was asked for and did not start.
+        EnvError: if CUDA was asked for and did not start, or is `refused` for this reason.
     """
     name, _, index = device.partition(":")
     if name not in ("auto", "cpu", "cuda") or (index and not (name == "cuda" and index.isdigit())):
@@ -167,20 +163,13 @@ def open_session(onnxruntime: Any, model: bytes, device: str, path: Path, refuse
 
 
 def placement(session: Any, model: bytes) -> dict[str, Counter[str]]:
-    """The operators of a session's graph by what runs them, `CPU within loops` say, as onnxruntime reports it.
-
-    EnvError before onnxruntime 1.31, which does not report it.
-    """
-    if not hasattr(session, "get_provider_graph_assignment_info"):
-        raise EnvError("this onnxruntime does not report where nodes run; pip install 'onnxruntime>=1.31' (or -gpu)")
+    """The operators of a session's graph by where they run, such as `CPU within loops`; from onnxruntime 1.31 on."""
     looped = {(operator, name) for operator, name, in_loop in graph_check.nodes(model) if in_loop}
     operators: dict[str, Counter[str]] = defaultdict(Counter)
     for part in session.get_provider_graph_assignment_info():
         for node in part.get_nodes():
-            place = part.ep_name.removesuffix("ExecutionProvider") + (
-                " within loops" if (node.op_type, node.name) in looped else ""
-            )
-            operators[place][node.op_type] += 1
+            within = " within loops" if (node.op_type, node.name) in looped else ""
+            operators[part.ep_name.removesuffix("ExecutionProvider") + within][node.op_type] += 1
     return operators
 
 
@@ -286,7 +275,7 @@ class GraphSession:
         self, content: BundleContent, kind: AnswerKind, device: str, threads: int | None, timeout: float | None
     ):
         onnxruntime, manifest = import_onnxruntime(), content.manifest
-        refused = _INT8 if manifest.parity.get("precision") == "int8" else ""
+        refused = INT8 if manifest.parity.get("precision") == "int8" else ""
         self._watchdog, self._run_options, self._path = Watchdog(timeout), onnxruntime.RunOptions, content.path
         self.session = open_session(onnxruntime, content.files["model.onnx"], device, content.path, refused)
         self.device = "cuda" if CUDA in self.session.get_providers() else "cpu"

@@ -21,6 +21,7 @@ from seqpipe import load
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.runtime import graph_check
 from seqpipe.runtime import session as devices
+from seqpipe.runtime.environment import examine_placement
 from seqpipe.runtime.onnx_runtime import onnxruntime
 from seqpipe.runtime.session import CPU, CUDA, cuda_fault, open_on_device, placement
 
@@ -178,7 +179,7 @@ def test_a_bundle_of_int8_is_refused_on_cuda_and_runs_on_the_cpu(
     files = {name: (tiny_bundle / name).read_bytes() for name in ("model.onnx", "tokenizer.json")}
     forged.write(tmp_path / "bundle", files, manifest() | {"parity": {"precision": "int8"}})
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
-    cure = "use --device cpu, or export it with precision: fp32"
+    cure = "use the CPU, or export it with precision: fp32"
     reason = f"onnxruntime has no CUDA kernels for the int8 of this bundle; {cure}"
     for device in ("cuda", "cuda:1"):
         with pytest.raises(EnvError, match=f"--device {device}: {reason}$"):
@@ -221,8 +222,18 @@ def test_nodes_are_counted_by_provider_and_those_of_the_cpu_within_loops(slow_bu
     on_gpu = reported(part(CUDA, inside, outside), part(CPU, outside), part(CPU, outside))
     assert on_gpu == {"CUDA within loops": {inside[0]: 1}, "CUDA": {outside[0]: 1}, "CPU": {outside[0]: 2}}
     assert reported(part(CUDA, outside), part(CPU, inside))["CPU within loops"] == {inside[0]: 1}
-    with pytest.raises(EnvError, match=r"does not report where nodes run; pip install 'onnxruntime>=1.31'"):
-        placement(SimpleNamespace(), data)
+
+
+def test_an_onnxruntime_that_does_not_report_where_nodes_run_fails_the_gate_alone(
+    tiny_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(onnxruntime.InferenceSession.__mro__[1], "get_provider_graph_assignment_info")
+    for gate, state in ((False, "note"), (True, "error")):
+        found = examine_placement(tiny_bundle, "cpu", gate)
+        assert (found.state, found.detail) == (
+            state,
+            "this onnxruntime does not report where nodes run; install 1.31 or later",
+        )
 
 
 def test_a_gate_fails_where_a_loop_runs_on_the_cpu(slow_bundle: Path, tiny_bundle: Path) -> None:

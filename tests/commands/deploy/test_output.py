@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import forged
 import pytest
-from conftest import Build
+from conftest import Build, manifest
 from deployed import deploy
 from factory import Done, seqpipe
 
@@ -53,6 +54,15 @@ def test_an_empty_folder_is_taken_and_any_other_refused(kind: str, tiny_bundle: 
     done = refused(kind, tiny_bundle, file)
     assert (done.code, "is there and no folder" in done.err) == (2, True)
     assert file.read_text() == "mine"
+
+
+@every_kind
+def test_a_bundle_of_int8_is_refused_for_cuda_and_not_for_the_cpu(kind: str, tiny_bundle: Path, tmp_path: Path) -> None:
+    files = {name: (tiny_bundle / name).read_bytes() for name in ("model.onnx", "tokenizer.json")}
+    bundle = forged.write(tmp_path / "int8", files, manifest() | {"parity": {"precision": "int8"}})
+    done = refused(kind, bundle, tmp_path / "deployed", "--cuda")
+    assert (done.code, "--cuda: onnxruntime has no CUDA kernels for the int8 of this bundle" in done.err) == (2, True)
+    deploy(kind, bundle, tmp_path / "deployed", *KINDS[kind])
 
 
 @every_kind
