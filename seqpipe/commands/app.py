@@ -27,14 +27,12 @@ from seqpipe.commands.deploy import app as deploy_app
 from seqpipe.commands.doctor import doctor
 from seqpipe.commands.evaluate import evaluate
 from seqpipe.commands.explain import explain
-from seqpipe.commands.export import export
 from seqpipe.commands.init import init
 from seqpipe.commands.plugins import app as plugins_app
 from seqpipe.commands.predict import predict
-from seqpipe.commands.run import run
+from seqpipe.commands.run import export, run, train
 from seqpipe.commands.schema import schema
 from seqpipe.commands.serve import serve
-from seqpipe.commands.train import train
 from seqpipe.commands.vectors import distill_vectors, vectors
 from seqpipe.commands.verify import verify
 from seqpipe.console import printable

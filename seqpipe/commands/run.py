@@ -1,8 +1,9 @@
-"""`seqpipe run`: from a YAML to a bundle."""
+"""`seqpipe run`, `train` and `export`: from a YAML to a run, and to a bundle."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from seqpipe.commands.options import (
     NoCache,
     Overrides,
     Quiet,
+    RunFolder,
     Seed,
     Sets,
     Verbose,
@@ -22,6 +24,7 @@ from seqpipe.commands.options import (
     make_console,
     print_json,
 )
+from seqpipe.errors import UsageError
 
 
 def run(
@@ -50,3 +53,53 @@ def run(
         result = {"run": str(finished.folder), "bundle": str(finished.bundle.path)}
         result |= {"training": finished.outcome, "scores": finished.scores}
     print_json(result, as_json)
+
+
+def train(
+    file: YamlFile,
+    overrides: Overrides = None,
+    sets: Sets = None,
+    seed: Seed = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume an interrupted run; an error if there is none.")
+    ] = False,
+    device: Device = "auto",
+    fresh: Fresh = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Train; start a run, or resume an interrupted one."""
+    console = make_console(quiet, verbose)
+    pipeline = load_pipeline(console, file, overrides, sets, seed)
+    from seqpipe.config.run_layout import STATE
+    from seqpipe.pipeline.run import RUNS
+
+    folder = RUNS / pipeline.name
+    if resume and not (folder / STATE).exists():
+        raise UsageError(f"--resume: {folder} is no run yet; leave --resume out to start one")
+    pipeline.train(device=device, fresh=fresh, progress=console)
+    console.say(f"\nnext: seqpipe evaluate {folder}, then seqpipe export {folder}")
+
+
+def export(
+    folder: RunFolder,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder of the bundle; default: RUN/bundle.")
+    ] = None,
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override of a key of `export`, such as export.explain=true."),
+    ] = None,
+    no_cache: NoCache = False,
+    quiet: Quiet = False,
+) -> None:
+    """Export a trained run to a bundle, and compare its answers with PyTorch's."""
+    from seqpipe.export.graph_cache import default_cache
+    from seqpipe.pipeline.full_run import export_run
+
+    for item in sets or []:
+        if not item.startswith("export."):
+            raise UsageError(f"--set {item}: the run is trained; only keys of `export` can change, as export.opset=20")
+    console = make_console(quiet)
+    path = export_run(folder, output, sets or [], console, None if no_cache else default_cache())
+    console.say(f"\nnext: seqpipe predict {path}")
