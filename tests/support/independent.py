@@ -344,8 +344,13 @@ class Bundle:
         feeds = option_inputs(known, {k: v for k, v in options.items() if k not in drawn and k not in named})
         self.stops = [text for name, texts in named.items() if known[name]["type"] == "texts" for text in texts]
         for name, texts in named.items():
+            before = name[: len(name) - len(name.rpartition(".")[2])]
+            if known[name]["type"] == "texts" and texts and not options.get(f"{before}min_length"):
+                pieces, wanted = self.pieces(before), [text.encode() for text in texts]
+                feeds[name] = np.array(
+                    [[i for i, piece in enumerate(pieces) if any(w in piece for w in wanted)]], np.int64
+                )
             if known[name]["type"] == "automaton" and texts:
-                before = name[: len(name) - len(name.rpartition(".")[2])]
                 feeds[name] = filled_arcs([self.arcs(before, texts, *given[i][0]) for i in full])
         for before, target in self.targets.items():
             for name in ("prefix",):
@@ -382,10 +387,14 @@ class Bundle:
                 found[i] = joined(each)
         return found
 
+    def pieces(self, before: str) -> list[bytes]:
+        target = self.targets[before]
+        return [piece_bytes(target, target.id_to_token(i)) if i > 3 else b"" for i in range(target.get_vocab_size())]
+
     def arcs(self, before: str, texts: Sequence[str], text: str, tokens: Sequence[Token]) -> list[tuple[int, int, int]]:
         """Arcs of every state, by which none of the texts is written."""
         target, copies = self.targets[before], self.parts[before].get("copies")
-        pieces = [piece_bytes(target, target.id_to_token(i)) if i > 3 else b"" for i in range(target.get_vocab_size())]
+        pieces = self.pieces(before)
         pieces += [piece_bytes(target, word) for word in numbered(tokens, target, copies["same"])[1]] if copies else []
         wanted = [one.encode() for one in texts]
         states = sorted({one[:i] for one in wanted for i in range(len(one))}, key=len)
@@ -393,7 +402,7 @@ class Bundle:
         def state(written: bytes) -> int:
             return max(i for i, one in enumerate(states) if written.endswith(one))
 
-        begin = self.prompt(text, tokens)[0].encode() if self.generates else b""
+        begin = clean(self.prompt(text, tokens)[0]).encode() if self.generates else b""
         made = [(state(begin), 0, 0), *([(-1, 1, -1)] if "[UNK]" in texts else [])]
         for number, one in enumerate(states):
             for i, piece in enumerate(pieces):
@@ -1044,4 +1053,4 @@ def same(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    return type(one) is type(other) and bool(one == other)
+    return (type(one) is type(other) or isinstance(one, str)) and bool(one == other)
