@@ -119,10 +119,7 @@ class Observed:
         self._is_ending = False
 
     def say_goodbye(self) -> None:
-        """Tell each client from now on that its connection closes, before the server closes those that are idle.
-
-        A request that a client sends just when its connection is closed would be lost.
-        """
+        """Tell each client from now on that its connection closes: a request sent just when it does would be lost."""
         self._is_ending = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

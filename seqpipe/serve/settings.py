@@ -27,8 +27,7 @@ class Settings:
         uds: The path of a Unix socket to listen at, in place of host and port.
         token: What a client has to send as bearer token; None: nothing.
         cors: The origins whose pages may call the server; *: any.
-        hosts: The names that clients may use for it beside those of the loopback address; none: any, unless it is
-            bound to that.
+        hosts: The names that clients may use for it, beside loopback ones; none: any, unless it is bound to loopback.
         access_log: Whether each request is a line on standard error.
         repository: The folder below which bundles may be loaded while it runs; None: none may.
         device: As `seqpipe.load` takes it.

@@ -130,6 +130,17 @@ def test_a_worker_that_never_ends_keeps_neither_a_request_nor_the_server(tiny_bu
         assert "a worker does not end; its thread is left behind" in server.log
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
+def test_a_process_that_does_nothing_any_more_is_killed_in_time(tiny_bundle: Path) -> None:
+    with Server(tiny_bundle, "--timeout", "1") as server:
+        (pid,) = children(server)
+        os.kill(pid, signal.SIGSTOP)  # as a library that never lets go of Python's lock
+        began = time.monotonic()
+        server.end()
+        assert time.monotonic() - began < 1 + 5
+        assert not Path(f"/proc/{pid}").exists()
+
+
 def test_metrics_of_a_killed_server_are_removed_by_the_next_one(
     tiny_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
