@@ -191,7 +191,7 @@ class Predictor:
         ]
 
     def docs(self, records: Sequence[Record], before: int = 0, within_text: bool = False) -> list[Doc]:
-        """The records split, a text of blanks as an empty one unless `within_text`; DataError for one that is too long."""
+        """The records split, a text of blanks as an empty one unless `within_text`; DataError for too long ones."""
         records = [self._readable(record, number, within_text) for number, record in enumerate(records, before + 1)]
         if self._pool is None or len(records) < ENOUGH:
             docs = self.featurizer.docs(records)
