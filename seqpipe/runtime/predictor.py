@@ -205,10 +205,7 @@ class Predictor:
         ]
 
     def docs(self, records: Sequence[Record], before: int = 0, within_text: bool = False) -> list[Doc]:
-        """The records split; DataError for one that is too long, by its number from `before` + 1 on.
-
-        A text of blanks alone is read as an empty one, unless it may stand `within_text`.
-        """
+        """The records split, a text of blanks as an empty one unless `within_text`; DataError for too long ones."""
         records = [self._readable(record, number, within_text) for number, record in enumerate(records, before + 1)]
         if self._pool is None or len(records) < ENOUGH:
             docs = self.featurizer.docs(records)
