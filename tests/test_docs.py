@@ -113,10 +113,11 @@ def test_the_page_of_answer_kinds_has_a_section_for_each() -> None:
     assert {kind for heading in headings for kind in re.findall(r"`([\w-]+)`", heading)} == {*ANSWER_KINDS}
 
 
-def test_every_file_that_the_contributing_page_names_exists() -> None:
-    text = (DOCS / "contributing.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(("page", "count"), [("contributing.md", 30), ("promises.md", 10)])
+def test_every_file_that_a_page_names_exists(page: str, count: int) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
     paths = set(re.findall(r"`([\w/]+/(?:\w+\.py)?)`", text))
-    assert len(paths) > 30
+    assert len(paths) > count
     assert [
         path for path in sorted(paths) if not any((documents.ROOT / at / path).exists() for at in ("", "seqpipe"))
     ] == []

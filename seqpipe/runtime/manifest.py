@@ -283,7 +283,7 @@ def parse(data: bytes, what: str) -> Manifest:
         manifest = Manifest.model_validate(content)
     except ValidationError as error:
         raise BundleError(f"{what}: {_message(error.errors(include_url=False)[0])}") from error
-    if version == OLDEST and manifest.answer.get("kind") == "generation" and "stop" in manifest.options:
+    if version == OLDEST and "stop" in manifest.options and manifest.options["stop"]["type"] == "tokens":
         manifest.options["stop"]["type"] = "texts"  # they are found around the graph, which need not know of it
     for name in manifest.files:
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name) or name == MANIFEST:
