@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import stat
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -166,3 +167,29 @@ def test_only_what_is_named_is_taken_for_torn(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     files.remove_torn(tmp_path, ["a.json"])
     assert names(tmp_path) == [".b.json.x.part"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"a": 1, "b": 2, "a": 1}', "a key stands twice in one object: 'a'"),
+        ('[{"b": {"a": 1, "\\u0061": 2}}]', "a key stands twice in one object: 'a'"),
+        ("[NaN]", "NaN is not JSON"),
+        ("[-Infinity]", "-Infinity is not JSON"),
+        ("{'a': 1}", "Expecting property name"),
+        ("[1] [2]", "Extra data"),
+        ("", "Expecting value"),
+    ],
+)
+def test_strict_json_takes_no_key_twice_and_nothing_that_is_no_json(text: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        files.strict_json(text)
+
+
+def test_strict_json_is_as_fast_for_a_key_at_the_end_of_a_large_object() -> None:
+    many = ", ".join(f'"{i}": {i}' for i in range(100_000))
+    assert files.strict_json(f"{{{many}}}")["99999"] == 99_999
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="twice in one object: '99999'"):
+        files.strict_json(f'{{{many}, "99999": 0}}')
+    assert time.monotonic() - began < 5  # 0.1 s; each with each would take minutes

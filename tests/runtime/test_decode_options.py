@@ -199,3 +199,19 @@ def test_random_numbers_are_even_and_below_one() -> None:
     assert many.min() >= 0
     assert many.max() < 1
     assert np.abs(np.histogram(many, 10, (0, 1))[0] / many.size - 0.1).max() < 0.01
+
+
+def test_the_tokens_that_may_be_written_are_those_of_all_beams_and_heads() -> None:
+    size = {"type": "size", "minimum": 1, "maximum": 1_000}
+
+    def written(values: dict[str, int], **defaults: int) -> list[int]:
+        known = {name.replace("__", "."): {**size, "default": default} for name, default in defaults.items()}
+        return [chosen(known, values).written(read) for read in (0, 7)]
+
+    assert written({}, bias=3) == [0, 0]
+    assert written({}, n_best=1) == [0, 0]
+    assert written({"n_best": 4}, n_best=1) == [0, 21]  # of a head whose answers are as long as their sources
+    assert written({"beams": 4}, beams=1) == [0, 21]
+    assert written({}, max_length=100) == [100, 100]
+    assert written({"beams": 5, "n_best": 2}, max_length=100, beams=1, n_best=1) == [500, 500]
+    assert written({"a.beams": 5, "b.n_best": 2}, a__max_length=100, a__beams=1, b__n_best=1) == [500, 507]
