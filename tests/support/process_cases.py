@@ -226,10 +226,12 @@ def prefork(path: str, tries: int) -> int:
             number = os.fork()
             if number == 0:
                 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+                answers.put("ready")
                 while True:
                     answers.put(model(tasks.get()))
             workers.append(number)
         signal.alarm(60)  # ends this program, should no worker answer
+        wrong += sum(answers.get() != "ready" for _ in workers)  # SIGTERM ends without a word who is not
         for _ in range(6):
             tasks.put(TEXTS)
         wrong += sum(answers.get() != expected for _ in range(6))
