@@ -15,15 +15,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from granian import Granian
 from granian.constants import HTTPModes, Interfaces, Loops
 from granian.http import HTTP1Settings
-from granian.server.mp import MPServer
 from prometheus_client.multiprocess import mark_process_dead
 from starlette.types import ASGIApp
 
@@ -67,7 +67,7 @@ def serve(settings: Settings, console: Console) -> None:
             settings = replace(settings, host=address[0])  # a name would not say whether it is a loopback address
             if warning := exposure(settings.host, settings.token):
                 console.result(f"warning: {warning}")
-        server = _Server(
+        server = Granian(
             "seqpipe",
             *address,
             uds=settings.uds,
@@ -85,7 +85,8 @@ def serve(settings: Settings, console: Console) -> None:
             respawn_failed_workers=True,
             workers_kill_timeout=int(settings.timeout_s + _GRACE - 2 * _FAREWELL),
         )
-        server.processes = processes = Processes(settings, listener, console)
+        processes = Processes(settings, listener, console)
+        server.on_startup(processes.handle_signals)
         thread = threading.Thread(target=processes.listen, args=(reports,), daemon=True)
         thread.start()
         try:
@@ -118,19 +119,6 @@ def _load(settings: Settings, sender: Connection) -> ASGIApp:
     except Exception as error:
         report(error if isinstance(error, SeqpipeError) else SeqpipeError(f"{type(error).__name__}: {error}"))
         raise SystemExit(1) from error
-
-
-class _Server(MPServer):
-    """Granian, which tells clients of kept connections that it ends before it closes them."""
-
-    processes: Processes
-
-    def shutdown(self, exit_code: int = 0) -> None:
-        for child in multiprocessing.active_children():
-            if child.pid in self.processes.heard:  # before that, the signal would end it
-                os.kill(child.pid, GOODBYE)
-        time.sleep(_FAREWELL if self.processes.heard else 0)
-        super().shutdown(exit_code)
 
 
 @contextlib.contextmanager
@@ -204,6 +192,19 @@ class Processes:
         self._is_ready = False
         self._period, self._beat = watchdog_seconds(environment), 0.0
         self.failure: SeqpipeError | None = None
+
+    def handle_signals(self) -> None:
+        """Tell clients of kept connections that the server ends, before granian's handlers of signals close them."""
+
+        def say_goodbye(end: Callable[[int, object], None], number: int, frame: object) -> None:
+            for child in multiprocessing.active_children():
+                if child.pid in self.heard:  # before that, the signal would end it
+                    os.kill(child.pid, GOODBYE)
+            time.sleep(_FAREWELL if self.heard else 0)
+            end(number, frame)
+
+        for number in SIGNALS:
+            signal.signal(number, partial(say_goodbye, signal.getsignal(number)))
 
     def listen(self, reports: Connection) -> None:
         """Hear reports until every process has ended."""
