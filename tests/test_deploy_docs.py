@@ -77,22 +77,7 @@ PIECES = (
     ),
     *(" ", " ", " ", " ", " . ", " , ", "!", "”", "。", "！」", "\n", "\r\n", "\n \n", "\u3000", "\x1c", "\x85"),
     *("Zoë", "İstanbul", "ΑΣΟΣ", "ROME", "ﬁ", "e\u0301", "\u0301", "שלום", "\u200b", "\ufeff", "你好", "「奥斯陆」"),
-    *(
-        "ひらがな",
-        "می\u200cخواهم",
-        "so\u00adft",
-        "❤\ufe0f",
-        "\u2060",
-        "👩\u200d💻",
-        "🇨🇭",
-        "👍🏽",
-        "\ud800",
-        "\udfff",
-        "\ufffd",
-        "\U0010ffff",
-        "[PAD]",
-        "[UNK]",
-    ),
+    *("ひらがな", "👩\u200d💻", "🇨🇭", "👍🏽", "\ud800", "\udfff", "\ufffd", "\U0010ffff", "[PAD]", "[UNK]"),
     *("Antidisestablishmentarianism", "Donaudampfschifffahrtsgesellschaft"),
 )
 SPLIT: list[Any] = [
@@ -406,7 +391,8 @@ class Pair:
     def __init__(self, path: Path):
         self.path, self.ours, self.theirs = path, load(path, "cpu", threads=1), Bundle(path)
         field = self.ours.manifest.field
-        given = (*texts(60), *(mood["text"] for mood in moods(9, 5)), "  ", "\u200b\ufe0f", "\u3000\u00ad")
+        unseen = ("  ", "\u200b\ufe0f", "\u3000\u00ad", "می\u200cخواهم so\u00adft ❤\ufe0f \u2060 \u200cOslo\u200d")
+        given = (*texts(60), *(mood["text"] for mood in moods(9, 5)), *unseen)
         self.inputs = [{"text" if isinstance(field, dict) else field: text} for text in given]
         if isinstance(field, dict):
             self.inputs = [{**record, "numbers": numbers(i)} for i, record in enumerate(self.inputs)]
@@ -540,7 +526,7 @@ def test_the_second_runtime_repeats_the_golden_examples(pairs: OnDemand[Pair], k
 
 def test_the_second_runtime_continues_a_text_from_the_cache(pairs: OnDemand[Pair]) -> None:
     pair, compared = pairs["generation"], 0
-    for record in pair.inputs[:45]:
+    for record in pair.inputs[:30]:
         whole = pair.theirs.in_pieces(record, [7])
         assert pair.theirs.in_pieces(record, [1, 2, 4]) == whole
         compared += len(whole) > 3
