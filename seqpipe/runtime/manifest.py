@@ -294,8 +294,8 @@ def parse(data: bytes, what: str) -> Manifest:
         manifest = Manifest.model_validate(content)
     except ValidationError as error:
         raise BundleError(f"{what}: {_message(error.errors(include_url=False)[0])}") from error
-    if version == OLDEST and manifest.answer.get("kind") == "generation" and "stop" in manifest.options:
-        manifest.options["stop"]["type"] = "texts"  # they are found around the graph, which need not know of it
+    if version == OLDEST and manifest.cache and "stop" in manifest.options:  # of a language model
+        manifest.options["stop"]["type"] = "texts"  # found around the graph
     for name in manifest.files:
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name) or name == MANIFEST:
             raise BundleError(f"{what}: files: {name[:100]!r} is not the plain name of a file in the bundle")
