@@ -154,8 +154,8 @@ class PieceAutomaton:
     """A finite automaton over tokens, which says for each beam which tokens may come next.
 
     An arc (state, token, next state) holds in its state, one of state -1 in any. The next state is the greatest of the
-    arcs that hold for the token, 0 where there is none; -1 says that the token is forbidden. An arc (state, [PAD], -1)
-    forbids every token that no other arc of the state allows. A text begins in the state of the first arc, 0 for -1.
+    arcs that hold for the token, 0 where there is none; -1 says that the token is forbidden. A text begins in the state
+    of the first arc, 0 for -1.
 
     Args:
         arcs: (1 or B, A, 3) int64; None or A = 0: nothing is forbidden.
@@ -167,29 +167,24 @@ class PieceAutomaton:
         arcs = with_arcs(arcs, [(-1, PAD_ID, 0)], device)  # at least one, as `amax` wants it; this one says nothing
         # Steps close over these: what does not depend on the step is computed once, outside of the loop.
         self.state, self.token, self.next = (repeat_axis(part[..., 0], 0, rows)[:, None] for part in arcs.split(1, 2))
-        self.is_any, allows = self.state < 0, self.next >= 0  # (B, 1, A) all of them
-        self.closes = (self.token == PAD_ID) & ~allows
-        self.allowed, self.forbidden = torch.where(allows, self.token, PAD_ID), torch.where(allows, PAD_ID, self.token)
+        self.is_any = self.state < 0  # (B, 1, A)
+        self.forbidden = torch.where(self.next < 0, self.token, PAD_ID)  # (B, 1, A)
 
     def start(self, beams: Tensor) -> Tensor:  # (B, K) -> (B, K)
         """The states before the first token, in the shape of `beams`."""
         return self.state[..., 0].clamp(min=0) + beams * 0
 
-    def constrained(self, log_p: Tensor, states: Tensor) -> Tensor:  # (B K, V), (B, K) -> (B K, V)
-        """The log-probabilities, LOG_ZERO where a token is forbidden in the beam's state."""
-        holds = (self.state == states[..., None]) | self.is_any  # (B, K, A)
-        closed = (holds & self.closes).any(2).view(-1, 1)
-        # A token that holds no arc is [PAD] here, whose probability says nothing: many arcs may write to it.
-        allowed, forbidden = (
-            torch.where(holds, tokens, PAD_ID).flatten(0, 1) for tokens in (self.allowed, self.forbidden)
-        )
-        opened = torch.where(closed, LOG_ZERO, log_p).scatter(1, allowed, log_p.gather(1, allowed))
-        return opened.scatter(1, forbidden, LOG_ZERO)
+    def holding(self, states: Tensor) -> Tensor:  # (B, K) -> (B, K, A)
+        """Which arcs hold in the states of the beams."""
+        return (self.state == states[..., None]) | self.is_any
 
-    def after(self, states: Tensor, tokens: Tensor) -> Tensor:  # (B, M), (B, M) -> (B, M)
+    def banned(self, holding: Tensor) -> Tensor:  # (B, K, A) -> (B K, A)
+        """The tokens that are forbidden, [PAD] for arcs that forbid none."""
+        return torch.where(holding, self.forbidden, PAD_ID).flatten(0, 1)
+
+    def after(self, holding: Tensor, tokens: Tensor) -> Tensor:  # (B, K, A), (B, K) -> (B, K)
         """The states after these tokens."""
-        holds = (self.state == states[..., None]) | self.is_any
-        return torch.where(holds & (self.token == tokens[..., None]), self.next, 0).amax(2)
+        return torch.where(holding & (self.token == tokens[..., None]), self.next, 0).amax(2)
 
 
 class Constraints:
@@ -414,8 +409,9 @@ class _Search:
         free, decoder_state, attention = self.decoder.step(beams.tokens.flatten(), state[_SIZE + 3 :])  # (B K, V)
         if attention is not None:
             covered = covered + attention
-        log_p = self.constraints.automaton.constrained(free, states)
-        log_p = log_p.scatter(1, self.constraints.banned(t, written, beams.sequences, repeats), LOG_ZERO)
+        holding = self.constraints.automaton.holding(states)
+        banned = self.constraints.banned(t, written, beams.sequences, repeats)
+        log_p = free.scatter(1, torch.cat([banned, self.constraints.automaton.banned(holding)], 1), LOG_ZERO)
         gains, tokens = top_n(log_p, torch.sym_min(self.candidates.shape[0], log_p.shape[1]))  # (B K, C)
         forced = self.constraints.forced(t, K)  # (B K, 1)
         gains = torch.where(forced > 0, free.gather(1, forced) + self._only_first(gains.shape[1]), gains)
@@ -427,7 +423,7 @@ class _Search:
         same = (beams.sequences == beams.tokens[..., None]) & written
         repeats = torch.where(same, rows_at(repeats, parents) + 1, 0)
         repeats = torch.cat([torch.zeros_like(repeats[..., :1]), repeats[..., :-1]], 2)  # right before each place
-        states = self.constraints.automaton.after(states.gather(1, parents), beams.tokens)
+        states = self.constraints.automaton.after(rows_at(holding, parents), beams.tokens)
         return *beams, states, repeats, rows_at(covered, parents), *self._reordered(decoder_state, parents)
 
     def _advance(self, beams: Beams, candidates: Candidates, sampled: Tensor | None = None) -> tuple[Beams, Tensor]:
@@ -554,17 +550,16 @@ def generate(
     ) -> State:
         K = tokens.shape[1]
         free, state, _ = decoder.step(tokens.flatten(), state)  # (B K, V)
-        banned = torch.where(t < options.min_length, ends, PAD_ID)
-        log_p = automaton.constrained(free, states).scatter(
-            1, banned[:, None].expand(-1, K, -1).flatten(0, 1), LOG_ZERO
-        )
+        holding = automaton.holding(states)
+        early = torch.where(t < options.min_length, ends, PAD_ID)[:, None].expand(-1, K, -1).flatten(0, 1)
+        log_p = free.scatter(1, torch.cat([early, automaton.banned(holding)], 1), LOG_ZERO)
         gains, best_tokens = top_n(log_p, torch.sym_min(candidates.shape[0], log_p.shape[1]))  # (B K, C)
         chosen = best_tokens.gather(1, torch.where(sampler.active, sampler.choose(gains, t), 0))  # (B K, 1)
         gain, tokens = free.gather(1, chosen).view_as(scores), chosen.view_as(tokens)
         scores = torch.where(done, scores, scores + gain)
         sequences = torch.where((times == t) & ~done[..., None], tokens[..., None], sequences)
         ended = is_among(tokens, ends) | (t + 1 >= row_limits[:, None])
-        steps, states = torch.where(done, steps, t + 1), automaton.after(states, tokens)
+        steps, states = torch.where(done, steps, t + 1), automaton.after(holding, tokens)
         return t + 1, tokens, scores, done | ended, sequences, steps, states, *state
 
     begin = (

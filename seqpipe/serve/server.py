@@ -15,11 +15,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from granian import Granian
 from granian.constants import HTTPModes, Interfaces, Loops
@@ -196,7 +197,7 @@ class Processes:
     def handle_signals(self) -> None:
         """Tell clients of kept connections that the server ends, before granian's handlers of signals close them."""
 
-        def say_goodbye(end: Callable[[int, object], None], number: int, frame: object) -> None:
+        def say_goodbye(end: Any, number: int, frame: object) -> None:
             for child in multiprocessing.active_children():
                 if child.pid in self.heard:  # before that, the signal would end it
                     os.kill(child.pid, GOODBYE)

@@ -140,7 +140,7 @@ def accepted(tokens: Tokens, arcs: tuple[tuple[int, int, int], ...]) -> bool:
     for token in tokens:
         here = [(piece, after) for begin, piece, after in arcs if begin in (-1, state)]
         after = [after for piece, after in here if piece == token]
-        if -1 in after or (not after and (PAD_ID, -1) in here):
+        if -1 in after:
             return False
         state = max(after, default=0)
     return True
@@ -230,8 +230,9 @@ def never(*tokens: int) -> tuple[tuple[int, int, int], ...]:
     return tuple((-1, token, -1) for token in tokens)
 
 
-# Every second token is 4: a text begins in state 2, which is closed as state 0 is.
-ALTERNATING = ((2, 0, -1), (0, 0, -1), (-1, 4, 1), (1, 4, -1))
+# Every second token is 4: a text begins in state 2, in which all others are forbidden as in state 0.
+OTHERS = (1, 3, 5)
+ALTERNATING = (*((2, i, -1) for i in OTHERS), *((0, i, -1) for i in OTHERS), (-1, 4, 1), (1, 4, -1))
 OPTIONS: list[dict[str, Any]] = [
     {},
     {"length_penalty": 0.6},

@@ -28,9 +28,9 @@ from seqpipe.training.pipeline import Pipeline
 # The decode options under which a graph is compared with PyTorch, and the inputs that they become.
 
 
-# Arcs by which every second token is the first one behind the special ones, the first too: a text begins in state 2,
-# which is closed but for that token as state 0 is, and in state 1, behind it, that token is forbidden.
-_ALTERNATING = [[2, 0, -1], [0, 0, -1], [-1, len(SPECIALS), 1], [1, len(SPECIALS), -1]]
+# Arcs with which a text neither begins with [EOS], [UNK] or the first token behind the special ones, nor has that token
+# twice in a row, nor ends behind it: state 2 is the beginning, 1 is behind that token.
+_ARCS = [[2, 3, -1], [2, 1, -1], [2, 4, -1], [-1, 4, 1], [1, 4, -1], [1, 3, -1]]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Trials:
         others: dict[str, Any] = dict.fromkeys(self._seeds, 7)
         types = {name: option["type"] for name, option in self.options.items()}
         others |= {name: [len(SPECIALS)] for name, kind in types.items() if kind in ("tokens", "texts")}
-        automata: dict[str, Any] = {name: _ALTERNATING for name, kind in types.items() if kind == "automaton"}
+        automata: dict[str, Any] = {name: _ARCS for name, kind in types.items() if kind == "automaton"}
         others |= {name: value for some in needed.values() for values in some for name, value in values.items()}
         alone: list[dict[str, Any]] = [automata, sizes | automata] if automata else []
         return [{}, *([sizes] if sizes else []), *([every | others] if others else []), *alone]
