@@ -14,6 +14,7 @@ import secrets
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,8 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     item = dict(pairs)
     if len(item) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)[:100]!r} is given twice; keep one")
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the key {twice[:100]!r} is given twice; keep one")
     return item
 
 

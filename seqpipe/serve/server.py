@@ -36,7 +36,7 @@ from seqpipe.serve.settings import GOODBYE, Settings
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # after which a server ends well
 READY, ALIVE = "READY=1", "WATCHDOG=1"  # states for systemd, see sd_notify(3)
 _GRACE = 5  # seconds that the server may take to end beyond the time of a request
-_FAREWELL = 0.5  # of them, for which clients are told to close their connections; as many are for the rest
+_FAREWELL = 0.5  # of them, for which clients are told to close their connections; three times as many are for the rest
 _METRICS = "seqpipe-metrics-"  # begins the name of a folder
 _MODE = 0o660  # of a Unix socket: owner and group may connect
 _OTHER_FILES = 200  # descriptors that a process needs besides those of connections
@@ -84,7 +84,7 @@ def serve(settings: Settings, console: Console) -> None:
             ),
             log_enabled=False,
             respawn_failed_workers=True,
-            workers_kill_timeout=int(settings.timeout_s + _GRACE - 2 * _FAREWELL),
+            workers_kill_timeout=int(settings.timeout_s + _GRACE - 4 * _FAREWELL),
         )
         processes = Processes(settings, listener, console)
         server.on_startup(processes.handle_signals)

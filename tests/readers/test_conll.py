@@ -332,7 +332,7 @@ def test_words_that_look_like_something_else_are_words() -> None:
 
 
 def test_readers_schemes_and_metrics_import_no_torch() -> None:
-    names = ("conll", "conllu", "csv", "jsonl", "lines", "parallel", "tsv")
+    names = ("conll", "conllu", "csv", "jsonl", "lines", "parallel")
     modules = ", ".join(
         [
             *(f"seqpipe_plugins.readers.{name}" for name in names),

@@ -70,7 +70,7 @@ def sized(size: Any, **other: Any) -> dict[str, Any]:
 REFUSED = {
     "no JSON": ((b"{", None), "the body is not JSON"),
     "deep": ((b"[" * 100_000, None), "the body is not JSON"),
-    "a key twice": ((b'{"inputs": [], "id": "a", "id": "b"}', None), "a key stands twice in one object: 'id'"),
+    "a key twice": ((b'{"inputs": [], "id": "a", "id": "b"}', None), "the key 'id' is given twice"),
     "NaN": ((b'{"inputs": NaN}', None), "NaN is not JSON"),
     "a list": ((b"[]", None), "inputs: must be a list of tensors"),
     "no inputs": ((b"{}", None), "inputs: must be a list of tensors"),
