@@ -76,7 +76,7 @@ class GeneratedText(str):
     """A text, with the number of tokens that were generated for it, and the reason why it ends.
 
     The tokens are counted up to the end of a stop text, without [EOS]. The reason is `stop` for [EOS] and stop texts,
-    else `length`; of a part of a text that goes on it is empty.
+    else `length`; empty for a part of a text that is not finished.
     """
 
     tokens: int
@@ -222,7 +222,7 @@ class Text(HeadAnswer[TextAnswers]):
 
     @cached_property
     def written_bytes(self) -> WrittenBytes:
-        """What each token of the target tokenizer writes."""
+        """The bytes that each token of the target tokenizer decodes to."""
         return WrittenBytes(self.tokenizer)
 
     def decode(self, tokens: list[int], doc: Doc) -> str:

@@ -1,4 +1,4 @@
-"""The bytes that each piece of a tokenizer writes, and automata over pieces that keep texts from being written."""
+"""Automata over the pieces of a tokenizer that forbid texts, and the bytes that each piece decodes to."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class WrittenBytes:
 
     @cached_property
     def pieces(self) -> list[bytes]:
-        """What each token of the vocabulary writes, by its id."""
+        """Bytes that each token of the vocabulary writes, by its id."""
         return [b"" if i < len(SPECIALS) else self.of_token(token) for i, token in enumerate(self._vocabulary)]
 
     def of_token(self, token: str) -> bytes:
-        """What a token writes between two others; a copied word is one too."""
+        """Return the bytes that a token writes between two others; a copied word is a token too."""
         if self.is_byte_level and all(letter in _BYTES for letter in token):
             return bytes(_BYTES[letter] for letter in token)
         if self._falls_back and (byte := re.fullmatch("<0x([0-9A-F]{2})>", token)):

@@ -36,7 +36,7 @@ from seqpipe.serve.settings import GOODBYE, Settings
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # after which a server ends well
 READY, ALIVE = "READY=1", "WATCHDOG=1"  # states for systemd, see sd_notify(3)
 _GRACE = 5  # seconds that the server may take to end beyond the time of a request
-_FAREWELL = 0.5  # of them, for which clients are told to close their connections; three times as many are for the rest
+_FAREWELL = 0.5  # of them, in which answers ask clients to close their connections; 1.5 more are for stopping
 _METRICS = "seqpipe-metrics-"  # begins the name of a folder
 _MODE = 0o660  # of a Unix socket: owner and group may connect
 _OTHER_FILES = 200  # descriptors that a process needs besides those of connections

@@ -59,7 +59,7 @@ def onnx_registry(opset: int) -> OnnxRegistry:
 
 @cache
 def decomposition(func: OpOverload, registry: Any) -> Callable[..., Any] | None:
-    """What is recorded in place of an operator; None if it goes into the graph as it is.
+    """Return the decomposition that is recorded in place of an operator; None if the operator is recorded itself.
 
     Composite ones that return views never do, but for reshape. Of PyTorch's tables the first that has one counts.
     """
