@@ -71,7 +71,7 @@ class _Reading:
     refusal: str = ""
 
     def difference(self, theirs: _Reading) -> tuple[str, str]:
-        """Return the first difference in the features, in words, and the graph input that differs; "" where there is none."""
+        """Return the first difference in words, and the graph input that differs; "" where there is none."""
         if self.refusal != theirs.refusal:
             return f"its refusal ({theirs.refusal or 'none'}; in training: {self.refusal or 'none'})", ""
         for name in {**self.features, **theirs.features}:
