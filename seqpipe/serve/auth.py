@@ -131,7 +131,8 @@ class SiteCheck:
         if b"*" in self._cors and not scope["path"].startswith("/v2/repository"):  # any page may ask, none may change
             return None
         is_other = site not in (b"none", b"same-origin") if origin is None else origin.partition(b"://")[2] != host
-        return HttpError(403, "a page of another site may not ask; allow its origin with --cors") if is_other else None
+        cure = "a page of another site may not send requests; allow its origin with --cors"
+        return HttpError(403, cure) if is_other else None
 
 
 def allow_origins(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:

@@ -231,9 +231,13 @@ def _parse(service: Service, body: Mapping[str, Any], settings: Settings) -> Com
         if body.get(name) not in (None, value):
             raise InvalidRequestError(name, f"is not supported; leave it out, or give {value}")
     prompts = texts_of("prompt", body.get("prompt"), settings)
-    count = whole_number(body, "n", 1)
+    count, most = whole_number(body, "n", 1), whole_number(body, "max_tokens", MAX_TOKENS)
+    for name, value, option in (("n", count, "beams"), ("max_tokens", most, "max_length")):
+        limit = service.model.manifest.options[option].get("maximum")
+        if limit is not None and value > limit:
+            raise InvalidRequestError(name, f"{value} is over the limit of {limit}")
     options = {name: body[name] for name in options_of_bundle if body.get(name) is not None}
-    options["max_length"] = whole_number(body, "max_tokens", MAX_TOKENS)
+    options["max_length"] = most
     if count > 1:
         options |= {"beams": count, "n_best": count}
     stop = body.get("stop")
