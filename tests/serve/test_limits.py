@@ -483,13 +483,13 @@ def test_more_than_the_server_allows_is_refused(writer: Server, options: dict[st
 def test_the_bounds_of_the_server_are_described_and_hold_for_completions(writer: Server) -> None:
     described = writer.get("/v1/writer").json["options"]
     assert [described[name]["maximum"] for name in ("max_length", "beams", "n_best")] == [100, 3, 3]
-    for name, value, limit in (("max_tokens", 101, 100), ("n", 4, 3)):
-        reply = writer.post("/v1/completions", {"model": "writer", "prompt": "a", name: value})
+    for name, given, limit in (("max_tokens", 101, 100), ("n", 4, 3)):
+        reply = writer.post("/v1/completions", {"model": "writer", "prompt": "a", name: given})
         error = reply.json["error"]
         assert (reply.status, error["param"], error["message"]) == (
             400,
             name,
-            f"{name}: {value} is over the limit of {limit}",
+            f"{name}: {given} is over the limit of {limit}",
         )
 
 
