@@ -9,6 +9,8 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -50,7 +52,20 @@ Build = Callable[..., Path]
 Install = Callable[..., None]
 
 
+# What a test with one of these markers needs, and a command that succeeds where it may be used.
+PROGRAMS = {
+    "chromium": ("Chromium", "chromium", "--version"),
+    "strace": ("strace, and the right to trace", "strace", "-o", os.devnull, "true"),
+    "systemd": ("systemd-analyze", "systemd-analyze", "--version"),
+}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for marker, (what, *command) in PROGRAMS.items():
+        marked = [item for item in items if item.get_closest_marker(marker)]
+        if marked and (shutil.which(command[0]) is None or subprocess.run(command, capture_output=True).returncode):
+            for item in marked:
+                item.add_marker(pytest.mark.skip(reason=f"needs {what}"))
     items.sort(key=lambda item: item.nodeid.partition("::")[0] not in LONG)
 
 
