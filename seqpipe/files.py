@@ -48,6 +48,14 @@ _STRICT: dict[str, Any] = {"object_pairs_hook": _unique, "parse_constant": _no_c
 JSON_DECODER = json.JSONDecoder(**_STRICT)  # Decodes JSON; ValueError for NaN and for a key given twice in an object.
 
 
+def encoding_cure(data: bytes) -> str:
+    """Return the cure for bytes that are not UTF-8, by the mark that they begin with."""
+    if data.startswith(b"\x1f\x8b"):
+        return "it is compressed; unpack it: gunzip"
+    encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
+    return f"convert it: iconv -f {encoding} -t utf-8"
+
+
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 

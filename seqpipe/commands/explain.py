@@ -36,6 +36,7 @@ def explain(
     from seqpipe import load
     from seqpipe.explain.html import check_ending, draw
     from seqpipe.features.vocabulary import replace_surrogates
+    from seqpipe.files import encoding_cure
     from seqpipe.runtime.file_io import one_record
 
     if output:
@@ -47,7 +48,7 @@ def explain(
         try:
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            cure = "convert it: iconv -f latin1 -t utf-8"
+            cure = encoding_cure(data)
             raise DataError(f"standard input: byte {error.start + 1} is not UTF-8; {cure}") from error
     explanation = model.explain(one_record(model, text), **decode_options)
     if output:
