@@ -183,7 +183,7 @@ class Export(_Keys):
         default=None,
         ge=1,
         le=MOST_TOKENS,
-        description="Maximum of tokens read or written; null: four times the longest training text, at least 1,000.",
+        description="Maximum of tokens read or written; null: 4 times the longest of training, at least 1,000 or 200.",
     )
     max_beams: int = Field(
         default=100,

@@ -208,13 +208,19 @@ def bundle_manifest(
         calibration = member(head, "calibration")
         if calibration and (chosen := calibration()):
             (answer["parts"][task.name] if task.name else answer)["calibration"] = chosen
-    # A caller may ask for at most `export.max_beams` beams and answers, and for a text as long as one that is read.
+    # A caller may ask for at most `export.max_beams` beams and answers, and for a text of a length that was learned.
     limits = _limits(pipeline, config, longest)
-    bounded, most = {name: dict(option) for name, option in options.items()}, config.export.max_beams
-    lengths = {"beams": most, "n_best": most, "max_length": max(limits.tokens, LEAST_WRITTEN)}
+    targets = {task.name: 0 if config.export.max_tokens else task.longest for task in artifacts.tasks}
+    bounded = {name: dict(option) for name, option in options.items()}
     for name, option in bounded.items():
-        if (length := lengths.get(name.rpartition(".")[2])) is not None:
-            option["maximum"] = max(option["default"], min(option["maximum"] or length, length))
+        head_name, _, plain_name = name.rpartition(".")
+        if plain_name in ("beams", "n_best"):
+            most = config.export.max_beams
+        elif plain_name == "max_length":
+            most = max(LEAST_WRITTEN, MARGIN * targets[head_name] or limits.tokens)
+        else:
+            continue
+        option["maximum"] = max(option["default"], min(option["maximum"] or most, most))
     optional: dict[str, Any] = {"cache": pipeline.cache} if pipeline.cache else {}
     # Heads with metrics of their own, which `evaluate` asks for where their package is installed.
     owners = {

@@ -24,12 +24,17 @@ FILE = LEARNED
 
 @dataclass(frozen=True)
 class FittedTask:
-    """What one head is trained to answer, and with which labels or tokenizer; the name of a single head is empty."""
+    """What one head is trained to answer, and with which labels or tokenizer; the name of a single head is empty.
+
+    Attributes:
+        longest: Tokens of the longest target text in training; 0 where targets are no texts of their own.
+    """
 
     name: str
     answer: Mapping[str, Any]
     labels: Vocabulary
     target_tokenizer: Tokenizer | None
+    longest: int = 0
 
     @property
     def target_vocabulary(self) -> Vocabulary | None:
@@ -99,7 +104,14 @@ class Artifacts:
             "counts": {name: list(counts) for name, counts in self.counts.items()},
             "longest": self.longest,
             "tasks": [
-                {"name": t.name, "answer": t.answer, "labels": t.labels, "counts": t.labels.counts} for t in self.tasks
+                {
+                    "name": t.name,
+                    "answer": t.answer,
+                    "labels": t.labels,
+                    "counts": t.labels.counts,
+                    "longest": t.longest,
+                }
+                for t in self.tasks
             ],
         }
         write(folder / FILE, json.dumps(state, ensure_ascii=False))
@@ -115,7 +127,8 @@ class Artifacts:
         for task in state["tasks"]:
             path = folder / tokenizer_file(task["name"])
             writer = Tokenizer.from_file(str(path)) if path.exists() else None
-            tasks.append(FittedTask(task["name"], task["answer"], Vocabulary(task["labels"], task["counts"]), writer))
+            labels = Vocabulary(task["labels"], task["counts"])
+            tasks.append(FittedTask(task["name"], task["answer"], labels, writer, task.get("longest", 0)))
             if writer is not None:
                 writers[path.name] = writer
         features = {name: feature_from(manifest, writers) for name, manifest in state["features"].items()}

@@ -34,7 +34,7 @@ from seqpipe.config.loader import Config
 from seqpipe.config.model import Component
 from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
 from seqpipe.features.document import Doc, Record, place_of, token_counts
-from seqpipe.features.encoding import CURE, cannot_split, is_panic
+from seqpipe.features.encoding import CURE, cannot_split, encode, is_panic
 from seqpipe.features.kinds.base import SENTENCES, WORDS, FeatureKind
 from seqpipe.features.kinds.registry import pair_features
 from seqpipe.features.sources import (
@@ -234,10 +234,12 @@ def fit_task(
     if message := task.refuse_input(info):
         raise ConfigError([head.problem(f"{describe(head)}: {message}")])
     labels = Vocabulary(()) if info.self_supervised else task.collect_labels(info, records)
-    writer = None
+    writer, longest, target = None, 0, info.target or "target"
     if task.kind_type.needs_tokenizer:
-        writer = fit_target_tokenizer(head, tokenizer, records, info.target or "target")
-    return FittedTask(name, task.create(info, labels, writer).manifest(), labels, writer)
+        writer = fit_target_tokenizer(head, tokenizer, records, target)
+        if task.has_target_text:
+            longest = max(len(encode(writer, target_text(record, target), place_of(record))) for record in records)
+    return FittedTask(name, task.create(info, labels, writer).manifest(), labels, writer, longest)
 
 
 def _old_labels(head: Component) -> Sequence[str]:

@@ -116,16 +116,28 @@ def test_a_bundle_takes_texts_of_a_length_that_was_seen_with_a_margin_or_what_th
     config = tiny(tags.folder, "train.epochs=6", "export.max_tokens=9", "export.max_beams=7")
     stated = bundle_manifest(tags.pipeline, config, options, {}, longest=700)
     assert (stated.limits, stated.options["n_best"]["maximum"]) == (Limits(tokens=9), 7)
-    # As many tokens are written as are read, 200 and the default in any case, and never more than the head writes.
-    size = {"type": "size", "minimum": 1, "maximum": 100_000}
-    lengths = {"max_length": {**size, "default": 100}, "a.max_length": {**size, "default": 300}}
-    lengths |= {
-        "b.max_length": {**size, "default": 50, "maximum": 90},
-        "c.max_length": {"type": "int", "default": 9, "maximum": None},
-    }
-    for given, longest, most in ((config, 700, [200, 300, 90, 200]), (tags.config, 700, [2_800, 2_800, 90, 2_800])):
-        stated = bundle_manifest(tags.pipeline, given, lengths, {}, longest=longest)
-        assert [option["maximum"] for option in stated.options.values()] == most
+
+
+def test_a_caller_may_ask_for_a_text_of_a_length_that_was_learned_with_a_margin(
+    writer: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifacts, size = writer.pipeline.artifacts, {"type": "size", "minimum": 1}
+    (task,) = artifacts.tasks
+    records = read(writer.config.data.reader, writer.config.data.train)
+    assert task.longest == max(len(record["reversed"]) for record in records)  # a character is a token
+    assert writer.export("learned").manifest.options["max_length"]["maximum"] == 200
+
+    def most(config: Config, learned: int, default: int, maximum: int | None) -> Any:
+        tasks = (replace(task, longest=learned),)
+        monkeypatch.setattr(writer.pipeline, "artifacts", replace(artifacts, tasks=tasks))
+        options = {"max_length": {**size, "default": default, "maximum": maximum}}
+        return bundle_manifest(writer.pipeline, config, options, {}, longest=700).options["max_length"]["maximum"]
+
+    # Never more than the head itself writes, and the default in any case; without targets what is read.
+    assert [most(writer.config, 60, *bounds) for bounds in ((100, None), (300, 9_999), (50, 90))] == [240, 300, 90]
+    assert most(writer.config, 0, 100, None) == 2_800
+    config = replace(writer.config, export=writer.config.export.model_copy(update={"max_tokens": 999}))
+    assert most(config, 60, 100, 9_999) == 999
 
 
 def tokenizer_with(change: Callable[[dict[str, Any]], None]) -> Callable[[bundle.BundleContent, str], Tokenizer]:
