@@ -22,14 +22,17 @@ def module_of(path: Path, root: Path) -> str:
 
 
 @cache
-def imports(path: Path) -> frozenset[str]:
+def imports(path: Path, root: Path) -> frozenset[str]:
     """Modules of ours that a file imports, also within functions and, of plugins, those that it imports names from."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.ImportFrom):
+            level = node.level - (path.stem == "__init__")
+            above = module_of(path, root).split(".")[: -level or None] if node.level else []
+            module = ".".join([*above, *filter(None, [node.module])])
+            names |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
     return frozenset(name for name in names if name.split(".")[0] in PACKAGES)
 
 
@@ -46,13 +49,13 @@ def nearest_tests(mutation: Mutation, root: Path) -> list[str]:
         stems = {f"test_{module.rpartition('.')[2]}.py" for module in ring}
         named = [path for path in tests if path.name in stems]
         named.sort(key=lambda path: path.parent.name not in mutation.path)
-        importing = [path for path in tests if imports(path) & {*ring}]
-        importing.sort(key=lambda path: (*_unnamed(path, names), len(imports(path))))
+        importing = [path for path in tests if imports(path, root) & {*ring}]
+        importing.sort(key=lambda path: (*_unnamed(path, names), len(imports(path, root))))
         if len(seen) == 1:
             uses = {path: len(word.findall(path.read_text(encoding="utf-8"))) for path in tests}
             importing += sorted((path for path in tests if uses[path]), key=lambda path: -uses[path])
         nearest |= dict.fromkeys(path for path in [*named, *importing] if path.name not in SLOW)
-        ring = [module for module, path in modules.items() if imports(path) & {*ring} and module not in seen]
+        ring = [module for module, path in modules.items() if imports(path, root) & {*ring} and module not in seen]
     return [path.relative_to(root).as_posix() for path in [*nearest][:FILES]]
 
 

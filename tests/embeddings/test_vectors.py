@@ -232,6 +232,19 @@ def test_a_bad_file_is_an_error_that_says_where_and_what(
     assert fragment in str(caught.value)
 
 
+@pytest.mark.parametrize("size", [1, 18, 54, 55])
+def test_a_binary_file_is_read_alike_in_chunks_of_any_size(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("seqpipe_plugins.embeddings.vectors.CHUNK", size)
+    read = [*entries(write(tmp_path, binary(ROWS)), lambda word: True, "auto", None)]
+    assert {entry.word: entry.numbers.tolist() for entry in read} == {
+        word: np.array(row, "f4").tolist() for word, row in ROWS.items()
+    }
+    with pytest.raises(DataError, match="byte 54: the file has more than the 3 words"):
+        Vectors(WORDS, path=write(tmp_path, binary(ROWS).replace(b"4 3", b"3 3", 1)))
+
+
 def test_a_file_that_is_gone_is_an_error_that_says_who_needs_it(tmp_path: Path) -> None:
     told = "there is no such file; a run reads its vectors again whenever it is built; a bundle has no need of them"
     with pytest.raises(DataError, match=re.escape(told)):

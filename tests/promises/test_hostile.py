@@ -152,6 +152,15 @@ def test_a_size_is_seen_in_every_type_and_branch(case: str, tiny_bundle: Path, t
         load(with_graph(tiny_bundle, tmp_path, instead_of("bias", *nodes), inputs={}), "cpu", threads=1)
 
 
+def test_sizes_below_zero_are_read_as_such() -> None:
+    bounds = [helper.make_tensor(name, TensorProto.INT64, [], [n]) for name, n in (("a", -5), ("b", 5), ("c", 1))]
+    assert bounds[0].int64_data  # a varint, of which a negative one states 64 bits
+    output = helper.make_tensor_value_info("all", TensorProto.INT64, [None])
+    graph = helper.make_graph([helper.make_node("Range", ["a", "b", "c"], ["all"])], "numbers", [], [output], bounds)
+    model = helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 18)])
+    assert graph_check.refusal_reason(model.SerializeToString()) == ""
+
+
 def stated(model: onnx.ModelProto) -> None:
     """A tensor that states 40 GB and holds none of them."""
     tensor = next(tensor for tensor in model.graph.initializer if tensor.name == "table")
