@@ -151,14 +151,19 @@ def record(
 
 
 def merged(content: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a file of results with newer rows, which replace those of the same question and name in place."""
+    """The content of a file of results with newer rows, which replace those of the same question and name in place.
+
+    What only a person can say of a row is kept: what was asked, whether it falls short, its peer, unit and note.
+    """
     result = json.loads(json.dumps(content))  # a copy
     for key, question in new["questions"].items():
         known = result["questions"].setdefault(key, {"rows": []})
         places = {row["row"]: place for place, row in enumerate(known["rows"])}
         for row in question["rows"]:
             if row["row"] in places:
-                known["rows"][places[row["row"]]] = row
+                before = known["rows"][places[row["row"]]]
+                kept = {key: before[key] for key in ("unit", "peer", "asked", "met", "note") if key in before}
+                known["rows"][places[row["row"]]] = {**kept, **row}
             else:
                 known["rows"].append(row)
     used = {row["run"] for question in result["questions"].values() for row in question["rows"]}

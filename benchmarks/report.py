@@ -86,14 +86,15 @@ def faults(content: Content) -> Iterator[str]:
             yield f"question {name}: the summary names rows that are not there: {', '.join(sorted(missing))}"
 
 
-def table(
-    question: Content, rows: Sequence[Content], columns: Sequence[str] | None = None, with_notes: bool = True
-) -> list[str]:
-    """The lines of a Markdown table: the figures of each row, then peer, ratio, what was asked, and a note."""
+def table(question: Content, rows: Sequence[Content], columns: Sequence[str] | None) -> list[str]:
+    """The lines of a Markdown table: the figures of each row, then peer, ratio, what was asked, and a note.
+
+    `columns` names the figures that are shown, and `note` if notes are; None shows all.
+    """
     every = list(dict.fromkeys(what for row in rows for what in row.get("figures", {})))
     whats = [what for what in every if columns is None or what in columns]
     places = {what: _places([row.get("figures", {}).get(what) for row in rows]) for what in whats}
-    keys = ("peer", "ratio", "asked", *(["note"] * with_notes))
+    keys = ("peer", "ratio", "asked", *(["note"] * (columns is None or "note" in columns)))
     extra = [key for key in keys if any(row.get(key) is not None for row in rows)]
     if any(row.get("met") is False for row in rows) and "asked" not in extra:
         extra.append("asked")
@@ -155,7 +156,7 @@ def page(name: str, content: Content) -> str:
         lines += [f"## {_heading(key, question)}", ""]
         if question.get("how"):
             lines += [question["how"], ""]
-        lines += [*table(question, question["rows"]), ""]
+        lines += [*table(question, question["rows"], None), ""]
         notes = [*question.get("notes", ()), *(f"**Short**: {reason}" for reason in question.get("short", ()))]
         lines += [*(f"- {note}" for note in notes), *([""] * bool(notes))]
         used: dict[str, list[str]] = {}
@@ -184,6 +185,8 @@ def summary(contents: Mapping[str, Content]) -> str:
                 continue
             names = chosen.get("rows") if isinstance(chosen, dict) else None
             columns = chosen.get("columns") if isinstance(chosen, dict) else None
+            if columns is None:  # all figures, but no notes
+                columns = [what for row in question["rows"] for what in row.get("figures", {})]
             rows = [row for row in question["rows"] if names is None or row["row"] in names]
             runs = [content["runs"][run] for run in dict.fromkeys(row["run"] for row in rows)]
             commands = dict.fromkeys(_code(run["command"]) for run in runs)
@@ -192,7 +195,7 @@ def summary(contents: Mapping[str, Content]) -> str:
             link = f"[all figures](results/{name}.md#{anchor(heading)})"
             origin = "; ".join(["; ".join(commands), *(", ".join(fact) for fact in facts), link])
             reasons = [f"**Short**: {reason}" for reason in question.get("short", ())]
-            block = [f"### {heading}", *table(question, rows, columns, with_notes=False)]
+            block = [f"### {heading}", *table(question, rows, columns)]
             sections.setdefault(content["section"], []).extend([*block, "", "  \n".join([origin, *reasons]), ""])
     for section in SECTIONS:
         if section in sections:
