@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 RUNS = ROOT / "runs"
 PREPARED = RUNS / "data"  # git ignores it
-RECORDED = RUNS / "results"  # figures of the last runs; `python benchmarks/report.py --add` moves them to RESULTS
+RECORDED = RUNS / "results"  # figures of the last runs; `report.py --add FILE` takes them over
 RESULTS = HERE / "results"
 PACKAGES = ("seqpipe", "torch", "onnxruntime", "numpy")
 VARIABLE = "SEQPIPE_DATA"
@@ -214,3 +215,38 @@ def machine() -> str:
 def _git(*arguments: str) -> str:
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
     return done.stdout.strip()
+
+
+class Table:
+    """A Markdown table that is printed row by row, and recorded: the first cell of a row is its name.
+
+    Args:
+        benchmark: The name of the file of results.
+        question: The key of the question in it.
+        columns: The heads of the table; but for the first they are what the figures are figures of.
+        versions: Versions of packages in the environment of a peer.
+    """
+
+    def __init__(self, benchmark: str, question: str, *columns: str, versions: str = ""):
+        self.benchmark, self.question, self.columns, self.versions = benchmark, question, columns, versions
+        print("| " + " | ".join(columns) + " |\n|" + "---|" * len(columns), flush=True)
+
+    def row(self, *cells: object, **facts: Any) -> None:
+        """Print and record a row; `facts` are keys of `record`, such as `peer` and `ratio`."""
+        print("| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |", flush=True)
+        figures = dict(zip(self.columns[1:], map(figure, cells[1:]), strict=True))
+        record(self.benchmark, self.question, [{"row": str(cells[0]), "figures": figures, **facts}], (), self.versions)
+
+
+def figure(cell: object) -> Any:
+    """A number where a cell is nothing but one, such as "1,204" or "0.97"; else its text."""
+    text = str(cell)
+    if re.fullmatch(r"\d{1,3}(,\d{3})+|\d+", text):
+        return int(text.replace(",", ""))
+    return float(text) if re.fullmatch(r"\d+\.\d+", text) else text
+
+
+def peer_versions(python: Path, *packages: str) -> str:
+    """The versions of packages in the environment of a peer, as `record` takes them."""
+    code = "import sys, importlib.metadata as m; print(', '.join(f'{p} {m.version(p)}' for p in sys.argv[1:]))"
+    return subprocess.run([python, "-c", code, *packages], check=True, capture_output=True, text=True).stdout.strip()

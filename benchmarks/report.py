@@ -1,9 +1,8 @@
 """Write RESULTS.md, a summary, and a page for each benchmark from the JSON files in benchmarks/results.
 
-    python benchmarks/report.py                          # writes RESULTS.md and results/NAME.md
-    python benchmarks/report.py --add                    # takes over what benchmarks left in runs/results, then writes
-    python benchmarks/report.py --add runs/results/ner.json
-    python benchmarks/report.py --check                  # fails, naming the files, if a page is not what the JSON says
+    python benchmarks/report.py           # writes RESULTS.md and results/NAME.md
+    python benchmarks/report.py --add runs/results/ner.json   # takes over what a benchmark left there, then writes
+    python benchmarks/report.py --check   # fails, naming the files, if a page is not what the JSON says
 
 A benchmark writes its rows to runs/results/NAME.json (`common.record`), where they can be looked at before `--add`
 merges them into benchmarks/results/NAME.json. That file also has what only a person can write: the title, the section,
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import common
-from common import HERE, RECORDED, RESULTS
+from common import HERE, RESULTS
 
 SUMMARY = HERE / "RESULTS.md"
 MOST_LINES = 300  # of the summary
@@ -47,8 +46,8 @@ Each table answers one question. The line below it names the command, the machin
 all figures, notes and versions. A ratio above 1 is in favour of seqpipe. *Asked* is the figure that was set before the
 measurement, in brackets what was hoped for; **short** marks what does not reach it, or a peer that is faster. To
 measure again, run the command, look at what it wrote to `runs/results`, and take it over with
-`python benchmarks/report.py --add`. Data sets stay outside the repository: `--data FOLDER` or the variable
-`SEQPIPE_DATA` names the folder that holds them, each in a folder of its own such as `ncbi_disease/`.
+`python benchmarks/report.py --add runs/results/NAME.json`. Data sets stay outside the repository: `--data FOLDER` or
+the variable `SEQPIPE_DATA` names the folder that holds them, each in a folder of its own such as `ncbi_disease/`.
 """
 
 Content = Mapping[str, Any]
@@ -234,11 +233,10 @@ def add(paths: Sequence[Path]) -> None:
 
 def main() -> None:
     parser = common.parser(__doc__)
-    parser.add_argument("--add", nargs="*", type=Path, metavar="FILE", help="files of rows; none: all of runs/results")
+    parser.add_argument("--add", nargs="+", type=Path, default=[], metavar="FILE", help="files of runs/results")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not what the JSON says")
     arguments = parser.parse_args()
-    if arguments.add is not None:
-        add(arguments.add or sorted(RECORDED.glob("*.json")))
+    add(arguments.add)
     contents = load()
     if arguments.check:
         if differing := stale(contents):

@@ -265,6 +265,24 @@ def test_rows_that_a_benchmark_records_replace_older_ones_and_keep_what_people_w
     assert added["runs"]["a"]["machine"] == "an abacus"  # of the row that was not measured again
 
 
+def test_a_table_is_printed_and_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = script("common")
+    monkeypatch.setattr(common, "RECORDED", tmp_path)
+    table = common.Table("counting", "speed", "side", "texts/s", "F1", "change", "code")
+    table.row("ours", "1,204", "0.97", "+1.5", "a | b", peer="theirs", ratio=2.5)
+    printed = (
+        "| side | texts/s | F1 | change | code |\n|---|---|---|---|---|\n| ours | 1,204 | 0.97 | +1.5 | a \\| b |\n"
+    )
+    assert capsys.readouterr().out == printed
+    content = json.loads((tmp_path / "counting.json").read_text(encoding="utf-8"))
+    (row,) = content["questions"]["speed"]["rows"]
+    assert row["figures"] == {"texts/s": 1204, "F1": 0.97, "change": "+1.5", "code": "a | b"}
+    assert (row["row"], row["peer"], row["ratio"]) == ("ours", "theirs", 2.5)
+    assert [*content["runs"]] == [row["run"]]
+
+
 CONFIGS = sorted(path for path in (ROOT / "benchmarks").glob("*/*.yaml") if "../data/" in path.read_text("utf-8"))
 
 
