@@ -130,7 +130,11 @@ def speed(run: Path, checkpoint: Path, environment: Path, rounds: int, texts: li
     ):
         ratio = statistics.median(a / b for a, b in zip(rates[mine], rates[peer], strict=True))
         print(f"{mine} / {peer}: {ratio:.2f}")
-        facts = {"figures": {"texts/s": speeds[mine], "peer's": speeds[peer]}, "peer": peer, "ratio": round(ratio, 2)}
+        facts = {
+            "figures": {"seqpipe, texts/s": speeds[mine], "peer's": speeds[peer]},
+            "peer": peer,
+            "ratio": round(ratio, 2),
+        }
         common.record("bert", "ratios", [{"row": row, **facts}], (), f"of the peers: {versions}")
 
 
