@@ -19,7 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from server_process import cores, on_core, row
+from common import Table
+from server_process import cores, on_core
 
 APPLICATION = """
 async def app(scope, receive, send):
@@ -82,7 +83,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=5, help="of wrk's load")
     given = parser.parse_args()
     server_core, load_core = cores()
-    row("server", "requests/s", "MB more, 60 MB pipelined", "headers of 1 MB", "headers that never end")
+    columns = ("MB more after 60 MB of pipelined requests", "headers of 1 MB", "headers that never end")
+    table = Table("serve", "asgi", "server", "requests/s", *columns)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "bare.py").write_text(APPLICATION)
         Path(folder, "hypercorn.toml").write_text(HYPERCORN)
@@ -107,7 +109,7 @@ def main() -> None:
                 process.terminate()
                 process.wait()
             rate = re.search(r"Requests/sec: +([\d.]+)", said)
-            row(name, f"{float(rate[1]):,.0f}" if rate else said, f"{more:.0f}", large, endless)
+            table.row(name, f"{float(rate[1]):,.0f}" if rate else said, f"{more:.0f}", large, endless)
 
 
 if __name__ == "__main__":

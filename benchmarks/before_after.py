@@ -21,6 +21,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import common
+
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = "Wake me at seven in Lausanne"
 IN_PROCESS = """
@@ -38,7 +40,7 @@ model = seqpipe.load(sys.argv[1])
 text, texts = sys.argv[2], [f"{sys.argv[2]} number {i}" for i in range(256)]
 model(text), model(texts)
 print(json.dumps({
-    "load": best(lambda: seqpipe.load(sys.argv[1]), 5),
+    "`load`": best(lambda: seqpipe.load(sys.argv[1]), 5),
     "one text": best(lambda: model(text), 100),
     "256 texts": best(lambda: model(texts), 1),
 }))
@@ -67,11 +69,11 @@ def measure(tree: Path, folder: Path, bundle: Path) -> dict[str, float]:
     check = [*seqpipe, "check", "pipelines/ner.yaml"]
     run = [*seqpipe, "run", "pipelines/ner.yaml", "train.epochs=2"]
     times = {
-        "check, first": cpu_seconds(check, folder, variables),
-        "check, second": cpu_seconds(check, folder, variables),
-        "check, without the cache": cpu_seconds([*check, "--no-cache"], folder, variables),
-        "run, two epochs": cpu_seconds(run, folder, variables),
-        "predict, one sentence": cpu_seconds([*seqpipe, "predict", str(bundle)], folder, variables, TEXT + "\n"),
+        "`check`, first": cpu_seconds(check, folder, variables),
+        "`check`, second (the graph cache)": cpu_seconds(check, folder, variables),
+        "`check --no-cache`": cpu_seconds([*check, "--no-cache"], folder, variables),
+        "`run`, two epochs": cpu_seconds(run, folder, variables),
+        "`predict`, one sentence": cpu_seconds([*seqpipe, "predict", str(bundle)], folder, variables, TEXT + "\n"),
     }
     command = [sys.executable, "-c", IN_PROCESS, str(bundle), TEXT]
     inside = subprocess.run(command, cwd=folder, env=variables, text=True, check=True, capture_output=True)
@@ -99,9 +101,9 @@ def main() -> None:
         what: {name: statistics.median(times[what] for times in rounds[name]) for name in trees}
         for what in rounds["after"][0]
     }
-    print(f"| {'CPU seconds, median':26} | before | after | ratio |\n|---|---|---|---|")
+    table = common.Table("before_after", "cpu", "command", "before", "after", "after / before")  # CPU seconds
     for what, row in rows.items():
-        print(f"| {what:26} | {row['before']:.4g} | {row['after']:.4g} | {row['after'] / row['before']:.3f} |")
+        table.row(what, f"{row['before']:.3g}", f"{row['after']:.3g}", f"{row['after'] / row['before']:.2f}")
     if arguments.output:
         arguments.output.write_text(json.dumps({"rows": rows, "rounds": rounds}, indent=1), encoding="utf-8")
 

@@ -5,7 +5,7 @@
     python benchmarks/bert.py speed --checkpoint FOLDER --peers ENVIRONMENT  # or takes one that is there
 
 FOLDER has the weights of all-MiniLM-L6-v2. Both train a few steps first; or `--run` names a run that was made with
-classify/banking77-bert.yaml. Run `speed` on an otherwise idle machine; its figures go into RESULTS.md by hand.
+classify/banking77-bert.yaml. Run `speed` on an otherwise idle machine; figures are recorded in runs/results.
 """
 
 from __future__ import annotations
@@ -41,6 +41,13 @@ def logits(run: Path, checkpoint: Path, texts: list[str]) -> None:
     same = int((theirs.argmax(1) == ours.argmax(1)).sum())
     summary = f"log-probabilities differ by {far:.2g} at most, {same:,} of {len(ours):,} labels are equal"
     print(f"{summary}; with positions moved by one they differ by {shifted_by:.2g}")
+    measured = {
+        "labels that are equal": f"{same:,} of {len(ours):,}",
+        "greatest difference of log-probabilities": f"{far:.2g}",
+        "the same with every position moved by one (a planted fault)": round(shifted_by, 1),
+    }
+    rows = [{"row": row, "figures": {"measured": value}} for row, value in measured.items()]
+    common.record("bert", "logits", rows, ["transformers"])
     torch.testing.assert_close(ours, theirs, rtol=0, atol=NEAR)
 
 
@@ -106,18 +113,29 @@ def speed(run: Path, checkpoint: Path, environment: Path, rounds: int, texts: li
     rates = {side: [sizes[side] / each for each in taken] for side, taken in seconds.items()}
     for side, each in rates.items():
         print(f"{side:44}{statistics.median(each):9,.0f} texts/s  ({min(each):,.0f} to {max(each):,.0f})")
+    versions = common.peer_versions(environment / "bin" / "python", "optimum", "onnxruntime", "openvino")
+    speeds = {side: round(statistics.median(each)) for side, each in rates.items()}
+    rows = [{"row": side, "figures": {"texts/s": value}} for side, value in speeds.items()]
+    common.record("bert", "speed", rows, (), f"of the peers: {versions}")
     best = max((s for s in rates if s.startswith("optimum, sorted")), key=lambda s: statistics.median(rates[s]))
-    for mine, peer in (
-        ("seqpipe", "optimum, pipeline"),
-        ("seqpipe", "optimum, pipeline in 32s"),
-        ("seqpipe", best),
-        ("seqpipe", "openvino, sorted in 32s"),
-        ("seqpipe's graph alone", "optimum's graph alone"),
-        ("seqpipe, singly", "optimum, pipeline, singly"),
-        ("seqpipe's graph alone, singly", "optimum's graph alone, singly"),
+    for mine, peer, row in (
+        ("seqpipe", "optimum, pipeline", "a list of texts"),
+        ("seqpipe", "optimum, pipeline in 32s", "a list of texts, in 32s"),
+        ("seqpipe", best, "a list of texts, sorted by length, in 32s"),
+        ("seqpipe", "optimum, sorted in 32s, a run a core", "a list of texts, and one run a core"),
+        ("seqpipe", "openvino, sorted in 32s", "a list of texts, OpenVINO"),
+        ("seqpipe's graph alone", "optimum's graph alone", "the graph alone"),
+        ("seqpipe, singly", "optimum, pipeline, singly", "one text at a time"),
+        ("seqpipe's graph alone, singly", "optimum's graph alone, singly", "the graph alone, one text at a time"),
     ):
         ratio = statistics.median(a / b for a, b in zip(rates[mine], rates[peer], strict=True))
         print(f"{mine} / {peer}: {ratio:.2f}")
+        facts = {
+            "figures": {"seqpipe, texts/s": speeds[mine], "peer's": speeds[peer]},
+            "peer": peer,
+            "ratio": round(ratio, 2),
+        }
+        common.record("bert", "ratios", [{"row": row, **facts}], (), f"of the peers: {versions}")
 
 
 def _ours(bundle: Path, texts: list[str]) -> dict[str, Callable[[], object]]:

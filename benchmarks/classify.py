@@ -4,12 +4,13 @@
     python benchmarks/classify.py quality all
     python benchmarks/classify.py quality banking77-bert --checkpoint FOLDER   # the same weights as on the hub
 
-Run it on an otherwise idle machine. The figures it prints go into RESULTS.md by hand.
+Run it on an otherwise idle machine. Its figures are recorded in runs/results; see report.py.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,11 +44,17 @@ def quality(
     prepare(name.removesuffix("-bert"), data)
     more = common.data_overrides(HERE / "classify" / f"{name}.yaml", data)
     more += [f"{place}={checkpoint.absolute()}" for place in _checkpoints(name)] if checkpoint else []
+    every: dict[str, list[list[float]]] = {who: [] for who, _ in PARTS}
     for seed in range(1, seeds + 1):
         run = f"bench-{name}-{seed}"
         minutes = _trained(name, run, device, threads, f"train.seed={seed}", *more)
-        scores = ", ".join(f"{who} {_figures(name, ROOT / 'runs' / run / part)}" for who, part in PARTS)
+        for who, part in PARTS:
+            every[who].append(_figures(name, ROOT / "runs" / run / part))
+        scores = ", ".join(f"{who} {_shown(every[who][-1:])}" for who, _ in PARTS)
         print(f"{name} seed {seed}: {scores}, {minutes:.1f} min", flush=True)
+    question, row = ("fine_tuned", name.removesuffix("-bert")) if name.endswith("-bert") else ("scratch", name)
+    figures = {"test (PyTorch)": _shown(every["PyTorch"]), "bundle": _shown(every["bundle"]), "minutes": round(minutes)}
+    common.record("classify", question, [{"row": row, "figures": figures}])
 
 
 def _checkpoints(name: str) -> tuple[str, str]:
@@ -78,9 +85,16 @@ def _trained(name: str, run: str, device: str, threads: int | None, *more: str) 
     return (time.perf_counter() - clock) / 60
 
 
-def _figures(name: str, target: Path) -> str:
+def _figures(name: str, target: Path) -> list[float]:
     scores = _scores(target)
-    return " / ".join(f"{100 * _figure(scores, figure):.2f}" for figure in FIGURES[name])
+    return [100 * _figure(scores, figure) for figure in FIGURES[name]]
+
+
+def _shown(seeds: list[list[float]]) -> str:
+    """The mean of each figure over the seeds, and its standard deviation if there are several."""
+    spreads = [f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "" for values in zip(*seeds, strict=True)]
+    means = [f"{statistics.mean(values):.2f}" for values in zip(*seeds, strict=True)]
+    return " / ".join(mean + spread for mean, spread in zip(means, spreads, strict=True))
 
 
 def _figure(scores: Any, path: str) -> float:

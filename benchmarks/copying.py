@@ -4,7 +4,7 @@
     python benchmarks/copying.py quality without
 
 ROUGE is rouge-score's mean F1 with stems, of several references the greatest, as `seqpipe evaluate` gives it; here also
-under a beam. The figures it prints go into RESULTS.md by hand.
+under a beam. Its figures are recorded in runs/results.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ import common
 from common import HERE, PREPARED, ROOT
 
 FOLDER = PREPARED / "scitldr_a"
+SHOWN = {
+    "copying": "pointer-generator with coverage (`copy-seq2seq`)",
+    "without": "the same without copying (`seq2seq`)",
+}
 BEAM = {"beams": 4, "length_penalty": 1.0, "min_length": 10, "no_repeat_ngram_size": 3}
 
 
@@ -43,10 +47,10 @@ def quality(name: str, seeds: Sequence[int], overrides: Sequence[str], data: Pat
         common.seqpipe("run", HERE / "copying" / f"{name}.yaml", f"name={run.name}", f"train.seed={seed}", *overrides)
         minutes = (time.perf_counter() - clock) / 60
         print(f"{name} seed {seed}, {minutes:.1f} min", flush=True)
-        print_scores(run)
+        print_scores(run, name)
 
 
-def print_scores(run: Path) -> None:
+def print_scores(run: Path, name: str) -> None:
     """The test scores of a bundle, greedy and under a beam."""
     import seqpipe
     from seqpipe.answers.metrics.numbers import table
@@ -54,11 +58,16 @@ def print_scores(run: Path) -> None:
     model = seqpipe.load(run / "bundle", "cpu")
     records = [json.loads(line) for line in (FOLDER / "test.jsonl").read_text(encoding="utf-8").splitlines()]
     task = model.predictor.task.parts[""]
+    figures: dict[str, str] = {}
     for options in ({}, BEAM):
         counts = task.counter()
         for record, answer in zip(records, model(records, **options), strict=True):
             counts.add(task.gold(record), task.predicted(answer))
-        print(options or "greedy", table(counts.result(), task.metrics), sep="\n", flush=True)
+        result = counts.result()
+        print(options or "greedy", table(result, task.metrics), sep="\n", flush=True)
+        scores = " / ".join(f"{100 * result[key]:.2f}" for key in ("rouge_1", "rouge_2", "rouge_l"))
+        figures["beam 4" if options else "ROUGE-1 / 2 / L, greedy"] = scores
+    common.record("copying", "scitldr", [{"row": SHOWN[name], "figures": figures}], ["rouge-score"])
 
 
 if __name__ == "__main__":
@@ -70,9 +79,10 @@ if __name__ == "__main__":
     trained.add_argument("--set", nargs="*", default=[], dest="overrides")
     shown = what.add_parser("scores")
     shown.add_argument("run", type=Path)
+    shown.add_argument("--name", choices=("copying", "without"), default="copying", help="what the run is")
     common.add_data_option(trained)
     options = parser.parse_args()
     if options.what == "scores":
-        print_scores(options.run)
+        print_scores(options.run, options.name)
     else:
         quality(options.name, options.seeds, options.overrides, options.data)

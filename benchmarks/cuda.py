@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from common import parser
+from common import parser, record
 
 import seqpipe
 from seqpipe.errors import SeqpipeError
@@ -63,6 +63,24 @@ def measure(path: Path, device: str, texts: int = TEXTS) -> dict[str, Any]:
     }
 
 
+def record_bundle(path: Path, result: dict[str, Any], device: str) -> None:
+    """Record the times and differences of one bundle."""
+    figures = (
+        {"error": result["error"]}
+        if "error" in result
+        else {
+            "answers that differ": f"{result['answers_differ']} of {result['answers']}",
+            "batch, s, CPU": round(result["batch_s"]["cpu"], 4),
+            "batch, s, device": round(result["batch_s"][device], 4),
+            "one text, ms, CPU": round(result["single_ms"]["cpu"], 2),
+            "one text, ms, device": round(result["single_ms"][device], 2),
+            "nodes of loops on the CPU": result["nodes_on_cpu_within_loops"],
+        }
+    )
+    name = path.resolve().parent.name if path.name == "bundle" else path.name
+    record("cuda", f"on_{device}", [{"row": name, "figures": figures}])
+
+
 def main() -> None:
     flags = parser(__doc__)
     flags.add_argument("bundles", type=Path, nargs="+")
@@ -78,6 +96,8 @@ def main() -> None:
             traceback.print_exc()
             results[str(path)] = {"error": f"{type(error).__name__}: {error}"}
         print(path, json.dumps(results[str(path)]), flush=True)
+        if given.device != "cpu":  # else it is a dry run
+            record_bundle(path, results[str(path)], given.device)
         versions = {"onnxruntime": onnxruntime.__version__, "providers": onnxruntime.get_available_providers()}
         given.out.write_text(json.dumps({**versions, "bundles": results}, indent=1), encoding="utf-8")
     failures = ("error", "golden_wrong", "answers_differ", "nodes_on_cpu_within_loops")

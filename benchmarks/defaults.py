@@ -137,11 +137,28 @@ def speed(folder: Path, python: Path) -> None:
     model(texts)
     rate = len(texts) / statistics.median(common.seconds(lambda: model(texts)) for _ in range(9))
     seconds, size = sum(row["seconds"] for row in rows), _megabytes(run / "bundle")
+    training, answering = seconds, rate
     print(f"ours: {mine['score']:.2f} %, training {seconds:.1f} s, {rate:,.0f} texts/s, bundle {size:.1f} MB")
     theirs = peer(python, "fasttext-speed", folder, epochs, dim)
     rate = theirs["texts_per_second"]
     print(f"fastText: {theirs['score']:.2f} %, training {theirs['seconds']:.1f} s, {rate:,.0f} texts/s")
     print(f"training: {seconds / theirs['seconds']:.2f} times fastText's time")
+    figures = {
+        "`ngrams` and a linear head": (
+            round(mine["score"], 2),
+            f"{training:.1f} s",
+            round(answering),
+            f"{size:.1f} MB",
+        ),
+        "fastText, as many epochs": (round(theirs["score"], 2), f"{theirs['seconds']:.1f} s", round(rate)),
+    }
+    whats = ("accuracy", "training", "texts/s", "bundle")
+    rows = [{"row": row, "figures": dict(zip(whats, values, strict=False))} for row, values in figures.items()]
+    ratios = {"training, time of as many epochs": theirs["seconds"] / training, "answering, texts/s": answering / rate}
+    versions = common.peer_versions(python, "fasttext")
+    common.record("defaults", "speed", rows, (), versions)
+    compared = [{"row": row, "peer": "fastText", "ratio": round(ratio, 2)} for row, ratio in ratios.items()]
+    common.record("defaults", "speed_ratios", compared, (), versions)
 
 
 def peer(python: Path, *arguments: object, timeout: float | None = None) -> dict[str, Any]:
@@ -201,6 +218,29 @@ def main() -> None:
         print(row["cell"], *(f"{s:.2f}" for s in scores), f"{gap(row):+.2f}", sep=" | ", flush=True)
     gaps = [gap(row) for row in done.values()]
     print(f"mean {sum(gaps) / len(gaps):+.2f}, worst {min(gaps):+.2f}, {len(gaps)} cells")
+    record(list(done.values()), python)
+
+
+def record(cells: Rows, python: Path) -> None:
+    """Record the means over the seeds of each set and size, and the mean and the worst of these."""
+    groups: dict[str, Rows] = {}
+    for row in cells:
+        name, size, _ = row["cell"].rsplit("-", 2)
+        groups.setdefault(f"{name}, {'whole' if size == 'all' else f'{int(size):,} records'}", []).append(row)
+    rows, gaps = [], []
+    for group, members in groups.items():
+        gaps.append(statistics.mean(map(gap, members)))
+        figures: dict[str, Any] = {"over the better": f"{gaps[-1]:+.2f}"}
+        for shown, who in (("`init`", "ours"), ("SVM", "svm"), ("fastText", "fasttext")):
+            figures[shown] = round(statistics.mean(member[who]["score"] for member in members), 2)
+        if len(members) > 1:
+            figures["by seed"] = ", ".join(f"{gap(member):+.2f}" for member in members)
+        rows.append({"row": group, "figures": figures})
+    versions = common.peer_versions(python, "scikit-learn", "fasttext")
+    common.record("defaults", "labels", rows, (), versions)
+    overall = {"mean": statistics.mean(gaps), "worst": min(gaps)}
+    means = [{"row": name, "figures": {"points": f"{value:+.2f}"}} for name, value in overall.items()]
+    common.record("defaults", "labels_mean", means, (), versions)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
     python benchmarks/encoders.py table                   # accuracy, parameters, training time and bundle latency
     python benchmarks/encoders.py table --only lstm --set train.epochs=1 --labels 10
 
-Run it on an otherwise idle machine. The figures it prints go into RESULTS.md by hand.
+Run it on an otherwise idle machine. Its figures are recorded in runs/results; see report.py.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def training() -> None:
     """Processor time of forward and backward pass on one thread, ours over torch's, for each length and width."""
     torch.set_num_threads(1)
     torch.manual_seed(1)
-    print("| encoder |" + "".join(f" {low} to {high}: 64 | 200 |" for low, high in LENGTHS))
-    print("|---|" + "---|" * 4)
+    columns = [f"time / that of torch, lengths {low} to {high}" for low, high in LENGTHS]
+    table = common.Table("encoders", "training", "encoder", *columns)
     for label, (name, options) in ENCODERS.items():
-        ratios = [_ratio(name, options(units), low, high, units) for low, high in LENGTHS for units in UNITS]
-        print(f"| {label} |" + "".join(f" {ratio:.2f} |" for ratio in ratios), flush=True)
+        ratios = [[_ratio(name, options(units), low, high, units) for units in UNITS] for low, high in LENGTHS]
+        table.row(label, *(" / ".join(f"{ratio:.2f}" for ratio in widths) for widths in ratios))
 
 
 def _ratio(name: str, options: dict[str, Any], low: int, high: int, units: int) -> float:
@@ -100,10 +100,8 @@ def table(only: list[str], settings: list[str], labels: int | None, data: Path |
     Minutes are processor time of `seqpipe train`; latency is the median over test texts, one by one, one thread.
     """
     _prepare(labels, data)
-    print(
-        "| encoder | parameters | test accuracy | processor minutes to train | ms a text |\n|---|---|---|---|---|",
-        flush=True,
-    )
+    columns = ("parameters", "test accuracy", "processor minutes to train", "ms a text")
+    rows = common.Table("encoders", "table", "encoder", *columns)
     for label in only or ENCODERS:
         name, options = ENCODERS[label]
         run = RUNS / f"bench-encoder-{label.replace(', ', '-').replace(' ', '-')}"
@@ -119,7 +117,7 @@ def table(only: list[str], settings: list[str], labels: int | None, data: Path |
                 minutes = (resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before) / 60
         accuracy = json.loads((run / "metrics.json").read_text())["test"]["accuracy"]
         parameters = sum(p.numel() for p in _class(name)(DIM, **options(100)).parameters())
-        print(f"| {label} | {parameters:,} | {100 * accuracy:.2f} | {minutes:.1f} | {_latency(run):.2f} |", flush=True)
+        rows.row(label, f"{parameters:,}", f"{100 * accuracy:.2f}", f"{minutes:.1f}", f"{_latency(run):.2f}")
 
 
 def _prepare(labels: int | None, data: Path | None) -> None:

@@ -159,10 +159,11 @@ def main() -> None:
     length, steps = arguments.length, arguments.steps
     options = {"length": length, "hidden": arguments.hidden, "steps": steps, "seed": arguments.seed}
     profiles = [gradient_profile(cell, **options) for cell in ("rnn", "lstm", "gru")]
-    print("| cell | accuracy | first step | middle step | last step |\n|---|---|---|---|---|")
+    question = f"after_{steps}_steps" if steps else "gradients"
+    table = common.Table("gradients", question, "cell", "accuracy", "first step", "middle step", "last step")
     for profile in profiles:
-        columns = " | ".join(f"{profile.shares[t]:.1e}" for t in (0, length // 2, -1))
-        print(f"| `{profile.cell}` | {profile.accuracy:.2f} | {columns} |")
+        shares = [f"{profile.shares[t]:.1e}" for t in (0, length // 2, -1)]
+        table.row(f"`{profile.cell}`", f"{profile.accuracy:.2f}", *shares)
     if arguments.output:
         title = f"Share of the gradient norm by time step, after {steps} training steps"
         arguments.output.write_text(chart(title, {profile.cell: profile.shares for profile in profiles}), "utf-8")

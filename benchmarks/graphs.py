@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import common
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -76,7 +77,7 @@ def loops(graph: Any) -> list[int]:
     ]
 
 
-def compare(name: str, folders: Sequence[Path], times: int) -> None:
+def compare(name: str, folders: Sequence[Path], times: int, table: common.Table) -> None:
     import onnx
 
     from seqpipe.runtime.onnx_runtime import onnxruntime
@@ -108,11 +109,9 @@ def compare(name: str, folders: Sequence[Path], times: int) -> None:
             seconds.append(time.perf_counter() - clock)
     inside = [loops(model.graph) for model in models]
     everything = [sum(1 for _ in nodes(model.graph)) for model in models]
-    print(
-        f"| {name} | {different} of {count} | {worst:.1g} | {inside[0]} | {inside[1]} | {everything[0]} | "
-        f"{everything[1]} | {min(taken[1]) / min(taken[0]):.2f} |",
-        flush=True,
-    )
+    in_loops = [", ".join(map(str, numbers)) for numbers in inside]
+    ratio = min(taken[1]) / min(taken[0])
+    table.row(f"`{name}`", f"{different} of {count}", f"{worst:.1g}", *in_loops, *everything, f"{ratio:.2f}")
 
 
 def main() -> None:
@@ -134,10 +133,11 @@ def main() -> None:
             command = [python, __file__, "--export", str(folder), *arguments.pipelines]
             environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
             subprocess.run(command, cwd=checkout, check=True, env=environment, stderr=subprocess.DEVNULL)
-        print("| pipeline | outputs that differ | worst difference | loops before | now | nodes before | now | time |")
-        print("|---|---|---|---|---|---|---|---|")
+        nodes_columns = ("nodes in each loop before", "nodes in each loop now", "nodes before", "nodes now")
+        columns = ("outputs that differ", "worst difference", *nodes_columns, "time")
+        table = common.Table("graphs", "graphs", "pipeline", *columns)
         for name in arguments.pipelines:
-            compare(name, folders, arguments.times)
+            compare(name, folders, arguments.times, table)
 
 
 if __name__ == "__main__":

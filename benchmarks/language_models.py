@@ -7,7 +7,7 @@
     python benchmarks/language_models.py writing --peers ENV   # the same beside CTranslate2, which that environment has
     python benchmarks/language_models.py t5                    # the same of a T5, and whether the texts are the same
 
-Run it on an otherwise idle machine. The figures it prints go into RESULTS.md by hand.
+Run it on an otherwise idle machine. Its figures are recorded in runs/results; see report.py.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +54,14 @@ def tang(data: Path | None) -> None:
         common.write_jsonl(PREPARED / "tang_poems" / f"{name}.jsonl", poems)
 
 
+KEPT = {"shakespeare": "loss", "tang": "perplexity"}  # the score of a set that is recorded, and its decimals
+DIGITS = {"shakespeare": 3, "tang": 1}
 SETS: dict[str, Callable[[Path | None], None]] = {"shakespeare": shakespeare, "tang": tang}
 
 
 def quality(name: str, seeds: Sequence[int], overrides: Sequence[str], data: Path | None) -> None:
     SETS[name](data)
+    every: list[list[float]] = []
     for seed in seeds:
         run, clock = f"bench-{name}-{seed}", time.perf_counter()
         path = HERE / "language_models" / f"{name}.yaml"
@@ -64,6 +69,12 @@ def quality(name: str, seeds: Sequence[int], overrides: Sequence[str], data: Pat
         scores = next(iter(result["scores"].values()))
         figures = ", ".join(f"{key} {value:.4f}" for key, value in scores.items() if isinstance(value, float))
         print(f"{name} seed {seed}: {figures}, {(time.perf_counter() - clock) / 60:.1f} min", flush=True)
+        every.append([part[KEPT[name]] for part in result["scores"].values()])
+    means = [statistics.mean(values) for values in zip(*every, strict=True)]
+    recorded = {"measured": " / ".join(f"{value:.{DIGITS[name]}f}" for value in means)}
+    if len(every) > 1:
+        recorded["by seed or round"] = ", ".join(f"{values[0]:.{DIGITS[name]}f}" for values in every)
+    common.record("language_models", "quality", [{"row": name, "figures": recorded}])
 
 
 def training(data: Path | None) -> None:
@@ -104,10 +115,15 @@ def training(data: Path | None) -> None:
             return float(json.loads(rows.splitlines()[-1])["seconds"]) / STEPS
 
     plain()
+    ratios = []
     for _ in range(3):
         plain_seconds, our_seconds = plain(), ours()
         milliseconds = f"plain loop {1000 * plain_seconds:.1f} ms a step, seqpipe {1000 * our_seconds:.1f} ms"
         print(f"{milliseconds}, ratio {plain_seconds / our_seconds:.2f}", flush=True)
+        ratios.append(round(plain_seconds / our_seconds, 2))
+    rounds = {"by seed or round": ", ".join(f"{ratio:.2f}" for ratio in ratios) + " times"}
+    row = {"row": "training that GPT", "figures": rounds, "ratio": [min(ratios), max(ratios)]}
+    common.record("language_models", "quality", [row])
 
 
 def writing(peers: Path | None, data: Path | None) -> None:
@@ -203,6 +219,10 @@ def t5(data: Path | None) -> None:
             f"all in one call {batched:.1f} s",
             flush=True,
         )
+        seconds = {"seqpipe": round(our_seconds, 1), "peer's": round(their_seconds, 1)}
+        row = {"row": "T5, greedy" if beams == 1 else f"T5, {beams} beams", "figures": seconds, "unit": "s"}
+        facts = {"peer": "transformers", "ratio": round(their_seconds / our_seconds, 2)}
+        common.record("language_models", "writing", [{**row, **facts}], ["transformers"])
 
 
 def feeds(model: Any, rows: int) -> dict[str, Any]:
@@ -219,6 +239,7 @@ def feeds(model: Any, rows: int) -> dict[str, Any]:
 def beside(model: Any, theirs: Any, rows: int) -> None:
     inputs = feeds(model, rows)
     ids = torch.from_numpy(inputs["ids"])
+    pairs = []
     settings = {"max_new_tokens": WRITTEN, "min_new_tokens": WRITTEN, "do_sample": False, "pad_token_id": 0}
     for _ in range(3):
         with torch.no_grad():
@@ -228,17 +249,31 @@ def beside(model: Any, theirs: Any, rows: int) -> None:
         their_speed, our_speed = (rows * WRITTEN / seconds for seconds in (their_seconds, our_seconds))
         speeds = f"transformers {their_speed:.0f} tokens/s, bundle {our_speed:.0f}"
         print(f"batch {rows}: {speeds}, ratio {their_seconds / our_seconds:.2f}")
+        pairs.append((our_speed, their_speed))
+    record_writing(rows, "transformers", pairs, f"transformers {version('transformers')}")
 
 
 def beside_ctranslate2(model: Any, folder: Path, peers: Path, precision: str, rows: int) -> None:
     program = HERE / "peers" / "ctranslate2_gpt.py"
     call = [peers / "bin" / "python", program, folder, precision, str(rows), str(PROMPT), str(WRITTEN)]
+    pairs = []
     for _ in range(2):
         done = subprocess.run(call, check=True, stdout=subprocess.PIPE, env=os.environ | {"OMP_NUM_THREADS": "1"})
         theirs = float(done.stdout)
         ours = rows * WRITTEN / min(common.seconds(partial(model.run, feeds(model, rows))) for _ in range(4))
         speeds = f"CTranslate2 {theirs:.0f} tokens/s, bundle {ours:.0f}, ratio {ours / theirs:.2f}"
         print(f"batch {rows}, {precision}: {speeds}", flush=True)
+        pairs.append((ours, theirs))
+    ctranslate2 = common.peer_versions(peers / "bin" / "python", "ctranslate2")
+    record_writing(rows, f"CTranslate2, {precision}", pairs, ctranslate2)
+
+
+def record_writing(rows: int, peer: str, pairs: Sequence[tuple[float, float]], versions: str) -> None:
+    """Record tokens a second of each round, here and there."""
+    ratios = [round(ours / theirs, 2) for ours, theirs in pairs]
+    sides = {side: [round(pair[place]) for pair in pairs] for place, side in enumerate(("seqpipe", "peer's"))}
+    row = {"row": f"GPT, batch {rows}, beside {peer}", "figures": sides, "unit": "tokens/s", "peer": peer}
+    common.record("language_models", "writing", [{**row, "ratio": [min(ratios), max(ratios)]}], (), versions)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
     python benchmarks/lengths.py hull --epochs 20 --records 8000
 
 `reverse` is trained with attention, on strings of 10 letters. A line tells the first score on generated test records of
-5, 10, 15 and 20 points or letters. The figures go into RESULTS.md by hand.
+5, 10, 15 and 20 points or letters. Its figures are recorded in
+runs/results.
 """
 
 from __future__ import annotations
@@ -60,6 +61,10 @@ def main() -> None:
             metric = next(iter(scores[0]))
             shown = ", ".join(f"{n}: {score[metric]:.1%}" for n, score in zip(TESTED, scores, strict=True))
             print(f"{task}, {name} lengths: {metric} at {shown}", flush=True)
+            row = f"{task}, {LONGEST}" if name == "fixed" else f"{task}, {lengths[0]} to {LONGEST}"
+            percent = [round(100 * score[metric], 1) for score in scores]
+            figures = dict(zip(map(str, TESTED), percent, strict=True))
+            common.record("lengths", "lengths", [{"row": row, "figures": figures}])
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 
 The baseline V has peephole connections; each variant is V with one part left out or added. Sentences of `subjectivity`
 are classified by the last state of one direction (accuracy), slots of `snips` are tagged from both directions (F1 of
-entities). All have the same sizes, learning rate and epochs. The figures it prints go into RESULTS.md by hand.
+entities). All have the same sizes, learning rate and epochs. Its figures are recorded in runs/results.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "FGR": ("full gate recurrence", {"full_gate_recurrence": True}),
 }
 DATA_SETS = {"subjectivity": "accuracy", "snips": "f1"}
+SHOWN = {"accuracy": "accuracy", "f1": "F1"}
 
 
 def table(variants: list[str], data_sets: list[str], seeds: int, data: Path | None) -> None:
@@ -41,8 +42,8 @@ def table(variants: list[str], data_sets: list[str], seeds: int, data: Path | No
 
     With several seeds a cell has the mean and the standard deviation.
     """
-    print("| variant | |" + "".join(f" {name}, {DATA_SETS[name]} | to V |" for name in data_sets))
-    print("|---|---|" + "---|---|" * len(data_sets), flush=True)
+    columns = [column for name in data_sets for column in (f"{name}, {SHOWN[DATA_SETS[name]]}", f"to V, {name}")]
+    rows = common.Table("lstm_ablations", "variants", "variant", *columns)
     baseline: dict[str, float] = {}
     for variant in variants:
         meaning, changes = VARIANTS[variant]
@@ -52,8 +53,8 @@ def table(variants: list[str], data_sets: list[str], seeds: int, data: Path | No
             mean = statistics.mean(scores)
             baseline.setdefault(name, mean)
             spread = f" ± {statistics.stdev(scores):.2f}" if seeds > 1 else ""
-            cells.append(f" {mean:.2f}{spread} | {mean - baseline[name]:+.2f} |")
-        print(f"| {variant} | {meaning} |" + "".join(cells), flush=True)
+            cells += [f"{mean:.2f}{spread}", f"{mean - baseline[name]:+.2f}"]
+        rows.row(f"{variant}, {meaning}", *cells)
 
 
 def _score(name: str, variant: str, options: dict[str, Any], seed: int, data: Path | None) -> float:

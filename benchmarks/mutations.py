@@ -33,6 +33,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import common
 from mutation_operators import OPERATORS, Mutation, mutations, sources
 from nearest_tests import nearest_tests
 
@@ -152,11 +153,11 @@ def confirm(outcomes: Sequence[Outcome], root: Path) -> list[Outcome]:
     ]
 
 
-def row(number: int, outcome: Outcome) -> str:
+def cells(outcome: Outcome) -> list[str]:
     where = f"`{outcome.mutation.path}` `{outcome.mutation.function}`"
-    change = f"`{shortened(outcome.mutation.before)}` → `{shortened(outcome.mutation.after)}`".replace("|", "\\|")
+    change = f"`{shortened(outcome.mutation.before)}` → `{shortened(outcome.mutation.after)}`"
     detail = outcome.detail.removeprefix("tests/") if outcome.name == "caught" else outcome.detail
-    return f"| {number} | {where} | {outcome.mutation.operator} | {change} | {outcome.name} | {detail} |"
+    return [where, outcome.mutation.operator, change, outcome.name, detail]
 
 
 def as_json(number: int, outcome: Outcome) -> dict[str, Any]:
@@ -203,11 +204,15 @@ def main() -> None:
         arguments.json.write_text(
             json.dumps([as_json(n, o) for (n, _), o in zip(chosen, outcomes, strict=True)], indent=1)
         )
-    print("| | function | operator | change | outcome | by, or nearest tests |\n|---|---|---|---|---|---|")
+    columns = ("function", "operator", "change", "outcome", "by")  # or the nearest tests
+    table = common.Table("mutations", f"seed{arguments.seed}", "number", *columns)
     for (number, _), outcome in zip(chosen, outcomes, strict=True):
-        print(row(number, outcome))
+        table.row(number, *cells(outcome))
     names = [outcome.name for outcome in outcomes]
     counts = ", ".join(f"{names.count(name)} {name}" for name in ("caught", "survived", "equivalent"))
+    begun = f"{len(outcomes)}" + (f" of {drawn} begun" if len(outcomes) < drawn else " mutations")
+    figures = {name: names.count(name) for name in ("caught", "survived", "equivalent")}
+    common.record("mutations", "summary", [{"row": f"seed {arguments.seed}, {begun}", "figures": figures}])
     minutes = sum(outcome.seconds for outcome in outcomes) / 60
     print(f"\nSeed {arguments.seed}, {len(outcomes)} of {drawn}: {counts}; {minutes:.0f} minutes.")
 

@@ -3,7 +3,7 @@
     python benchmarks/ner.py quality ncbi --seeds 3   # trains and tests; bundle and PyTorch must agree
     python benchmarks/ner.py speed                    # Flair's sizes; installs the peers into .peers
 
-Run it on an otherwise idle machine. The figures it prints go into RESULTS.md by hand.
+Run it on an otherwise idle machine. Its figures are recorded in runs/results; see report.py.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from common import HERE, ROOT
 
 PEERS = ROOT / ".peers"
 REPEATS = 5
+SHOWN = {"ncbi": "NCBI-disease", "bc5cdr": "BC5CDR", "weibo": "Weibo NER"}
 
 
 def quality(name: str, seeds: int, device: str, data: Path | None) -> None:
     """Runs benchmarks/ner/NAME.yaml under seeds 1 to n, then scores each bundle with onnxruntime beside its run."""
     yaml = HERE / "ner" / f"{name}.yaml"
     files = common.data_overrides(yaml, data)
+    every = []
     for seed in range(1, seeds + 1):
         clock = time.perf_counter()
         run = f"bench-{name}-{seed}"
@@ -42,6 +44,13 @@ def quality(name: str, seeds: int, device: str, data: Path | None) -> None:
             f"{name} seed {seed}: PyTorch {f1:.2f}, bundle {bundle_f1:.2f}, raw text {raw_f1:.2f}, {minutes:.1f} min",
             flush=True,
         )
+        every.append(f1)
+        parts = {"PyTorch": f1, "bundle": bundle_f1, "raw text": raw_f1}
+        figures = {part: round(value, 2) for part, value in parts.items()} | {"minutes": round(minutes, 1)}
+        common.record("ner", "quality", [{"row": f"{SHOWN[name]}, seed {seed}", "figures": figures}])
+    if seeds == 3:
+        figures = {"PyTorch": round(statistics.mean(every), 2)}
+        common.record("ner", "quality", [{"row": f"{SHOWN[name]}, mean of three seeds", "figures": figures}])
 
 
 def speed(epochs: int, peers: bool, data: Path | None) -> None:
@@ -58,6 +67,33 @@ def speed(epochs: int, peers: bool, data: Path | None) -> None:
         rows.append(("seqpipe again", _ours(run, folder)))
     for name, row in rows:
         print(f"{name:14}" + "".join(f"  {key} {value:,.2f}" for key, value in row.items()))
+    versions = ""
+    if peers:
+        versions = common.peer_versions(
+            common.peer_python(PEERS, "requirements.txt", "torch==2.13.0"), "flair", "spacy"
+        )
+    shown = {"flair": "Flair", "spacy": "spaCy, CNN"}
+    recorded = [
+        {"row": shown.get(name, name), "figures": {key: round(value, 2) for key, value in row.items()}}
+        for name, row in rows
+    ]
+    common.record("ner", "speed", recorded, (), versions)
+    if peers:
+        common.record("ner", "ratios", _ratios(dict(rows)), (), versions)
+
+
+def _ratios(rows: dict[str, dict[str, float]]) -> list[dict[str, Any]]:
+    """The ratios to the peers: Flair at its sizes, spaCy against the small model."""
+    batches, single, epoch = "tokens/s in batches", "sentences/s one by one", "an epoch, s"
+    flair, spacy, ours, small = (rows[name] for name in ("flair", "spacy", "seqpipe", "seqpipe, small"))
+    ratios = {
+        "tagging in batches": ("Flair", ours[batches] / flair[batches]),
+        "tagging in batches, at a higher F1": ("spaCy, CNN", small[batches] / spacy[batches]),
+        "one sentence at a time": ("Flair", ours[single] / flair[single]),
+        "one sentence at a time, at a higher F1": ("spaCy, CNN", small[single] / spacy[single]),
+        "training, an epoch": ("Flair", flair[epoch] / ours[epoch]),
+    }
+    return [{"row": row, "peer": peer, "ratio": round(ratio, 2)} for row, (peer, ratio) in ratios.items()]
 
 
 def _ours(run: Path, data: Path) -> dict[str, float]:
@@ -86,7 +122,7 @@ def _ours(run: Path, data: Path) -> dict[str, float]:
         "sentences/s one by one": 300 / single,
         "x bare onnxruntime": words / bare,
         "x bare, raw": raw / bare,
-        "epoch s": statistics.median(row["seconds"] for row in history),
+        "an epoch, s": statistics.median(row["seconds"] for row in history),
         "test F1": 100 * f1,
     }
 
@@ -102,7 +138,7 @@ def _peer(name: str, epochs: int, data: Path) -> dict[str, float]:
     return {
         "tokens/s in batches": tag["batched_tokens_per_s"],
         "sentences/s one by one": tag["one_by_one_sentences_per_s"],
-        "epoch s": statistics.median(result["train"]["epoch_seconds"]),
+        "an epoch, s": statistics.median(result["train"]["epoch_seconds"]),
         "test F1": 100 * result["test_f1"],
     }
 

@@ -7,8 +7,8 @@
 Training data are made as training goes, from the recipes in benchmarks/pointers; the test files are read
 from the folder `pointer_nets` of --data.
 Each line tells the scores greedily and with beams, the minutes of training, and how many test records, cut to any
-number of points, onnxruntime and PyTorch answer alike. Run it on an otherwise idle machine. The figures go into
-RESULTS.md by hand.
+number of points, onnxruntime and PyTorch answer alike. Run it on an otherwise idle machine. Its figures are
+recorded in runs/results.
 """
 
 from __future__ import annotations
@@ -37,7 +37,13 @@ def quality(name: str, threads: int | None, epochs: int | None, data: Path | Non
     run = ROOT / "runs" / f"bench-{name}"
     history = map(json.loads, (run / "checkpoints" / "metrics.jsonl").read_text().splitlines())
     minutes = sum(row["seconds"] for row in history) / 60
-    print(f"{name}: {'; '.join(_scores(run))}; {minutes:.1f} min of training; {_same(run)}", flush=True)
+    scores = _scores(run)
+    shown = "; ".join(f"beam {beams}: {', '.join(f'{k} {v}' for k, v in row.items())}" for beams, row in scores.items())
+    print(f"{name}: {shown}; {minutes:.1f} min of training; {_same(run)}", flush=True)
+    kept = SHOWN[name.partition("-")[0]][: 2 if name.startswith("hull") else 1]
+    greedy, beam = (", ".join(scores[beams][key] for key in kept) for beams in BEAMS)
+    figures = {"greedy": greedy, "beam 5": beam, "minutes": round(minutes, 1)}
+    common.record("pointers", "quality", [{"row": name, "figures": figures}])
 
 
 def _opened(run: Path) -> tuple[Any, Any, list[dict[str, Any]]]:
@@ -52,18 +58,19 @@ def _opened(run: Path) -> tuple[Any, Any, list[dict[str, Any]]]:
     return opened, seqpipe.load(run / "bundle", "cpu", threads=1), read(data.reader, data.tests["test"])
 
 
-def _scores(run: Path) -> Iterable[str]:
+def _scores(run: Path) -> dict[int, dict[str, str]]:
+    """The scores as they are shown, by the number of beams."""
     from seqpipe.answers.metrics.numbers import shown
 
     opened, model, records = _opened(run)
     (head,), task = opened.config.head, model.predictor.task
+    every = {}
     for beams in BEAMS:
         predicted = [task.predicted(answer) for answer in model(iter(records), beams=beams)]
         scores = head.cls.metrics(head.options, [task.gold(record) for record in records], predicted)
-        figures = ", ".join(
-            f"{name} {shown(name, scores[name], head.cls.score_types)}" for name in SHOWN[head.options["task"]]
-        )
-        yield f"beam {beams}: {figures}"
+        names = SHOWN[head.options["task"]]
+        every[beams] = {name: shown(name, scores[name], head.cls.score_types) for name in names}
+    return every
 
 
 def _same(run: Path) -> str:

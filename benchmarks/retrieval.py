@@ -16,6 +16,8 @@ import common
 from common import HERE, PREPARED, ROOT
 
 CONFIG = HERE / "classify" / "banking77-retrieval.yaml"
+METRICS = {"accuracy": "accuracy", "mrr": "MRR (5 nearest)", "recall_at_k": "recall of 5"}
+ROWS = {"before": "the checkpoint as it is", "after": "fine-tuned for four epochs"}
 UNMOVED = ("train.epochs=1", "encoder.lr=1e-15", "train.optimizer.lr=1e-15")
 
 
@@ -39,6 +41,8 @@ def measure(name: str, checkpoint: Path, *overrides: str) -> None:
     common.seqpipe("train", CONFIG, f"name=bench-retrieval-{name}", *checkpoints, *overrides, "--fresh")
     scores = next(iter(common.seqpipe_json("evaluate", ROOT / "runs" / f"bench-retrieval-{name}", "-q").values()))
     print(f"{name}: {', '.join(f'{metric} {100 * score:.2f}' for metric, score in scores.items())}", flush=True)
+    figures = {shown: round(100 * scores[metric], 2) for metric, shown in METRICS.items()}
+    common.record("retrieval", "banking77", [{"row": ROWS[name], "figures": figures}])
 
 
 if __name__ == "__main__":

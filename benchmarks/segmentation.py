@@ -7,7 +7,7 @@ Word F1 on the test part: a word is right if both its ends are (Emerson 2005). `
 character in its word is glued to it; those words are another program's, so this is silver. `enja`: the Japanese side of
 small_parallel_enja without its blanks, trained on the first 15,000 lines. Maximum matching takes the longest word of
 the training part at each place, else one character; the tokenizer `lexicon` does so with the words that pass its test.
-The tagger's words are those of its bundle. The figures it prints go into RESULTS.md by hand.
+The tagger's words are those of its bundle. Its figures are recorded in runs/results.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def places(words: Sentence) -> set[tuple[int, int]]:
     return {(end - len(word), end) for word, end in zip(words, ends, strict=True)}
 
 
-def row(name: str, seeds: int, data: Path) -> str:
-    """A row of the table: the baseline, the tokenizer, the tagger (mean of seeds), and its distance to the first."""
+def cells(name: str, seeds: int, data: Path) -> list[str]:
+    """The cells of a row: the baseline, the tokenizer, the tagger (mean of seeds), and its distance to the first."""
     from seqpipe_plugins.tokenizers.lexicon import Lexicon
 
     train, test = (list(DATA_SETS[name](data, part)) for part in ("train", "test"))
@@ -96,7 +96,7 @@ def row(name: str, seeds: int, data: Path) -> str:
     scores = [word_f1(test, _tagged(name, seed, texts)) for seed in range(1, seeds + 1)]
     mean = statistics.mean(scores)
     spread = f" ± {statistics.stdev(scores):.2f}" if seeds > 1 else ""
-    return f"| {name} | {baseline:.2f} | {word_f1(test, units):.2f} | {mean:.2f}{spread} | {mean - baseline:+.2f} |"
+    return [f"{baseline:.2f}", f"{word_f1(test, units):.2f}", f"{mean:.2f}{spread}", f"{mean - baseline:+.2f}"]
 
 
 def _tagged(name: str, seed: int, texts: Sequence[str]) -> list[Sentence]:
@@ -117,10 +117,10 @@ def main() -> None:
     common.add_data_option(parser)
     arguments = parser.parse_args()
     folder = common.data_path(arguments.data, ".")
-    print("| data | maximum matching | tokenizer `lexicon` | tagger | to maximum matching |")
-    print("|---|---|---|---|---|", flush=True)
+    columns = ("maximum matching", "tokenizer `lexicon`", "tagger", "to maximum matching")
+    table = common.Table("segmentation", "f1", "data", *columns)
     for name in arguments.only:
-        print(row(name, arguments.seeds, folder), flush=True)
+        table.row(name, *cells(name, arguments.seeds, folder))
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@
     python benchmarks/seq2seq.py peer --run runs/bench-transformer-enja-1   # beside CTranslate2 on the same weights
 
 BLEU is sacrebleu's over the tokens as the sets have them (`tokenize="none"`), beam 5. `peer` installs CTranslate2 into
-.peers-seq2seq, or takes the environment that `--environment` names. Run it on an otherwise idle machine. The figures it
-prints go into RESULTS.md by hand.
+.peers-seq2seq, or takes the environment that `--environment` names. Run it on an otherwise idle machine. Its figures
+are recorded in runs/results.
 """
 
 from __future__ import annotations
@@ -52,28 +52,41 @@ def quality(name: str, seeds: Sequence[int], threads: int | None, epochs: int | 
     prepare(name, data)
     yaml = HERE / "seq2seq" / f"{name}.yaml"
     files = common.data_overrides(yaml, data)
+    every: list[tuple[float, float]] = []
     for seed in seeds:
         run, clock = ROOT / "runs" / f"bench-{name}-{seed}", time.perf_counter()
         overrides = [f"name={run.name}", f"train.seed={seed}"]
         overrides += [f"train.{key}={value}" for key, value in (("threads", threads), ("epochs", epochs)) if value]
         common.seqpipe("run", yaml, *overrides, *files)
         minutes = (time.perf_counter() - clock) / 60
-        print(f"{name} seed {seed}: {_scores(name, run, data)}, {minutes:.1f} min", flush=True)
+        scores = _scores(name, run, data)
+        shown = "; ".join(
+            f"beam {beams}: exact {exact:.2f}, BLEU {bleu:.2f}" for beams, (exact, bleu) in scores.items()
+        )
+        print(f"{name} seed {seed}: {shown}, {minutes:.1f} min", flush=True)
+        greedy, beam = (scores[beams][0 if name.startswith("scan-") else 1] for beams in (1, BEAMS))
+        every.append((greedy, beam))
+    greedy, beam = (round(statistics.mean(values), 2) for values in zip(*every, strict=True))
+    figures: dict[str, Any] = {"test, beam 1": greedy, "test, beam 5": beam, "minutes": round(minutes)}
+    if len(every) > 1:
+        figures["by seed"] = [round(beam, 2) for _, beam in every]
+    common.record("seq2seq", "quality", [{"row": name, "figures": figures}], ["sacrebleu"])
 
 
-def _scores(name: str, run: Path, data: Path | None) -> str:
+def _scores(name: str, run: Path, data: Path | None) -> dict[int, tuple[float, float]]:
+    """The exact match and BLEU in percent by the number of beams."""
     import sacrebleu
 
     import seqpipe
 
     model, (texts, gold) = seqpipe.load(run / "bundle", "cpu"), _pairs(name, data)
-    scores = []
+    scores = {}
     for beams in (1, BEAMS):
         answers = [answer["generated_text"] for answer in model(texts, beams=beams, length_penalty=1.0)]
         equal = sum(a == b for a, b in zip(answers, gold, strict=True)) / len(gold)
         bleu = sacrebleu.corpus_bleu(answers, [gold], tokenize="none").score
-        scores.append(f"beam {beams}: exact {100 * equal:.2f}, BLEU {bleu:.2f}")
-    return "; ".join(scores)
+        scores[beams] = (100 * equal, bleu)
+    return scores
 
 
 def _pairs(name: str, data: Path | None) -> tuple[list[str], list[str]]:
@@ -100,7 +113,9 @@ def speed(run: Path, rounds: int, threads: int, data: Path | None) -> None:
     for size in (1, 32):
         batches = _batches(model, docs, size)
         calls = {side: partial(_seconds, call, batches, options) for side, call in sides.items()}
-        _in_turn(size, calls, rounds, sum(len(batch["mask"]) for batch in batches))
+        row = {"row": f"{_set_name(run)}, batch {size}", "peer": "eager PyTorch"}
+        facts = _in_turn(size, calls, rounds, sum(len(batch["mask"]) for batch in batches))
+        common.record("seq2seq", "speed", [{**row, **facts}])
 
 
 def peer(run: Path, environment: Path, rounds: int, data: Path | None) -> None:
@@ -140,7 +155,15 @@ def peer(run: Path, environment: Path, rounds: int, data: Path | None) -> None:
                 "graph": partial(_seconds, model.run, batches, options),
                 "CTranslate2": partial(peer.ask, f"beam {size}"),
             }
-            _in_turn(size, calls, rounds, sum(len(batch["mask"]) for batch in batches))
+            row = {"row": f"batch {size}", "peer": "CTranslate2"}
+            facts = _in_turn(size, calls, rounds, sum(len(batch["mask"]) for batch in batches))
+            versions = common.peer_versions(python, "ctranslate2")
+            common.record("seq2seq", "ctranslate2", [{**row, **facts}], (), versions)
+
+
+def _set_name(run: Path) -> str:
+    """The data set whose run this is, after the name that `quality` gives a run."""
+    return run.name.removeprefix("bench-").rpartition("-")[0]
 
 
 def _opened(run: Path, data: Path | None, threads: int = 1) -> tuple[Any, Any, Any, list[Any], Any]:
@@ -152,7 +175,7 @@ def _opened(run: Path, data: Path | None, threads: int = 1) -> tuple[Any, Any, A
 
     opened = open_run(run, Console(-1), need_data=False)
     model = seqpipe.load(run / "bundle", "cpu", threads=threads)
-    texts, _ = _pairs(run.name.removeprefix("bench-").rpartition("-")[0], data)
+    texts, _ = _pairs(_set_name(run), data)
     docs = sorted(model.predictor.featurizer.docs([{"text": text} for text in texts[:TEXTS]]), key=len)
     options = option_arrays(model.manifest.options, {"beams": BEAMS, "max_length": LONGEST})
     return load_trained(opened), opened.config, model, docs, options
@@ -163,8 +186,8 @@ def _batches(model: Any, docs: Sequence[Any], size: int) -> list[Any]:
     return [model.predictor.featurizer.collate(few[at : at + size]) for at in range(0, len(few), size)]
 
 
-def _in_turn(size: int, calls: Mapping[str, Callable[[], float]], rounds: int, count: int) -> None:
-    """Prints texts a second of each side, and how much the first is faster than the second."""
+def _in_turn(size: int, calls: Mapping[str, Callable[[], float]], rounds: int, count: int) -> dict[str, Any]:
+    """Prints texts a second of each side, and how much the first is faster than the second; returns both."""
     seconds: dict[str, list[float]] = {side: [] for side in calls}
     for number in range(rounds + 1):
         for side, call in calls.items():
@@ -175,6 +198,8 @@ def _in_turn(size: int, calls: Mapping[str, Callable[[], float]], rounds: int, c
     speeds = ", ".join(f"{side} {count / median:.1f} texts/s" for side, median in medians.items())
     ours, theirs = medians.values()
     print(f"beam {BEAMS}, batch {size}: {speeds}: {theirs / ours:.2f} times", flush=True)
+    figures = {"seqpipe, texts/s": round(count / ours, 1), "peer's": round(count / theirs, 1)}
+    return {"figures": figures, "ratio": round(theirs / ours, 2)}
 
 
 def _seconds(call: Any, batches: Sequence[Any], options: Any) -> float:

@@ -10,7 +10,8 @@
 
 `--bundles FOLDER` holds NAME/bundle for each of `--names`, as `seqpipe run pipelines/NAME.yaml` writes them. The server
 has one core, the load generator another; both sides of a ratio are measured in turn, in one run. The defaults take some
-seconds, to try it out; `--full` measures as for RESULTS.md, on an otherwise idle machine. Prints rows of Markdown.
+seconds, to try it out; `--full` measures as for RESULTS.md, on an otherwise idle machine. Rows are printed as Markdown
+and recorded in runs/results.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from common import HERE, ROOT
 sys.path.insert(0, str(ROOT))
 
 
-from server_process import Process, called, cores, median, on_core, row, served, spread, texts_of
+from common import Table
+from server_process import Process, called, cores, median, on_core, served, spread, texts_of
 
 from seqpipe.commands.bench import Latency
 
 CLIENTS = 64
+SHOWN = {"fastapi": "FastAPI", "litserve": "LitServe", "bentoml": "BentoML"}
 PEERS = ROOT / ".peers-serve"
 CONNECTIONS = 4000  # in an overload: with few, arrivals wait for one in the load generator and never reach the server
 WAITING_SECONDS = 0.3  # how long a request may wait in an overload: the bound of the queue is set by the capacity
@@ -37,7 +40,8 @@ WAITING_SECONDS = 0.3  # how long a request may wait in an overload: the bound o
 
 def cpu(bundles: Path, names: list[str], rounds: int, seconds: float) -> None:
     """Milliseconds of processor time a request: of the server with 64 clients, and of the batched call."""
-    row("bundle", "batched call, CPU ms a text", "server, CPU ms a request", "difference, ms", "requests/s")
+    columns = ("batched call, CPU ms a text", "server, CPU ms a request", "difference, ms", "requests/s")
+    table = Table("serve", "cpu", "bundle", *columns)
     for name in names:
         bundle = bundles / name / "bundle"
         texts = texts_of(bundle, name)
@@ -52,12 +56,13 @@ def cpu(bundles: Path, names: list[str], rounds: int, seconds: float) -> None:
                 server.append(1000 * (process.cpu() - before) / load["total"])
                 rates.append(load["per_second"])
         more = [a - b for a, b in zip(server, batched, strict=True)]
-        row(name, spread(batched, ".3f"), spread(server, ".3f"), spread(more, ".3f"), f"{median(rates):,.0f}")
+        table.row(name, spread(batched, ".3f"), spread(server, ".3f"), spread(more, ".3f"), f"{median(rates):,.0f}")
 
 
 def latency(bundles: Path, names: list[str], rounds: int, seconds: float) -> None:
     """Latency of one client, and of the call in Python."""
-    row("bundle", "call, median / p99 ms", "server, median / p99 ms", "added, median / p99 ms")
+    columns = ("call, median / p99 ms", "server, median / p99 ms", "added, median / p99 ms")
+    table = Table("serve", "latency", "bundle", *columns)
     for name in names:
         bundle = bundles / name / "bundle"
         texts = texts_of(bundle, name)
@@ -71,7 +76,7 @@ def latency(bundles: Path, names: list[str], rounds: int, seconds: float) -> Non
         a, b, c, d = zip(*pairs, strict=True)
         added = [median([y - x for x, y in zip(*both, strict=True)]) for both in ((a, b), (c, d))]
         cells = [f"{median(x):.2f} / {median(y):.2f}" for x, y in ((a, c), (b, d))]
-        row(name, *cells, f"{added[0]:.2f} / {added[1]:.2f}")
+        table.row(name, *cells, f"{added[0]:.2f} / {added[1]:.2f}")
 
 
 def minilm(checkpoint: Path, data: Path | None, run: Path, rounds: int, seconds: float) -> None:
@@ -87,18 +92,22 @@ def minilm(checkpoint: Path, data: Path | None, run: Path, rounds: int, seconds:
             batched.append(len(texts) / call.ask("batched")["wall"])
             rates.append(process.closed_loop(texts, CLIENTS, seconds)["per_second"])
     ratios = [a / b for a, b in zip(rates, batched, strict=True)]
-    row("predict in batches, texts/s", "64 clients, requests/s", "ratio")
-    row(spread(batched, ",.0f"), spread(rates, ",.0f"), spread(ratios))
+    columns = ("predict in batches, texts/s", "64 clients, requests/s", "ratio, least to most")
+    table = Table("serve", "minilm", "what", *columns)
+    figures = (spread(batched, ",.0f"), spread(rates, ",.0f"), spread(ratios))
+    table.row("MiniLM", *figures, ratio=round(median(ratios), 2))
 
 
 def peers(bundles: Path, names: list[str], environment: Path, rounds: int, seconds: float) -> None:
     """Requests a second with 64 clients, the p99 no higher than the peer's."""
     python = common.peer_python(environment, "requirements-serve.txt")
-    row("bundle", "server", "requests/s", "p99 ms", "seqpipe requests/s", "p99 ms", "clients", "ratio")
+    columns = ("seqpipe requests/s", "p99 ms", "peer's requests/s", "peer's p99 ms", "clients")
+    versions = common.peer_versions(python, *SHOWN)
+    table = Table("serve", "peers", "bundle", *columns, versions=versions)
     for name in names:
         bundle = bundles / name / "bundle"
         texts = texts_of(bundle, name)
-        for peer in ("fastapi", "litserve", "bentoml"):
+        for peer, shown in SHOWN.items():
             pairs = []
             with _peer(python, peer, bundle) as other, served({name: bundle}, name) as ours:
                 other.closed_loop(texts, CLIENTS, 1)
@@ -112,8 +121,8 @@ def peers(bundles: Path, names: list[str], environment: Path, rounds: int, secon
                     pairs.append((theirs, _no_later(ours, texts, theirs[1], seconds)))
             pairs.sort(key=lambda pair: pair[1][0] / pair[0][0])
             (rate, p99), (our_rate, our_p99, clients) = pairs[len(pairs) // 2]
-            row(name, peer, f"{rate:,.0f}", f"{p99:.1f}", f"{our_rate:,.0f}", f"{our_p99:.1f}", clients,
-                f"{our_rate / rate:.2f}")  # fmt: skip
+            figures = (f"{our_rate:,.0f}", f"{our_p99:.1f}", f"{rate:,.0f}", f"{p99:.1f}", clients)
+            table.row(f"{name}, beside {shown}", *figures, peer=shown, ratio=round(our_rate / rate, 2))
 
 
 def _no_later(ours: Process, texts: list[str], p99: float, seconds: float) -> tuple[float, float, int]:
@@ -142,7 +151,8 @@ def _peer(python: Path, peer: str, bundle: Path) -> Process:
 
 def overload(bundles: Path, names: list[str], rounds: int, seconds: float) -> None:
     """Five times as many arrivals as 64 clients get answers."""
-    row("bundle", "capacity, /s", "goodput at 5×, /s", "share", "shed, p50 / p99 / max ms", "codes", "generator")
+    columns = ("capacity, /s", "goodput at 5 ×, /s", "share", "shed, p50 / p99 / max ms", "codes", "generator")
+    table = Table("serve", "overload", "bundle", *columns)
     for name in names:
         bundle = bundles / name / "bundle"
         texts = texts_of(bundle, name)
@@ -162,7 +172,7 @@ def overload(bundles: Path, names: list[str], rounds: int, seconds: float) -> No
             )
             counts = {code: value["count"] for code, value in load["codes"].items()} | load["failures"]
             share = f"{100 * good / capacity:.0f} %"
-            row(
+            table.row(
                 name,
                 f"{capacity:,.0f}",
                 f"{good:,.0f}",
@@ -175,7 +185,7 @@ def overload(bundles: Path, names: list[str], rounds: int, seconds: float) -> No
 
 def cold(bundles: Path, names: list[str], rounds: int) -> None:
     """Seconds from the start of `seqpipe serve` until it is ready, on all cores."""
-    row("bundle", "cold start to ready, s", "to its end after SIGTERM, exit codes")
+    table = Table("serve", "cold", "bundle", "cold start to ready, s", "exit codes after SIGTERM")
     for name in names:
         taken, exits = [], set()
         process = Process(served({name: bundles / name / "bundle"}, name).command, None)
@@ -185,7 +195,7 @@ def cold(bundles: Path, names: list[str], rounds: int) -> None:
             with process:
                 taken.append(process.started)
                 exits.add(process.stop())
-        row(name, spread(taken), exits)
+        table.row(name, spread(taken), exits)
 
 
 def main() -> None:

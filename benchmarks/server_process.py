@@ -202,11 +202,6 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def row(*cells: object) -> None:
-    """Prints a row of a Markdown table."""
-    print("| " + " | ".join(map(str, cells)) + " |", flush=True)
-
-
 def median(values: Sequence[float]) -> float:
     return statistics.median(values)
 

@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from server_process import Process, cores, on_core, row, texts_of
+from common import Table
+from server_process import Process, cores, on_core, texts_of
 
 import seqpipe
 from seqpipe.runtime.model import same_answer
@@ -209,11 +210,12 @@ def main(bundles: Path, name: str, requests: int) -> None:
         shutil.copytree(folder, repository / name)
         command = [sys.executable, "-m", "seqpipe", "serve", "--port", "{port}", "--quiet", "--repository", repository]
         with Process(command, cores()[0]) as process:
-            row("half", "requests", "disturbed", "wrong or lost", "MiB", "answers by status")
-            row(*_reloads(process, name, texts, answers, requests // 2))
+            columns = ("requests", "disturbed by", "wrong or lost", "memory, MiB", "answers by status")
+            table = Table("serve", "soak", "half", *columns)
+            table.row(*_reloads(process, name, texts, answers, requests // 2))
     command = [sys.executable, "-m", "seqpipe", "serve", f"{name}={folder}", "--port", "{port}", "--processes", 2]
     with Process(command, cores()[0]) as process:
-        row(*_kills(process, name, texts, answers, requests - requests // 2))
+        table.row(*_kills(process, name, texts, answers, requests - requests // 2))
 
 
 def _reloads(process: Process, name: str, texts: Sequence[str], answers: Sequence[Any], count: int) -> list[object]:

@@ -23,6 +23,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import common
+
 ROOT = Path(__file__).resolve().parent.parent
 PIPELINES = ("ner", "dates", "hull", "gpt", "intent-bert", "describe", "sentiment-cnn", "intent-lstm")
 GPT = (
@@ -71,7 +73,10 @@ def look(plugins: int, times: int) -> None:
         commands = {"python -c pass": [sys.executable, "-c", "pass"]}
         commands |= {f"seqpipe {name}": [seqpipe, name] for name in ("--help", "plugins")}
         for name, command in commands.items():
-            print(f"{name}: {seconds(command, Path(site), times):.3f} s ({plugins} plugins installed)")
+            taken = f"{seconds(command, Path(site), times):.3f} s"
+            print(f"{name}: {taken} ({plugins} plugins installed)")
+            row = f"`{name}`" + " in the same run" * (name == "python -c pass")
+            common.record("start", "look", [{"row": row, "figures": {f"with {plugins} plugins installed": taken}}])
 
 
 def measured(
@@ -94,7 +99,7 @@ def check(names: Sequence[str], times: int, beside: tuple[str, Path] | None) -> 
     """`seqpipe check`, each time with an empty cache, then once more with what that left."""
     sides = {"before": beside} if beside else {}
     sides["now"] = (sys.executable, ROOT)
-    print("| pipeline | " + " | ".join(f"{side}, CPU s / wall s" for side in (*sides, "second time")) + " |")
+    table = common.Table("start", "check", "pipeline", *sides, "second time")  # processor / wall seconds
     with tempfile.TemporaryDirectory() as parent:
         for name in names:
             taken: dict[str, list[tuple[float, float]]] = {}
@@ -111,7 +116,7 @@ def check(names: Sequence[str], times: int, beside: tuple[str, Path] | None) -> 
             cells = (
                 tuple(statistics.median(values) for values in zip(*pairs, strict=True)) for pairs in taken.values()
             )
-            print(f"| {name} | " + " | ".join(f"{cpu:.1f} / {wall:.1f}" for cpu, wall in cells) + " |", flush=True)
+            table.row(f"`{name}`", *(f"{cpu:.1f} / {wall:.1f}" for cpu, wall in cells))
 
 
 def export(beside: tuple[str, Path] | None) -> None:
@@ -126,8 +131,15 @@ def export(beside: tuple[str, Path] | None) -> None:
                 arguments = ("export", "runs/gpt-6", "-o", f"bundle{len(turn)}")
                 cpu, wall = measured(python, checkout, arguments, folder, cache)
                 print(f"export of a 6-layer GPT, {side}{turn}: {cpu:.1f} / {wall:.1f}", flush=True)
+                row = side + (", graph from the cache" if turn else "")
+                figures = {"processor / wall s": f"{cpu:.0f} / {wall:.0f}"}
+                common.record("start", "export", [{"row": row, "figures": figures}])
 
 
+ROWS = {
+    "seqpipe --help": "`seqpipe --help`",
+    "seqpipe predict BUNDLE, one line": "`seqpipe predict BUNDLE` for one line",
+}
 BARS = {"seqpipe --help": 0.3, "seqpipe predict BUNDLE, one line": 0.6}  # processor seconds
 
 
@@ -145,7 +157,9 @@ def predict(times: int) -> None:
                 subprocess.run(command, input=b"Wake me at seven\n", check=True, capture_output=True, cwd=folder)
                 after = resource.getrusage(resource.RUSAGE_CHILDREN)
                 taken.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-            print(f"{name}: {statistics.median(taken[1:]):.2f} s (bar {BARS[name]} s)")
+            median = statistics.median(taken[1:])
+            print(f"{name}: {median:.2f} s (bar {BARS[name]} s)")
+            common.record("start", "predict", [{"row": ROWS[name], "figures": {"CPU s": round(median, 2)}}])
 
 
 def main() -> None:

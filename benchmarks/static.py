@@ -10,12 +10,18 @@ from __future__ import annotations
 
 import csv
 import random
+import statistics
 from pathlib import Path
 
 import common
 from common import HERE, PREPARED, ROOT
 
 DIM = 256
+SHOWN = {
+    "static": "`static`, fine-tuned",
+    "random": "random (`lookup`), trained alike",
+    "static, frozen": "`static`, frozen",
+}
 
 
 def prepare(records: int, data: Path | None) -> Path:
@@ -41,6 +47,7 @@ def compare(checkpoint: Path, records: int, seeds: int, data: Path | None) -> No
         "static, frozen": f"{{use: static, path: {vectors}, train: false}}",
         "random": f"{{use: lookup, dim: {DIM}}}",
     }
+    every: dict[str, list[float]] = {}
     for name, embedding in embeddings.items():
         for seed in range(1, seeds + 1):
             run = f"bench-static-{name.replace(', ', '-')}-{records}-{seed}"
@@ -50,6 +57,9 @@ def compare(checkpoint: Path, records: int, seeds: int, data: Path | None) -> No
             scores = common.seqpipe_json("evaluate", ROOT / "runs" / run / "bundle", "-q")
             accuracy = next(iter(scores.values()))["accuracy"]
             print(f"{name}, {records} records, seed {seed}: {100 * accuracy:.2f}", flush=True)
+            every.setdefault(SHOWN[name], []).append(100 * accuracy)
+    figures = {what: round(statistics.mean(values), 2) for what, values in every.items()}
+    common.record("static", "static", [{"row": f"{records:,}", "figures": figures}])
 
 
 if __name__ == "__main__":

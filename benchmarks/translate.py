@@ -4,7 +4,7 @@
     python benchmarks/translate.py --seeds 3 --models rnn none  # seeds 1 to 3 of two of them
 
 Without attention the encoder's last state is all that the decoder gets; sizes, data, number of epochs and batches are
-the same. BLEU and chrF are sacrebleu's, of greedy search. The figures it prints go into RESULTS.md by hand.
+the same. BLEU and chrF are sacrebleu's, of greedy search. Its figures are recorded in runs/results.
 """
 
 from __future__ import annotations
@@ -20,6 +20,11 @@ MODELS = {  # pipeline, overrides
     "transformer": ("translate", []),
     "rnn": ("translate-rnn", []),
     "none": ("translate-rnn", ["head.attention=none", "export.explain=false"]),
+}
+SHOWN = {
+    "transformer": "Transformer",
+    "rnn": "recurrent with attention",
+    "none": "recurrent without attention",
 }
 METRICS = {"BLEU": "bleu", "chrF": "chrf", "exact": "exact_match"}
 TESTS = ("test", "new-templates")
@@ -51,6 +56,11 @@ def summary(measured: dict[str, list[dict[str, dict[str, float]]]]) -> None:
         model: {test: {m: statistics.mean(run[test][m] for run in runs) for m in METRICS} for test in TESTS}
         for model, runs in measured.items()
     }
+    rows = []
+    for model, scores in means.items():
+        figures = {f"{test} {metric}": round(value, 1) for test in TESTS for metric, value in scores[test].items()}
+        rows.append({"row": SHOWN[model], "figures": figures})
+    common.record("translate", "attention", rows, ["sacrebleu"])
     for model, scores in means.items():
         print(f"mean of {len(measured[model])}, {model}: {described(scores)}")
     for model in means:

@@ -4,7 +4,8 @@
 
 The document is the first sentences of the NCBI-disease test set, in paragraphs of eight, up to 3,000 words. Its spans
 are held against those of each window read as a text of its own, and against those of each paragraph. RUN is made by
-`python benchmarks/classify.py quality ncbi_disease-bert --checkpoint FOLDER`. The figures go into RESULTS.md by hand.
+`python benchmarks/classify.py quality ncbi_disease-bert --checkpoint FOLDER`. Its figures are recorded in
+runs/results.
 """
 
 from __future__ import annotations
@@ -94,17 +95,30 @@ def main(run: Path, window: int, margin: int, data: Path | None) -> None:
         same, differ, inside = same + len(mine & theirs), differ + len(mine ^ theirs), inside | mine
     print(f"its windows one by one, {margin} tokens and more from a seam: {same} spans the same, {differ} differ")
     seams = [doc.offsets[last + margin][0] for _, _, _, last in parts[:-1]]
+    across = {}
     for meaning, select in _ACROSS.items():
-        over = (
-            {span for span in select(whole, left, right) if span[1] < seam < span[2]}
+        over = [
+            span
             for seam, left, right in zip(seams, read, read[1:], strict=False)
-        )
-        print(f"  across its {len(seams)} seams {meaning} {sum(map(len, over))} spans")
+            for span in select(whole, left, right)
+            if span[1] < seam < span[2]
+        ]
+        print(f"  across its {len(seams)} seams {meaning} {len(over)} spans")
+        across[meaning] = len(over)
     starts = itertools.accumulate((len(text) + 2 for text in texts), initial=0)
     by_paragraph = spans(model, model.predictor.featurizer.docs([{"text": text} for text in texts]))
     moved = {(label, a + at, b + at) for some, at in zip(by_paragraph, starts, strict=False) for label, a, b in some}
     print(f"its {len(texts)} paragraphs one by one: {len(whole & moved)} spans the same, {len(whole ^ moved)} differ;")
     print(f"  of the {len(inside)} away from the seams {len(inside & moved)} are the same")
+    counts = {
+        "its windows one by one, away from a seam": (same, differ),
+        "across a seam": (across["both windows have"], across["one window alone has"]),
+        f"its {len(texts)} paragraphs one by one, whole document": (len(whole & moved), len(whole ^ moved)),
+    }
+    rows = [{"row": row, "figures": {"the same": a, "different": b}} for row, (a, b) in counts.items()]
+    no_seams = {"the same": f"{len(inside & moved)} of {len(inside)}"}
+    rows.append({"row": f"its {len(texts)} paragraphs one by one, away from a seam of windows", "figures": no_seams})
+    common.record("classify", "windows", rows)
 
 
 if __name__ == "__main__":

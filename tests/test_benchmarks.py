@@ -1,4 +1,4 @@
-"""README's table of pipelines, the mutations that tests have to catch, and where the scripts find their data."""
+"""README's table of pipelines, the mutations that tests have to catch, the results, and where scripts find data."""
 
 from __future__ import annotations
 
@@ -142,6 +142,145 @@ def test_a_test_that_fails_anyway_catches_nothing(mutations: Any, tmp_path: Path
     mutation = mutations.draw(root, seed=1, count=1)[0]
     (outcome,) = mutations.confirm([mutations.try_mutation(mutation, root, 60)], root)
     assert (outcome.name, outcome.detail) == ("survived", "tests/test_toy.py::test_it fails without it too")
+
+
+def results(**question: Any) -> dict[str, Any]:
+    """The content of a file of results with one question."""
+    facts = {"date": "2026-11-25", "commit": "0badcafe", "machine": "an abacus", "versions": "", "command": "count"}
+    rows = [
+        {"row": "ours", "run": "a", "figures": {"texts/s": 1200, "F1": 90.5}, "peer": "theirs", "ratio": [1.5, 2.0]},
+        {"row": "small", "run": "a", "figures": {"texts/s": 30, "F1": 71.25}, "asked": "1", "met": False},
+    ]
+    return {
+        "title": "Counting",
+        "section": "Other",
+        "runs": {"a": facts},
+        "questions": {"speed": {"question": "How fast?", "short": ["it is slow"], "rows": rows, **question}},
+    }
+
+
+def test_results_and_chart_are_what_the_json_says() -> None:
+    report = script("report")
+    contents = report.load()
+    assert report.stale(contents) == [], "run `python benchmarks/report.py`"
+    assert report.SUMMARY.read_text(encoding="utf-8").count("\n") <= report.MOST_LINES
+    chart = script("chart")
+    picture = chart.chart(chart.bars(contents))
+    assert chart.PICTURE.read_text(encoding="utf-8") == picture, "run `python benchmarks/chart.py`"
+
+
+def test_the_chart_draws_a_slower_tool_to_the_right_of_one_and_a_faster_one_to_the_left() -> None:
+    chart = script("chart")
+    bars = [chart.Bar("faster", 0.25, 0.25), chart.Bar("range", 0.9, 1.5), chart.Bar("slower", 4.0, 4.0)]
+    svg = chart.chart({"tools": bars})
+    drawn = re.findall(r'<rect class="(faster|slower)" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', svg)
+    one = chart.x_of(1)
+    ends = [(style, float(x), float(x) + float(width)) for style, x, width in drawn]
+    assert [style for style, *_ in ends] == ["slower", "slower", "faster"]
+    assert [end == pytest.approx(one, abs=0.2) for _, _, end in ends] == [True, True, False]
+    assert ends[2][1] == pytest.approx(one, abs=0.2)
+    assert one - ends[0][1] == pytest.approx(ends[2][2] - one, abs=0.2)  # 1/4 is as far from 1 as 4
+
+
+def test_links_into_the_results_resolve() -> None:
+    report = script("report")
+    texts = {path.resolve(): text for path, text in report.pages(report.load()).items()}
+    links = [(path, link) for path, text in texts.items() for link in re.findall(r"\]\(([^)\s]+)\)", text)]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    absolute = re.compile(r"https://github\.com/seqpipe/seqpipe/blob/main/(benchmarks/[^)\s]+)")
+    links += [(ROOT / "README.md", link) for page in pages for link in absolute.findall(page.read_text("utf-8"))]
+    assert len(links) > 50
+    for path, link in links:
+        target, _, anchor = link.partition("#")
+        file = (path.parent / target).resolve()
+        assert file.exists(), f"{path}: {link}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+            assert [report.anchor(heading) for heading in headings].count(anchor) == 1, f"{path}: {link}"
+
+
+def test_a_page_shows_figures_peer_ratio_what_was_asked_and_the_machine() -> None:
+    report = script("report")
+    text = report.page("counting", results())
+    for line in (
+        "| | texts/s | F1 | peer | ratio | asked |",
+        "| ours | 1,200 | 90.50 | theirs | 1.5× to 2.0× | |",
+        "| small | 30 | 71.25 | | | 1, **short** |",
+        "- **Short**: it is slow",
+        "`count`: an abacus; ; 2026-11-25, commit 0badcafe.",
+    ):
+        assert line in text.splitlines()
+    summary = report.summary({"counting": results(summary={"rows": ["ours"], "columns": ["F1"]})})
+    assert "| ours | 90.5 | theirs | 1.5× to 2.0× |" in summary.splitlines()
+    assert "How fast?" not in report.summary({"counting": results()})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"short": []}, "a row falls short; `short` must say why"),
+        ({"summary": {"rows": ["ours", "others"]}}, "the summary names rows that are not there: others"),
+        ({"rows": [{"row": "x", "run": "b", "figures": {}}]}, "row x: its run is missing"),
+        ({"rows": [{"row": "x", "run": "a", "figure": 3}]}, "row x: its run is missing, or it has other keys"),
+        ({"rows": [{"row": "x", "run": "a"}] * 2}, "two rows have one name"),
+        ({"answer": 42}, "unknown answer"),
+    ],
+)
+def test_a_fault_in_a_file_of_results_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    report = script("report")
+    (tmp_path / "counting.json").write_text(json.dumps(results(**change)), encoding="utf-8")
+    with pytest.raises(SystemExit) as error:
+        report.load(tmp_path)
+    assert "counting.json: question speed" in str(error.value)
+    assert message in str(error.value)
+
+
+def test_rows_that_a_benchmark_records_replace_older_ones_and_keep_what_people_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = script("report")
+    common = sys.modules["common"]
+    monkeypatch.setattr(common, "RECORDED", tmp_path / "recorded")
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    monkeypatch.setattr(report, "HERE", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["/x/benchmarks/count.py", "--data", "/home/somebody/data", "--seeds", "3"])
+    common.write_json(tmp_path / "counting.json", results())
+    common.record("counting", "speed", [{"row": "ours", "figures": {"texts/s": 1300}}], ["pytest"], "abacus 2.0")
+    common.record("counting", "speed", [{"row": "new", "figures": {"texts/s": 7}}])
+    common.record("counting", "memory", [{"row": "ours", "figures": {"MB": 5}}])
+    report.add([tmp_path / "recorded" / "counting.json"])
+    added = report.load(tmp_path)["counting"]
+    speed = added["questions"]["speed"]
+    assert (speed["question"], speed["short"], added["title"]) == ("How fast?", ["it is slow"], "Counting")
+    assert [row["row"] for row in speed["rows"]] == ["ours", "small", "new"]
+    assert speed["rows"][0]["figures"] == {"texts/s": 1300}
+    assert [row["row"] for row in added["questions"]["memory"]["rows"]] == ["ours"]
+    run = added["runs"][speed["rows"][0]["run"]]
+    assert run["command"] == "python benchmarks/count.py --data …/data --seeds 3"
+    assert f"pytest {pytest.__version__}" in run["versions"]
+    assert run["versions"].endswith("abacus 2.0")
+    assert "core" in run["machine"]
+    used = {row["run"] for question in added["questions"].values() for row in question["rows"]}
+    assert {*added["runs"]} == used
+    assert added["runs"]["a"]["machine"] == "an abacus"  # of the row that was not measured again
+
+
+def test_a_table_is_printed_and_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = script("common")
+    monkeypatch.setattr(common, "RECORDED", tmp_path)
+    table = common.Table("counting", "speed", "side", "texts/s", "F1", "change", "code")
+    table.row("ours", "1,204", "0.97", "+1.5", "a | b", peer="theirs", ratio=2.5)
+    printed = (
+        "| side | texts/s | F1 | change | code |\n|---|---|---|---|---|\n| ours | 1,204 | 0.97 | +1.5 | a \\| b |\n"
+    )
+    assert capsys.readouterr().out == printed
+    content = json.loads((tmp_path / "counting.json").read_text(encoding="utf-8"))
+    (row,) = content["questions"]["speed"]["rows"]
+    assert row["figures"] == {"texts/s": 1204, "F1": 0.97, "change": "+1.5", "code": "a | b"}
+    assert (row["row"], row["peer"], row["ratio"]) == ("ours", "theirs", 2.5)
+    assert [*content["runs"]] == [row["run"]]
 
 
 CONFIGS = sorted(path for path in (ROOT / "benchmarks").glob("*/*.yaml") if "../data/" in path.read_text("utf-8"))
