@@ -13,10 +13,25 @@ from factory import QUIET, seqpipe
 from serving import Server
 
 from seqpipe import Model, UsageError, load
-from seqpipe.answers.text import GeneratedText
+from seqpipe.answers.text import GeneratedText, Generation
+from seqpipe.features.sources import TextSource
+from seqpipe_plugins.tokenizers.chars import Chars
+from seqpipe_plugins.tokenizers.words import Words
 
 WORDS = ["été", "crème", "ñandú", "고양이가", "강아지는", "잔다", "来る", "郎が", "😀", "👍🏽", "🇨🇭", "👩‍💻", "می‌روم"]
 PROMPTS = ["고양이가", "😀", "été", "👩‍💻 ", "R"]
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "prompt", "word", "text"),
+    [(Words(), "a good", "day", " day"), (Chars(), "a good", "d", "d")],
+)
+def test_a_continuation_begins_with_the_blank_that_joins_words(
+    tokenizer: Any, prompt: str, word: str, text: str
+) -> None:
+    trained = tokenizer.train(["a good day"])
+    (doc,) = TextSource(trained, {}, lossless=True).docs([{"text": prompt}])
+    assert Generation(trained, adds_bos=True, context=9).decode([trained.token_to_id(word)], doc) == text
 
 
 def train(folder: Path, tokenizer: dict[str, Any], head: dict[str, Any] | None = None, **more: Any) -> Path:
