@@ -19,11 +19,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forged
 import pytest
 from factory import seqpipe
 from tokenizers import Regex, Tokenizer, pre_tokenizers
 
-from seqpipe import Model
+from seqpipe import Model, load
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 from seqpipe.runtime import bundle
 from seqpipe.runtime.file_io import BLOCK, predict_file, read_lines
@@ -74,6 +75,22 @@ def test_conll_gives_the_words_with_their_tags(tiny: Model, tiny_tagger: Model, 
 def test_conll_may_come_without_tags(tiny: Model, tmp_path: Path) -> None:
     out = predicted(tiny, tmp_path, "a.txt", "Anna\nin\n\nBern\n", "conll")
     assert out == "Anna\tB-person\nin\tO\n\nBern\tB-city\n\n"
+
+
+@pytest.mark.parametrize(
+    ("reader", "source"),
+    [
+        ({"use": "conll", "options": {"words": 1}}, "1 Anna O\n2 in O\n\n1 Bern O\n"),
+        ({"use": "jsonl", "options": {"words": "tokens"}}, "Anna O\nin O\n\nBern O\n"),
+    ],
+)
+def test_conll_is_read_by_the_options_of_a_reader_of_conll(
+    reader: dict[str, Any], source: str, tiny_bundle: Path, tmp_path: Path
+) -> None:
+    content = bundle.read(tiny_bundle)
+    forged.write(tmp_path / "bundle", content.files, {**forged.plain(content.manifest), "reader": reader})
+    model = load(tmp_path / "bundle", "cpu")
+    assert predicted(model, tmp_path, "a.conll", source) == "Anna\tB-person\nin\tO\n\nBern\tB-city\n\n"
 
 
 def test_a_lone_surrogate_is_given_back_as_json_says_it(tiny: Model, tmp_path: Path) -> None:

@@ -206,13 +206,19 @@ def test_the_command_writes_a_tag_before_the_next_piece_is_there(tagger: Path, t
     assert process.returncode == 0
 
 
-def test_the_command_streams_spans_words_and_labels(spans: Path, classifier: Path) -> None:
+def test_the_command_streams_spans_words_and_labels(spans: Path, classifier: Path, tmp_path: Path) -> None:
     model, texts = load(spans), [text for text in TEXTS if "\u3000" not in text]
     done = seqpipe("predict", spans, "--stream", stdin="\n".join(texts).encode())
     assert same_answer(texts_of(done.out), [*map(model, texts), []], 1e-5)
     columns = "\n\n".join("\n".join(words) for words, _ in sentences(12, 5)).encode()
     whole = seqpipe("predict", spans, "--format", "conll", stdin=columns)
     assert seqpipe("predict", spans, "--format", "conll", "--stream", stdin=columns).out == whole.out
+    # A bundle's own reader of columns says where the words are.
+    content = bundle.read(spans)
+    reader = {"use": "conll", "options": {"words": 1}}
+    numbered = forged.write(tmp_path / "numbered", content.files, {**forged.plain(content.manifest), "reader": reader})
+    rows = b"".join(b"7 " + line if line.strip() else line for line in columns.splitlines(keepends=True))
+    assert seqpipe("predict", numbered, "--format", "conll", "--stream", stdin=rows).out == whole.out
     assert "B-" in whole.out
     lines = seqpipe("predict", classifier, "--stream", stdin=b"Ada left\nit rains\n\nAda left").out.splitlines()
     model = load(classifier)

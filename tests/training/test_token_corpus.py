@@ -15,6 +15,7 @@ from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError
 from seqpipe.training.checkpoint import best, load_weights
+from seqpipe.training.data_forms import data_form
 from seqpipe.training.datasets import Records, Windows, in_memory, token_file
 from seqpipe.training.fit import fit_artifacts
 
@@ -98,6 +99,23 @@ def test_carried_windows_follow_those_of_the_batch_before() -> None:
     assert len(Windows(np.arange(1, 105), 10, 3, epoch_batches=2, stateful=True).order(0)) == 2
     with pytest.raises(DataError, match="has 3 windows for each of 3 rows, not 4; give more text, or lower"):
         Windows(np.arange(1, 105), 10, 3, epoch_batches=4, stateful=True)
+
+
+@pytest.mark.parametrize(("stateful", "dev_length"), [(False, 5), (True, len(TEXT.replace("\n\n", "\n")) - 1)])
+def test_training_takes_the_windows_of_its_settings_and_dev_longer_ones_where_states_are_carried(
+    stateful: bool, dev_length: int, tmp_path: Path
+) -> None:
+    head = {"use": "lm", "context": 5, "stateful": stateful}
+    config = load(yaml(tmp_path, head=head), ["data.dev=text.txt", "train.epoch_steps=3"])
+    form = data_form(config)
+    records = form.read(config.data.train)
+    data = form.load(fit_artifacts(config, records), records, tmp_path / "run")
+    windows = data.batches
+    assert isinstance(windows, Windows)
+    assert (windows.context, windows.rows, windows.epoch_batches, windows.stateful) == (5, 3, 3, stateful)
+    assert data.dev_batches is not None
+    first, *_ = data.dev_batches()
+    assert first["ids"].shape[1] == dev_length
 
 
 @pytest.mark.parametrize("sync", [2, 9, 15])
