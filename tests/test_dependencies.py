@@ -53,6 +53,73 @@ def test_every_requirement_admits_the_pinned_version() -> None:
     assert [str(one) for one in needed if pins[canonicalize_name(one.name)] not in one.specifier] == []
 
 
+# The deployment set: requirements/*.txt
+
+
+def pinned_with_hashes(extra: str) -> dict[str, tuple[str, list[str]]]:
+    """Version and hashes of each package in a file of requirements/, which may hold nothing else."""
+    text = (ROOT / "requirements" / f"{extra}.txt").read_text(encoding="utf-8")
+    entries = re.split(r"^(?=\w)", re.sub(r"^ *#.*\n", "", text, flags=re.M), flags=re.M)[1:]
+    packages = {}
+    for entry in entries:
+        match = re.fullmatch(r"([\w.-]+)==(\S+) ((?:\\\n    --hash=sha256:[0-9a-f]{64} ?)+)\n", entry)
+        assert match, entry
+        packages[match[1]] = (match[2], match[3].split()[1::2])
+    return packages
+
+
+@pytest.mark.parametrize("extra", ["cpu", "serve"])
+def test_the_deployment_set_has_the_tested_versions_with_hashes(extra: str) -> None:
+    pins = {canonicalize_name(name): version for name, version in PINS.items()}
+    packages = pinned_with_hashes(extra)
+    assert len(packages) > 25
+    assert {name: version for name, (version, _) in packages.items() if pins[canonicalize_name(name)] != version} == {}
+    for _, hashes in packages.values():
+        assert hashes == sorted({*hashes})
+
+
+def licences() -> list[tuple[str, str, set[str]]]:
+    """The table of the page, which docs/generate.py writes: package, licence, extras that need it."""
+    section = PAGE.read_text(encoding="utf-8").partition("<!-- licences")[2].partition("<!-- end of licences")[0]
+    rows = re.findall(r"^\| ([\w-]+) \| (.+) \| (`.+`) \|$", section, re.M)
+    return [(package, licence, {*re.findall("`(.+?)`", extras)}) for package, licence, extras in rows]
+
+
+def test_the_deployment_set_is_what_the_extras_need() -> None:
+    predicts, serves = pinned_with_hashes("cpu"), pinned_with_hashes("serve")
+    assert {*predicts} == {package for package, _, extras in licences() if "cpu" in extras}
+    assert {*serves} == {package for package, _, extras in licences() if extras & {"cpu", "serve"}}
+    assert predicts.items() < serves.items()
+
+
+# As packages write them: identifiers of SPDX, names of classifiers, texts of their own.
+PERMISSIVE = {
+    "0BSD", "3-Clause BSD License", "Apache 2.0 License", "Apache Software License", "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception", "BSD License", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0",
+    "CNRI-Python", "ISC License (ISCL)", "MIT", "MIT License", "PSF-2.0", "Python Software Foundation License", "Zlib",
+}  # fmt: skip
+WEAK_COPYLEFT = {"MPL-2.0"}  # of changes of their own files: seqpipe has none
+
+
+def refused(licence: str) -> set[str]:
+    """The parts of a licence that a package may not have."""
+    return {*re.split("; | AND | OR ", licence)} - PERMISSIVE - WEAK_COPYLEFT
+
+
+def test_every_licence_is_known_and_admitted() -> None:
+    rows = licences()
+    assert len(rows) > 50
+    assert {package for package, licence, _ in rows if "MPL" in licence} == {"tqdm"}
+    assert {package: licence for package, licence, _ in rows if refused(licence)} == {}
+
+
+@pytest.mark.parametrize(
+    "licence", ["UNKNOWN", "MIT AND GPL-3.0-only", "MIT License; GNU Affero General Public License v3"]
+)
+def test_a_licence_that_is_unknown_or_copyleft_is_refused(licence: str) -> None:
+    assert refused(licence)
+
+
 # Private parts of dependencies
 
 # Documented in spite of their names: members of named tuples, `os._exit`, `sys._getframe`.
