@@ -1,22 +1,29 @@
-"""Generate the reference pages and the component tables from settings, components and commands.
+"""Generate the reference pages and some tables from settings, components, commands and installed packages.
 
-`python docs/generate.py` writes docs/reference/yaml.md, commands.md, contract.md and plugin.md, and the component
-tables of README.md and docs/index.md between their markers; a test fails where a file differs.
+`python docs/generate.py` writes docs/reference/yaml.md, commands.md, contract.md and plugin.md, the component tables of
+README.md and docs/index.md and the licences in docs/dependencies.md between their markers; a test fails where a file
+differs.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import json
 import os
 import re
+import subprocess
+import sys
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
 import typer
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from pydantic import BaseModel
 
 from seqpipe import errors, plugin
@@ -373,26 +380,68 @@ def _meaning(name: str, module: str) -> str:
     return comment or f"`{ast.unparse(is_of[-1].value or is_of[-1])}`"
 
 
-# Component tables
+# Tables between the markers of a page
 
-BEGIN, END = "<!-- components, written by docs/generate.py -->\n", "<!-- end of components -->\n"
+
+def with_table(page: str, subject: str, lines: Sequence[str]) -> str:
+    """The text of a page, with other lines between the markers of a subject."""
+    begin, end = f"<!-- {subject}, written by docs/generate.py -->\n", f"<!-- end of {subject} -->\n"
+    before, _, rest = (ROOT / page).read_text(encoding="utf-8").partition(begin)
+    _, marker, after = rest.partition(end)
+    if not marker:
+        raise ValueError(f"{page}: the markers of the table of {subject} are missing")
+    table = "\n".join(lines)
+    return f"{before}{begin}\n{table}\n\n{end}{after}"
 
 
 def with_component_table(page: str) -> str:
-    """The text of a page, with a current table of the built-in components between its markers."""
-    path = ROOT / page
-    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    _, marker, after = rest.partition(END)
-    if not marker:
-        raise ValueError(f"{page}: the markers of the component table are missing")
-    reference = (ROOT / "docs/reference/yaml.md").relative_to(path.parent).as_posix()
+    """The text of a page, with a current table of the built-in components."""
+    reference = (ROOT / "docs/reference/yaml.md").relative_to((ROOT / page).parent).as_posix()
     rows = [
         (f"`{offer.kind}`", f"[`{offer.name}`]({reference}#{offer.kind}-{offer.name})", _first(offer.load()))
         for offer in Plugins().offers
         if offer.distribution == BUILTIN
     ]
-    table = "\n".join(_table(("YAML key", "`use`", "what"), rows))
-    return f"{before}{BEGIN}\n{table}\n\n{END}{after}"
+    return with_table(page, "components", _table(("YAML key", "`use`", "what"), rows))
+
+
+def needed_packages(extra: str) -> set[str]:
+    """The packages that seqpipe with an extra needs on the oldest Python, and those that they need in turn.
+
+    What constraints.txt does not pin, such as the libraries of CUDA that some builds of PyTorch need, is left out.
+    """
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    constraints = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    pinned = {canonicalize_name(name) for name in re.findall(r"^([\w.-]+)==", constraints, re.M)}
+    python = project["requires-python"].removeprefix(">=")
+    needed: set[tuple[str, frozenset[str]]] = set()
+    waiting = [*map(Requirement, project["dependencies"]), Requirement(f"{BUILTIN}[{extra}]")]
+    while waiting:
+        requirement = waiting.pop()
+        name, extras = canonicalize_name(requirement.name), frozenset(requirement.extras)
+        if name == BUILTIN:
+            waiting += [Requirement(text) for extra in extras for text in project["optional-dependencies"][extra]]
+        elif name in pinned and (name, extras) not in needed:
+            needed.add((name, extras))
+            for further in map(Requirement, metadata.requires(name) or ()):
+                environments = [{"python_version": python, "extra": extra} for extra in (extras or {""})]
+                if further.marker is None or any(map(further.marker.evaluate, environments)):
+                    waiting.append(further)
+    return {name for name, _ in needed}
+
+
+def with_licences(page: str) -> str:
+    """The text of a page, with the licences that pip-licenses reads from the metadata of the needed packages."""
+    packages = {extra: needed_packages(extra) for extra in ("cpu", "serve", "train")}
+    command = [sys.executable, "-m", "piplicenses", "--from=mixed", "--format=json", "--with-system", "--packages"]
+    command += sorted(set().union(*packages.values()))
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
+    licences = {canonicalize_name(row["Name"]): row["License"] for row in json.loads(done.stdout)}
+    rows = [
+        (name, licence, ", ".join(f"`{extra}`" for extra, names in packages.items() if name in names))
+        for name, licence in sorted(licences.items())
+    ]
+    return with_table(page, "licences", _table(("package", "licence", "needed by"), rows))
 
 
 PAGES: Mapping[str, Callable[[], str]] = {
@@ -402,6 +451,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/plugin.md": plugin_page,
     "README.md": partial(with_component_table, "README.md"),
     "docs/index.md": partial(with_component_table, "docs/index.md"),
+    "docs/dependencies.md": partial(with_licences, "docs/dependencies.md"),
 }
 
 
