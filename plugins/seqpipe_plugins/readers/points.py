@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from pydantic import PositiveInt
 from seqpipe.plugin import JSON_DECODER, DataError, did_you_mean
 
 from ..geometry import LONGEST_TOUR, hulls, tours
-from . import Record, file_lines, numbered, read_file
+from . import LineReader, Record, file_lines
 
 OUTPUT = "output"
 RECIPE = ".json"
@@ -26,7 +26,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 _BLOCK = 1024  # records that are made together
 
 
-class Points:
+class Points(LineReader):
     """Reads points and pointers (Vinyals et al. 2015), one record a line: `x1 y1 x2 y2 … output i1 i2 …`.
 
     A record has `points`, a list of rows of numbers, and `pointers`, the positions after `output`, which count from 1
@@ -50,7 +50,7 @@ class Points:
 
     def read(self, path: Path) -> Iterator[Record]:
         """The records of a UTF-8 file, or the first that a recipe makes; DataError names file, line and cure."""
-        return self.epoch(path, 0) if self.changes(path) else read_file(path, self.records)
+        return self.epoch(path, 0) if self.changes(path) else super().read(path)
 
     def changes(self, path: Path) -> bool:
         """Return whether a file makes other records in every epoch."""
@@ -67,14 +67,8 @@ class Points:
                 done += 1
                 yield {"points": points, "pointers": pointers, "where": f"{where} {done}"}
 
-    def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
-        for number, line in numbered(lines, name):
-            if line.strip():
-                where = f"{name}:{number}"
-                yield {**self._record(line.split(), where), "where": where}
-
-    def _record(self, words: list[str], where: str) -> Record:
+    def parse(self, line: str, where: str) -> Record:
+        words = line.split()
         if words.count(OUTPUT) != 1:
             problem = f"the word `{OUTPUT}` stands in this line {words.count(OUTPUT)} times"
             raise DataError(f"{where}: {problem}; write the points, `{OUTPUT}` once, and positions from 1 on")
