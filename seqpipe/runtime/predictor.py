@@ -262,15 +262,13 @@ class Predictor:
         if len(answerable) == len(records):
             with suppress(DataError):  # which record it is shows one by one
                 return self.docs(answerable, before)
-        return [self._doc_or_error(record, number) for number, record in enumerate(records, before)]
-
-    def _doc_or_error(self, record: Record | DataError, before: int) -> Doc | DataError:
-        if isinstance(record, DataError):
-            return record
-        try:
-            return self.docs([record], before)[0]
-        except DataError as error:
-            return error
+        docs: list[Doc | DataError] = []
+        for number, record in enumerate(records, before):
+            try:
+                docs.append(record if isinstance(record, DataError) else self.docs([record], number)[0])
+            except DataError as error:
+                docs.append(error)
+        return docs
 
     def _answers_or_errors(
         self, docs: Sequence[Doc], decoding: Chosen, places: Sequence[str]
