@@ -99,7 +99,7 @@ def _number(word: str, where: str) -> float:
 
 
 def _recipe(path: Path, width: int) -> dict[str, Any]:
-    """The recipe in a file; DataError for an invalid one."""
+    """The recipe in a file, its points as the least and the most of a record; DataError for an invalid one."""
     text = "".join(file_lines(path))
     try:
         recipe = JSON_DECODER.decode(text)
@@ -113,11 +113,6 @@ def _recipe(path: Path, width: int) -> dict[str, Any]:
     for key in _KEYS:
         if key not in recipe:
             raise DataError(f"{path}:1: the recipe has no {key!r}; write one such as {_FORM}")
-    return {**recipe, "points": _checked(recipe, path, text, width)}
-
-
-def _checked(recipe: Mapping[str, Any], path: Path, text: str, width: int) -> tuple[int, int]:
-    """The least and the most points of a record."""
     task = recipe["task"]
     if task not in _WIDTHS:
         raise _wrong(path, text, "task", f"no task {task!r}{did_you_mean(str(task), _WIDTHS)}: {', '.join(_WIDTHS)}")
@@ -133,7 +128,7 @@ def _checked(recipe: Mapping[str, Any], path: Path, text: str, width: int) -> tu
     if len(sizes) != 2 or not all(type(n) is int for n in sizes) or not fewest <= sizes[0] <= sizes[1] <= most:
         problem = f"points is {recipe['points']!r}; a {task} has from {fewest} to {most} points"
         raise _wrong(path, text, "points", f"{problem}: give how many, or [least, most]")
-    return sizes[0], sizes[1]
+    return {**recipe, "points": (sizes[0], sizes[1])}
 
 
 def _wrong(path: Path, text: str, key: str, problem: str) -> DataError:
