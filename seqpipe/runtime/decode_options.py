@@ -89,18 +89,16 @@ def chosen(known: Known, values: Mapping[str, Any], kind: AnswerKind | None = No
     Raises:
         UsageError: names an unknown option, a wrong type, a value out of range, or two that do not go together.
     """
+    named = {beside(name, SEED): name for name, option in known.items() if option["type"] == "uniform"}
     seeds = {}
-    for name, option in known.items():
-        if option["type"] != "uniform":
-            continue
-        seed = values.get(beside(name, SEED))
+    for seed_name, name in named.items():
+        seed = values.get(seed_name)
         if seed is None and values.get(beside(name, "temperature")) == 0:
             seed = 0  # at temperature 0 each token is the likeliest one, whatever is drawn
         if seed is not None:
             if type(seed) is not int or seed < 0:
-                raise UsageError(f"{beside(name, SEED)}: must be a whole number from 0, not {seed!r}")
+                raise UsageError(f"{seed_name}: must be a whole number from 0, not {seed!r}")
             seeds[name] = seed
-    named = {beside(name, SEED): name for name, option in known.items() if option["type"] == "uniform"}
     for name in values:
         if name in named.values():
             raise UsageError(f"{name}: the numbers are made of a whole number; give it as {beside(name, SEED)}")
