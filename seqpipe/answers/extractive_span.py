@@ -86,9 +86,14 @@ class ExtractiveSpanTask(HeadTask[PassageAnswers, ExtractiveSpan]):
                 raise DataError.at(record, f"the question has no answer; {cure}")
             at, passage = second_text(doc)
             places = [locate_answer(answer, passage, record.get("where", "record")) for answer in gold]
-            spans = [_token_span(doc, at, place, record, rules) for place in places]
-            first, last = next((span for span in spans if span is not None), (-1, -1))
-            return None if gold and first < 0 else {"start": first, "end": last}
+            begin, spans = doc.second or 0, list[Targets]()
+            for start, end in ((start + at, end + at) for start, end in places):
+                problem = f"answer {doc.text[start:end][:40]!r} cuts a token"
+                if inside := rules.align(doc.offsets[begin:], (start, end), doc, record, problem):
+                    spans.append({"start": inside[0] + begin, "end": inside[1] + begin})
+            if not gold:
+                return {"start": -1, "end": -1}
+            return next(iter(spans), None)
 
         return targets
 
@@ -120,11 +125,3 @@ def _answer(doc: Doc, first: int, last: int, log_p: float) -> PassageAnswer:
     start, end = doc.offsets[first][0] - at, doc.offsets[last][1] - at
     answer = text[start:end].rstrip()  # the last piece may be the white space before a word
     return {"answer": answer, "score": score, "start": start, "end": start + len(answer)}
-
-
-def _token_span(doc: Doc, at: int, place: tuple[int, int], record: Record, rules: SpanRules) -> tuple[int, int] | None:
-    """First and last token of a stretch of the second text; one that cuts a token is an error, widened, or skipped."""
-    (start, end), first = (place[0] + at, place[1] + at), doc.second or 0
-    problem = f"answer {doc.text[start:end][:40]!r} cuts a token"
-    inside = rules.align(doc.offsets[first:], (start, end), doc, record, problem)
-    return None if inside is None else (inside[0] + first, inside[1] + first)

@@ -65,9 +65,12 @@ class FillMask(HeadAnswer[FilledTexts]):
         return answers
 
     def _answer(self, doc: Doc, ids: Sequence[int], log_p: float) -> FilledText:
-        words = [self.spelt(ids[i]) for i in self._gaps(doc)]
+        words, filled, at = [self.spelt(ids[i]) for i in self._gaps(doc)], "", 0
+        for first, end in self._runs(doc):  # no blank comes or goes
+            filled += doc.text[at : doc.offsets[first][0]] + self._filling(ids, first, end)
+            at = doc.offsets[end - 1][1]
         score = probability(np.exp(np.float32(log_p)))
-        return {"generated_text": self._text(doc, ids), "score": score, "words": words}
+        return {"generated_text": filled + doc.text[at:], "score": score, "words": words}
 
     def part_lines(self, part: Any) -> list[str]:
         return [with_score(part["generated_text"], part)]
@@ -127,14 +130,6 @@ class FillMask(HeadAnswer[FilledTexts]):
     def spelt(self, number: int) -> str:
         return self._decoded([number]).strip() or self._decoded([number])
 
-    def _text(self, doc: Doc, ids: Sequence[int]) -> str:
-        """The given text with its gaps filled; no blank comes or goes."""
-        filled, at = "", 0
-        for first, end in self._runs(doc):
-            filled += doc.text[at : doc.offsets[first][0]] + self._filling(ids, first, end)
-            at = doc.offsets[end - 1][1]
-        return filled + doc.text[at:]
-
     def _runs(self, doc: Doc) -> Iterator[tuple[int, int]]:
         """Gaps that stand side by side, the first and the one behind the last."""
         gaps = self._gaps(doc)
@@ -150,16 +145,16 @@ class FillMask(HeadAnswer[FilledTexts]):
         """The tokens from the first to the one before the end as text, side by side."""
         if not self.splits:
             return "".join(self._decoded([number]) for number in ids[first:end])
-        words = [self._behind(ids[i - 1 : i + 1] if i else ids[:1]) for i in range(first, end)]
+        words = []
+        for i in range(first, end):  # some tokens differ from a whole word only behind another
+            head = self._decoded(ids[max(0, i - 1) : i])
+            whole = self._decoded(ids[max(0, i - 1) : i + 1])
+            words.append(
+                (whole.removeprefix(head) if whole.startswith(head) else self._decoded(ids[i : i + 1])).strip()
+            )
         if any("\ufffd" in word for word in words):  # a character of several tokens, which are bytes
             return self._decoded(ids[first:end]).strip()
         return "".join(words)
-
-    def _behind(self, ids: Sequence[int]) -> str:
-        """The last of two tokens as text: some differ from a whole word only behind another."""
-        *before, _ = ids
-        whole, head = self._decoded(ids), self._decoded(before)
-        return (whole.removeprefix(head) if whole.startswith(head) else self._decoded(ids[-1:])).strip()
 
     def _decoded(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode([*ids], skip_special_tokens=False))

@@ -165,15 +165,6 @@ def answer_value(field: Field, value: np.ndarray, doc: Doc) -> Any:
     return None if number < 0 else number
 
 
-def answer_pairs(field: Field, values: np.ndarray, scores: np.ndarray | None, doc: Doc) -> list[dict[str, Any]]:
-    """The pairs of words of which there is something to say."""
-    key, pairs = LABEL if field.type == LABEL else "value", list[dict[str, Any]]()
-    for i, j in np.argwhere(values != 0).tolist():
-        score = {} if scores is None else {"score": probability(scores[i, j])}
-        pairs.append({"from": i, "to": j, key: answer_value(field, values[i, j], doc), **score})
-    return pairs
-
-
 def target_of(field: Field, record: Record, doc: Doc, rules: SpanRules) -> Target | None:
     """The target of a record, for `loss`; None if the record is to be skipped."""
     words, ids = doc.word_offsets, {label: i for i, label in enumerate(field.labels)}
@@ -347,7 +338,11 @@ class Structured(HeadAnswer[StructuredAnswers]):
                     if scores is not None:
                         word[f"{field.name}_score"] = probability(scores[i])
             else:
-                answer[field.name] = answer_pairs(field, values[:T, :T], scores, doc)
+                key, pairs = LABEL if field.type == LABEL else "value", list[dict[str, Any]]()
+                for i, j in np.argwhere(values[:T, :T] != 0).tolist():  # the pairs of which there is something to say
+                    score = {} if scores is None else {"score": probability(scores[i, j])}
+                    pairs.append({"from": i, "to": j, key: answer_value(field, values[i, j], doc), **score})
+                answer[field.name] = pairs
         return answer
 
     @property

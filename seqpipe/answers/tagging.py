@@ -409,8 +409,14 @@ class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
         def targets(record: Record, doc: Doc) -> Targets:
             doc = doc.first
             spans = _word_spans(record, doc, self.kind.target, rules)
-            if self.kind.outside is None:
-                _refuse_gaps(spans, doc, record)
+            words = range(len(doc.word_offsets))
+            # The scheme BMES has no tag for a token in no span.
+            if self.kind.outside is None and (gaps := {*words}.difference(*(range(a, b) for _, a, b in spans))):
+                start, end = doc.word_offsets[min(gaps)]
+                blank = "a tokenizer that drops white space, such as {use: chars, keep_spaces: false}"
+                cure = blank if doc.text[start:end].isspace() else "a span for each token, or scheme: BIOES"
+                message = f"the token {doc.text[start:end]!r} at {start} is in no span, as BMES needs it; use {cure}"
+                raise DataError.at(record, message)
             try:
                 return {"tags": label_ids(ids, schemes.to_tags(spans, len(doc.word_offsets), self.kind.scheme))}
             except ValueError as error:
@@ -449,17 +455,6 @@ def word_places(record: Record) -> list[tuple[int, int]]:
     """Start and end of each word of a record in its text, which is the words joined by spaces if it has none."""
     words = required_field(record, "words")
     return locate(words, record.get("text") or " ".join(words))
-
-
-def _refuse_gaps(spans: Sequence[schemes.Span], doc: Doc, record: Record) -> None:
-    """DataError for a token in no span: the scheme BMES has no tag for it."""
-    covered = {i for _, start, end in spans for i in range(start, end)}
-    for i, (start, end) in enumerate(doc.word_offsets):
-        if i not in covered:
-            token = doc.text[start:end]
-            blank = "a tokenizer that drops white space, such as {use: chars, keep_spaces: false}"
-            cure = blank if token.isspace() else "a span for each token, or scheme: BIOES"
-            raise DataError.at(record, f"the token {token!r} at {start} is in no span, as BMES needs it; use {cure}")
 
 
 def _word_spans(record: Record, doc: Doc, target: str | None, rules: SpanRules) -> list[schemes.Span]:

@@ -542,9 +542,15 @@ class GenerationTask(TextTask[Generation]):
         other_features: Callable[[Sequence[Doc]], Arrays],
     ) -> dict[str, float]:
         """Perplexity, mean loss of a token in nats and bits per character; arguments as `AnswerKind` has them."""
-        total, tokens = 0.0, 0
-        counted, end = _Counted(docs), special_id(self.kind.tokenizer, EOS)
-        rows = self._texts(counted, end) if self.kind.adds_bos else self._windows(counted, end)
+        total, tokens, characters, end = 0.0, 0, 0, special_id(self.kind.tokenizer, EOS)
+
+        def counted() -> Iterator[tuple[Doc, bool]]:
+            nonlocal characters
+            for doc, record_continues in docs:
+                characters += len(doc.text) - _begin(doc)
+                yield doc, record_continues
+
+        rows = self._texts(counted(), end) if self.kind.adds_bos else self._windows(counted(), end)
         most = max(1, min(32, ENOUGH // (self.kind.tokenizer.get_vocab_size() * self.kind.context)))
         while some := list(islice(rows, most)):
             texts = [doc for *_, doc in some if doc is not None]
@@ -555,7 +561,7 @@ class GenerationTask(TextTask[Generation]):
                 tokens += len(row) - first - (not self.kind.adds_bos)
         if not tokens:
             raise DataError("perplexity needs a text of at least two tokens")
-        loss, bits = total / tokens, total / _LN2 / max(1, counted.characters)
+        loss, bits = total / tokens, total / _LN2 / max(1, characters)
         return {"perplexity": math.exp(min(loss, 700.0)), "loss": loss, "bits_per_character": bits}
 
     def _texts(self, docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[tuple[list[int], int, Doc | None]]:
@@ -572,18 +578,6 @@ class GenerationTask(TextTask[Generation]):
                 window = window[-1:]
         if len(window) > 1:
             yield window, 0, None
-
-
-class _Counted:
-    """Texts, and how many characters they had."""
-
-    def __init__(self, docs: Iterable[tuple[Doc, bool]]):
-        self.docs, self.characters = docs, 0
-
-    def __iter__(self) -> Iterator[tuple[Doc, bool]]:
-        for doc, record_continues in self.docs:
-            self.characters += len(doc.text) - _begin(doc)
-            yield doc, record_continues
 
 
 def _begin(doc: Doc) -> int:

@@ -137,9 +137,6 @@ class Latency:
         ms = np.percentile(np.asarray(seconds) * 1000, (50, 90, 99, 100), method="inverted_cdf")
         return cls(len(seconds), *(round(float(value), 3) for value in ms))
 
-    def data(self) -> dict[str, float]:
-        return asdict(self)
-
 
 def measure(
     bundle: Path,
@@ -195,7 +192,7 @@ def start_up(bundle: Path, model: Model, record: Record, options: Mapping[str, A
 def one_by_one(model: Model, records: Sequence[Record], options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """Latency of single inputs, one after the other."""
     taken = _timed(_singles(model, records, options), seconds)
-    return {"per_second": round(len(taken) / sum(taken), 2), **Latency.of(taken).data()}
+    return {"per_second": round(len(taken) / sum(taken), 2), **asdict(Latency.of(taken))}
 
 
 def in_batches(
@@ -223,7 +220,7 @@ def from_threads(
             parts = list(pool.map(_timed, calls, itertools.repeat(seconds / len(numbers))))
         taken = [each for part in parts for each in part]
         rate = sum(len(part) / sum(part) for part in parts)
-        rows.append({"clients": number, "per_second": round(rate, 2), **Latency.of(taken).data()})
+        rows.append({"clients": number, "per_second": round(rate, 2), **asdict(Latency.of(taken))})
     return rows
 
 

@@ -69,7 +69,7 @@ def distill_vectors(
     quiet: Quiet = False,
 ) -> None:
     """Distill a sentence encoder to a vector for each token of its vocabulary, in a file in the format of word2vec."""
-    from seqpipe.nn.pretrained import Distiller, check_dim, principal_components, zipf_weights
+    from seqpipe.nn.pretrained import Distiller, principal_components, zipf_weights
     from seqpipe.pipeline.lock import lock_around
     from seqpipe.pipeline.training import resolve_device
 
@@ -81,7 +81,9 @@ def distill_vectors(
         distiller = Distiller(checkpoint, resolve_device(device))
         ids = distiller.tokens() if words is None else distiller.words(words)
         ids = {word: subwords for word, subwords in ids.items() if is_word(word)}
-        check_dim(dim, distiller.dim, len(ids))
+        if dim > (most := min(distiller.dim, len(ids) - 1)):
+            problem = f"{len(ids):,} vectors of the encoder's width {distiller.dim} have at most {most}"
+            raise UsageError(f"--dim {dim}: {problem} principal components; lower it")
         with console.progress("tokens", len(ids)) as tick:
             rows = distiller.encode(ids, tick)
         rows = principal_components(rows, dim)

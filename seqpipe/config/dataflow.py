@@ -271,7 +271,12 @@ def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
     ends = " + ".join([source.stages[-1].key for source in read if source.stages]) or "data"
     scope = scopes[inputs[0].name]
     if len(inputs) > 1:
-        _refuse_features(heads, trace)
+        for head in heads:  # features cannot be made of all sources that a head reads
+            try:
+                if names := ", ".join(declared_features(head)):
+                    trace.complain(head, f"it declares {names}, and of several inputs it cannot say of which; take one")
+            except PluginError as error:
+                trace.problems.append(head.problem(str(error)))
         if len(read) > 1:
             joins = any(of_head.joins_sources for of_head in arrays)
             scope = _joined(scope, read, heads[0]) if joins else Scope(trace)
@@ -383,16 +388,6 @@ def _reads_several(head: Component, count: int, trace: Trace) -> bool:
     return several
 
 
-def _refuse_features(heads: Stages, trace: Trace) -> None:
-    """Report features of a head that reads several sources: they cannot be made of all of them."""
-    for head in heads:
-        try:
-            if names := ", ".join(declared_features(head)):
-                trace.complain(head, f"it declares {names}, and of several inputs it cannot say of which; take one")
-        except PluginError as error:
-            trace.problems.append(head.problem(str(error)))
-
-
 def _wire_answer(scope: Scope, head: Component, arrays: HeadArrays) -> None:
     """Wire what a head's answer kind and its target tokenizer provide to constructors, in place of another head's."""
     for name in ("labels", "target_vocabulary"):
@@ -455,7 +450,7 @@ def source_state_problems(inputs: Sequence[Input]) -> Iterator[tuple[Component, 
     }
     for source, stages in starts.items():
         for stage, name in stages:
-            if message := _unsound(source, name, names) or _unlike(stages[0][1], name):
+            if message := _unsound(source, name, names, stages[0][1]):
                 is_sound = False
                 yield stage, message
     if not is_sound:
@@ -471,7 +466,7 @@ def source_state_problems(inputs: Sequence[Input]) -> Iterator[tuple[Component, 
         yield stage, f"it starts from {name!r}, which no head reads, so it cannot be the first input; move it down"
 
 
-def _unsound(source: str, name: str, names: Sequence[str]) -> str:
+def _unsound(source: str, name: str, names: Sequence[str], first: str) -> str:
     if name == source:
         return f"it cannot start from the state of its own source {name!r}; name another input"
     if not source:
@@ -480,10 +475,6 @@ def _unsound(source: str, name: str, names: Sequence[str]) -> str:
         others = ", ".join(other for other in names if other != source)
         message = f"it starts from the state of input {name!r}, which does not exist"
         return f"{message}{did_you_mean(name, names)} (there is: {others})"
+    if name != first:
+        return f"it starts from the state of {name!r}, and an encoder before it from that of {first!r}; name the same"
     return ""
-
-
-def _unlike(first: str, name: str) -> str:
-    if name == first:
-        return ""
-    return f"it starts from the state of {name!r}, and an encoder before it from that of {first!r}; name the same"

@@ -367,19 +367,15 @@ class _Loader:
         if not isinstance(value, list):
             return [self.component(kind, value, path)]
         components = [self.component(kind, item, (*path, number)) for number, item in enumerate(value)]
-        if kind == "head":
-            self.different_names(components, path)
-        return components
-
-    def different_names(self, heads: Sequence[Component | None], path: Where) -> None:
         names: set[str] = set()
-        for number, head in enumerate(heads):
-            if head is None:
+        for number, component in enumerate(components):
+            if kind != "head" or component is None:
                 continue
-            if head.name in names:
-                where = (*path, number, "name") if head.common_keys["name"] else (*path, number)
-                self.complain(where, f"two heads are called {head.name!r}; give one of them another name")
-            names.add(head.name)
+            if component.name in names:
+                where = (*path, number, "name") if component.common_keys["name"] else (*path, number)
+                self.complain(where, f"two heads are called {component.name!r}; give one of them another name")
+            names.add(component.name)
+        return components
 
     def component(self, kind: str, value: Plain, path: Where, allowed: Sequence[str] = ()) -> Component | None:
         """One component of the YAML: its common keys, its class, its options."""

@@ -499,11 +499,11 @@ def _mistake(error: ErrorDetails, data: Plain, fields: Mapping[str, FieldInfo]) 
         return Mistake(loc, "missing", f"it: {help}" if help else "it, for it has no default")
     if kind == "extra_forbidden" and len(loc) == 1:
         return Mistake(loc, "unknown", "unknown")
-    where = _existing(data, loc)
+    where, value = _existing(data, loc)
     field = fields.get(str(where[0])) if where else None
     if field is None or kind == "value_error":
         return Mistake(where, "value", error["msg"].removeprefix("Value error, "))
-    expected, value = words(field.annotation, field.metadata), _at(data, where)
+    expected = words(field.annotation, field.metadata)
     inside = f"{shown(value)} does not fit here; {where[0]!r} should be {expected}{cure(expected, value)}"
     return Mistake(where, "value", unlike(expected, value) if len(where) == 1 else inside)
 
@@ -528,8 +528,8 @@ def option_rows(cls: type) -> list[Row]:
     return rows
 
 
-def _existing(data: Plain, loc: tuple[str | int, ...]) -> Where:
-    """As much of pydantic's location as leads through the data (it also names the members of unions)."""
+def _existing(data: Plain, loc: tuple[str | int, ...]) -> tuple[Where, Plain]:
+    """As much of pydantic's location as leads through the data (it names members of unions too), and what is there."""
     where: list[str | int] = []
     for step in loc:
         inside = (isinstance(data, dict) and step in data) or (
@@ -538,10 +538,4 @@ def _existing(data: Plain, loc: tuple[str | int, ...]) -> Where:
         if inside:
             where.append(step)
             data = data[step]
-    return tuple(where)
-
-
-def _at(data: Plain, where: Where) -> Plain:
-    for step in where:
-        data = data[step]
-    return data
+    return tuple(where), data

@@ -74,16 +74,11 @@ class WrittenBytes:
         return min(1, open_bytes) if self.is_byte_level else open_bytes
 
 
-def _byte_letters() -> dict[str, int]:
-    """The byte that each letter of a byte-level vocabulary stands for."""
-    # Those that print stand for themselves, the others in order from U+0100 on (Radford et al. 2019).
-    printing = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printing]
-    return {chr(byte): byte for byte in printing} | {chr(256 + i): byte for i, byte in enumerate(others)}
-
-
-_BYTES = _byte_letters()
-assert set(_BYTES) == set(pre_tokenizers.ByteLevel.alphabet())
+# The byte that each letter of a byte-level vocabulary stands for (Radford et al. 2019): those that print stand for
+# themselves, and letters from U+0100 on for the others, in order.
+_LETTERS = sorted(pre_tokenizers.ByteLevel.alphabet())
+_BYTES = {letter: ord(letter) for letter in _LETTERS if ord(letter) < 256}
+_BYTES |= zip(_LETTERS[len(_BYTES) :], sorted({*range(256)} - {*_BYTES.values()}), strict=True)
 
 
 # Automata over pieces, as `seqpipe.nn.search.PieceAutomaton` and the graph run them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain, combinations
 
@@ -133,14 +133,11 @@ def compare(source: InputSource, records: Iterable[Record]) -> RawText:
             continue
         split = [with_raw_text(record) for record in records if part.presplit(record)]
         for begin in range(0, len(split), _CHUNK):
-            _add(result, part, split[begin : begin + _CHUNK])
+            some = split[begin : begin + _CHUNK]
+            unsplit = [{key: value for key, value in record.items() if key != "words"} for record in some]
+            for given, raw in zip(part.docs(some), part.docs(unsplit), strict=True):
+                result.add(given, raw)
     return result
-
-
-def _add(result: RawText, source: TextSource, records: Sequence[Record]) -> None:
-    unsplit = [{key: value for key, value in record.items() if key != "words"} for record in records]
-    for given, raw in zip(source.docs(records), source.docs(unsplit), strict=True):
-        result.add(given, raw)
 
 
 # Texts that a tokenizer cannot split, or takes too long for: what `check` tries a pattern with.

@@ -131,9 +131,10 @@ class _Table:
                         column.add(cells, every)
             except UnicodeDecodeError as error:
                 cure = "convert the file, for instance with `iconv -f ENCODING -t UTF-8`"
-                raise DataError(
-                    f"{self.data}:{_first_broken_line(self.data)}: this line is not UTF-8; {cure}"
-                ) from error
+                with open_bytes(self.data) as raw:
+                    text = enumerate(io.TextIOWrapper(raw, "utf-8", "surrogateescape", newline="\n"), 1)
+                    number = next(number for number, line in text if not line.isascii() and _BROKEN.search(line))
+                raise DataError(f"{self.data}:{number}: this line is not UTF-8; {cure}") from error
             except csv.Error as error:
                 line = rows.line_num  # type: ignore[attr-defined]
                 raise DataError(f"{self.data}:{line}: this row cannot be read ({error})") from error
@@ -156,13 +157,6 @@ class _Table:
         return DataError(
             f"{self.data}:{line}: {cells} in this row, but {self.width} in the others; {cure}, or remove the row"
         )
-
-
-def _first_broken_line(data: Path) -> int:
-    """Return the number of the first line that is not UTF-8."""
-    with open_bytes(data) as file:
-        text = io.TextIOWrapper(file, "utf-8", "surrogateescape", newline="\n")
-        return next(number for number, line in enumerate(text, 1) if not line.isascii() and _BROKEN.search(line))
 
 
 def has_names(columns: Sequence[Column]) -> bool:

@@ -343,14 +343,6 @@ def principal_components(rows: np.ndarray, dim: int) -> np.ndarray:
     return np.asarray(centred @ axes, np.float32)
 
 
-def check_dim(dim: int, width: int, count: int) -> None:
-    """UsageError if vectors of this width, so many of them, have fewer than `dim` principal components."""
-    most = min(width, count - 1)
-    if dim > most:
-        problem = f"{count:,} vectors of the encoder's width {width} have at most {most} principal components"
-        raise UsageError(f"--dim {dim}: {problem}; lower it")
-
-
 def zipf_weights(count: int) -> np.ndarray:
     """The SIF weights (count, 1) of words, the most frequent first, whose frequencies follow Zipf's law."""
     frequencies = 1 / np.arange(2, count + 2)

@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from seqpipe.config.run_layout import LOCK, RUN_FILES, STATE
@@ -89,7 +89,10 @@ def _open_locked(folder: Path) -> int:
             is_locked = _try_lock(handle, path)
             # Between the opening and the locking the folder may have been moved aside, and a new one made in its place.
             # Then the lock is on a file that nobody else looks at, and the next round opens the new one.
-            if is_locked and _is_at(handle, path):
+            is_here = False
+            with suppress(FileNotFoundError):
+                is_here = os.path.samestat(os.fstat(handle), path.stat())
+            if is_locked and is_here:
                 with disk_errors_named(path):
                     os.ftruncate(handle, 0)
                     os.lseek(handle, 0, os.SEEK_SET)
@@ -119,13 +122,6 @@ def _try_lock(handle: int, path: Path) -> bool:
             "switches locking off: then you have to make sure yourself that a run has one writer"
         ) from error
     return True
-
-
-def _is_at(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _holder(path: Path, late: bool) -> str:

@@ -89,16 +89,16 @@ def chosen(known: Known, values: Mapping[str, Any], kind: AnswerKind | None = No
     Raises:
         UsageError: names an unknown option, a wrong type, a value out of range, or two that do not go together.
     """
+    named = {beside(name, SEED): name for name, option in known.items() if option["type"] == "uniform"}
     seeds = {}
-    for name, option in known.items():
-        if option["type"] != "uniform":
-            continue
-        seed = values.get(beside(name, SEED))
+    for seed_name, name in named.items():
+        seed = values.get(seed_name)
         if seed is None and values.get(beside(name, "temperature")) == 0:
             seed = 0  # at temperature 0 each token is the likeliest one, whatever is drawn
         if seed is not None:
-            seeds[name] = _whole(beside(name, SEED), seed)
-    named = {beside(name, SEED): name for name, option in known.items() if option["type"] == "uniform"}
+            if type(seed) is not int or seed < 0:
+                raise UsageError(f"{seed_name}: must be a whole number from 0, not {seed!r}")
+            seeds[name] = seed
     for name in values:
         if name in named.values():
             raise UsageError(f"{name}: the numbers are made of a whole number; give it as {beside(name, SEED)}")
@@ -165,7 +165,11 @@ def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | 
         shape = (1, -1) if option["type"] == "texts" else (1, -1, 3)
         return np.array(value if kind is None and value else [], np.int64).reshape(shape)
     if option["type"] == "tokens":
-        return np.array([_token_ids(name, value, kind)], np.int64).reshape(1, -1)
+        if kind is None and not isinstance(value, list | None):
+            raise UsageError(f"{name}: must be a list of token ids, not {value!r}")
+        if kind is not None and value not in (None, []):
+            value = kind.parts[name.rpartition(".")[0]].token_ids(name, value)
+        return np.array([value or []], np.int64).reshape(1, -1)
     if type(value) not in _NUMBERS[option["type"]]:
         raise UsageError(f"{name}: must be {option['type'].replace('size', 'int')}, not {value!r}")
     low, high = option.get("minimum"), option.get("maximum")
@@ -179,16 +183,6 @@ def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | 
         most = f"{MOST_SIZE:,}, the most there is" if option["type"] == "size" else "the graph's numbers hold"
         raise UsageError(f"{name}: {value} is more than {most}; choose a smaller one")
     return np.zeros(value, np.int64) if option["type"] == "size" else np.array(value, _DTYPES[option["type"]])
-
-
-def _token_ids(name: str, value: Any, kind: AnswerKind | None) -> list[int]:
-    if value is None or value == []:
-        return []
-    if kind is None:
-        if isinstance(value, list):
-            return value
-        raise UsageError(f"{name}: must be a list of token ids, not {value!r}")
-    return kind.parts[name.rpartition(".")[0]].token_ids(name, value)
 
 
 def _check(arrays: Arrays, values: Mapping[str, Any], seeds: set[str]) -> None:
@@ -208,12 +202,6 @@ def _check(arrays: Arrays, values: Mapping[str, Any], seeds: set[str]) -> None:
                 message = f"it is for texts that are drawn: give {seed} too, a whole number"
         if message:
             raise UsageError(f"{name}: {message}")
-
-
-def _whole(name: str, value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise UsageError(f"{name}: must be a whole number from 0, not {value!r}")
-    return value
 
 
 def beside(name: str, option: str) -> str:

@@ -55,8 +55,10 @@ def evaluate(
     if errors and not task.is_comparable:
         raise UsageError(f"errors: an answer of kind {kind.kind} is neither right nor wrong; leave the file out")
     for_model, for_gold = tee(map(with_raw_text, records) if raw else records)
-    questions = map(task.question, for_model)
-    answers = predictor.stream(map(_unsplit, questions) if raw else questions, **options)
+    questions: Iterable[Record] = map(task.question, for_model)
+    if raw:
+        questions = ({key: value for key, value in question.items() if key != "words"} for question in questions)
+    answers = predictor.stream(questions, **options)
     return judged(predictor, zip(for_gold, answers, strict=True), by=by, errors=errors)
 
 
@@ -209,7 +211,7 @@ class _JointCounter:
     def result(self) -> Scores:
         scores = {name: counter.result() for name, counter in self.counters.items()}
         compared = [name for name, part in self.task.parts.items() if not part.kind.self_supervised]
-        mean = sum(self.counters[name].kind_headline() for name in compared) / max(1, len(compared))
+        mean = sum(headline(self.counters[name].counter.result())[1] for name in compared) / max(1, len(compared))
         return {"mean": mean, "exact": self.exact / max(1, self.records), **scores}
 
 
@@ -228,10 +230,6 @@ class _HeadCounter:
             self.answers.append((gold, predicted))
         self.counter.add(gold, predicted)
 
-    def kind_headline(self) -> float:
-        """The headline of the answer kind's own scores."""
-        return headline(self.counter.result())[1]
-
     def result(self) -> Scores:
         scores = self.counter.result()
         if not (self.metrics and self.answers):
@@ -245,10 +243,6 @@ class _HeadCounter:
         if next(iter(of_head), None) in self.declared:
             return {**of_head, **scores, **labels}
         return {**scores, **of_head, **labels}
-
-
-def _unsplit(record: Record) -> Record:
-    return {key: value for key, value in record.items() if key != "words"}
 
 
 def _group(record: Record, by: str) -> str:

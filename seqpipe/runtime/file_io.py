@@ -110,14 +110,8 @@ def read_records(
         raise UsageError("--format text: this bundle reads numbers; give lines of JSON, and --format jsonl")
     if form == "conll":
         yield from _sentences(model, lines, name)
-    else:
-        yield from parse_lines(lines, form, fields_of(featurizer), numbers)
-
-
-def parse_lines(
-    lines: Iterator[tuple[str | DataError, str]], form: str, fields: Sequence[str], numbers: bool
-) -> Iterator[tuple[Record | DataError, str]]:
-    """The records of lines of text or JSON for a bundle with these input fields; `numbers`: a field may hold some."""
+        return
+    fields = fields_of(featurizer)
     for line, where in lines:
         if form == "jsonl" and isinstance(line, str) and not line.strip():
             continue
@@ -210,11 +204,19 @@ def answer_pieces(model: Model, source: BinaryIO, name: str, form: str, write: W
         raise UsageError(f"--stream --format {form}: must be one of {', '.join(FORMS)}")
     stream, tags = model.open_stream(), model.predictor.kind.tags_words
     if form == "conll":
-        _stream_conll(stream, source, name, _reader(model), tags, write)
+        stored = model.manifest.reader  # its options are those of lines of words where it is one of columns
+        options = stored.options if stored.use == "conll" else {}
+        reader = reader_from(Reader(use="conll", options={**options, "tags": None}), Plugins())
+        _stream_conll(stream, source, name, reader, tags, write)
     elif tags:
         _lines(stream, source, name, write)
     else:
-        _texts_so_far(stream, source, name, write)
+        for line in _whole_lines(source, name):
+            if line.strip():
+                write(json_bytes(stream.feed(f"{line}\n")) + b"\n")
+            else:
+                stream.finish()
+                write(b"\n")
 
 
 def _lines(stream: PieceStream, source: BinaryIO, name: str, write: Write) -> None:
@@ -233,16 +235,6 @@ def _lines(stream: PieceStream, source: BinaryIO, name: str, write: Write) -> No
     if begun:
         _put(stream.finish(), write)
         write(b"\n")
-
-
-def _texts_so_far(stream: PieceStream, source: BinaryIO, name: str, write: Write) -> None:
-    """Each line is a piece of a text, and an empty line its end."""
-    for line in _whole_lines(source, name):
-        if line.strip():
-            write(json_bytes(stream.feed(f"{line}\n")) + b"\n")
-        else:
-            stream.finish()
-            write(b"\n")
 
 
 def _stream_conll(stream: PieceStream, source: BinaryIO, name: str, reader: Any, tags: bool, write: Write) -> None:
@@ -265,13 +257,6 @@ def _stream_conll(stream: PieceStream, source: BinaryIO, name: str, reader: Any,
 def _put(parts: Answer, write: Write) -> None:
     for part in parts:
         write(json_bytes(part) + b"\n")
-
-
-def _reader(model: Model) -> Any:
-    """The reader of lines of words, with the options of the bundle's own where that is one of columns."""
-    stored = model.manifest.reader
-    options = stored.options if stored.use == "conll" else {}
-    return reader_from(Reader(use="conll", options={**options, "tags": None}), Plugins())
 
 
 def _whole_lines(source: BinaryIO, name: str) -> Iterator[str]:
@@ -340,7 +325,13 @@ def predict_file(
         )
         stack.push(answering.leave)
         for record, where in read_records(model, read_lines(stream, name, answering.flush), form, name):
-            answering.add(record, _checked(model, record, where))
+            checked = record
+            if not isinstance(record, DataError):
+                try:
+                    checked = model.record({**record, "where": where})
+                except DataError as error:
+                    checked = error
+            answering.add(record, checked)
         answering.flush()
     if answering.skipped:
         message = f"{answering.skipped:,} of {answering.count:,} inputs have no answer"
@@ -397,28 +388,13 @@ class _Answering:
                 if not self._skip:
                     raise answer
                 self.skipped += 1
-            else:
-                self._warn(answer)
+            elif not self._has_warned and (warning := self._kind.warning(answer)):
+                self._has_warned = True
+                message = f"warning: input {self.count} is {warning}; each such answer has the key {WARNING!r}"
+                Console().say(message)
             self._write(_line({} if isinstance(record, DataError) else record, answer, self._form, self._kind))
             if self._tell:
                 self._tell(self.count)
-
-    def _warn(self, answer: Answer) -> None:
-        """Tell of the first answer that holds a warning; the others say it themselves."""
-        if self._has_warned or not (warning := self._kind.warning(answer)):
-            return
-        self._has_warned = True
-        Console().say(f"warning: input {self.count} is {warning}; each such answer has the key {WARNING!r}")
-
-
-def _checked(model: Model, record: Record | DataError, where: str) -> Record | DataError:
-    """The record with its place, or the reason why the model cannot read it."""
-    if isinstance(record, DataError):
-        return record
-    try:
-        return model.record({**record, "where": where})
-    except DataError as error:
-        return error
 
 
 class _Documents:
@@ -480,15 +456,11 @@ def stream_file(model: Model, source: Path | None, target: Path | None, form: st
 
 def _line(record: Record, answer: Answer | DataError, form: str, kind: AnswerKind) -> bytes:
     if form == "conll" and not isinstance(answer, DataError):
-        return _conll(record, answer, kind).encode()
+        words = record["words"]
+        tags = kind.word_tags(answer, locate(words, record["text"]))
+        return ("".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n").encode()
     stated = {"error": str(answer)} if isinstance(answer, DataError) else answer
     return json_bytes({**record, "answer": stated} if form == "jsonl" else stated) + b"\n"
-
-
-def _conll(record: Record, answer: Answer, kind: AnswerKind) -> str:
-    words = record["words"]
-    tags = kind.word_tags(answer, locate(words, record["text"]))
-    return "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags, strict=True)) + "\n"
 
 
 def _writer(target: Path | None, stack: ExitStack) -> Callable[[bytes], None]:

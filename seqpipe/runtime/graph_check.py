@@ -65,7 +65,9 @@ def refusal_reason(model: bytes) -> str:
             if number == 7:
                 _read_graph(model, a, b, graph, 0)
             elif number == 8:
-                _read_domain(model, a, b)
+                for part, _, first, last in _fields(model, a, b, "an import"):
+                    if part == 1:
+                        _check_domain(model[first:last])
             elif number in (20, 25):
                 raise _RefusedError("it holds functions or training steps; a bundle's graph has operators alone")
             elif wire not in (_VARINT, _BYTES):
@@ -132,12 +134,6 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             raise ValueError
         byte = data[at]
     return value | byte << shift, at + 1
-
-
-def _read_domain(data: bytes, at: int, end: int) -> None:
-    for number, _, a, b in _fields(data, at, end, "an import"):
-        if number == 1:
-            _check_domain(data[a:b])
 
 
 def _check_domain(name: bytes) -> None:

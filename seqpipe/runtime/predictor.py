@@ -262,15 +262,13 @@ class Predictor:
         if len(answerable) == len(records):
             with suppress(DataError):  # which record it is shows one by one
                 return self.docs(answerable, before)
-        return [self._doc_or_error(record, number) for number, record in enumerate(records, before)]
-
-    def _doc_or_error(self, record: Record | DataError, before: int) -> Doc | DataError:
-        if isinstance(record, DataError):
-            return record
-        try:
-            return self.docs([record], before)[0]
-        except DataError as error:
-            return error
+        docs: list[Doc | DataError] = []
+        for number, record in enumerate(records, before):
+            try:
+                docs.append(record if isinstance(record, DataError) else self.docs([record], number)[0])
+            except DataError as error:
+                docs.append(error)
+        return docs
 
     def _answers_or_errors(
         self, docs: Sequence[Doc], decoding: Chosen, places: Sequence[str]
@@ -411,27 +409,22 @@ class BundlePredictor(Predictor):
 
     def read(self, docs: Sequence[Doc], decision: Arrays, stops: Sequence[str] = ()) -> list[Answer]:
         refuse_nan(self._numbers, docs, decision)
-        try:
-            return super().read(docs, decision, stops)
-        except BaseException as error:
-            if not is_library_error(error):
-                raise
-            raise self._refusal(error) from error
+        return self._meant(super().read, docs, decision, stops)
 
     def read_piece(self, reader: PieceReader, doc: Doc, decision: Arrays) -> Answer:
+        return self._meant(super().read_piece, reader, doc, decision)
+
+    def _meant(self, read: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what this method reads in a decision; BundleError for a decision that means no answer."""
         try:
-            return super().read_piece(reader, doc, decision)
+            return read(*arguments)
         except BaseException as error:
             if not is_library_error(error):
                 raise
-            raise self._refusal(error) from error
-
-    def _refusal(self, error: BaseException) -> BundleError:
-        """The error for a decision that means no answer."""
-        return BundleError(
-            f"the graph's outputs are no answer of the kind {self.kind.kind!r} ({type(error).__name__}: {error}): "
-            "model.onnx and bundle.json do not belong together; export the bundle again"
-        )
+            raise BundleError(
+                f"the graph's outputs are no answer of the kind {self.kind.kind!r} ({type(error).__name__}: {error}): "
+                "model.onnx and bundle.json do not belong together; export the bundle again"
+            ) from error
 
 
 def refuse_nan(numbers: Sequence[tuple[str, str, HeadAnswer]], docs: Sequence[Doc], decision: Arrays) -> None:

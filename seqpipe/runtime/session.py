@@ -318,7 +318,14 @@ class GraphSession:
 
     def _run(self, names: Sequence[str], feeds: Arrays) -> Arrays:
         if self._is_lost:
-            self._reopen()
+            if self.device == "cuda":
+                message = "this process was forked from one that uses CUDA, which does not work in a fork"
+                raise EnvError(f"{message}; start processes by spawn: multiprocessing.get_context('spawn')")
+            with self._lock:
+                if self._is_lost:
+                    model = read_again(*self._opened).files["model.onnx"]
+                    self.session = open_session(import_onnxruntime(), model, "cpu", self._path)
+                    self._is_lost = False
         options, is_huge = self._run_options(), False
         for name, array in feeds.items():
             is_huge = is_huge or (array.size > TOKENS and (name == MASK or name.endswith(f".{MASK}")))
@@ -338,16 +345,6 @@ class GraphSession:
             self._watchdog.stop(options)
             times.add(began, time.monotonic())
         return dict(zip(names, arrays, strict=True))
-
-    def _reopen(self) -> None:
-        if self.device == "cuda":
-            message = "this process was forked from one that uses CUDA, which does not work in a fork"
-            raise EnvError(f"{message}; start processes by spawn: multiprocessing.get_context('spawn')")
-        with self._lock:
-            if self._is_lost:
-                model = read_again(*self._opened).files["model.onnx"]
-                self.session = open_session(import_onnxruntime(), model, "cpu", self._path)
-                self._is_lost = False
 
     def _run_error(self, error: Exception, ended: bool) -> SeqpipeError:
         if ended and time.monotonic() >= self.run_times.deadline:

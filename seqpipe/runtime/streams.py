@@ -183,16 +183,11 @@ class PieceStream:
             self._skipped = text if words is None else ""  # it stands before the next word
             return [] if predictor.kind.tags_words else self._answer
         self._skipped, self._has_words = "", True
-        self._refuse_long(doc)
+        self._count += len(doc)
+        if self._grows and self._count > (most := predictor.limits.tokens):
+            raise DataError(f"a text of over {most:,} tokens: this bundle keeps a cache of each; finish it before")
         decision = self._graph.run_with_cache(predictor.featurizer.collate([doc]) | self._cache)
         self._cache = next_inputs(self._graph.cache, decision)
         self._answer = predictor.read_piece(self._reader, doc, decision)
         self.tags = self._reader.tags
         return self._answer
-
-    def _refuse_long(self, doc: Doc) -> None:
-        """DataError for a text whose cache would grow beyond what the bundle takes of one text."""
-        self._count += len(doc)
-        most = self._predictor.limits.tokens
-        if self._grows and self._count > most:
-            raise DataError(f"a text of over {most:,} tokens: this bundle keeps a cache of each; finish it before")

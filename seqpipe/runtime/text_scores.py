@@ -311,18 +311,14 @@ def pair_scores(judged: Sequence[Judged], by: str | None = None) -> Scores:
     """
     if by is None and all(GROUP in result.item.record for result in judged):
         by = GROUP
-    groups = _groups(judged, by) if by else {}
-    return _pair_scores(judged) | {"groups": {name: _pair_scores(some) for name, some in groups.items()}}
-
-
-def _groups(judged: Sequence[Judged], by: str) -> dict[str, list[Judged]]:
     groups: dict[str, list[Judged]] = {}
-    for result in judged:
-        record = result.item.record
-        if by not in record:
-            raise DataError.at(record, f"no field {by!r} to split by; it has: {field_names(record)}")
-        groups.setdefault(str(record[by]), []).append(result)
-    return groups
+    if by:
+        for result in judged:
+            record = result.item.record
+            if by not in record:
+                raise DataError.at(record, f"no field {by!r} to split by; it has: {field_names(record)}")
+            groups.setdefault(str(record[by]), []).append(result)
+    return _pair_scores(judged) | {"groups": {name: _pair_scores(some) for name, some in groups.items()}}
 
 
 def _pair_scores(judged: Sequence[Judged]) -> Scores:

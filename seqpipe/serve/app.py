@@ -12,6 +12,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -21,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from seqpipe.errors import SeqpipeError
 from seqpipe.runtime.model import Model
 from seqpipe.serve import admin, inference_v2, openai, openapi, v1
-from seqpipe.serve.auth import SiteCheck, TokenCheck, allow_origins
+from seqpipe.serve.auth import SiteCheck, TokenCheck
 from seqpipe.serve.http import HttpError, error_content, http_error, send_error
 from seqpipe.serve.metrics import Metrics
 from seqpipe.serve.observe import CLIENT_GONE, AccessLog, Ended, begin
@@ -97,7 +98,9 @@ def make_app(
 
     guarded: ASGIApp = TokenCheck(app, settings.token) if settings.token else app
     if settings.cors:  # outside of the token: a browser asks whether it may send one without sending one
-        guarded = allow_origins(guarded, settings.cors)
+        headers = ("Authorization", "Content-Type", "X-Request-Id", "X-Request-Timeout")
+        exposed = ("Retry-After", "X-Request-Id")
+        guarded = CORSMiddleware(guarded, settings.cors, ("GET", "POST"), headers, expose_headers=exposed)
     log = AccessLog() if settings.access_log else None
     application = Observed(SiteCheck(guarded, settings), metrics, log, settings.read_s)
     return application

@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -133,13 +132,6 @@ class SiteCheck:
         is_other = site not in (b"none", b"same-origin") if origin is None else origin.partition(b"://")[2] != host
         cure = "a page of another site may not send requests; allow its origin with --cors"
         return HttpError(403, cure) if is_other else None
-
-
-def allow_origins(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
-    """The application, which tells browsers that pages of these origins may call it."""
-    headers = ("Authorization", "Content-Type", "X-Request-Id", "X-Request-Timeout")
-    exposed = ("Retry-After", "X-Request-Id")
-    return CORSMiddleware(app, origins, ("GET", "POST"), headers, expose_headers=exposed)
 
 
 def exposure(host: str, token: str | None) -> str | None:

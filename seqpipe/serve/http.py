@@ -43,11 +43,6 @@ def late(seconds: float) -> HttpError:
     return HttpError(504, f"no answer within {seconds:.3g} s; send less at a time, or allow more with --timeout")
 
 
-def unavailable(why: str) -> HttpError:
-    """No request is taken now."""
-    return HttpError(503, f"the server {why}; try again", {"Retry-After": "1"})
-
-
 def http_error(error: Exception) -> HttpError:
     """The response to a request whose answer raised this; what is no fault of the client is logged whole."""
     if isinstance(error, HttpError):

@@ -78,7 +78,7 @@ def read_request(body: bytes, header_length: int | None) -> tuple[dict[str, Any]
     tensors, at = dict[str, Tensor](), end
     for entry in inputs:
         name, shape = _head(entry)
-        parameters = _object(entry, "parameters", f"input {name!r}")
+        parameters = _parameters(entry, f"input {name!r}")
         if unknown := [key for key in parameters if key != _SIZE]:
             raise UsageError(f"input {name!r}: the parameter {unknown[0]!r} is not supported; leave it out")
         if name in tensors:
@@ -136,13 +136,6 @@ def _head(entry: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
     if len(shape) not in (1, 2) or shape[1:] not in ([], [1]):
         raise UsageError(f"input {name!r}: the shape is {shape}; give [N] or [N, 1] for N texts")
     return name, tuple(shape)
-
-
-def _object(entry: Mapping[str, Any], key: str, what: str) -> Mapping[str, Any]:
-    value = entry.get(key) or {}
-    if not isinstance(value, dict):
-        raise UsageError(f"{what}: {key} must be an object, not {type(value).__name__}")
-    return value
 
 
 def _flat(data: Any, name: str) -> list[str]:
@@ -325,7 +318,15 @@ async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Resp
         if isinstance(answer, DataError):
             raise answer
         answers.append(answer)
-    return _response(service, number, [(output.tensor(answers, shape), binary) for output, binary in outputs])
+    content = {"model_name": service.name, "model_version": MODEL_VERSION}
+    if number is not None:
+        content["id"] = number
+    binary = {output.name for output, is_binary in outputs if is_binary}
+    tensors = [output.tensor(answers, shape) for output, _ in outputs]
+    body, json_length = write_response(content, tensors, binary.__contains__)
+    if json_length is None:
+        return Response(body, media_type="application/json")
+    return Response(body, media_type="application/octet-stream", headers={HEADER_LENGTH: str(json_length)})
 
 
 def _records(service: Service, inputs: Mapping[str, Tensor]) -> tuple[list[Record], tuple[int, ...]]:
@@ -361,7 +362,7 @@ def _json(name: str, text: str) -> Any:
 def _parameters(entry: Mapping[str, Any], what: str) -> Mapping[str, Any]:
     parameters = entry.get("parameters") or {}
     if not isinstance(parameters, dict):
-        raise UsageError(f"parameters of {what} must be an object, not {type(parameters).__name__}")
+        raise UsageError(f"{what}: parameters must be an object, not {type(parameters).__name__}")
     return parameters
 
 
@@ -380,14 +381,3 @@ def _requested(entries: Any, outputs: Mapping[str, Output], all_binary: bool) ->
             raise UsageError(f"output {name!r}: the parameter {unknown[0]!r} is not supported; leave it out")
         requested.append((outputs[name], bool(parameters.get(_BINARY, all_binary))))
     return requested
-
-
-def _response(service: Service, number: str | None, tensors: Sequence[tuple[Tensor, bool]]) -> Response:
-    content = {"model_name": service.name, "model_version": MODEL_VERSION}
-    if number is not None:
-        content["id"] = number
-    binary = {tensor.name for tensor, is_binary in tensors if is_binary}
-    body, header_length = write_response(content, [tensor for tensor, _ in tensors], binary.__contains__)
-    if header_length is None:
-        return Response(body, media_type="application/json")
-    return Response(body, media_type="application/octet-stream", headers={HEADER_LENGTH: str(header_length)})

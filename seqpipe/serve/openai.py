@@ -246,20 +246,15 @@ def _parse(service: Service, body: Mapping[str, Any], settings: Settings) -> Com
         raise InvalidRequestError("stop", f"must be a text or a list of at most {_MOST_STOPS} texts, none empty")
     if stops:
         options["stop"] = stops
-    return CompletionRequest(prompts, count, options | _drawing(body), flag(body, "echo"))
+    options |= {name: body[name] for name in ("temperature", "seed", "top_p") if body.get(name) is not None}
+    if options.get("temperature") != 0:  # sampling is OpenAI's default; at temperature 0 nothing is drawn
+        options.setdefault("seed", secrets.randbelow(_MOST_SEED))
+    return CompletionRequest(prompts, count, options, flag(body, "echo"))
 
 
 def own_options(known: Known) -> list[str]:
     """The decode options that OpenAI's parameters do not stand for, which are parameters by their own names."""
     return [name for name in option_schemas(known) if name not in (*_KEYS, *_STANDS_FOR)]
-
-
-def _drawing(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The decode options of sampling, which is OpenAI's default; at temperature 0 nothing is drawn."""
-    options = {name: body[name] for name in ("temperature", "seed", "top_p") if body.get(name) is not None}
-    if options.get("temperature") != 0:
-        options.setdefault("seed", secrets.randbelow(_MOST_SEED))
-    return options
 
 
 def _wants_usage(body: Mapping[str, Any]) -> bool:

@@ -199,8 +199,9 @@ def bundle_schemas(name: str, model: Model) -> Mapping[str, Schema]:
 
 def input_schema(source: InputSource) -> Schema:
     """A record with the fields that are read; where one text is all that is, that text too."""
-    numeric, columns = numeric_fields(source), _columns(source)
-    properties: dict[str, Schema] = {}
+    numeric, properties, columns = numeric_fields(source), dict[str, Schema](), dict[str, Schema]()
+    for feature in source.features.values():  # fields besides the input, with what each may hold where that is known
+        columns |= dict.fromkeys(feature.fields, one_of(feature.names) if feature.names else TEXT)
     for field in fields_of(source):
         properties[field] = _ROWS if field in numeric else columns.get(field, TEXT)
     record: Schema = {"type": "object", "properties": properties, "required": [*properties]}
@@ -210,15 +211,6 @@ def input_schema(source: InputSource) -> Schema:
     split = {**record, "properties": {**properties, "words": array(TEXT)}, "required": ["words", *others]}
     records = [record, {**split, "description": "Words that are split already."}]
     return {"anyOf": [TEXT, *records] if one_text(source) else records}
-
-
-def _columns(source: InputSource) -> dict[str, Schema]:
-    """The fields besides the input, with what each may hold where that is known."""
-    schemas = {}
-    for feature in source.features.values():
-        for field in feature.fields:
-            schemas[field] = one_of(feature.names) if feature.names else TEXT
-    return schemas
 
 
 def _request(name: str, model: Model) -> Schema:

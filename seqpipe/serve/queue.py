@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from seqpipe.runtime.predictor import ROWS, TOKENS
-from seqpipe.serve.http import HttpError, full, unavailable
+from seqpipe.serve.http import HttpError, full
 
 _UNKNOWN = 64.0  # what a run is taken to cost before there were any of different sizes
 _MEMORY = 0.99  # weight of a run against the one after it
@@ -155,7 +155,7 @@ class BatchQueue:
             raise HttpError(413, f"about {tokens:,} tokens in one request; at most {self._most:,}: {cure}")
         with self._changed:
             if self._closed:
-                raise unavailable("is stopping")
+                raise HttpError(503, "the server is stopping; try again", {"Retry-After": "1"})
             if self.tokens + tokens > self._most:
                 raise full(self._wait())
             self._log_size = _mean(self._log_size, math.log(max(1, tokens)))
@@ -195,7 +195,11 @@ class BatchQueue:
                 if wait > 0 and first.key is not None and len(alike) < ROWS and not self._closed:
                     self._changed.wait(wait)
                     continue
-                if batch := self._batch(first, alike):
+                batch = self._cost.choose(first, alike) if len(alike) > 1 else [first]
+                for job in batch:
+                    self._remove(job)
+                now = time.monotonic()
+                if batch := [job for job in batch if job.deadline > now]:
                     return batch
 
     def done(self, jobs: Sequence[Job], seconds: float) -> None:
@@ -225,14 +229,6 @@ class BatchQueue:
                 self._changed.acquire()
         self._pool.update((job, None) for job in jobs if job.waits)
         self._changed.notify_all()
-
-    def _batch(self, first: Job, alike: list[Job]) -> list[Job]:
-        """The batch of the oldest job and those that it costs least to answer with it."""
-        now = time.monotonic()
-        batch = self._cost.choose(first, alike) if len(alike) > 1 else [first]
-        for job in batch:
-            self._remove(job)
-        return [job for job in batch if job.deadline > now]
 
     def _remove(self, job: Job) -> None:
         if job.waits:

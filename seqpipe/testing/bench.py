@@ -292,13 +292,9 @@ _SHAPE = (
 
 def shape_checks(bench: Bench) -> list[Check]:
     return [
-        Check(BUILT, lambda: _build(bench), _BUILT, (ROUND_TRIP, MEMBERS)),
+        Check(BUILT, bench.pipeline, _BUILT, (ROUND_TRIP, MEMBERS)),
         Check(SHAPES, lambda: _check_shapes(bench), _SHAPE, (BUILT,)),
     ]
-
-
-def _build(bench: Bench) -> None:
-    bench.pipeline()
 
 
 def _check_shapes(bench: Bench) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from seqpipe.answers.types import Array
 from seqpipe.config.contract import (
     declared_corrupted_inputs,
     decode_options,
@@ -144,7 +142,9 @@ class _HeadChecks:
         for size in (1, 3):
             _, features, decision = self.decided(size)
             if fault := self.checks.decision_fault(decision, features, self.bench.settings):
-                raise FaultError(f"{fault}; its answer kind is {kind.kind!r} ({_stated(kind.decided)})", _DECISION)
+                required = {name: array for name, array in kind.decided.items() if array.required}
+                stated = ", ".join(f"{name} {array.shape} {array.dtype}" for name, array in required.items())
+                raise FaultError(f"{fault}; its answer kind is {kind.kind!r} ({stated})", _DECISION)
         docs = self.bench.docs(RAGGED)
         answers = kind.answers(docs, self.decided()[2])
         if len(answers) != len(docs):
@@ -244,8 +244,3 @@ class _HeadChecks:
                 raise FaultError(f"in training {name!r} differs with the same seed", _CURE)
         if all(torch.equal(tensor, other_seed[name]) for name, tensor in first.items()):
             raise FaultError("in training it hides the same whatever the seed", _CURE)
-
-
-def _stated(arrays: Mapping[str, Array]) -> str:
-    required = [f"{name} {array.shape} {array.dtype}" for name, array in arrays.items() if array.required]
-    return ", ".join(required)

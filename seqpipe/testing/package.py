@@ -22,9 +22,10 @@ def check_installed(package: str, settings: Mapping[str, Any]) -> list[Report]:
     """See seqpipe.testing.check_package."""
     from seqpipe import testing
 
-    entry_points = [e for e in metadata.entry_points(group=GROUP) if e.dist and _same(e.dist.name, package)]
+    grouped, canonical = metadata.entry_points(group=GROUP), canonicalize_name(package)
+    entry_points = [e for e in grouped if e.dist and canonicalize_name(e.dist.name) == canonical]
     if not entry_points:
-        names = {e.dist.name for e in metadata.entry_points(group=GROUP) if e.dist}
+        names = {e.dist.name for e in grouped if e.dist}
         raise UsageError(
             f"no installed distribution {package!r} has an entry point in the group {GROUP!r}"
             f"{did_you_mean(package, names)} (there is: {', '.join(sorted(names)) or 'none'}); pip install it first"
@@ -91,7 +92,3 @@ def _names(offer: Offer) -> set[str]:
         return set(option_fields(options_model(offer.load())))
     except PluginError:
         return set()
-
-
-def _same(first: str, second: str) -> bool:
-    return canonicalize_name(first) == canonicalize_name(second)

@@ -78,7 +78,7 @@ class Check(NamedTuple):
     """One check: `run` returns if all is well. It is skipped where one of the checks in `needs` did not pass."""
 
     name: str
-    run: Callable[[], None]
+    run: Callable[[], object]
     cure: str  # where it ends with an exception that is no verdict
     needs: tuple[str, ...] = ()
 

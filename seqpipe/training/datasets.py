@@ -320,23 +320,16 @@ class Windows:
 
     def __call__(self, rows: Sequence[int]) -> Batch:
         """The windows that begin at these places."""
-        return self._batch([self.tokens[start : start + self.context + 1] for start in rows])
+        windows = [self.tokens[start : start + self.context + 1] for start in rows]
+        ids = np.zeros((len(windows), max(map(len, windows))), np.int64)
+        for number, window in enumerate(windows):
+            ids[number, : len(window)] = window
+        tokens = torch.from_numpy(ids)
+        mask = tokens[:, 1:] > 0
+        inputs = {"ids": tokens[:, :-1].contiguous(), "mask": mask}
+        return {**inputs, "target_ids": tokens[:, 1:].contiguous(), "target_mask": mask}
 
     def once(self) -> Iterator[Batch]:
         """Every token of the text but the first once, in order."""
         for starts in chunks(range(0, len(self.tokens) - 1, self.context), self.rows):
             yield self(starts)
-
-    def _batch(self, rows: Sequence[np.ndarray]) -> Batch:
-        longest = max(map(len, rows))
-        ids = np.zeros((len(rows), longest), np.int64)
-        for number, row in enumerate(rows):
-            ids[number, : len(row)] = row
-        tokens = torch.from_numpy(ids)
-        mask = tokens[:, 1:] > 0
-        return {
-            "ids": tokens[:, :-1].contiguous(),
-            "mask": mask,
-            "target_ids": tokens[:, 1:].contiguous(),
-            "target_mask": mask,
-        }

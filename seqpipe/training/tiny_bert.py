@@ -7,7 +7,7 @@ from it shows the way, not what a real one reaches. The same bytes each time.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -49,15 +49,10 @@ def tiny_bert(folder: Path, texts: Sequence[str], pieces: int) -> int:
 def checkpoint_texts(config: Config, folder: Path) -> list[str]:
     """The training texts that the tokenizers of the checkpoint in this folder are to split."""
     fields = [tokenizer.common_keys["field"] for tokenizer in config.tokenizers if folder in tokenizer.options.values()]
-    return list(_texts(config, fields))
-
-
-def _texts(config: Config, fields: Sequence[str | tuple[str, str]]) -> Iterator[str]:
-    for record in read(config.data.reader, config.data.train):
-        for field in fields:
-            for name in (field,) if isinstance(field, str) else field:
-                text = split_or_whole(record, (name,), name)
-                yield text if isinstance(text, str) else " ".join(text)
+    names = [name for field in fields for name in ((field,) if isinstance(field, str) else field)]
+    records = read(config.data.reader, config.data.train)
+    texts = (split_or_whole(record, (name,), name) for record in records for name in names)
+    return [text if isinstance(text, str) else " ".join(text) for text in texts]
 
 
 def word_pieces(texts: Sequence[str], size: int) -> Tokenizer:

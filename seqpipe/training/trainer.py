@@ -104,24 +104,21 @@ class Trainer:
         at.loss += loss.item()
         is_last = at.position == len(self._order)
         if at.position % settings.accumulate == 0 or is_last:
-            self._update()
+            # One optimiser step; the gradients of several processes would be summed here, before they are clipped.
+            self._scaler.unscale_(self._optimizer)
+            if settings.clip:
+                clip_gradients(self.pipeline.parameters(), settings.clip)
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
+            self._optimizer.zero_grad(set_to_none=True)
+            at.step += 1
+            self._average.update(at.step)
             if at.step % settings.checkpoint_steps == 0 and not is_last:
                 self.save()
             self._save_if_interrupted()
 
     def _autocast(self) -> torch.autocast:
         return autocast(self.config.train.precision, self.device)
-
-    def _update(self) -> None:
-        """One optimiser step; the gradients of several processes would be summed here, before they are clipped."""
-        self._scaler.unscale_(self._optimizer)
-        if self.config.train.clip:
-            clip_gradients(self.pipeline.parameters(), self.config.train.clip)
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
-        self._optimizer.zero_grad(set_to_none=True)
-        self.progress.step += 1
-        self._average.update(self.progress.step)
 
     def _diverged(self, what: str, step: int, detail: str) -> TrainingError:
         cure = "lower train.optimizer.lr, or set train.clip"
@@ -165,18 +162,15 @@ class Trainer:
         at.next_epoch(settings, is_better)
         self.save()
         self._write_history()
-        self._report(row)
+        dev = ""
+        if dev_scores := row.get("dev"):
+            name, value = deciding(dev_scores, settings.metric)
+            dev = f", dev {name} {shown(name, value, metrics)}{' *' if is_better else ''}"
+        total = settings.epochs
+        self.console.say(f"  epoch {row['epoch']:>3}/{total}: loss {row['loss']:.4f}{dev} ({row['seconds']:.1f} s)")
 
     def _write_history(self) -> None:
         write(self.folder / HISTORY, "".join(json.dumps(finite(row)) + "\n" for row in self.progress.history))
-
-    def _report(self, row: Mapping[str, Any]) -> None:
-        scores, dev = row.get("dev", {}), ""
-        if scores:
-            name, value = deciding(scores, self.config.train.metric)
-            dev = f", dev {name} {shown(name, value, metric_types(self.config.head))}{' *' if row['best'] else ''}"
-        total = self.config.train.epochs
-        self.console.say(f"  epoch {row['epoch']:>3}/{total}: loss {row['loss']:.4f}{dev} ({row['seconds']:.1f} s)")
 
     # -- state
 

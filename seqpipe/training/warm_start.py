@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +36,7 @@ def warm_start(pipeline: Pipeline, config: Config) -> list[str]:
         ConfigError: A stage has other shapes than there, which no names explain.
         PluginError: A stage does not say which of its rows are whose.
     """
-    artifacts, weights = cache(Artifacts.load), cache(_weights)
+    artifacts, weights = cache(Artifacts.load), cache(lambda folder: checkpoint.load_best(folder / CHECKPOINTS))
     lines = []
     targets = [head.common_keys.get("target_tokenizer") for head in config.head]
     texts = {source.tokenizer.key: name for name, source in by_source(config.inputs).items() if source.tokenizer}
@@ -194,10 +193,6 @@ def _names(artifacts: Artifacts, task: FittedTask | None, source: str) -> Names:
 def _sole(artifacts: Artifacts) -> FittedTask | None:
     """The task that stages before the head may know of: of several heads none."""
     return artifacts.tasks[0] if len(artifacts.tasks) == 1 else None
-
-
-def _weights(folder: Path) -> State:
-    return checkpoint.load_best(folder / CHECKPOINTS)
 
 
 def _component_weights(weights: State, kind: str, number: int) -> State:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -26,14 +26,28 @@ _SIGNATURES = {
 }
 
 
-def read_file(path: Path, records: Callable[[Iterable[str], str], Iterator[Record]]) -> Iterator[Record]:
-    """The records that `records(lines, name)` makes of a file, one at a time; DataError if there is none."""
-    empty = True
-    for record in records(file_lines(path), str(path)):
-        empty = False
-        yield record
-    if empty:
-        raise DataError(f"{path}: there is nothing in this file; give one with at least one example")
+class LineReader:
+    """A reader of text files: one record for each line that is not blank, unless `records` says otherwise."""
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """The records of a UTF-8 file, one at a time; DataError names file, line and cure."""
+        empty = True
+        for record in self.records(file_lines(path), str(path)):
+            empty = False
+            yield record
+        if empty:
+            raise DataError(f"{path}: there is nothing in this file; give one with at least one example")
+
+    def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
+        """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
+        for number, line in numbered(lines, name):
+            if line.strip():
+                where = f"{name}:{number}"
+                yield {**self.parse(line, where), "where": where}
+
+    def parse(self, line: str, where: str) -> Record:
+        """The record of one line, without `where`, which messages begin with."""
+        raise NotImplementedError
 
 
 def file_lines(path: Path) -> Iterator[str]:

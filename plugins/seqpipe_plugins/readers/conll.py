@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 
 import regex
 
 from seqpipe.plugin import DataError, UsageError, did_you_mean
 from seqpipe.plugin import tagging_schemes as schemes
 
-from . import IllFormed, Record, SchemeOption, TagError, free, numbered, read_file, to_iob2
+from . import IllFormed, LineReader, Record, SchemeOption, TagError, free, numbered, to_iob2
 
 MATCH_SECONDS = 1.0  # for a pattern and a line; a pattern that backtracks exponentially would take years
 LONGEST_SENTENCE = 100_000  # words; more means that the empty lines are missing
@@ -32,7 +31,7 @@ class Layout:
     line: int  # the first line of words, which decided all this
 
 
-class Conll:
+class Conll(LineReader):
     """Reads CoNLL: one word and its tag a line, an empty line between sentences.
 
     Comments `# key = value` before a sentence, and further named columns, become fields of the record. Columns are
@@ -85,12 +84,7 @@ class Conll:
                 raise UsageError(f"conll.{option}: no column is named {column!r}{did_you_mean(column, columns)}")
         _check_names(columns or [], UsageError, "conll.columns")
 
-    def read(self, path: Path) -> Iterator[Record]:
-        """The records of a UTF-8 file, one at a time; DataError names file, line and cure."""
-        return read_file(path, self.records)
-
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
         names, layout = self.columns, None
         rows: list[tuple[int, list[str]]] = []
         comments: Record = {}

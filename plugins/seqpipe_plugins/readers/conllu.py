@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 from typing import Literal
 
 from seqpipe.plugin import DataError
 
-from . import Record, free, numbered, read_file
+from . import LineReader, Record, free, numbered
 
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 LONGEST_SENTENCE = 100_000  # words; more means that the empty lines are missing
@@ -33,7 +32,7 @@ class Sentence:
     covered: int = 0  # the last word of a range such as 1-2: it is written with the range
 
 
-class Conllu:
+class Conllu(LineReader):
     """Reads CoNLL-U (Universal Dependencies): ten tab-separated columns, an empty line after each sentence.
 
     Lines of multiword tokens (1-2) and of empty nodes (1.1) are skipped. The text is that of the comment `# text = …`,
@@ -50,12 +49,7 @@ class Conllu:
     def __init__(self, *, tags: TagColumn | None = "upos"):
         self.tags = tags
 
-    def read(self, path: Path) -> Iterator[Record]:
-        """The records of a UTF-8 file, one at a time; DataError names file, line and cure."""
-        return read_file(path, self.records)
-
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
         sentence = Sentence()
         for number, line in chain(numbered(lines, name), [(0, "")]):
             if not line.strip():

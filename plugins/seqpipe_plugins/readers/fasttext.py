@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-
 from seqpipe.plugin import DataError, UsageError
 
-from . import Record, numbered, read_file
+from . import LineReader, Record
 
 
-class FastText:
+class FastText(LineReader):
     """Reads fastText's files (Joulin et al. 2017), one record a line: `__label__a __label__b the text`.
 
     Words with the prefix are labels, wherever they are in the line; blank lines are skipped.
@@ -27,18 +24,7 @@ class FastText:
             raise UsageError(f"fasttext.prefix: {prefix!r} must be characters without blanks, such as '__label__'")
         self.multi, self.prefix = multi, prefix
 
-    def read(self, path: Path) -> Iterator[Record]:
-        """The records of a UTF-8 file, one at a time; DataError names file, line and cure."""
-        return read_file(path, self.records)
-
-    def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
-        for number, line in numbered(lines, name):
-            if line.strip():
-                where = f"{name}:{number}"
-                yield {**self._record(line, where), "where": where}
-
-    def _record(self, line: str, where: str) -> Record:
+    def parse(self, line: str, where: str) -> Record:
         labels: list[str] = []
         rest = line.strip()
         while rest.startswith(self.prefix):  # the text keeps its blanks

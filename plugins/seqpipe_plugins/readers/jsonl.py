@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
 
 from seqpipe.plugin import JSON_DECODER, DataError
 
-from . import Record, numbered, read_file
+from . import LineReader, Record
 from .objects import Objects, kind_of
 
 
-class Jsonl(Objects):
+class Jsonl(Objects, LineReader):
     """Reads JSON lines such as `{"text": …, "spans": [{"start", "end", "label"}]}` or `{"words": […], "tags": […]}`.
 
     With `text: null` lines may have any keys, such as two texts: `{"question": …, "context": …, …}`.
@@ -23,29 +20,17 @@ class Jsonl(Objects):
     the text is `user.says`, in the reader's options and as a field.
     """
 
-    def read(self, path: Path) -> Iterator[Record]:
-        """The records of a UTF-8 file, one at a time; DataError names file, line and cure."""
-        return read_file(path, self.records)
-
-    def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
-        for number, line in numbered(lines, name):
-            if line.strip():
-                where = f"{name}:{number}"
-                yield {**self.record(_parse(line, where), where), "where": where}
-
-
-def _parse(line: str, where: str) -> dict[str, Any]:
-    try:
-        item = JSON_DECODER.decode(line)
-    except json.JSONDecodeError as error:
-        cure = "write one object a line" + ("; the reader `json` reads a list" if line.strip() in "[{" else "")
-        raise DataError(f"{where}:{error.colno}: this is not JSON ({error.msg}); {cure}") from error
-    except ValueError as error:
-        raise DataError(f"{where}: {error}") from error
-    except RecursionError as error:
-        raise DataError(f"{where}: objects and lists are nested too deep; write flat objects") from error
-    if not isinstance(item, dict):
-        cure = "; the reader `json` reads a list" if isinstance(item, list) else ""
-        raise DataError(f"{where}: this line is {kind_of(item)}; write one object a line{cure}")
-    return item
+    def parse(self, line: str, where: str) -> Record:
+        try:
+            item = JSON_DECODER.decode(line)
+        except json.JSONDecodeError as error:
+            cure = "write one object a line" + ("; the reader `json` reads a list" if line.strip() in "[{" else "")
+            raise DataError(f"{where}:{error.colno}: this is not JSON ({error.msg}); {cure}") from error
+        except ValueError as error:
+            raise DataError(f"{where}: {error}") from error
+        except RecursionError as error:
+            raise DataError(f"{where}: objects and lists are nested too deep; write flat objects") from error
+        if not isinstance(item, dict):
+            cure = "; the reader `json` reads a list" if isinstance(item, list) else ""
+            raise DataError(f"{where}: this line is {kind_of(item)}; write one object a line{cure}")
+        return self.record(item, where)

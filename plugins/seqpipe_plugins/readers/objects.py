@@ -112,7 +112,12 @@ class Objects:
         if self.tags in item:
             cure = f"`{self.words}` too, or name another key with the reader's option `tags`"
             raise DataError(f"{where}: `{self.tags}` belong to words, and there are none in this line; give {cure}")
-        return {"text": text, **({"spans": _spans(item[self.spans], text, where)} if self.spans in item else {})}
+        if self.spans not in item:
+            return {"text": text}
+        if not isinstance(item[self.spans], list):
+            raise DataError(f"{where}: `spans` is {kind_of(item[self.spans])}; it must be a list")
+        spans = [_span(span, text, f"{where}: span {i}") for i, span in enumerate(item[self.spans], 1)]
+        return {"text": text, "spans": sorted(spans, key=lambda span: (span["start"], span["end"]))}
 
 
 def _within(item: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -142,14 +147,6 @@ def _check_labels(labels: list[Any], where: str) -> None:
             raise DataError(f"{where}: item {i} of `labels` is {kind}; write a string with something in it; {cure}")
         if label in labels[: i - 1]:
             raise DataError(f"{where}: `labels` holds {label!r} twice; write each label once; {cure}")
-
-
-def _spans(value: object, text: str, where: str) -> list[Record]:
-    if not isinstance(value, list):
-        raise DataError(f"{where}: `spans` is {kind_of(value)}; it must be a list")
-    spans = [_span(item, text, f"{where}: span {i}") for i, item in enumerate(value, 1)]
-    spans.sort(key=lambda span: (span["start"], span["end"]))
-    return spans
 
 
 def _span(item: object, text: str, where: str) -> Record:

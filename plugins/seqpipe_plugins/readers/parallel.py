@@ -75,7 +75,13 @@ class Parallel:
         number = 0
         for number, row in enumerate(zip_longest(*sources), 1):
             if None in row:
-                raise _uneven(files, sources, [line is None for line in row], number)
+                # The file that ends first, and how many lines each has.
+                rest = (sum(1 for _ in source) for source in sources)
+                counts = [number - 1 if line is None else number + more for line, more in zip(row, rest, strict=True)]
+                line_counts = ", ".join(f"{file.name} {n:,}" for file, n in zip(files.values(), counts, strict=True))
+                problem = f"there is no such line, the others are longer; lines: {line_counts}"
+                short = list(files.values())[row.index(None)]
+                raise DataError(f"{short}:{number}: {problem}; give all files the same number of lines")
             texts = {field: line for field, (_, line) in zip(files, row, strict=True)}
             places = {field: f"{file}:{number}" for field, file in files.items()}
             yield {**self._record(texts, places), "where": f"{path}:{number}"}
@@ -103,14 +109,3 @@ class Parallel:
             except TagError as error:
                 raise DataError(f"{places['tags']}: tag {error.position + 1}: {error}") from error
         return record
-
-
-def _uneven(
-    files: dict[str, Path], sources: list[Iterator[tuple[int, str]]], ended: list[bool], number: int
-) -> DataError:
-    """Which file ends first, and how many lines the others have."""
-    counts = [number - 1 if over else number + sum(1 for _ in rest) for over, rest in zip(ended, sources, strict=True)]
-    short = list(files.values())[ended.index(True)]
-    line_counts = ", ".join(f"{file.name} {count:,}" for file, count in zip(files.values(), counts, strict=True))
-    cure = "give all files the same number of lines"
-    return DataError(f"{short}:{number}: there is no such line, the others are longer; lines: {line_counts}; {cure}")

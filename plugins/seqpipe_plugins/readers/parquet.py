@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +43,12 @@ class Parquet(Objects):
         row = 0
         try:
             with parquet.ParquetFile(path) as file:
-                named = _names((file.schema_arrow.metadata or {}).get(b"huggingface"))
+                names = _names((file.schema_arrow.metadata or {}).get(b"huggingface"))
                 for batch in file.iter_batches(_ROWS):
                     for item in batch.to_pylist():
                         row += 1
                         where = f"{path}:{row}"
-                        item = {key: named[key](value) if key in named else value for key, value in item.items()}
+                        item = {key: _name(value, names[key]) if key in names else value for key, value in item.items()}
                         yield {**self.record(item, where), "where": where}
         except (OSError, pa.ArrowException) as error:
             text = " ".join(str(error).split())
@@ -57,14 +57,14 @@ class Parquet(Objects):
             raise DataError(f"{path}: there is no row in this file; give one with at least one example")
 
 
-def _names(stated: bytes | None) -> dict[str, Callable[[Any], Any]]:
-    """What turns the numbers of a column into names, for the columns whose names the library `datasets` states."""
+def _names(stated: bytes | None) -> dict[str, list[str]]:
+    """The names that the numbers of a column stand for, of the columns whose names the library `datasets` states."""
     try:
         features = json.loads(stated or b"{}").get("info", {}).get("features", {})
     except ValueError:
         return {}
     return {
-        key: _namer(names)
+        key: names
         for key, feature in features.items()
         if isinstance(feature, Mapping)
         and (names := feature.get("names") or (feature.get("feature") or {}).get("names"))
@@ -72,10 +72,7 @@ def _names(stated: bytes | None) -> dict[str, Callable[[Any], Any]]:
     }
 
 
-def _namer(names: list[str]) -> Callable[[Any], Any]:
-    def name(value: Any) -> Any:
-        if isinstance(value, list):
-            return [name(item) for item in value]
-        return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
-
-    return name
+def _name(value: Any, names: list[str]) -> Any:
+    if isinstance(value, list):
+        return [_name(item, names) for item in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from pydantic import PositiveInt
 from seqpipe.plugin import JSON_DECODER, DataError, did_you_mean
 
 from ..geometry import LONGEST_TOUR, hulls, tours
-from . import Record, file_lines, numbered, read_file
+from . import LineReader, Record, file_lines
 
 OUTPUT = "output"
 RECIPE = ".json"
@@ -26,7 +26,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 _BLOCK = 1024  # records that are made together
 
 
-class Points:
+class Points(LineReader):
     """Reads points and pointers (Vinyals et al. 2015), one record a line: `x1 y1 x2 y2 … output i1 i2 …`.
 
     A record has `points`, a list of rows of numbers, and `pointers`, the positions after `output`, which count from 1
@@ -50,7 +50,7 @@ class Points:
 
     def read(self, path: Path) -> Iterator[Record]:
         """The records of a UTF-8 file, or the first that a recipe makes; DataError names file, line and cure."""
-        return self.epoch(path, 0) if self.changes(path) else read_file(path, self.records)
+        return self.epoch(path, 0) if self.changes(path) else super().read(path)
 
     def changes(self, path: Path) -> bool:
         """Return whether a file makes other records in every epoch."""
@@ -67,14 +67,8 @@ class Points:
                 done += 1
                 yield {"points": points, "pointers": pointers, "where": f"{where} {done}"}
 
-    def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
-        for number, line in numbered(lines, name):
-            if line.strip():
-                where = f"{name}:{number}"
-                yield {**self._record(line.split(), where), "where": where}
-
-    def _record(self, words: list[str], where: str) -> Record:
+    def parse(self, line: str, where: str) -> Record:
+        words = line.split()
         if words.count(OUTPUT) != 1:
             problem = f"the word `{OUTPUT}` stands in this line {words.count(OUTPUT)} times"
             raise DataError(f"{where}: {problem}; write the points, `{OUTPUT}` once, and positions from 1 on")
@@ -105,7 +99,7 @@ def _number(word: str, where: str) -> float:
 
 
 def _recipe(path: Path, width: int) -> dict[str, Any]:
-    """The recipe in a file; DataError for an invalid one."""
+    """The recipe in a file, its points as the least and the most of a record; DataError for an invalid one."""
     text = "".join(file_lines(path))
     try:
         recipe = JSON_DECODER.decode(text)
@@ -119,11 +113,6 @@ def _recipe(path: Path, width: int) -> dict[str, Any]:
     for key in _KEYS:
         if key not in recipe:
             raise DataError(f"{path}:1: the recipe has no {key!r}; write one such as {_FORM}")
-    return {**recipe, "points": _checked(recipe, path, text, width)}
-
-
-def _checked(recipe: Mapping[str, Any], path: Path, text: str, width: int) -> tuple[int, int]:
-    """The least and the most points of a record."""
     task = recipe["task"]
     if task not in _WIDTHS:
         raise _wrong(path, text, "task", f"no task {task!r}{did_you_mean(str(task), _WIDTHS)}: {', '.join(_WIDTHS)}")
@@ -139,7 +128,7 @@ def _checked(recipe: Mapping[str, Any], path: Path, text: str, width: int) -> tu
     if len(sizes) != 2 or not all(type(n) is int for n in sizes) or not fewest <= sizes[0] <= sizes[1] <= most:
         problem = f"points is {recipe['points']!r}; a {task} has from {fewest} to {most} points"
         raise _wrong(path, text, "points", f"{problem}: give how many, or [least, most]")
-    return sizes[0], sizes[1]
+    return {**recipe, "points": (sizes[0], sizes[1])}
 
 
 def _wrong(path: Path, text: str, key: str, problem: str) -> DataError:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-
 from seqpipe.plugin import DataError, UsageError
 
-from . import Record, numbered, read_file
+from . import LineReader, Record
 
 LONGEST_WORD = 200  # characters; more means that the text is not split
 LABEL = "word"
 
 
-class Segmented:
+class Segmented(LineReader):
     """Reads word-segmented texts, such as those of the SIGHAN bakeoffs (Emerson 2005): one sentence a line.
 
     Words are separated by white space, full-width blanks included; empty lines are skipped. A record is the text as one
@@ -34,24 +31,12 @@ class Segmented:
             raise UsageError(f"segmented.syllables: {syllables!r} does not stand within words; write _, or null")
         self.joiner, self.syllables = joiner, syllables
 
-    def read(self, path: Path) -> Iterator[Record]:
-        """The records of a UTF-8 file, one at a time; DataError names file, line and cure."""
-        return read_file(path, self.records)
-
-    def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
-        for number, line in numbered(lines, name):
-            where = f"{name}:{number}"
-            words = [self._word(word, where) for word in line.split()]
-            if words:
-                yield {"text": self.joiner.join(words), "spans": self._spans(words), "where": where}
-
-    def _spans(self, words: list[str]) -> list[Record]:
-        spans, start = [], 0
+    def parse(self, line: str, where: str) -> Record:
+        words, spans, start = [self._word(word, where) for word in line.split()], [], 0
         for word in words:
             spans.append({"start": start, "end": start + len(word), "label": LABEL})
             start += len(word) + len(self.joiner)
-        return spans
+        return {"text": self.joiner.join(words), "spans": spans}
 
     def _word(self, word: str, where: str) -> str:
         if len(word) > LONGEST_WORD:

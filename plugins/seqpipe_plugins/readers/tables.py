@@ -6,12 +6,11 @@ import csv
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from seqpipe.plugin import DataError, UsageError, did_you_mean
 
-from . import LONGEST_LINE, Record, free, numbered, read_file
+from . import LONGEST_LINE, LineReader, Record, free, numbered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +34,7 @@ class TableOptions:
     columns: list[str] | None = None
 
 
-class Table:
+class Table(LineReader):
     """Reads a table whose first line, or the option `columns`, names the columns.
 
     Args:
@@ -66,12 +65,7 @@ class Table:
                 if column not in columns:
                     raise UsageError(f"{self.use}.{option}: no column is named {column!r}{_there_are(column, columns)}")
 
-    def read(self, path: Path) -> Iterator[Record]:
-        """The records of a UTF-8 file, one at a time; DataError names file, line and cure."""
-        return read_file(path, self.records)
-
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
         names = self.columns
         for number, cells in self._rows(lines, name):
             where = f"{name}:{number}"

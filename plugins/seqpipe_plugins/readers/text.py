@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Literal
 
-from . import Record, numbered, read_file
+from . import LineReader, Record, numbered
 
 PIECE = 65_536  # characters of a piece, about
 
 
-class Text:
+class Text(LineReader):
     """Reads plain text for language models, one record at a time; a file may be larger than memory.
 
     A whole text comes in pieces that end with a line. In each, `record_continues` says whether the text continues in
@@ -26,12 +25,7 @@ class Text:
     def __init__(self, *, unit: Literal["file", "paragraph", "line"] = "file"):
         self.unit = unit
 
-    def read(self, path: Path) -> Iterator[Record]:
-        """The records of a UTF-8 file, one at a time; DataError names file, line and cure."""
-        return read_file(path, self.records)
-
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
         if self.unit == "file":
             yield from self._chunks(lines, name)
             return

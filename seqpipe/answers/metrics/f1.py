@@ -15,13 +15,21 @@ from seqpipe.answers.types import Scores
 SPLIT = "(split otherwise)"  # stands for the tag of a word that the model split into others
 
 
-class SpanCounter:
-    """Precision, recall and F1 of spans whose label and both ends are right (micro average, as conlleval has it)."""
+class _Counter:
+    """How often each label is in the reference, in the answers, and right."""
 
     def __init__(self) -> None:
         self.gold: Counter[str] = Counter()
         self.predicted: Counter[str] = Counter()
         self.correct: Counter[str] = Counter()
+
+    def each(self) -> dict[str, Scores]:
+        labels = sorted(self.gold | self.predicted)
+        return {label: _f1(self.gold[label], self.predicted[label], self.correct[label]) for label in labels}
+
+
+class SpanCounter(_Counter):
+    """Precision, recall and F1 of spans whose label and both ends are right (micro average, as conlleval has it)."""
 
     def add(self, gold: Iterable[Span], predicted: Iterable[Span]) -> None:
         """One record's spans; a span given twice counts once."""
@@ -32,16 +40,11 @@ class SpanCounter:
 
     def result(self) -> Scores:
         totals = self.gold.total(), self.predicted.total(), self.correct.total()
-        return {**_f1(*totals), "labels": _each(self.gold, self.predicted, self.correct)}
+        return {**_f1(*totals), "labels": self.each()}
 
 
-class TagCounter:
+class TagCounter(_Counter):
     """Accuracy over all words, and precision, recall and F1 of each tag."""
-
-    def __init__(self) -> None:
-        self.gold: Counter[str] = Counter()
-        self.predicted: Counter[str] = Counter()
-        self.correct: Counter[str] = Counter()
 
     def add(self, gold: Sequence[Span], predicted: Sequence[Span]) -> None:
         """One record's tags, each with its word's place; a word that the model split otherwise is missed."""
@@ -54,10 +57,10 @@ class TagCounter:
 
     def result(self) -> Scores:
         accuracy = ratio(self.correct.total(), self.gold.total())
-        return {"accuracy": accuracy, "labels": _each(self.gold, self.predicted, self.correct)}
+        return {"accuracy": accuracy, "labels": self.each()}
 
 
-class LabelCounter:
+class LabelCounter(_Counter):
     """Accuracy, the mean of the labels' F1, and precision, recall and F1 of each label.
 
     Where one label is out of scope: also the accuracy on all other texts, and the share of its own that are found
@@ -66,9 +69,7 @@ class LabelCounter:
 
     def __init__(self, out_of_scope: str | None = None) -> None:
         self.out_of_scope = out_of_scope
-        self.gold: Counter[str] = Counter()
-        self.predicted: Counter[str] = Counter()
-        self.correct: Counter[str] = Counter()
+        super().__init__()
 
     def add(self, gold: str, predicted: str | None) -> None:
         """One record's label; None for a text that has none, since it has no token."""
@@ -77,29 +78,24 @@ class LabelCounter:
         self.correct[gold] += gold == predicted
 
     def result(self) -> Scores:
-        each = _each(self.gold, self.predicted, self.correct)
+        each, outside, scopes = self.each(), self.out_of_scope, dict[str, float]()
+        if outside is not None:
+            refused, of_others = self.correct[outside], self.gold.total() - self.gold[outside]
+            scopes["in_scope_accuracy"] = ratio(self.correct.total() - refused, of_others)
+            scopes["out_of_scope_recall"] = ratio(refused, self.gold[outside])
         return {
             "accuracy": ratio(self.correct.total(), self.gold.total()),
             "macro_f1": sum(scores["f1"] for scores in each.values()) / max(1, len(each)),
-            **({} if self.out_of_scope is None else self._scopes(self.out_of_scope)),
+            **scopes,
             "labels": each,
         }
 
-    def _scopes(self, outside: str) -> Scores:
-        refused, all_found = self.correct[outside], self.correct.total()
-        return {
-            "in_scope_accuracy": ratio(all_found - refused, self.gold.total() - self.gold[outside]),
-            "out_of_scope_recall": ratio(refused, self.gold[outside]),
-        }
 
-
-class LabelsCounter:
+class LabelsCounter(_Counter):
     """F1 over all labels of all texts (micro average), the mean of the labels' F1, and the share of equal sets."""
 
     def __init__(self) -> None:
-        self.gold: Counter[str] = Counter()
-        self.predicted: Counter[str] = Counter()
-        self.correct: Counter[str] = Counter()
+        super().__init__()
         self.texts = self.equal = 0
 
     def add(self, gold: Iterable[str], predicted: Iterable[str]) -> None:
@@ -112,7 +108,7 @@ class LabelsCounter:
         self.equal += right == answered
 
     def result(self) -> Scores:
-        each = _each(self.gold, self.predicted, self.correct)
+        each = self.each()
         all_labels = _f1(self.gold.total(), self.predicted.total(), self.correct.total())
         return {
             "micro_f1": all_labels.pop("f1"),
@@ -121,10 +117,6 @@ class LabelsCounter:
             **all_labels,
             "labels": each,
         }
-
-
-def _each(gold: Counter[str], predicted: Counter[str], correct: Counter[str]) -> dict[str, Scores]:
-    return {label: _f1(gold[label], predicted[label], correct[label]) for label in sorted(gold | predicted)}
 
 
 def _f1(gold: int, predicted: int, correct: int) -> Scores:

@@ -148,7 +148,8 @@ class _Texts:
             past = next_inputs(cache, got)
             for row, piece in enumerate(pieces):
                 if len(piece.word_offsets):
-                    self._add(row, piece, *(_row(decision, row) for decision in (expected, got)))
+                    rows = ({name: array[row : row + 1] for name, array in each.items()} for each in (expected, got))
+                    self._add(row, piece, *rows)
 
     def _add(self, row: int, piece: Doc, expected: Arrays, got: Arrays) -> None:
         """One more piece of a text, as PyTorch and the graph decide it."""
@@ -188,10 +189,6 @@ class _Texts:
         tally.different += int(different.sum())
         if different.any():
             tally.where = tally.where or WHERE
-
-
-def _row(decision: Arrays, row: int) -> Arrays:
-    return {name: array[row : row + 1] for name, array in decision.items()}
 
 
 # The proof that a bundle answers as its pipeline does: on random features, then on records as they are read.

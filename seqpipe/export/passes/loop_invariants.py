@@ -19,7 +19,8 @@ def hoist_loop_invariants(graph: GraphProto) -> None:
 
     A loop's state keeps its shapes (see `seqpipe.nn.loops`): the shape of a part of it is that of its first value.
     """
-    names = {*_names(graph)}
+    names = {value.name for value in (*graph.input, *graph.initializer)}
+    names |= {name for node in graph.node for name in (node.name, *node.output)}
     nodes: list[NodeProto] = []
     for node in graph.node:
         for body in bodies(node):
@@ -108,12 +109,6 @@ def _new(name: str, names: set[str]) -> str:
         name += "_"
     names.add(name)
     return name
-
-
-def _names(graph: GraphProto) -> Iterator[str]:
-    """All names of a graph, of values and of nodes."""
-    yield from (value.name for value in (*graph.input, *graph.initializer))
-    yield from (name for node in graph.node for name in (node.name, *node.output))
 
 
 def _replace(graph: GraphProto, nodes: list[NodeProto]) -> None:
