@@ -11,7 +11,8 @@ from pathlib import Path
 from mutation_operators import PACKAGES, Mutation, sources
 
 SLOW = ("test_docs.py", "test_pipelines.py", "test_deploy_docs.py", "test_contracts.py", "test_crash.py")
-FILES = 8  # test files of a mutation
+FILES = 12  # test files of a mutation
+USERS = 3  # of these at most, which only use the name of its module as a word
 
 
 def module_of(path: Path, root: Path) -> str:
@@ -53,7 +54,7 @@ def nearest_tests(mutation: Mutation, root: Path) -> list[str]:
         importing.sort(key=lambda path: (*_unnamed(path, names), len(imports(path, root))))
         if len(seen) == 1:
             uses = {path: len(word.findall(path.read_text(encoding="utf-8"))) for path in tests}
-            importing += sorted((path for path in tests if uses[path]), key=lambda path: -uses[path])
+            importing += sorted((path for path in tests if uses[path]), key=lambda path: -uses[path])[:USERS]
         nearest |= dict.fromkeys(path for path in [*named, *importing] if path.name not in SLOW)
         ring = [module for module, path in modules.items() if imports(path, root) & {*ring} and module not in seen]
     return [path.relative_to(root).as_posix() for path in [*nearest][:FILES]]
