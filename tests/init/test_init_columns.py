@@ -30,7 +30,7 @@ def test_the_last_row_decides_as_much_as_the_first(tmp_path: Path) -> None:
         init_yaml(data, tmp_path / "b.yaml")
 
 
-@pytest.mark.parametrize(("name", "learns"), [("labels", "use: labels"), ("notes", "use: seq2seq")])
+@pytest.mark.parametrize(("name", "learns"), [("labels", "separated by ','"), ("notes", "use: seq2seq")])
 def test_lists_that_all_differ_are_labels_where_the_column_says_so(name: str, learns: str, tmp_path: Path) -> None:
     labels = [f"{first}, {second}" for first in range(40, 60) for second in range(60, 80)]
     rows = "".join(f'a text of some words {i},"{cell}"\n' for i, cell in enumerate(labels))
