@@ -218,6 +218,8 @@ def bundle_manifest(
             most = config.export.max_beams
         elif plain_name == "max_length":
             most = max(LEAST_WRITTEN, MARGIN * targets[head_name] or limits.tokens)
+            if pipeline.is_language_model:  # whose table of positions is one for what it reads and writes
+                most = min(most, pipeline.limits.tokens)
         else:
             continue
         option["maximum"] = max(option["default"], min(option["maximum"] or most, most))

@@ -122,6 +122,13 @@ class Peer:
         return untorn(self.tokenizer.decode(ids[0].tolist() + written)), written
 
 
+def test_a_caller_may_ask_for_as_many_tokens_as_a_table_has_positions(tmp_path: Path) -> None:
+    encoder = {"use": "transformer", "causal": True, "heads": 2, "positions": "learned", "longest": 150}
+    config, pipeline = built(yaml(tmp_path, encoder=encoder))
+    stated = bundle_manifest(pipeline, config, option_table(*config.head), {})
+    assert stated.options["max_length"]["maximum"] == stated.limits.tokens == 150 - pipeline.head.adds_bos
+
+
 @pytest.fixture(scope="module", params=["gpt2", "llama"])
 def peer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Peer:
     return Peer(tmp_path_factory.mktemp(request.param), request.param)
