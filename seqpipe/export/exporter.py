@@ -217,9 +217,7 @@ def bundle_manifest(
         if plain_name in ("beams", "n_best"):
             most = config.export.max_beams
         elif plain_name == "max_length":
-            most = max(LEAST_WRITTEN, MARGIN * targets[head_name] or limits.tokens)
-            if pipeline.is_language_model:  # whose table of positions is one for what it reads and writes
-                most = min(most, pipeline.limits.tokens)
+            most = min(pipeline.most_written, max(LEAST_WRITTEN, MARGIN * targets[head_name] or limits.tokens))
         else:
             continue
         option["maximum"] = max(option["default"], min(option["maximum"] or most, most))

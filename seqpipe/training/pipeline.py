@@ -500,6 +500,11 @@ class Pipeline(nn.Module):
         return Limits(tokens=tokens, first_tokens=min(firsts)) if firsts else Limits(tokens=tokens)
 
     @property
+    def most_written(self) -> int:
+        """The most tokens of a text that is written: a language model has one table of positions for all it handles."""
+        return self.limits.tokens if self.is_language_model else MOST_TOKENS
+
+    @property
     def refuses_long_texts(self) -> bool:
         """Return whether a stage cannot read a text of any length; a language model reads texts in pieces."""
         return not self.is_language_model and self.limits != Limits(tokens=MOST_TOKENS)
