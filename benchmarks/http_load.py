@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import httptools
@@ -150,9 +150,9 @@ class Tally:
             "per_second": round(self._came / seconds, 2),
             "deadline_s": self.deadline,
             "in_time_per_second": round(self._in_time / seconds, 2),
-            "codes": {str(code): Latency.of(self.latencies[code]).data() for code in sorted(self.latencies)},
+            "codes": {str(code): asdict(Latency.of(self.latencies[code])) for code in sorted(self.latencies)},
             "failures": dict(self.failures),
-            **({"sent_late": Latency.of(self._delays).data()} if self._delays else {}),
+            **({"sent_late": asdict(Latency.of(self._delays))} if self._delays else {}),
         }
 
 

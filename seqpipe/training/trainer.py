@@ -104,21 +104,24 @@ class Trainer:
         at.loss += loss.item()
         is_last = at.position == len(self._order)
         if at.position % settings.accumulate == 0 or is_last:
-            # One optimiser step; the gradients of several processes would be summed here, before they are clipped.
-            self._scaler.unscale_(self._optimizer)
-            if settings.clip:
-                clip_gradients(self.pipeline.parameters(), settings.clip)
-            self._scaler.step(self._optimizer)
-            self._scaler.update()
-            self._optimizer.zero_grad(set_to_none=True)
-            at.step += 1
-            self._average.update(at.step)
+            self._update()
             if at.step % settings.checkpoint_steps == 0 and not is_last:
                 self.save()
             self._save_if_interrupted()
 
     def _autocast(self) -> torch.autocast:
         return autocast(self.config.train.precision, self.device)
+
+    def _update(self) -> None:
+        """One optimiser step; the gradients of several processes would be summed here, before they are clipped."""
+        self._scaler.unscale_(self._optimizer)
+        if self.config.train.clip:
+            clip_gradients(self.pipeline.parameters(), self.config.train.clip)
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        self._optimizer.zero_grad(set_to_none=True)
+        self.progress.step += 1
+        self._average.update(self.progress.step)
 
     def _diverged(self, what: str, step: int, detail: str) -> TrainingError:
         cure = "lower train.optimizer.lr, or set train.clip"

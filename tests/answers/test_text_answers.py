@@ -85,7 +85,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"beams": 1.5}, "beams: must be int, not 1.5"),
     ({"n_best": 3}, "n_best: 3 answers need as many beams; beams is 1: give beams=3"),
     ({"n_best": 5, "beams": 4}, "n_best: 5 answers need as many beams; beams is 4: give beams=5"),
-    ({"max_length": 0}, "max_length: 0 is not between 1 and 100"),
+    ({"max_length": 0}, "max_length: 0 is not between 1 and 200"),
     ({"min_length": -1}, "min_length: -1 is not at least 0"),
     ({"min_length": 9, "max_length": 4}, "min_length: 9 tokens and an end do not fit into max_length 4: give max_len"),
     ({"min_length": 100}, "min_length: 100 tokens and an end do not fit into max_length 100: give max_length=101"),
