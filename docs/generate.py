@@ -1,7 +1,6 @@
-"""Generate the reference pages and the component tables from settings, components and commands.
+"""Generate the reference pages from settings, components and commands.
 
-`python docs/generate.py` writes docs/reference/yaml.md, commands.md, contract.md and plugin.md, and the component
-tables of README.md and docs/index.md between their markers; a test fails where a file differs.
+`python docs/generate.py` writes docs/reference/yaml.md, commands.md and contract.md; a test fails where a file differs.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -94,22 +92,26 @@ def yaml_page() -> str:
     lines += ["", "## plugins", "", *_table(_HEAD, _keys(PluginKeys))]
     lines += [
         "",
-        "# Components",
+        "## Components",
         "",
-        "The built-in components. `seqpipe plugins list` prints all that are installed.",
+        "The built-in components. `seqpipe plugins` lists all that are installed, `seqpipe plugins show gru` prints the",
+        "equations, the paper and the options of one.",
     ]
     for kind in KINDS:
-        lines += ["", f"## {kind.capitalize()}s", "", f"Place: {PLACES[kind]}.", *_components(kind)]
+        names = [f"[`{offer.name}`](#{kind}-{offer.name})" for offer in _built_in(kind)]
+        lines += ["", f"## {kind.capitalize()}s", "", f"Place: {PLACES[kind]}. {' · '.join(names)}", *_components(kind)]
     return "\n".join(lines) + "\n"
 
 
 _HEAD = ("key", "type", "default", "meaning")
 
 
+def _built_in(kind: str) -> list[Any]:
+    return [offer for offer in Plugins().offers if offer.kind == kind and offer.distribution == BUILTIN]
+
+
 def _components(kind: str) -> Iterator[str]:
-    for offer in Plugins().offers:
-        if offer.kind != kind or offer.distribution != BUILTIN:
-            continue
+    for offer in _built_in(kind):
         cls = offer.load()
         yield from ("", f"### {kind}: {offer.name}", "", *_prose(cls))
         rows = [(f"`{row.option}`", row.type, _default(row.default), row.help) for row in option_rows(cls)]
@@ -297,6 +299,7 @@ def contract_page() -> str:
         "runtime has to make each kind: [Bundle format](../bundle-format.md#inputs) says how.",
         "",
         *_table(("class", "kind", "shape", "dtype", "made of", "meaning"), _feature_kinds()),
+        *_names(),
     ]
     return "\n".join(lines) + "\n"
 
@@ -333,24 +336,24 @@ SUBJECTS = {  # of modules, by how they begin
 }
 
 
-def plugin_page() -> str:
-    """Every name that `seqpipe.plugin` offers."""
+def _names() -> Iterator[str]:
+    """Every name that `seqpipe.plugin` offers, by subject."""
     rows: dict[str, list[tuple[str, str]]] = {subject: [] for subject in SUBJECTS.values()}
     for name in sorted(plugin.__all__, key=str.lower):
         module = plugin.SOURCES[name]
         subject = next(text for prefix, text in SUBJECTS.items() if module.startswith(prefix))
         rows[subject].append((f"`{name}`", _meaning(name, module)))
-    lines = [
-        "# Names for plugins",
+    yield from (
+        "",
+        "## Names for plugins",
         "",
         "Every name that `from seqpipe.plugin import …` offers to authors of components, with the beginning of its",
         "documentation; `help(seqpipe.plugin.NAME)` prints the rest. Each is imported when it is first asked for: only",
         "the building blocks of PyTorch need PyTorch, so that readers and tokenizers run without it. A component with",
         "many names may `import seqpipe.plugin as sp`, as the built-in heads do.",
-    ]
+    )
     for subject, names in rows.items():
-        lines += ["", f"## {subject}", "", *_table(("name", "meaning"), names)]
-    return "\n".join(lines) + "\n"
+        yield from ("", f"### {subject}", "", *_table(("name", "meaning"), names))
 
 
 def _meaning(name: str, module: str) -> str:
@@ -373,35 +376,10 @@ def _meaning(name: str, module: str) -> str:
     return comment or f"`{ast.unparse(is_of[-1].value or is_of[-1])}`"
 
 
-# Component tables
-
-BEGIN, END = "<!-- components, written by docs/generate.py -->\n", "<!-- end of components -->\n"
-
-
-def with_component_table(page: str) -> str:
-    """The text of a page, with a current table of the built-in components between its markers."""
-    path = ROOT / page
-    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    _, marker, after = rest.partition(END)
-    if not marker:
-        raise ValueError(f"{page}: the markers of the component table are missing")
-    reference = (ROOT / "docs/reference/yaml.md").relative_to(path.parent).as_posix()
-    rows = [
-        (f"`{offer.kind}`", f"[`{offer.name}`]({reference}#{offer.kind}-{offer.name})", _first(offer.load()))
-        for offer in Plugins().offers
-        if offer.distribution == BUILTIN
-    ]
-    table = "\n".join(_table(("YAML key", "`use`", "what"), rows))
-    return f"{before}{BEGIN}\n{table}\n\n{END}{after}"
-
-
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/yaml.md": yaml_page,
     "docs/reference/commands.md": commands_page,
     "docs/reference/contract.md": contract_page,
-    "docs/reference/plugin.md": plugin_page,
-    "README.md": partial(with_component_table, "README.md"),
-    "docs/index.md": partial(with_component_table, "docs/index.md"),
 }
 
 
