@@ -280,8 +280,8 @@ def contract_page() -> str:
         "member that it leaves out has the default. *By options*: the attribute may instead be a static method of the",
         "options. `seqpipe plugins check` refuses a member whose name is nearly one of these, and names the right one;",
         "`seqpipe check` refuses it if the right one is required, and warns otherwise. How the members work together",
-        "is described in [Reader](../plugins/reader.md), [Tokenizer](../plugins/tokenizer.md),",
-        "[Embedding](../plugins/embedding.md), [Encoder](../plugins/encoder.md) and [Head](../plugins/head.md).",
+        "is described in [Readers and tokenizers](../plugins/reader.md), [Encoders and embeddings](../plugins/encoder.md)",
+        "and [Heads](../plugins/head.md).",
     ]
     for kind in KINDS:
         rows = [
