@@ -99,7 +99,15 @@ def yaml_page() -> str:
     ]
     for kind in KINDS:
         names = [f"[`{offer.name}`](#{kind}-{offer.name})" for offer in _built_in(kind)]
-        lines += ["", f"## {kind.capitalize()}s", "", f"Place: {PLACES[kind]}. {' · '.join(names)}", *_components(kind)]
+        lines += [
+            "",
+            f"## {kind.capitalize()}s",
+            "",
+            f"Place: {PLACES[kind]}.",
+            "",
+            " · ".join(names),
+            *_components(kind),
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -280,8 +288,8 @@ def contract_page() -> str:
         "member that it leaves out has the default. *By options*: the attribute may instead be a static method of the",
         "options. `seqpipe plugins check` refuses a member whose name is nearly one of these, and names the right one;",
         "`seqpipe check` refuses it if the right one is required, and warns otherwise. How the members work together",
-        "is described in [Readers and tokenizers](../plugins/reader.md), [Encoders and embeddings](../plugins/encoder.md)",
-        "and [Heads](../plugins/head.md).",
+        "is described in [Readers and tokenizers](../plugins/reader.md), [Encoders and",
+        "embeddings](../plugins/encoder.md) and [Heads](../plugins/head.md).",
     ]
     for kind in KINDS:
         rows = [

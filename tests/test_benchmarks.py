@@ -70,7 +70,9 @@ def test_every_pipeline_has_a_row_that_says_what_was_measured_and_counted(pipeli
 
 def test_the_examples_of_the_readme_have_the_scores_that_were_measured(pipelines: Any) -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").split("\n")
-    rows = {match[1]: line.split(" | ")[-1].removesuffix(" |") for line in lines if (match := pipelines.ROW.match(line))}
+    rows = {
+        match[1]: line.split(" | ")[-1].removesuffix(" |") for line in lines if (match := pipelines.ROW.match(line))
+    }
     known = pipelines.records()
     assert len(rows) == 6
     assert rows == {name: pipelines.shown(name, known[name]["scores"]["test"]) for name in rows}

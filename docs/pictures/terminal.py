@@ -1,11 +1,11 @@
 """Draw what commands print as pictures of a terminal, for README and the documentation.
 
-    python docs/pictures/terminal.py                       all pictures; trains what they need, about 15 minutes of one core
+    python docs/pictures/terminal.py                       all pictures; trains what they need: 20 minutes of one core
     python docs/pictures/terminal.py first-run entities    some of them
     python docs/pictures/terminal.py --folder FOLDER       in a folder that keeps the runs for the next time
 
-Each picture is `docs/pictures/NAME.svg`. The commands are run as they are shown, in a copy of `pipelines/`; long output is
-cut where a `…` stands. rich draws the picture, without its web font: nothing is fetched when a page is read.
+Each picture is `docs/pictures/NAME.svg`. The commands are run as they are shown, in a copy of `pipelines/`; long output
+is cut where a `…` stands. rich draws the picture, without its web font: nothing is fetched when a page is read.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from rich.text import Text
 
 ROOT = Path(__file__).resolve().parents[2]
 COLUMNS = 96
-PROGRESS = re.compile(r"^  (training|evaluating|comparing): \d+ of .*\n", re.MULTILINE)  # lines of a bar, where there is no terminal
+# Without a terminal, a progress bar is printed as lines.
+PROGRESS = re.compile(r"^  (training|evaluating|comparing): \d+ of .*\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One command: the text that is shown, the lines of its output that are kept, and the options that are not shown."""
+    """One command as it is shown, and what is shown of its output."""
 
     command: str
-    first: int = 40  # lines kept of the beginning of the output
-    last: int = 0  # and of its end
+    first: int = 40  # number of lines kept of the beginning
+    last: int = 0  # number of lines kept of the end
     hidden: str = ""  # options that change nothing that is seen, such as --fresh
-    drop: str = ""  # a pattern of lines that are left out
+    drop: str = ""  # pattern of lines that are left out
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,15 @@ please delete my account,account
 I cannot log in to my account,account
 """
 
+QUESTION = (
+    "What does the talk cost?\tThe talk on wild flowers is in Lucasford, and tickets cost 22 crowns. "
+    "The bus leaves on Sunday at a quarter to six, and Amara Bianchi drives it.\n"
+)
+NOTICE = (
+    "Please tell all that Pembel Gelso declined to be head of Nejun Foods. Please tell all that Desfi Pamjol was not "
+    "chosen as head of Mundagrol Tools. Sosdisla Lesti, says Warrirhin & Varseju, becomes head.\n"
+)
+
 PICTURES: Mapping[str, Picture] = {
     "first-run": Picture(
         [
@@ -78,7 +88,9 @@ PICTURES: Mapping[str, Picture] = {
             ask("ner", "Wake me at seven in Lausanne"),
         ]
     ),
-    "entities": Picture([ask("ner", "Wake me at seven in Lausanne"), ask("ner", "Play Paris by May", " --n-best 2")], ["ner"]),
+    "entities": Picture(
+        [ask("ner", "Wake me at seven in Lausanne"), ask("ner", "Play Paris by May", " --n-best 2")], ["ner"]
+    ),
     "tags": Picture([ask("pos", "the old teacher reads a long letter")], ["pos"]),
     "labels": Picture(
         [ask("intent-lstm", "please set an alarm for six"), ask("intent-lstm", "will it rain in Rome tomorrow")],
@@ -94,14 +106,18 @@ PICTURES: Mapping[str, Picture] = {
     "several-heads": Picture([ask("slots-and-intent", "play Paris in the kitchen")], ["slots-and-intent"]),
     "documents": Picture([Step("seqpipe evaluate runs/document-han/bundle", 14)], ["document-han"]),
     "reading": Picture(
-        [Step("head -n 1 question.txt"), Step("head -n 1 question.txt | seqpipe predict runs/answer-span/bundle --n-best 2")],
+        [
+            Step("fold -s -w 92 question.txt", drop=r"^$"),
+            Step("seqpipe predict runs/answer-span/bundle -i question.txt --n-best 2"),
+        ],
         ["answer-span"],
+        {"question.txt": QUESTION},
     ),
-    "retrieval": Picture([ask("faq", "until when can I return a thing")], ["faq"]),
+    "retrieval": Picture([ask("faq", "hi, what is the price of a card?", " --option k=2")], ["faq"]),
     "translation": Picture(
         [
             ask("translate", "The boy reads a book which his sister bought.", " --beams 4"),
-            Step('seqpipe explain runs/translate/bundle "The boy reads a book which his sister bought."', 20),
+            Step('seqpipe explain runs/translate/bundle "The boy reads a book which his sister bought." | tail -n 14'),
         ],
         ["translate"],
     ),
@@ -109,13 +125,26 @@ PICTURES: Mapping[str, Picture] = {
         [ask("dates", "May 3, 1999"), ask("dates", "the 21st of June 2024", " --beams 5 --n-best 3")],
         ["dates"],
     ),
-    "summarise": Picture([Step("head -n 1 notice.jsonl | fold -s -w 92"), Step("head -n 1 notice.jsonl | seqpipe predict runs/summarise/bundle")], ["summarise"]),
+    "summarise": Picture(
+        [Step("fold -s -w 92 notice.txt"), Step("seqpipe predict runs/summarise/bundle -i notice.txt")],
+        ["summarise"],
+        {"notice.txt": NOTICE},
+    ),
     "language-models": Picture(
-        [Step('echo "Rosa the owl" | seqpipe predict runs/gpt/bundle --stream --option max_length=60 | fold -s -w 92')],
+        [
+            Step(
+                'echo "Rosa the owl" | seqpipe predict runs/gpt/bundle --stream --option max_length=60',
+                hidden="| fold -s -w 92",
+            )
+        ],
         ["gpt"],
     ),
-    "couplets": Picture([Step("head -n 1 pipelines/data/couplets/test.jsonl"), Step("head -n 1 pipelines/data/couplets/test.jsonl | seqpipe predict runs/couplet/bundle")], ["couplet"]),
-    "pointing": Picture([Step('echo "0.1 0.1 0.9 0.2 0.5 0.5 0.8 0.9 0.2 0.8" | seqpipe predict runs/hull/bundle')], ["hull"]),
+    "couplets": Picture(
+        [ask("couplet", "两江长剑雪催远"), ask("poem", "春眠不觉晓", " --option max_length=24")], ["couplet", "poem"]
+    ),
+    "pointing": Picture(
+        [Step('echo "0.1 0.1 0.9 0.2 0.5 0.5 0.8 0.9 0.2 0.8" | seqpipe predict runs/hull/bundle')], ["hull"]
+    ),
     "chinese": Picture([ask("ner-zh", "明天早上七点播放周杰伦的稻香")], ["ner-zh"]),
     "segmentation": Picture([ask("segment-zh", "我们明天去北京的医院")], ["segment-zh"]),
     "init": Picture(
@@ -133,12 +162,17 @@ PICTURES: Mapping[str, Picture] = {
         [Step("seqpipe run requests.yaml train.epochs=8 --seeds 2", 0, 6)],
         files={"requests.csv": REQUESTS, "requests.yaml": ""},
     ),
+    "explain": Picture([Step('seqpipe explain runs/dates/bundle "May 3, 1999"', 24)], ["dates"]),
     "plugins": Picture([Step("seqpipe plugins show gru", 24)]),
-    "errors": Picture([Step("seqpipe run pipelines/ner.yaml data.train=data/assistant-en/trian.conll encoder.use=lstn")]),
+    "errors": Picture(
+        [Step("seqpipe run pipelines/ner.yaml data.train=data/assistant-en/trian.conll encoder.use=lstn")]
+    ),
     "verify": Picture([Step("seqpipe verify runs/ner/bundle"), Step("ls -sh runs/ner/bundle")], ["ner"]),
-    "doctor": Picture([Step("seqpipe doctor", 16)]),
     "bench": Picture([Step("seqpipe bench runs/ner/bundle --seconds 5", 24)], ["ner"]),
-    "pairs": Picture([Step("head -n 2 pipelines/data/pairs/test.csv"), Step("seqpipe evaluate runs/pairs-bert/bundle", 10)], ["pairs-bert"]),
+    "pairs": Picture(
+        [Step("head -n 2 pipelines/data/pairs/test.csv"), Step("seqpipe evaluate runs/pairs-bert/bundle", 10)],
+        ["pairs-bert"],
+    ),
 }
 
 
@@ -167,7 +201,7 @@ def record(picture: Picture, folder: Path) -> Text:
         )
         if done.returncode not in (0, 2):  # 2: a picture of mistakes
             raise SystemExit(f"{step.command}: exit code {done.returncode}\n{done.stdout}")
-        lines = PROGRESS.sub("", done.stdout).rstrip("\n").split("\n")
+        lines = PROGRESS.sub("", done.stdout).replace(f"{folder}/", "").rstrip("\n").split("\n")
         if step.drop:
             lines = [line for line in lines if not re.search(step.drop, line)]
         if len(lines) > step.first + step.last:
