@@ -94,8 +94,8 @@ def yaml_page() -> str:
         "",
         "## Components",
         "",
-        "The built-in components. `seqpipe plugins` lists all that are installed, `seqpipe plugins show gru` prints the",
-        "equations, the paper and the options of one.",
+        "The built-in components. `seqpipe plugins` lists all that are installed, `seqpipe plugins show gru` prints",
+        "the equations, the paper and the options of one.",
     ]
     for kind in KINDS:
         names = [f"[`{offer.name}`](#{kind}-{offer.name})" for offer in _built_in(kind)]

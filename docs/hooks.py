@@ -16,23 +16,19 @@ from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 from mkdocs.plugins import event_priority
 
-CODE = re.compile(r"^( *)(`{3,}|~{3,})(?!math\b)[^\n]*\n.*?^\1\2 *$", re.MULTILINE | re.DOTALL)
-BLOCK = re.compile(r"^```math\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^( *)(`{3,}|~{3,})([^\n]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"\$`([^`\n]+)`\$")
 
 
 def with_formulas(markdown: str) -> str:
-    """Return a page whose formulas are MathML; code blocks stay as they are."""
+    """Return a page whose formulas are MathML; other code stays as it is."""
     parts, end = [], 0
-    for code in CODE.finditer(markdown):
-        parts += [_formulas(markdown[end : code.start()]), code[0]]
-        end = code.end()
-    return "".join([*parts, _formulas(markdown[end:])])
-
-
-def _formulas(text: str) -> str:
-    text = BLOCK.sub(lambda block: f"\n{convert(' '.join(block[1].split()), display='block')}\n", text)
-    return INLINE.sub(lambda formula: convert(formula[1]), text)
+    for block in BLOCK.finditer(markdown):
+        parts.append(INLINE.sub(lambda formula: convert(formula[1]), markdown[end : block.start()]))
+        is_formula = block[3].strip() == "math"
+        parts.append(convert(" ".join(block[4].split()), display="block") + "\n" if is_formula else block[0])
+        end = block.end()
+    return "".join([*parts, INLINE.sub(lambda formula: convert(formula[1]), markdown[end:])])
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -6,8 +6,6 @@ import importlib.util
 import os
 import re
 import select
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -109,14 +107,6 @@ def test_every_file_that_a_page_names_exists(page: str, count: int) -> None:
     assert [
         path for path in sorted(paths) if not any((documents.ROOT / at / path).exists() for at in ("", "seqpipe"))
     ] == []
-
-
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path / "site")]
-    variables = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # an advertisement
-    process = subprocess.run(command, cwd=documents.ROOT, env=variables, capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr
-    assert (tmp_path / "site/plugins/tutorial.html").exists()
 
 
 # The runner itself
