@@ -43,8 +43,7 @@ QUERIES: Mapping[str, Sequence[str]] = {
     "tasks/chinese": ["chinese"],
     "tasks/encoders": ["tokenizer", "attention"],
     "tasks/entities": ["named entity recognition", "NER", "CRF"],
-    "tasks/evaluating": ["metrics", "error analysis"],
-    "tasks/explaining": ["explainability", "heatmap"],
+    "tasks/evaluating": ["metrics", "error analysis", "explainability", "heatmap"],
     "tasks/labels": [
         "confidence",
         "sentiment analysis",
@@ -126,6 +125,7 @@ def test_the_readme_fits_on_a_few_screens() -> None:
     assert len(text.splitlines()) <= MOST_LINES
     assert len(text.split()) <= MOST_WORDS
     assert re.findall(r"^## (Install|Use it when.*|Examples)$", text, re.MULTILINE)[0] == "Install"
+    assert f"all {len([*(ROOT / 'pipelines').glob('*.yaml')])} pipelines" in text
     pages = re.findall(r"\]\((?!https?:)([^)#]+)", text)
     assert len(pages) > 20
     assert [page for page in pages if not (ROOT / page).exists()] == []

@@ -144,7 +144,8 @@ PICTURES: Mapping[str, Picture] = {
         ["gpt"],
     ),
     "couplets": Picture(
-        [ask("couplet", "两江长剑雪催远"), ask("poem", "春眠不觉晓", " --option max_length=24")], ["couplet", "poem"]
+        [ask("couplet", "两江长剑雪催远"), ask("poem", "绕院友落双燕剑", " --option max_length=24")],
+        ["couplet", "poem"],
     ),
     "pointing": Picture(
         [Step("cat points.jsonl"), Step("seqpipe predict runs/hull/bundle -i points.jsonl")],
