@@ -1,4 +1,4 @@
-"""Run the shipped pipelines and write the table of example pipelines in README from their scores.
+"""Run the shipped pipelines and write the table of docs/examples.md from their scores.
 
     python benchmarks/pipelines.py                      every pipeline (about an hour of one core)
     python benchmarks/pipelines.py --only ner sort      some, and those that they start from
@@ -33,7 +33,7 @@ from seqpipe.runtime.evaluate import headline
 from seqpipe.version import VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
-README, RECORD = ROOT / "README.md", ROOT / "benchmarks" / "pipelines.json"
+PAGE, RECORD = ROOT / "docs" / "examples.md", ROOT / "benchmarks" / "pipelines.json"
 HEADER = ("pipeline", "what", "test", "new-templates", "of *test* in training", "`seqpipe run`")
 ROW = re.compile(r"^\| \[`([\w-]+)\.yaml`\]")
 FORMATS: Mapping[str, Callable[[float], str]] = {
@@ -202,7 +202,7 @@ def expected(line: str, known: Mapping[str, Any]) -> str:
 
 
 def table(text: str, known: Mapping[str, Any]) -> str:
-    """README with every row of the table as it should be."""
+    """The page with every row of the table as it should be."""
     lines = text.split("\n")
     first = next(number for number, line in enumerate(lines) if ROW.match(line))
     lines[first - 2 : first] = [f"| {' | '.join(HEADER)} |", "|" + "---|" * len(HEADER)]
@@ -211,7 +211,7 @@ def table(text: str, known: Mapping[str, Any]) -> str:
 
 def stale(known: Mapping[str, Any]) -> list[str]:
     """What of the table is not so, or not known to be so, a line each."""
-    faults, rows = [], {match[1]: line for line in README.read_text().split("\n") if (match := ROW.match(line))}
+    faults, rows = [], {match[1]: line for line in PAGE.read_text().split("\n") if (match := ROW.match(line))}
     for name in sorted(path.stem for path in (ROOT / "pipelines").glob("*.yaml")):
         if name not in rows:
             faults.append(f"{name}: has no row")
@@ -220,7 +220,7 @@ def stale(known: Mapping[str, Any]) -> list[str]:
         elif known[name]["made_from"] != made_from(name):
             faults.append(f"{name}: its YAML or data changed since {known[name]['date']}")
         elif rows[name] != expected(rows[name], known):
-            faults.append(f"{name}: README says something else than was measured on {known[name]['date']}")
+            faults.append(f"{name}: the page says something else than was measured on {known[name]['date']}")
     return [*faults, *(f"{name}: there is no such pipeline" for name in rows if not _yaml(name).exists())]
 
 
@@ -251,8 +251,8 @@ def main() -> None:
             print(f"== {name}", file=sys.stderr, flush=True)
             known = records() | {name: run(name, folder)}
             RECORD.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n", encoding="utf-8")
-            README.write_text(table(README.read_text(encoding="utf-8"), known), encoding="utf-8")
-    README.write_text(table(README.read_text(encoding="utf-8"), records()), encoding="utf-8")
+            PAGE.write_text(table(PAGE.read_text(encoding="utf-8"), known), encoding="utf-8")
+    PAGE.write_text(table(PAGE.read_text(encoding="utf-8"), records()), encoding="utf-8")
 
 
 if __name__ == "__main__":

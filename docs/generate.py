@@ -1,8 +1,7 @@
-"""Generate the reference pages and some tables from settings, components, commands and installed packages.
+"""Generate the reference pages from settings, components and commands, and the licences from installed packages.
 
-`python docs/generate.py` writes docs/reference/yaml.md, commands.md, contract.md and plugin.md, the component tables of
-README.md and docs/index.md and the licences in docs/dependencies.md between their markers; a test fails where a file
-differs.
+`python docs/generate.py` writes docs/reference/yaml.md, commands.md and contract.md, and the licences in
+requirements/README.md between their markers; a test fails where a file differs.
 """
 
 from __future__ import annotations
@@ -101,22 +100,34 @@ def yaml_page() -> str:
     lines += ["", "## plugins", "", *_table(_HEAD, _keys(PluginKeys))]
     lines += [
         "",
-        "# Components",
+        "## Components",
         "",
-        "The built-in components. `seqpipe plugins list` prints all that are installed.",
+        "The built-in components. `seqpipe plugins` lists all that are installed, `seqpipe plugins show gru` prints",
+        "the equations, the paper and the options of one.",
     ]
     for kind in KINDS:
-        lines += ["", f"## {kind.capitalize()}s", "", f"Place: {PLACES[kind]}.", *_components(kind)]
+        names = [f"[`{offer.name}`](#{kind}-{offer.name})" for offer in _built_in(kind)]
+        lines += [
+            "",
+            f"## {kind.capitalize()}s",
+            "",
+            f"Place: {PLACES[kind]}.",
+            "",
+            " · ".join(names),
+            *_components(kind),
+        ]
     return "\n".join(lines) + "\n"
 
 
 _HEAD = ("key", "type", "default", "meaning")
 
 
+def _built_in(kind: str) -> list[Any]:
+    return [offer for offer in Plugins().offers if offer.kind == kind and offer.distribution == BUILTIN]
+
+
 def _components(kind: str) -> Iterator[str]:
-    for offer in Plugins().offers:
-        if offer.kind != kind or offer.distribution != BUILTIN:
-            continue
+    for offer in _built_in(kind):
         cls = offer.load()
         yield from ("", f"### {kind}: {offer.name}", "", *_prose(cls))
         rows = [(f"`{row.option}`", row.type, _default(row.default), row.help) for row in option_rows(cls)]
@@ -285,8 +296,8 @@ def contract_page() -> str:
         "member that it leaves out has the default. *By options*: the attribute may instead be a static method of the",
         "options. `seqpipe plugins check` refuses a member whose name is nearly one of these, and names the right one;",
         "`seqpipe check` refuses it if the right one is required, and warns otherwise. How the members work together",
-        "is described in [Reader](../plugins/reader.md), [Tokenizer](../plugins/tokenizer.md),",
-        "[Embedding](../plugins/embedding.md), [Encoder](../plugins/encoder.md) and [Head](../plugins/head.md).",
+        "is described in [Readers and tokenizers](../plugins/reader.md), [Encoders and",
+        "embeddings](../plugins/encoder.md) and [Heads](../plugins/head.md).",
     ]
     for kind in KINDS:
         rows = [
@@ -304,6 +315,7 @@ def contract_page() -> str:
         "runtime has to make each kind: [Bundle format](../bundle-format.md#inputs) says how.",
         "",
         *_table(("class", "kind", "shape", "dtype", "made of", "meaning"), _feature_kinds()),
+        *_names(),
     ]
     return "\n".join(lines) + "\n"
 
@@ -340,24 +352,24 @@ SUBJECTS = {  # of modules, by how they begin
 }
 
 
-def plugin_page() -> str:
-    """Every name that `seqpipe.plugin` offers."""
+def _names() -> Iterator[str]:
+    """Every name that `seqpipe.plugin` offers, by subject."""
     rows: dict[str, list[tuple[str, str]]] = {subject: [] for subject in SUBJECTS.values()}
     for name in sorted(plugin.__all__, key=str.lower):
         module = plugin.SOURCES[name]
         subject = next(text for prefix, text in SUBJECTS.items() if module.startswith(prefix))
         rows[subject].append((f"`{name}`", _meaning(name, module)))
-    lines = [
-        "# Names for plugins",
+    yield from (
+        "",
+        "## Names for plugins",
         "",
         "Every name that `from seqpipe.plugin import …` offers to authors of components, with the beginning of its",
         "documentation; `help(seqpipe.plugin.NAME)` prints the rest. Each is imported when it is first asked for: only",
         "the building blocks of PyTorch need PyTorch, so that readers and tokenizers run without it. A component with",
         "many names may `import seqpipe.plugin as sp`, as the built-in heads do.",
-    ]
+    )
     for subject, names in rows.items():
-        lines += ["", f"## {subject}", "", *_table(("name", "meaning"), names)]
-    return "\n".join(lines) + "\n"
+        yield from ("", f"### {subject}", "", *_table(("name", "meaning"), names))
 
 
 def _meaning(name: str, module: str) -> str:
@@ -392,17 +404,6 @@ def with_table(page: str, subject: str, lines: Sequence[str]) -> str:
         raise ValueError(f"{page}: the markers of the table of {subject} are missing")
     table = "\n".join(lines)
     return f"{before}{begin}\n{table}\n\n{end}{after}"
-
-
-def with_component_table(page: str) -> str:
-    """The text of a page, with a current table of the built-in components."""
-    reference = (ROOT / "docs/reference/yaml.md").relative_to((ROOT / page).parent).as_posix()
-    rows = [
-        (f"`{offer.kind}`", f"[`{offer.name}`]({reference}#{offer.kind}-{offer.name})", _first(offer.load()))
-        for offer in Plugins().offers
-        if offer.distribution == BUILTIN
-    ]
-    return with_table(page, "components", _table(("YAML key", "`use`", "what"), rows))
 
 
 def needed_packages(extra: str) -> set[str]:
@@ -448,10 +449,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/yaml.md": yaml_page,
     "docs/reference/commands.md": commands_page,
     "docs/reference/contract.md": contract_page,
-    "docs/reference/plugin.md": plugin_page,
-    "README.md": partial(with_component_table, "README.md"),
-    "docs/index.md": partial(with_component_table, "docs/index.md"),
-    "docs/dependencies.md": partial(with_licences, "docs/dependencies.md"),
+    "requirements/README.md": partial(with_licences, "requirements/README.md"),
 }
 
 

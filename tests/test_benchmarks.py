@@ -1,4 +1,4 @@
-"""README's table of pipelines, the mutations that tests have to catch, the results, and where scripts find data."""
+"""The table of example pipelines, the mutations that tests have to catch, the results, and where scripts find data."""
 
 from __future__ import annotations
 
@@ -61,11 +61,21 @@ def mutations() -> Any:
 
 
 def test_every_pipeline_has_a_row_that_says_what_was_measured_and_counted(pipelines: Any) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = pipelines.PAGE.read_text(encoding="utf-8")
     assert pipelines.table(text, pipelines.records()) == text, "run `python benchmarks/pipelines.py --only`"
     rows = [match[1] for line in text.split("\n") if (match := pipelines.ROW.match(line))]
     assert sorted(rows) == sorted(path.stem for path in (ROOT / "pipelines").glob("*.yaml"))
     assert pipelines.with_start("elmo-tagger") == ["bilm", "elmo-tagger"]
+
+
+def test_the_examples_of_the_readme_have_the_scores_that_were_measured(pipelines: Any) -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").split("\n")
+    rows = {
+        match[1]: line.split(" | ")[-1].removesuffix(" |") for line in lines if (match := pipelines.ROW.match(line))
+    }
+    known = pipelines.records()
+    assert len(rows) == 6
+    assert rows == {name: pipelines.shown(name, known[name]["scores"]["test"]) for name in rows}
 
 
 def test_a_row_is_stale_if_its_data_changed_or_it_says_something_else(
@@ -73,17 +83,17 @@ def test_a_row_is_stale_if_its_data_changed_or_it_says_something_else(
 ) -> None:
     row = "| [`intent-zh.yaml`](pipelines/intent-zh.yaml) | intents | 1.0 % accuracy | | | 9 s |"
     record = {"scores": {"test": {"accuracy": 0.934}}, "seconds": 16.2, "date": "2026-11-23"}
-    monkeypatch.setattr(pipelines, "README", tmp_path / "README.md")
+    monkeypatch.setattr(pipelines, "PAGE", tmp_path / "examples.md")
     for made_from, text, message in (
         ("0" * 64, row, "its YAML or data changed"),
-        (pipelines.made_from("intent-zh"), row, "README says something else"),
+        (pipelines.made_from("intent-zh"), row, "the page says something else"),
         (pipelines.made_from("intent-zh"), None, None),
     ):
         known = {"intent-zh": {**record, "made_from": made_from}}
-        pipelines.README.write_text(text or pipelines.expected(row, known))
+        pipelines.PAGE.write_text(text or pipelines.expected(row, known))
         found = [line for line in pipelines.stale(known) if line.startswith("intent-zh:")]
         assert [message in line for line in found] == [True] * bool(message)
-    assert "93.4 % accuracy | | 0 % of texts | 16 s of one core |" in pipelines.README.read_text()
+    assert "93.4 % accuracy | | 0 % of texts | 16 s of one core |" in pipelines.PAGE.read_text()
 
 
 def toy(folder: Path, test: str = TEST, code: str = TOY) -> Path:

@@ -57,7 +57,7 @@ from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.serve.openapi import input_schema
 
 PAGE = documents.ROOT / "docs/bundle-format.md"
-NODE = documents.ROOT / "docs/deploy/node.md"
+NODE = documents.ROOT / "examples/node"
 PIECES = (
     *(
         *PEOPLE,
@@ -836,21 +836,19 @@ writeFileSync(asked + ".answers", JSON.stringify(told));
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the programs of the page, and what they need installed."""
+    """A copy of the example, and what it needs installed."""
     if shutil.which("npm") is None:
         pytest.skip("there is no Node here; install it and npm")
     folder = tmp_path_factory.mktemp("node")
-    for block in documents.blocks(NODE.read_text(encoding="utf-8")):
-        if block.title:
-            (folder / block.title).write_text(block.code, encoding="utf-8")
+    shutil.copytree(NODE, folder, ignore=shutil.ignore_patterns("node_modules"), dirs_exist_ok=True)
     (folder / "driver.mjs").write_text(DRIVER)
     shell(node_lines("npm install"), folder)
     return folder
 
 
 def node_lines(command: str) -> str:
-    """The page's shell block that begins with this command."""
-    page = documents.blocks(NODE.read_text(encoding="utf-8"))
+    """The shell block of its README that begins with this command."""
+    page = documents.blocks((NODE / "README.md").read_text(encoding="utf-8"))
     (found,) = [block.code for block in page if block.language == "sh" and block.code.startswith(command)]
     return found
 

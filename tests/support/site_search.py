@@ -1,0 +1,65 @@
+"""The search of the built site in Python: the ranking of Material's worker over its index, by the package lunr.
+
+The worker (material/templates/assets/javascripts/workers) searches each word as a prefix in the title, the text and the
+tags of every section, without stemming and without regard to its length (b = 0). It favours the top of a page and
+sections that have all words, and shows each page once. What it does for quotation marks and Chinese is left out.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from lunr.builder import Builder
+from lunr.stop_word_filter import stop_word_filter
+
+
+class SiteSearch:
+    """The search of a built site."""
+
+    def __init__(self, site: Path):
+        content = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+        assert content["config"]["pipeline"] == ["stopWordFilter"]
+        builder = Builder()
+        builder.ref("location")
+        builder.b(0)
+        builder.pipeline.add(stop_word_filter)
+        for field, options in content["config"]["fields"].items():
+            builder.field(field, boost=options["boost"])
+        for entry in content["docs"]:
+            builder.add(
+                {
+                    "location": entry["location"],
+                    "title": _text(entry["title"]),
+                    "text": _text(entry["text"]),
+                    "tags": " ".join(entry.get("tags", ())),
+                }
+            )
+        self.index = builder.build()
+
+    def pages(self, query: str) -> list[str]:
+        """The pages that a query finds, the best first."""
+        clauses: list[str] = []
+        for word in query.lower().split():
+            parts = [part for part in word.split("-") if part]
+            # Of a hyphenated word only the last part is a prefix, and all parts count as often as there are parts.
+            clauses += [*parts[:-1], f"{parts[-1]}*"] * len(parts)
+        words = {clause.rstrip("*") for clause in clauses}
+        found: list[tuple[float, str]] = []
+        for result in self.index.search(" ".join(clauses)):
+            terms = result["match_data"].metadata
+            matched = {word for word in words if any(term.startswith(word) for term in terms)}
+            expected = {word for word in words if stop_word_filter(word)} | matched
+            top = "#" not in result["ref"]
+            score = result["score"] * (1 + (top + len(matched) / len(expected)) ** 2)
+            found.append((score, result["ref"].partition("#")[0]))
+        found.sort(key=lambda row: -row[0])
+        return list(dict.fromkeys(page for _, page in found))
+
+
+def _text(content: Any) -> str:
+    """The text of HTML, whose tags the worker does not read either."""
+    return html.unescape(re.sub(r"<[^>]*>", " ", content))

@@ -1,0 +1,262 @@
+"""README and the site: what a visitor sees first, finds by searching, and can read on any screen."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from documents import ROOT
+from playwright.sync_api import Browser, sync_playwright
+from site_search import SiteSearch
+
+DOCS = ROOT / "docs"
+MOST_LINES, MOST_WORDS, MOST_PAGES, LEAST_PICTURES = 120, 900, 45, 25
+# What people type, and the page that the search must show first.
+QUERIES: Mapping[str, Sequence[str]] = {
+    "bundle-format": ["bundle format"],
+    "coming-from": ["spacy", "huggingface", "flair"],
+    "deploy/operation": ["latency", "prometheus"],
+    "deploy/platforms": ["docker", "kubernetes", "triton"],
+    "deploy/python": ["GPU", "thread safety", "javascript", "onnxruntime", "export to ONNX"],
+    "deploy/recipes": ["fastapi", "flask", "pandas", "celery"],
+    "deploy/serve": ["REST API", "playground", "openai"],
+    "faq": ["overfitting", "FAQ", "troubleshooting"],
+    "getting-started": ["install", "quickstart"],
+    "plugins/head": ["custom loss"],
+    "plugins/tutorial": ["custom layer"],
+    "python": ["notebook", "python api"],
+    "reference/commands": ["command line"],
+    "reference/yaml": ["config"],
+    "tasks/chinese": ["chinese"],
+    "tasks/encoders": ["tokenizer", "attention"],
+    "tasks/entities": ["named entity recognition", "NER", "CRF"],
+    "tasks/evaluating": ["metrics", "error analysis", "explainability", "heatmap"],
+    "tasks/labels": [
+        "confidence",
+        "sentiment analysis",
+        "threshold",
+        "multi-label",
+        "class weights",
+        "regression",
+        "intent detection",
+        "calibration",
+        "tf-idf",
+    ],
+    "tasks/language-models": ["GPT", "sampling"],
+    "tasks/long-runs": [
+        "early stopping",
+        "batch size",
+        "learning rate",
+        "continue training",
+        "mixed precision",
+        "resume",
+        "reproducibility",
+    ],
+    "tasks/predicting": ["quantize", "inference"],
+    "tasks/pretrained": ["fine-tune", "fine-tune BERT", "BERT"],
+    "tasks/pretraining": ["word2vec", "masked language model"],
+    "tasks/reading": ["question answering"],
+    "tasks/retrieval": ["chatbot", "sentence embeddings", "semantic search"],
+    "tasks/several-heads": ["multi-task"],
+    "tasks/tags": ["part of speech"],
+    "tasks/translation": ["translation"],
+    "tasks/writing": ["beam search", "summarization", "seq2seq"],
+    "tasks/your-data": ["CSV", "data format"],
+}
+MOST_MISSED = 3
+LACKING = [
+    "hyperparameter",
+    "cross validation",
+    "multi-gpu",
+    "tensorboard",
+    "LoRA",
+    "confusion matrix",
+    "few-shot",
+    "LLM",
+    "wandb",
+    "RAG",
+]  # what seqpipe does not have: the FAQ says so
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site; a warning is an error."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder)]
+    variables = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # an advertisement
+    process = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def search(site: Path) -> SiteSearch:
+    return SiteSearch(site)
+
+
+def script(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module
+
+
+# README and the number of pages
+
+
+def test_the_readme_fits_on_a_few_screens() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MOST_LINES
+    assert len(text.split()) <= MOST_WORDS
+    assert re.findall(r"^## (Install|Use it when.*|Examples)$", text, re.MULTILINE)[0] == "Install"
+    assert f"all {len([*(ROOT / 'pipelines').glob('*.yaml')])} pipelines" in text
+    pages = re.findall(r"\]\((?!https?:)([^)#]+)", text)
+    assert len(pages) > 20
+    assert [page for page in pages if not (ROOT / page).exists()] == []
+
+
+def test_there_are_few_pages_and_each_has_a_place_in_the_navigation() -> None:
+    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert len(pages) <= MOST_PAGES
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    assert sorted(re.findall(r": ([\w/-]+\.md)$", navigation, re.MULTILINE)) == sorted(pages)
+    assert len(re.findall(r"^  - ", navigation, re.MULTILINE)) == 6
+
+
+def test_every_picture_is_drawn_by_a_script_and_shown_by_a_page() -> None:
+    by_terminal = {f"{name}.svg" for name in script(DOCS / "pictures" / "terminal.py").PICTURES}
+    drawn = {path.name for path in DOCS.rglob("*.svg")} - {"icon.svg"}
+    by_benchmarks = {"gradients.svg", "speed.svg"}
+    assert drawn - by_terminal <= by_benchmarks
+    assert by_terminal <= drawn, "run: python docs/pictures/terminal.py"
+    assert len(drawn) >= LEAST_PICTURES
+    texts = [path.read_text(encoding="utf-8") for path in (*DOCS.rglob("*.md"), ROOT / "README.md")]
+    shown = {Path(target).name for text in texts for target in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)}
+    assert shown == drawn
+    for path in DOCS.rglob("*.svg"):
+        assert not re.search(r"(?:href|src|url)\W+https?:", path.read_text(encoding="utf-8")), path
+
+
+# Search
+
+
+def test_what_people_type_finds_its_page_first(search: SiteSearch) -> None:
+    expected = {query: f"{page}.html" for page, queries in QUERIES.items() for query in queries}
+    assert len(expected) >= 60
+    first = {query: next(iter(search.pages(query)), None) for query in expected}
+    missed = {query: page for query, page in first.items() if page != expected[query]}
+    assert len(missed) <= MOST_MISSED, f"add words to docs/synonyms.yml: {missed}"
+
+
+@pytest.mark.parametrize("query", LACKING)
+def test_what_seqpipe_does_not_have_is_said_by_the_faq(search: SiteSearch, query: str) -> None:
+    assert search.pages(query)[0] == "faq.html"
+
+
+def test_a_synonym_of_a_section_that_does_not_exist_is_an_error(site: Path, tmp_path: Path) -> None:
+    hooks = script(DOCS / "hooks.py")
+    shutil.copytree(site / "search", tmp_path / "site" / "search")
+    (tmp_path / "synonyms.yml").write_text("faq.md#nowhere: [words]\n", encoding="utf-8")
+    with pytest.raises(hooks.PluginError, match=r"faq\.md#nowhere: there is no such page or section"):
+        hooks.on_post_build({"site_dir": tmp_path / "site", "docs_dir": tmp_path})
+
+
+# The site
+
+
+def test_formulas_become_mathml_and_code_stays_as_it_is() -> None:
+    hooks = script(DOCS / "hooks.py")
+    page = "The $`x_t`$ of\n\n```math\n\\frac{1}{2}\n```\n\n```sh\necho '$`x`$'\n```\n\n~~~text\n```math\n~~~\n"
+    made = hooks.with_formulas(page)
+    assert made.count("<math") == 2
+    assert "</mfrac>" in made
+    assert "echo '$`x`$'\n" in made
+    assert "~~~text\n```math\n~~~" in made
+
+
+def test_pages_fetch_nothing_from_elsewhere(site: Path) -> None:
+    sources = r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\W?https?:"
+    loaded = sources + r"|<link\b[^>]*rel=\W?(?:stylesheet|preconnect|icon)[^>]*https?:"
+    pages = [*site.rglob("*.html")]
+    assert len(pages) > 40
+    assert [page.name for page in pages if re.search(loaded, page.read_text(encoding="utf-8"))] == []
+
+
+def test_the_contents_of_the_yaml_reference_list_the_components(site: Path) -> None:
+    page = (site / "reference" / "yaml.html").read_text(encoding="utf-8")
+    contents = page[page.index('data-md-component="toc"') :]
+    for anchor in ("components", "encoder-lstm", "head-crf", "reader-csv"):
+        assert f'href="#{anchor}" class="md-nav__link"' in contents
+
+
+def test_the_logo_is_that_of_the_server() -> None:
+    logo = (ROOT / "seqpipe" / "serve" / "page" / "icon.svg").read_bytes()
+    assert (DOCS / "assets" / "icon.svg").read_bytes() == logo
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def url(site: Path) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = shutil.which("chromium")
+    assert path, "Chromium is not installed: apt install chromium, or leave these tests out with -m 'not chromium'"
+    with (
+        sync_playwright() as playwright,
+        contextlib.closing(playwright.chromium.launch(executable_path=path)) as running,
+    ):
+        yield running
+
+
+@pytest.mark.chromium
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize("page", ["index", "tasks/encoders", "tasks/entities", "deploy/recipes"])
+def test_a_page_is_accessible_and_needs_no_scrolling_to_the_side(
+    browser: Browser, url: str, page: str, width: int, scheme: str
+) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+    with contextlib.closing(context):
+        tab = context.new_page()
+        tab.goto(f"{url}/{page}.html")
+        tab.wait_for_function("document.querySelector('.md-search').ariaLabel === 'Search'")
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        report = Axe().run(tab)
+        assert report.violations_count == 0, report.generate_report()
+
+
+@pytest.mark.chromium
+def test_the_search_of_the_browser_agrees_with_ours(browser: Browser, url: str, search: SiteSearch) -> None:
+    with contextlib.closing(browser.new_context()) as context:
+        tab = context.new_page()
+        for query in ("early stopping", "fine-tune BERT", "multi-gpu", "confidence"):
+            tab.goto(f"{url}/index.html?q={query}")
+            tab.wait_for_selector(".md-search-result__item a", state="attached")
+            first = tab.locator(".md-search-result__item a").first.get_attribute("href")
+            assert first is not None
+            assert search.pages(query)[0] in first.partition("#")[0]
