@@ -79,7 +79,7 @@ def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, di
 
 
 def axis_of(source: Input) -> str:
-    """What the positions of a source's x count behind its encoders, as the axes of inputs are named; "" if unknown."""
+    """Return the axis that the positions of a source's x count after its encoders; "" if unknown."""
     features = {name: feature for stage in source.stages for name, feature in declared_features(stage).items()}
     axis = TOKENS
     for stage in source.stages:

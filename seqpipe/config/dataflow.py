@@ -299,7 +299,7 @@ def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
 
 
 def _arrays(head: Component, trace: Trace) -> HeadArrays:
-    """What the answer kind of a head gives; of one that does not say its kind, a problem, all that any gives."""
+    """Return the arrays of a head's answer kind; record a problem and return the defaults if it declares no kind."""
     try:
         return head_arrays(head)
     except PluginError as error:
@@ -354,7 +354,7 @@ def _check_corruption(scope: Scope, source: Input, heads: Stages, alone: bool) -
 
 
 def _corrupted_by(head: Component) -> tuple[str, ...]:
-    """What a head's `corrupt_batch` returns; nothing if it does not say, which is reported elsewhere."""
+    """Return the names that a head's `corrupt_batch` returns; () if it is undeclared, which is reported elsewhere."""
     try:
         return declared_corrupted_inputs(head)
     except PluginError:
@@ -362,7 +362,7 @@ def _corrupted_by(head: Component) -> tuple[str, ...]:
 
 
 def _joined(first: Scope, inputs: Sequence[Input], head: Component) -> Scope:
-    """What the first of several sources provides, with the vectors of the others beside its x."""
+    """Return the scope of the first of several sources, whose x holds the vectors of the others as well."""
     trace = first.trace
     if inputs[0].tokenizer is None:
         trace.complain(head, f"it answers for the words of the first input, and {inputs[0].name!r} is no text")
@@ -442,7 +442,7 @@ _INPUTS = "inputs: {NAME: {field: …}, …}"
 
 
 def source_state_problems(inputs: Sequence[Input]) -> Iterator[tuple[Component, str]]:
-    """What hinders encoders from starting from the state of another source, each at its stage."""
+    """Yield the reasons why an encoder cannot start from the state of another source, each with its stage."""
     names, is_sound = [source.name for source in inputs], True
     starts = {
         source.name: [(stage, name) for stage in source.encoder if (name := declaration(stage, "state_source"))]

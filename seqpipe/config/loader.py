@@ -126,7 +126,7 @@ def override(tree: Tree, text: str) -> list[Problem]:
 
 
 def _reach(tree: Tree, steps: Sequence[str], spot: Spot) -> tuple[Plain, Where]:
-    """What holds the last step, and the full path; mappings that are not there yet are made on the way."""
+    """Return the container of the last step, and the full path; create missing mappings along the path."""
     holder: Any = tree.data
     path: Where = ()
     if steps[0] in STAGES and steps[1:2] == ["0"] and not isinstance(holder.get(steps[0]), list):
@@ -158,7 +158,7 @@ def _reach(tree: Tree, steps: Sequence[str], spot: Spot) -> tuple[Plain, Where]:
 
 
 class _Resolved(NamedTuple):
-    """What `use` names: the offer, its class, and the model of its options."""
+    """Component that `use` names: the offer, its class, and the model of its options."""
 
     use: str
     offer: Offer
@@ -320,7 +320,7 @@ class _Loader:
         return self.keys(models[use], {**mapping, "use": use}, path, f"{key} {use!r}")
 
     def needs_dev(self, top: Mapping[str, Plain], train: Train | None, heads: Sequence[Component]) -> None:
-        """What watches the dev score needs dev data."""
+        """Record a problem for each option that needs dev data where there is none."""
         data = top.get("data")
         if train is None or not isinstance(data, dict) or data.get("dev") is not None:
             return
@@ -417,7 +417,7 @@ class _Loader:
             self.complain((*path, "init"), problem)
 
     def resolved(self, kind: str, mapping: Mapping[str, Plain], path: Where) -> _Resolved | None:
-        """What `use` names; None if it names nothing that can be used, which is then a problem."""
+        """Return the component that `use` names; record a problem and return None if it cannot be used."""
         use, where = mapping.get("use"), (*path, "use")
         if use is None:
             meant = next((key for key in mapping if key.lower() in ("uses", "type", "kind", "class")), "")

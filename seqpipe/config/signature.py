@@ -56,7 +56,7 @@ def unlike(expected: str, value: Plain) -> str:
 
 
 def cure(expected: str, value: Plain) -> str:
-    """What to write instead, `; write 3 without quotes`, or nothing where that is not plain."""
+    """Return what to write instead, such as `; write 3 without quotes`; "" if there is no obvious correction."""
     wants_number = "number" in expected
     if isinstance(value, str) and "true or false" in expected and value.lower() in ("yes", "on", "no", "off"):
         return f"; write {'true' if value.lower() in ('yes', 'on') else 'false'}"
@@ -189,7 +189,7 @@ def wired(cls: type) -> tuple[str, ...]:
 
 @cache
 def method_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What a method asks for: its positional names without `self`, and its keyword-only names."""
+    """Return the parameters of a method: its positional names without `self`, and its keyword-only names."""
     parameters = list(inspect.signature(function).parameters.values())
     if parameters and parameters[0].name == "self":
         parameters = parameters[1:]
@@ -202,7 +202,7 @@ def method_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[s
 
 @cache
 def optional_names(function: Callable[..., Any]) -> frozenset[str]:
-    """What a method takes if there is such a thing: its positional names that have a default."""
+    """Return the optional inputs of a method: its positional names that have a default."""
     parameters = inspect.signature(function).parameters.values()
     return frozenset(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is not p.empty)
 
@@ -418,7 +418,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class Mistake(NamedTuple):
-    """What is wrong with one option: its path below the component, what is meant by the path, and what to do."""
+    """Problem with one option: its path below the component, the kind of problem, and a message with the fix."""
 
     where: Where
     kind: Literal["missing", "unknown", "value"]

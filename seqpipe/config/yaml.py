@@ -33,7 +33,7 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 
 
 def resolve(text: str) -> Plain:
-    """What a plain (unquoted) scalar means by YAML 1.2's core schema; ValueError names the cure where it is a trap."""
+    """Resolve a plain (unquoted) scalar by YAML 1.2's core schema; ValueError for an ambiguous one, with the fix."""
     if text in _WORDS:
         return _WORDS[text]
     if _LEADING_ZERO.fullmatch(text):
@@ -164,7 +164,7 @@ _BROKEN_CHARACTER = re.compile(r"[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Spot:
-    """Where something stands: line and column from 1; both 0 for the command line."""
+    """Position in a file: line and column from 1; both 0 for the command line."""
 
     file: str
     line: int

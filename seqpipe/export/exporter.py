@@ -45,7 +45,7 @@ from seqpipe.training.progress import outcome_lines
 
 
 def model_card(manifest: Manifest, metrics: Mapping[str, Metric]) -> str:
-    """What a bundle is, how to use it, its scores and what it was made with, in Markdown."""
+    """Return a bundle's model card in Markdown: description, usage, scores and training environment."""
     answer: Mapping[str, Any] = manifest.answer
     parts: Mapping[str, Any] = answer.get("parts", {"": answer})
     kinds = " and ".join(part["kind"] + (f" (`{name}`)" if name else "") for name, part in parts.items())
@@ -282,7 +282,7 @@ Used = TypeVar("Used")
 def use_graph(
     pipeline: Pipeline, config: Config, cache: GraphCache | None, console: Console, use: Callable[[bytes], Used]
 ) -> Used:
-    """What `use` returns for the bytes of the pipeline's graph.
+    """Return the result of `use` for the bytes of the pipeline's graph.
 
     Args:
         pipeline: In evaluation.
@@ -436,7 +436,7 @@ class _ComparedBundle:
 
 
 def _cut_of_texts(pipeline: Pipeline, records: Sequence[Record], console: Console) -> Cut | None:
-    """What texts may be cut behind, as their tokenizer splits them; None where only words can be streamed."""
+    """Return where streamed texts may be cut for their tokenizer; None if only words can be streamed."""
     source = pipeline.artifacts.featurizer
     assert isinstance(source, TextSource)
     texts = [*sampled(records), *probe_records(source, PROBED, SEED)]

@@ -311,7 +311,7 @@ def is_folder(checkpoint: str | Path) -> bool:
 
 
 def where(checkpoint: str | Path) -> dict[str, Any]:
-    """What `from_pretrained` wants of a folder, or of a name with a revision."""
+    """Return the arguments of `from_pretrained` for a folder, or for a name with a revision."""
     if is_folder(checkpoint):
         return {"pretrained_model_name_or_path": str(checkpoint), "local_files_only": True}
     name, _, revision = str(checkpoint).partition("@")

@@ -95,7 +95,7 @@ def padded(rows: Sequence[Sequence[int]]) -> Arrays:
 
 
 def place_of(record: Record) -> str:
-    """How a message about a record begins: with its place, if it has one."""
+    """Return the prefix of a message about a record: its place, if it has one."""
     return f"{record['where']}: " if "where" in record else ""
 
 
@@ -105,7 +105,7 @@ def field_names(record: Record) -> str:
 
 
 def locate(words: Sequence[str], text: str, at: str = "") -> list[tuple[int, int]]:
-    """Where each word stands in the text, in order; DataError, prefixed with `at`, if one does not."""
+    """Return the offsets of the words in the text, in order; DataError, prefixed with `at`, if one is missing."""
     offsets, position = [], 0
     for word in words:
         start = text.find(word, position)
@@ -118,7 +118,7 @@ def locate(words: Sequence[str], text: str, at: str = "") -> list[tuple[int, int
 
 
 def token_counts(docs: Iterable[Doc], size: int) -> tuple[list[int], int]:
-    """How often each id occurs, and how many tokens the longest text has."""
+    """Return the number of occurrences of each id, and the number of tokens of the longest text."""
     counts: Counter[int] = Counter()
     longest = 0
     for doc in docs:

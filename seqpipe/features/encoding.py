@@ -111,7 +111,7 @@ def encode_batch(tokenizer: Tokenizer, texts: Sequence[str], at: Callable[[int],
 
 
 def guard(split: Callable[[], Result], text: str | Sequence[str], at: str = "") -> Result:
-    """What `split` returns; DataError that shows the text, prefixed with `at`, if the library raises or panics."""
+    """Call `split`; raise DataError with the text, prefixed with `at`, if the library raises or panics."""
     try:
         return split()
     except BaseException as error:
@@ -132,7 +132,7 @@ def is_library_error(error: BaseException) -> bool:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether the Rust code of `tokenizers` panicked: PyO3 raises a direct subclass of BaseException for that."""
+    """Return whether Rust code of `tokenizers` panicked; PyO3 raises a direct subclass of BaseException for that."""
     return type(error).__name__ == "PanicException"
 
 

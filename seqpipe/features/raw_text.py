@@ -54,7 +54,7 @@ def with_raw_text(record: Record) -> Record:
 
 @dataclass
 class RawText:
-    """How many words of records a tokenizer splits otherwise than the data.
+    """Counts of words that a tokenizer splits differently from the data.
 
     Attributes:
         words: The words of the data.
@@ -126,7 +126,7 @@ class RawText:
 
 
 def compare(source: InputSource, records: Iterable[Record]) -> RawText:
-    """How raw text is split otherwise than the words of records; no word is counted where the data gives none."""
+    """Compare a tokenizer's words of raw text with the words of the records; records without words do not count."""
     result = RawText()
     for part in sources_of(source).values():
         if not isinstance(part, TextSource) or part.lossless:
@@ -166,7 +166,7 @@ class Fault:
 
 
 def fault_of(tokenizer: Tokenizer) -> Fault | None:
-    """What the first hostile text does to a tokenizer: one that it fails at goes before one that it is slow at."""
+    """Return a tokenizer's fault on the first hostile text; failure takes precedence over slowness."""
     end = time.thread_time() + BUDGET
     slow = None
     # Runs of one character, and of two in turn, of those that patterns name and some others; short ones first.

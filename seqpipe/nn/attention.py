@@ -138,7 +138,7 @@ class Attention(nn.Module):
         return self._by_head(queries) @ keys
 
     def project_qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of `multi-head`, x (B, T, D) to queries, which are scaled, keys and values, (B, H, T, D / H) each; or no T.
+        """Project x (B, T, D) to scaled queries, keys and values of `multi-head`, (B, H, T, D / H); T may be absent.
 
         In a graph one product, whose weights are joined before any loop (`seqpipe.export.passes.loop_invariants`).
         """

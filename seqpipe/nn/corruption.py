@@ -39,7 +39,7 @@ class Pairs(NamedTuple):
 
 
 def word_starts(mask: Tensor, pieces: Tensor | None) -> Tensor:
-    """Which tokens begin a word (B, T), of the feature `pieces` (B, N); all real ones without it."""
+    """Return the mask of word-initial tokens (B, T) from the feature `pieces` (B, N); without it, all real tokens."""
     if pieces is None:
         return mask
     flags = torch.zeros(mask.shape[0], mask.shape[1] + 1, dtype=torch.bool, device=mask.device)
@@ -66,7 +66,7 @@ def choose_tokens(candidates: Tensor, mask: Tensor, begins: Tensor, share: float
 
 
 def guessable_tokens(ids: Tensor, mask: Tensor, gap: int) -> Tensor:
-    """Which tokens stand for something that can be guessed: neither special, nor unknown, nor a gap."""
+    """Return the mask of tokens that can be predicted: neither special, nor unknown, nor a gap."""
     return mask & (ids >= _FIRST_WORD) & (ids != gap)
 
 

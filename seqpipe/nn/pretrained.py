@@ -141,7 +141,7 @@ class Seq2SeqCheckpoint(NamedTuple):
 
     @property
     def known(self) -> int:
-        """How many tokens the model knows; those behind them have the vector of the unknown one."""
+        """Number of tokens that the model knows; later ids have the vector of the unknown token."""
         return len(self.ids) - self.ids[len(SPECIALS) :].count(self.ids[UNK_ID])
 
     @property
@@ -233,7 +233,7 @@ def optional_attribute(owner: Any, name: str) -> Any:
 
 
 def longest_input(model: Any) -> int | None:
-    """How many tokens the model can read, special ones included; None if there is no limit."""
+    """Return the maximum number of input tokens, special ones included; None if there is no limit."""
     most: int | None = optional_attribute(model.config, "max_position_embeddings")
     if most is not None and optional_attribute(optional_attribute(model, "embeddings"), _ROBERTA_POSITIONS) is not None:
         most -= model.config.pad_token_id + 1  # positions of RoBERTa-like models begin after the padding's

@@ -195,7 +195,7 @@ class Bench:
 
     @property
     def task(self) -> HeadTask:
-        """What the head answers, and learns."""
+        """Task of the head: its answer kind and what it is fitted on."""
         return self.artifacts.tasks[0].head_task
 
     @property
@@ -215,7 +215,7 @@ class Bench:
         return self.artifacts.featurizer.docs(records)
 
     def _unanswered(self, i: int, tokens: int) -> Record:
-        """What is split into so many tokens, or has so many rows."""
+        """Return a record without targets that has this number of tokens, or of rows of numbers."""
         if self.pairs:
             return text_pair(i, tokens)
         if self.numbers:

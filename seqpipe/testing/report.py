@@ -18,7 +18,7 @@ State = Literal["ok", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found: its name, how it ended, and, where it did not end well, what is wrong and the usual cure.
+    """Result of one check: its name, its state and, unless it passed, what is wrong and the usual fix.
 
     Attributes:
         check: The check's name, such as `padding invariance`.
@@ -167,7 +167,7 @@ class Subject:
 
 def option_checks(subject: Subject) -> list[Check]:
     def round_trip() -> None:
-        """What is written into the resolved YAML of a run has to be read as the same options again."""
+        """Write the options into the resolved YAML of a run, read them back and compare."""
         first = subject.chosen
         second = _read(subject, yaml.parse(dump(plain(first)).encode(), "options").data or {})
         for name, value in first.items():

@@ -69,7 +69,7 @@ def _refuse(heads: Sequence[Component], subjects: tuple[str, ...], message: str)
 
 
 def _lacking_words(source: Input, tokenizer: Tokenizer) -> str:
-    """Why a source has no words to tag; "" if it has."""
+    """Return the reason why a source has no words to tag; "" if it has."""
     features = [feature for stage in source.encoder for feature in declared_features(stage).values()]
     axes = {axis for feature in features for axis in feature.axes}
     if source.pairs:
@@ -181,7 +181,7 @@ def split_or_whole(record: Record, fields: Sequence[str], field: str) -> str | l
 
 
 def dev_messages(config: Config, artifacts: Artifacts, dev: Sequence[Record]) -> Iterator[str]:
-    """What the tokenizers of the inputs say about themselves on the dev records."""
+    """Yield the tokenizers' messages about the dev records."""
     fitted = tokenizers_of(artifacts.featurizer)
     for name, source in by_source(config.inputs).items():
         component = source.tokenizer

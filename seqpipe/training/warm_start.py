@@ -114,7 +114,7 @@ class _WarmStart:
         self.module.load_state_dict(split_state(moved))
 
     def report(self) -> Iterator[str]:
-        """What it starts from, and what of its names is known there."""
+        """Yield messages about the run that it is initialised from and the names that both have."""
         at = "" if self.run_stage.key == self.stage.key else f" ({self.run_stage.key})"
         used = dict.fromkeys(axis for axes in self.rows.values() for axis in axes or () if axis)
         compared = []

@@ -105,7 +105,7 @@ class Vectors(Lookup):
         return {"x": self.looked_up(ids)}
 
     def messages(self) -> list[str]:
-        """How many words of the vocabulary have a vector in the file."""
+        """Return the coverage: the number of vocabulary words that have a vector in the file."""
         return [self.coverage]
 
     @staticmethod
@@ -233,7 +233,7 @@ def _text(
 
 
 def _end_of_word(line: bytes, dim: int, place: str, has_header: bool) -> int:
-    """Where the word ends in a line with tabs, or with blanks in the word; DataError if the width is another."""
+    """Return the end of the word in a line with tabs, or with blanks in the word; DataError if the width differs."""
     cells = line.rsplit(None, dim)
     before = cells[0].split()
     if dim < 1 or len(cells) <= dim or (len(before) > 1 and _is_number(before[-1])):
@@ -269,7 +269,7 @@ def _binary(file: BinaryIO, path: Path, wanted: Callable[[str], bool], limit: in
 
 
 def _header(file: BinaryIO, path: Path) -> tuple[int, int]:
-    """How many words, how many numbers a word."""
+    """Read the number of words, and of numbers per word."""
     header = _HEADER.fullmatch(file.readline(LONGEST_WORD))
     if not header or not int(header[1]) or not int(header[2]):
         cure = "`format: glove` reads a file without this line"

@@ -152,7 +152,7 @@ class Label(PooledHead):
         labels: Tensor | None = None,
         other_labels: Tensor | None = None,
     ) -> Tensor:  # -> (B,)
-        """How near one answer is to the other: in probability by a threshold, in log-probability by a label."""
+        """Return the margin between two answers: in probability for a threshold, in log-probability for a label."""
         z = self._logits(x, mask, state)[0] / self.temperature
         if labels is not None and other_labels is not None:
             return torch.where(labels != other_labels, (z.sigmoid() - self.threshold).abs(), 0.0).amax(1)

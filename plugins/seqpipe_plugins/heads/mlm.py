@@ -225,7 +225,7 @@ class MaskedLM(nn.Module):
         other_tokens: Tensor,
         table: Tensor | None = None,
     ) -> Tensor:
-        """How far two fillings (B, n, T) differ in log-probability, at the first rank at which they do, (B,)."""
+        """Return the margin, (B,), of two fillings (B, n, T) in log-probability, at the first rank that differs."""
         rank = (tokens != other_tokens).any(2).long().argmax(1)
         rows = torch.arange(len(rank), device=x.device)
         first, second = (self.score(x, mask, ids, some[rows, rank][:, None], table) for some in (tokens, other_tokens))

@@ -86,7 +86,7 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
 
     @property
     def longest(self) -> int | None:
-        """How many tokens a text can have, its end included."""
+        """Maximum number of tokens of a text, its end included."""
         return None if self.positions is None else self.positions - len(self.start_tokens)
 
     def read(self, sources: Sequence[sp.StageOutputs]) -> sp.DecoderSource:

@@ -1,4 +1,4 @@
-"""What readers share: numbered lines, conversion of tags to IOB2, errors with file and line."""
+"""Shared code of the readers: numbered lines, conversion of tags to IOB2, errors with file and line."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class Conll(LineReader):
         return line.split(self.separator) if self.separator else _BLANKS.split(line.strip(" \t"))
 
     def _is_comment(self, line: str, layout: Layout | None, where: str) -> bool:
-        """Whether a line before a sentence is a comment: `# O` in a file split at blanks is the word # with its tag."""
+        """Return whether a line is a comment; `# O` in a file split at blanks is the word # with its tag."""
         if self.comment is None or not line.startswith(self.comment):
             return False
         # The character of comments is a word too in many files. What a comment is, this order decides: `key = value`, a

@@ -1,4 +1,4 @@
-"""What readers of objects share: texts with spans, words with tags, or either alone, under any keys."""
+"""Shared code of the readers of objects: texts with spans, words with tags, or either alone, under any keys."""
 
 from __future__ import annotations
 

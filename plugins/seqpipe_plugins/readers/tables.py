@@ -1,4 +1,4 @@
-"""What `csv` and `tsv` share: one row a record, its columns as fields."""
+"""Shared code of `csv` and `tsv`: one row a record, its columns as fields."""
 
 from __future__ import annotations
 

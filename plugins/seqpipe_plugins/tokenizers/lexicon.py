@@ -94,7 +94,7 @@ class Lexicon:
         )
 
     def dev_messages(self, tokenizer: Tokenizer, texts: Sequence[str | list[str]]) -> list[str]:
-        """How far the tokenizer's words are those of the run (word F1) on dev texts."""
+        """Return the word F1 of the tokenizer against the run's words on dev texts."""
         whole = [replace_surrogates(text) for text in texts if isinstance(text, str)][:_COMPARED]
         if self.run is None or not whole:
             return []

@@ -303,7 +303,7 @@ def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[
 
 @dataclass(frozen=True)
 class _Trials:
-    """What both answer under decode options: short probes, under options off their defaults also records."""
+    """Inputs compared under each set of decode options: short probes, and records for options off their defaults."""
 
     texts: Sequence[Record]
     records: Sequence[Record]
@@ -395,7 +395,7 @@ def _matters(comparison: Comparison, feeds: Arrays, name: str, chosen: Mapping[s
 
 
 def _length(side: Predictor, record: Record) -> int:
-    """How many tokens a record has; -1 if it is refused."""
+    """Return the number of tokens of a record; -1 if it is refused."""
     try:
         return len(side.docs([record])[0])
     except DataError:
@@ -446,7 +446,7 @@ def judge_int8(comparison: Comparison, small: Model, records: Sequence[Record]) 
 
 
 def _agreement(comparison: Comparison, small: Model, records: Sequence[Record]) -> tuple[int, int]:
-    """How many decisions are the same, and of how many: of all records, then of random texts until there are enough."""
+    """Count equal and compared decisions: on all records, then on random texts until there are enough."""
     same = count = 0
 
     def add(feeds: Arrays) -> None:
