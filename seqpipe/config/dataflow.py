@@ -472,7 +472,7 @@ def _unsound(source: str, name: str, names: Sequence[str], first: str) -> str:
     if not source:
         return f"it starts from the state of another input, {name!r}, and there is one input only; write {_INPUTS}"
     if name not in names:
-        others = ", ".join(other for other in names if other != source)
+        others = ", ".join(known for known in names if known != source)
         message = f"it starts from the state of input {name!r}, which does not exist"
         return f"{message}{did_you_mean(name, names)} (there is: {others})"
     if name != first:

@@ -69,7 +69,7 @@ class RawText:
     same: bool = True
     joined: bool = True
     example: tuple[str, list[str]] | None = None
-    _given: list[Doc] = field(default_factory=list)
+    _gold: list[Doc] = field(default_factory=list)
 
     @property
     def share(self) -> float:
@@ -81,20 +81,20 @@ class RawText:
         """Return whether a warning is due."""
         return self.share > MOST
 
-    def add(self, given: Doc, raw: Doc) -> None:
+    def add(self, gold: Doc, raw: Doc) -> None:
         """Count one text, with the words of the data and split by the tokenizer."""
         places = {*raw.word_offsets}
-        others = [place for place in given.word_offsets if place not in places]
-        self.words += len(given.word_offsets)
+        others = [place for place in gold.word_offsets if place not in places]
+        self.words += len(gold.word_offsets)
         self.otherwise += len(others)
-        self.same = self.same and given.word_offsets == raw.word_offsets
-        self.joined = self.joined and given.text == " ".join(given.text[a:b] for a, b in given.word_offsets)
+        self.same = self.same and gold.word_offsets == raw.word_offsets
+        self.joined = self.joined and gold.text == " ".join(gold.text[a:b] for a, b in gold.word_offsets)
         if others and self.example is None:
             start, end = others[0]
             touching = [raw.text[a:b] for a, b in raw.word_offsets if a < end and b > start]
-            self.example = given.text[start:end], touching
-        if len(self._given) < _TRIED:
-            self._given.append(given)
+            self.example = gold.text[start:end], touching
+        if len(self._gold) < _TRIED:
+            self._gold.append(gold)
 
     def summary(self) -> str:
         """The share, in words."""
@@ -114,7 +114,7 @@ class RawText:
         for cure, pattern in tried.items():
             splitter = Split(Regex(pattern), "removed", invert=True)
             words = otherwise = 0
-            for doc in self._given:
+            for doc in self._gold:
                 places = {place for _, place in splitter.pre_tokenize_str(replace_surrogates(doc.text))}
                 words += len(doc.word_offsets)
                 otherwise += sum(place not in places for place in doc.word_offsets)
@@ -135,8 +135,8 @@ def compare(source: InputSource, records: Iterable[Record]) -> RawText:
         for begin in range(0, len(split), _CHUNK):
             some = split[begin : begin + _CHUNK]
             unsplit = [{key: value for key, value in record.items() if key != "words"} for record in some]
-            for given, raw in zip(part.docs(some), part.docs(unsplit), strict=True):
-                result.add(given, raw)
+            for gold, raw in zip(part.docs(some), part.docs(unsplit), strict=True):
+                result.add(gold, raw)
     return result
 
 

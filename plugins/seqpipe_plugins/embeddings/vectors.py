@@ -88,8 +88,8 @@ class Vectors(Lookup):
             rare_dropout=rare_dropout,
         )
         words, counts = len(vocabulary) - SPECIALS, token_counts(vocabulary)
-        found = len(rows_by_id)
-        self.coverage = f"{found:,} of {words:,} words ({found / words:.1%}) have a vector in {path.name}"
+        covered = len(rows_by_id)
+        self.coverage = f"{covered:,} of {words:,} words ({covered / words:.1%}) have a vector in {path.name}"
         if counts is not None:
             share = sum(counts[i] for i in rows_by_id) / max(1, sum(counts[SPECIALS:]))
             self.coverage += f"; these are {share:.1%} of the known words in the training texts"
