@@ -47,7 +47,7 @@ from seqpipe.features.kinds.registry import pair_features
 
 _OPTIONAL_METHODS = ("score", "margin", "explain", "measures")
 _METRICS = ("options", "gold", "predicted")
-_CURES: Mapping[str, str] = {
+_FIXES: Mapping[str, str] = {
     "vocabulary": "the source has no tokenizer; add one, or take an embedding of numbers, linear",
     "sources": "only a head is built from all sources",
     "sizes": "a head of several inputs has no features",
@@ -169,7 +169,7 @@ class Scope:
             if name in self.wired:
                 self.wired[name].users.append(f"{stage.key}()")
             else:
-                self.trace.complain(stage, f"it is built from {name!r}, and {_CURES[name]}")
+                self.trace.complain(stage, f"it is built from {name!r}, and {_FIXES[name]}")
         if stage.common_keys.get("target_tokenizer") is not None and "target_vocabulary" not in names:
             self.trace.complain(stage, "it is built without a target vocabulary; delete `target_tokenizer`")
 
@@ -197,20 +197,20 @@ class Scope:
             elif name in self.available:
                 self.available[name].users.append(f"{stage.key}.{method}")
             elif name not in optional_names(function):
-                message = f"`{method}` asks for {name!r}, which nothing provides{self.cure(name)}"
+                message = f"`{method}` asks for {name!r}, which nothing provides{self.suggest_fix(name)}"
                 self.trace.complain(stage, message)
 
-    def cure(self, name: str) -> str:
+    def suggest_fix(self, name: str) -> str:
         """The fix for a stage that asks for a name which is not available."""
         known = [available for available in self.available if available != "sources"] or ["sources"]
-        there_is = f" (there is: {', '.join(known)})"
+        alternatives = f" (there is: {', '.join(known)})"
         if name == "x":
-            return f"; add an embedding{there_is}"
+            return f"; add an embedding{alternatives}"
         if name in _PAIR_FEATURES:
             return "; let the tokenizer read two texts of a record, such as field: [text, text_pair]"
         if name in TARGETS:
-            return f" here; a target is given to `loss`, if the head's answer kind has it{there_is}"
-        return did_you_mean(name, self.available) + there_is
+            return f" here; a target is given to `loss`, if the head's answer kind has it{alternatives}"
+        return did_you_mean(name, self.available) + alternatives
 
     def returned(self, stage: Component) -> dict[str, tuple[str, str] | None]:
         """The names that a stage returns here, with shape and dtype where it states them."""

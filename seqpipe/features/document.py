@@ -201,7 +201,7 @@ class ExtendedVocabulary:
 # Which of the overlapping spans of a record remain.
 
 Overlaps = Literal["error", "longest", "first"]
-CURE = "correct or remove one of the spans, or set data.overlaps to longest or first"
+FIX = "correct or remove one of the spans, or set data.overlaps to longest or first"
 DROPPED = "dropped_spans"  # field of a record: how many of its spans are left out
 
 
@@ -227,7 +227,7 @@ def resolve_overlaps(records: Iterable[Record], rule: Overlaps) -> Iterator[Reco
             ordered = sorted(spans, key=lambda span: (span["start"], span["end"]))
             a, b = next((a, b) for a, b in pairwise(ordered) if b["start"] < a["end"])
             pair = " and ".join(f"{s['start']}-{s['end']} {s['label']}" for s in (a, b))
-            raise DataError.at(record, f"the spans {pair} overlap; {CURE}")
+            raise DataError.at(record, f"the spans {pair} overlap; {FIX}")
         else:
             yield {**record, "spans": [spans[i] for i in kept], DROPPED: len(spans) - len(kept)}
 

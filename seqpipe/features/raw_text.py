@@ -14,7 +14,7 @@ from tokenizers.pre_tokenizers import Split
 
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
-from seqpipe.features.encoding import encode, regular_expressions, shown
+from seqpipe.features.encoding import encode, excerpt, regular_expressions
 from seqpipe.features.sources import InputSource, TextSource, sources_of
 from seqpipe.features.vocabulary import replace_surrogates
 
@@ -32,7 +32,7 @@ _TREEBANK = (  # of English: do n't, it 's, U.S., 12:30, ...
     r"\w+?(?=n['’]t\b)|n['’]t\b|['’](?:s|m|d|ll|re|ve)\b|(?:\p{L}\.){2,}|\d+(?:[.,:]\d+)+|\w+|([^\w\s])\1*"
 )
 _PATTERNS = (_BLANKS, r"\w+|[^\w\s]", r"\w+(?:[-'’.]\w+)*|[^\w\s]", _TREEBANK)
-_CURES = {"chars, keep_spaces: false": r"\S"} | {
+_FIXES = {"chars, keep_spaces: false": r"\S"} | {
     f"words, pattern: {json.dumps(pattern, ensure_ascii=False)}": pattern for pattern in _PATTERNS
 }
 
@@ -101,24 +101,24 @@ class RawText:
         text = "the words joined by blanks" if self.joined else "raw text"
         return f"{100 * self.share:.1f} % of {self.words:,} words are split otherwise by the tokenizer in {text}"
 
-    def cure(self) -> str:
+    def suggestion(self) -> str:
         """An example, and what splits raw text more like the data."""
         word, parts = self.example or ("", [])
         more = "…" if len(parts) > _SHOWN else ""
         seen = (
             f"for example {word!r} as {parts[:_SHOWN]}{more}" if parts else f"for example {word!r}, which is left out"
         )
-        tried = {cure: pattern for cure, pattern in _CURES.items() if pattern != _BLANKS or not self.joined}
+        tried = {fix: pattern for fix, pattern in _FIXES.items() if pattern != _BLANKS or not self.joined}
         # The share of words that a tokenizer with each pattern would split otherwise, in the first texts.
         shares: dict[str, float] = {}
-        for cure, pattern in tried.items():
+        for fix, pattern in tried.items():
             splitter = Split(Regex(pattern), "removed", invert=True)
             words = otherwise = 0
             for doc in self._gold:
                 places = {place for _, place in splitter.pre_tokenize_str(replace_surrogates(doc.text))}
                 words += len(doc.word_offsets)
                 otherwise += sum(place not in places for place in doc.word_offsets)
-            shares[cure] = otherwise / max(1, words)
+            shares[fix] = otherwise / max(1, words)
         best = min(shares, key=shares.__getitem__)
         if shares[best] < self.share / 2:
             return f"{seen}; with `tokenizer: {{use: {best}}}` it is {100 * shares[best]:.1f} %"
@@ -150,7 +150,7 @@ UNITS = "a1 .-你"  # a letter, a digit, a blank, what joins words, and a letter
 SYNTAX = "()[]{}?*+|^$\\:"  # tried after what else a pattern names
 MOST_TRIED, PAIRED = 40, 14  # characters that are tried, and those of them that are tried in pairs
 TAILS = ("", "!", " ")  # what keeps a run from being matched as a whole
-CURE = (
+FIX = (
     "let each character be matched in one way only: no repeat inside a repeat ([a-z]+(?:-[a-z]+)* for (?:[a-z]+-?)+), "
     "possessive repeats (++ for +), or repeats with an end ({1,64} for +)"
 )
@@ -181,7 +181,7 @@ def fault_of(tokenizer: Tokenizer) -> Fault | None:
         except DataError as error:
             return Fault(text, str(error.__cause__ or error), True)
         if slow is None and seconds > SLOW and _grows(tokenizer, text):
-            message = f"{seconds:.2g} s for {shown(text)}, and four times as long for a text twice as long"
+            message = f"{seconds:.2g} s for {excerpt(text)}, and four times as long for a text twice as long"
             slow = Fault(text, message, False)
         if time.thread_time() > end:
             break

@@ -186,9 +186,9 @@ class SpanCorruption(nn.Module):
         ids = {token: i for i, token in enumerate(vocabulary)}
         marks = [ids[mark] for mark in SPAN_MARKS if mark in ids]
         if spans is not None and len(marks) < 2:
-            cure = "take the tokenizer of another run, or learn one"
+            fix = "take the tokenizer of another run, or learn one"
             raise UsageError(
-                f"spans: the vocabulary lacks {SPAN_MARKS[0]} and {SPAN_MARKS[1]}, which stand for spans; {cure}"
+                f"spans: the vocabulary lacks {SPAN_MARKS[0]} and {SPAN_MARKS[1]}, which stand for spans; {fix}"
             )
         self.spans, self.span_length = spans, length
         self.register_buffer("marks", torch.tensor(marks, dtype=torch.int64), persistent=False)

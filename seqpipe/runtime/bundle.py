@@ -108,9 +108,9 @@ def read_again(path: Path, digest: str) -> BundleContent:
     try:
         return read(path, digest)
     except BundleError as error:
-        cure = "keep its folder there, unchanged, or call `seqpipe.load` in each process"
+        fix = "keep its folder there, unchanged, or call `seqpipe.load` in each process"
         message = "a model that is pickled, copied, or forked while it answers opens its bundle again"
-        raise BundleError(f"{error}; {message}: {cure}") from error
+        raise BundleError(f"{error}; {message}: {fix}") from error
 
 
 def _bytes(path: Path, most: int) -> bytes:

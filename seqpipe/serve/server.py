@@ -302,8 +302,8 @@ def _check_unix_socket(path: Path) -> None:
             except ConnectionRefusedError:
                 path.unlink()
             except OSError as error:
-                cure = "remove it if it is not"
-                raise UsageError(f"--uds: {path}: is there and may be in use ({error}); {cure}") from error
+                fix = "remove it if it is not"
+                raise UsageError(f"--uds: {path}: is there and may be in use ({error}); {fix}") from error
             else:
                 raise UsageError(f"--uds: {path}: another server listens there; stop it, or name another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

@@ -282,7 +282,7 @@ SIZES, LENGTHS = (1, 2, 3), (1, 2, 5, 9)
 
 _BUILT = (
     "By position, a constructor asks only for what the pipeline wires in (dim, vocabulary, sizes, labels …); what it "
-    "refuses it refuses with a UsageError that names the cure. Give the kit options that fit its toy pipeline"
+    "refuses it refuses with a UsageError that names the fix. Give the kit options that fit its toy pipeline"
 )
 _SHAPE = (
     "forward returns x (B, T, dim) in float32, or a dict with it and all that `returns` names, for every B and T "

@@ -163,11 +163,11 @@ class Pointer(nn.Module):
         first, N = pointers[:, 0], pointers.shape[2]
         slots, _ = self._slots(first)
         p = self._teacher_forced(x, mask, state, slots).exp()[:, :N]  # (B, N, 1 + T)
-        shown = p[..., 1:]
+        p_positions = p[..., 1:]
         if self.close:  # to end is to choose the first position once more
             places = torch.arange(mask.shape[1], device=x.device)
-            shown = shown + p[..., :1] * (first[:, :1, None] == places).float()
-        return {"attention": torch.where(first[..., None] >= 0, shown, 0.0)}
+            p_positions = p_positions + p[..., :1] * (first[:, :1, None] == places).float()
+        return {"attention": torch.where(first[..., None] >= 0, p_positions, 0.0)}
 
     def score(self, x: Tensor, mask: Tensor, pointers: Tensor, state: Tensor | None = None) -> Tensor:
         """Log-probability (B,) of the first of the given sequences (B, n, N), its end included.

@@ -69,8 +69,8 @@ class FeatureKind(ABC):
             where = f"inputs: {{{source or 'numbers'}: {{field: NAME, embedding: …}}}}"
             return f"it reads rows of numbers, and this source is a text: give them a source of their own, {where}"
         if not self.reads_numbers and not reads_text:
-            cure = "add one, or take linear"
-            return f"its feature {self.kind!r} is made of a text, and this source has no tokenizer; {cure}"
+            fix = "add one, or take linear"
+            return f"its feature {self.kind!r} is made of a text, and this source has no tokenizer; {fix}"
         return ""
 
     def unfitted(self) -> Self:
