@@ -43,8 +43,8 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 def resident(process: int) -> float:
     """MB of a process and those that it started."""
-    found = subprocess.run(["ps", "-o", "rss=", "--ppid", str(process), "-p", str(process)], capture_output=True)
-    return sum(map(int, found.stdout.split())) / 1024
+    listing = subprocess.run(["ps", "-o", "rss=", "--ppid", str(process), "-p", str(process)], capture_output=True)
+    return sum(map(int, listing.stdout.split())) / 1024
 
 
 def pipelined(port: int, size: int) -> None:
@@ -81,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="of an environment with the servers")
     parser.add_argument("--seconds", type=int, default=5, help="of wrk's load")
-    given = parser.parse_args()
+    options = parser.parse_args()
     server_core, load_core = cores()
     columns = ("MB more after 60 MB of pipelined requests", "headers of 1 MB", "headers that never end")
     table = Table("serve", "asgi", "server", "requests/s", *columns)
@@ -92,13 +92,13 @@ def main() -> None:
             words = command.format(port=port).split()
             with on_core(server_core):
                 process = subprocess.Popen(
-                    [given.python.absolute().with_name(words[0]), *words[1:]], cwd=folder, stderr=subprocess.DEVNULL
+                    [options.python.absolute().with_name(words[0]), *words[1:]], cwd=folder, stderr=subprocess.DEVNULL
                 )
             try:
                 while socket.socket().connect_ex(("127.0.0.1", port)):
                     time.sleep(0.1)
                 with on_core(load_core):
-                    wrk = ["wrk", "-t1", "-c64", f"-d{given.seconds}s", f"http://127.0.0.1:{port}/"]
+                    wrk = ["wrk", "-t1", "-c64", f"-d{options.seconds}s", f"http://127.0.0.1:{port}/"]
                     said = subprocess.run(wrk, capture_output=True, text=True, check=True).stdout
                     before = resident(process.pid)
                     pipelined(port, 60 << 20)

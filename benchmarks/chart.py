@@ -95,8 +95,8 @@ def bars(contents: Mapping[str, Any]) -> dict[str, list[Bar]]:
     groups: dict[str, list[Bar]] = {}
     for group, rows in BARS.items():
         for name, question, row, label in rows:
-            found = [each for each in contents[name]["questions"][question]["rows"] if each["row"] == row]
-            ratio = found[0].get("ratio") if found else None
+            matches = [each for each in contents[name]["questions"][question]["rows"] if each["row"] == row]
+            ratio = matches[0].get("ratio") if matches else None
             if not isinstance(ratio, (int, float, list)):
                 raise SystemExit(f"results/{name}.json: question {question} has no ratio in the row {row!r}")
             low, high = ratio if isinstance(ratio, list) else (ratio, ratio)
@@ -139,7 +139,7 @@ def chart(groups: Mapping[str, Sequence[Bar]]) -> str:
 
 def drawn(groups: Mapping[str, Sequence[Bar]]) -> Iterator[str]:
     """The names of the groups, and the label, bar and figure of each row."""
-    y, one = TOP, x_of(1)
+    y, parity = TOP, x_of(1)
     for group, each in groups.items():
         yield f'<text class="group" x="20" y="{y + 14}">{escape(group)}</text>'
         y += GROUP - 8
@@ -147,7 +147,7 @@ def drawn(groups: Mapping[str, Sequence[Bar]]) -> Iterator[str]:
             middle = y + ROW / 2
             style = "slower" if bar.low < 1 else "faster"
             x = x_of(bar.low)
-            left, width = min(x, one), max(abs(x - one), 1)
+            left, width = min(x, parity), max(abs(x - parity), 1)
             yield f'<text x="32" y="{middle + 4:.1f}">{escape(bar.label)}</text>'
             yield (
                 f'<rect class="{style}" x="{left:.1f}" y="{middle - BAR / 2:.1f}" width="{width:.1f}" height="{BAR}" '
@@ -156,7 +156,7 @@ def drawn(groups: Mapping[str, Sequence[Bar]]) -> Iterator[str]:
             if bar.high > bar.low:
                 end = x_of(bar.high)
                 yield f'<line class="{style} range" x1="{x:.1f}" x2="{end:.1f}" y1="{middle:.1f}" y2="{middle:.1f}"/>'
-            place = max(x_of(bar.high), one) + 8
+            place = max(x_of(bar.high), parity) + 8
             yield f'<text class="small" x="{place:.1f}" y="{middle + 4:.1f}">{bar.shown}</text>'
             y += ROW
         y += 8

@@ -43,23 +43,23 @@ def median_seconds(work: Callable[[], object], repeats: int) -> float:
 
 def measure(path: Path, device: str, texts: int = TEXTS) -> dict[str, Any]:
     """One bundle on the CPU and on the device."""
-    cpu, other = seqpipe.load(path, "cpu"), seqpipe.load(path, device)
+    cpu, on_device = seqpipe.load(path, "cpu"), seqpipe.load(path, device)
     records = [example.record for example in cpu.manifest.golden]
     if not records:
         raise SeqpipeError(f"{path}: it holds no golden examples to run; export it again")
-    many, one = (records * (texts // len(records) + 1))[:texts], records[0]
-    pairs = zip(cpu(many), other(many), strict=True)
-    placed = placement(other.session, (path / "model.onnx").read_bytes())
-    models = {"cpu": cpu, device: other}
+    batch, single = (records * (texts // len(records) + 1))[:texts], records[0]
+    pairs = zip(cpu(batch), on_device(batch), strict=True)
+    placed = placement(on_device.session, (path / "model.onnx").read_bytes())
+    models = {"cpu": cpu, device: on_device}
     return {
-        "device": other.device,
-        "golden_wrong": other.verify(),
+        "device": on_device.device,
+        "golden_wrong": on_device.verify(),
         "answers": texts,
         "answers_differ": sum(not same_answer(theirs, ours, TOLERANCE) for ours, theirs in pairs),
-        "batch_s": {name: median_seconds(lambda m=model: m(many), BATCHES) for name, model in models.items()},
-        "single_ms": {name: 1e3 * median_seconds(lambda m=model: m(one), SINGLES) for name, model in models.items()},
+        "batch_s": {name: median_seconds(lambda m=model: m(batch), BATCHES) for name, model in models.items()},
+        "single_ms": {name: 1e3 * median_seconds(lambda m=model: m(single), SINGLES) for name, model in models.items()},
         "placement": placed,
-        "nodes_on_cpu_within_loops": placed["CPU within loops"].total() if other.device == "cuda" else 0,
+        "nodes_on_cpu_within_loops": placed["CPU within loops"].total() if on_device.device == "cuda" else 0,
     }
 
 
@@ -87,19 +87,19 @@ def main() -> None:
     flags.add_argument("--device", default="cuda", help="default: cuda")
     flags.add_argument("--texts", type=int, default=TEXTS, help=f"texts of a batch; default: {TEXTS}")
     flags.add_argument("--out", type=Path, default=Path("cuda.json"), help="default: cuda.json")
-    given = flags.parse_args()
+    options = flags.parse_args()
     results: dict[str, Any] = {}
-    for path in given.bundles:
+    for path in options.bundles:
         try:
-            results[str(path)] = measure(path, given.device, given.texts)
+            results[str(path)] = measure(path, options.device, options.texts)
         except Exception as error:  # the next bundle is still worth its time
             traceback.print_exc()
             results[str(path)] = {"error": f"{type(error).__name__}: {error}"}
         print(path, json.dumps(results[str(path)]), flush=True)
-        if given.device != "cpu":  # else it is a dry run
-            record_bundle(path, results[str(path)], given.device)
+        if options.device != "cpu":  # else it is a dry run
+            record_bundle(path, results[str(path)], options.device)
         versions = {"onnxruntime": onnxruntime.__version__, "providers": onnxruntime.get_available_providers()}
-        given.out.write_text(json.dumps({**versions, "bundles": results}, indent=1), encoding="utf-8")
+        options.out.write_text(json.dumps({**versions, "bundles": results}, indent=1), encoding="utf-8")
     failures = ("error", "golden_wrong", "answers_differ", "nodes_on_cpu_within_loops")
     sys.exit(any(result.get(key) for result in results.values() for key in failures))
 

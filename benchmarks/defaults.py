@@ -166,8 +166,8 @@ def peer(python: Path, *arguments: object, timeout: float | None = None) -> dict
     answer = subprocess.run(
         [*map(str, command)], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=timeout
     ).stdout
-    found: dict[str, Any] = json.loads(answer)
-    return found
+    result: dict[str, Any] = json.loads(answer)
+    return result
 
 
 def fasttext(python: Path, folder: Path, budget: int) -> dict[str, Any]:

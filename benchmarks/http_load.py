@@ -345,9 +345,9 @@ class OpenLoop(Load):
         """Hands arrivals to the event loop when they are due; a thread: timers of a loop count whole milliseconds."""
         done = 0
         while done < len(arrivals) and not stop.wait(max(0.0, arrivals[done] - time.perf_counter())):
-            due = int(np.searchsorted(arrivals, time.perf_counter(), "right"))
-            loop.call_soon_threadsafe(self._arrive, arrivals[done:due].tolist())
-            done = due
+            arrived = int(np.searchsorted(arrivals, time.perf_counter(), "right"))
+            loop.call_soon_threadsafe(self._arrive, arrivals[done:arrived].tolist())
+            done = arrived
 
     def _arrive(self, arrivals: list[float]) -> None:
         for scheduled in arrivals:

@@ -60,7 +60,7 @@ def _opened(run: Path) -> tuple[Any, Any, list[dict[str, Any]]]:
 
 def _scores(run: Path) -> dict[int, dict[str, str]]:
     """The scores as they are shown, by the number of beams."""
-    from seqpipe.answers.metrics.numbers import shown
+    from seqpipe.answers.metrics.numbers import format_score
 
     opened, model, records = _opened(run)
     (head,), task = opened.config.head, model.predictor.task
@@ -69,7 +69,7 @@ def _scores(run: Path) -> dict[int, dict[str, str]]:
         predicted = [task.predicted(answer) for answer in model(iter(records), beams=beams)]
         scores = head.cls.metrics(head.options, [task.gold(record) for record in records], predicted)
         names = SHOWN[head.options["task"]]
-        every[beams] = {name: shown(name, scores[name], head.cls.score_types) for name in names}
+        every[beams] = {name: format_score(name, scores[name], head.cls.score_types) for name in names}
     return every
 
 

@@ -109,14 +109,14 @@ def peers(bundles: Path, names: list[str], environment: Path, rounds: int, secon
         texts = texts_of(bundle, name)
         for peer, shown in SHOWN.items():
             pairs = []
-            with _peer(python, peer, bundle) as other, served({name: bundle}, name) as ours:
-                other.closed_loop(texts, CLIENTS, 1)
+            with _peer(python, peer, bundle) as peer_server, served({name: bundle}, name) as ours:
+                peer_server.closed_loop(texts, CLIENTS, 1)
                 ours.closed_loop(texts, CLIENTS, 1)
                 for _ in range(rounds):
                     ours.pause()
-                    other.resume()
-                    theirs = _answered(other, texts, CLIENTS, seconds)
-                    other.pause()
+                    peer_server.resume()
+                    theirs = _answered(peer_server, texts, CLIENTS, seconds)
+                    peer_server.pause()
                     ours.resume()
                     pairs.append((theirs, _no_later(ours, texts, theirs[1], seconds)))
             pairs.sort(key=lambda pair: pair[1][0] / pair[0][0])
@@ -214,31 +214,31 @@ def main() -> None:
     run(parser.parse_args(), parser)
 
 
-def run(given: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
     usual = {"cpu": "ner,intent-bert,dates", "latency": "ner,intent-bert,dates", "peers": "ner,intent-bert,dates"}
     usual["overload"] = "bench-bert"  # of minilm: what is shed must cost less than what is answered
-    names = (given.names or usual.get(given.what, "ner")).split(",")
-    rounds = given.rounds or (5 if given.full else 1)
-    seconds = given.seconds or (10.0 if given.full else 2.0)
-    match given.what:
+    names = (options.names or usual.get(options.what, "ner")).split(",")
+    rounds = options.rounds or (5 if options.full else 1)
+    seconds = options.seconds or (10.0 if options.full else 2.0)
+    match options.what:
         case "cpu":
-            cpu(given.bundles, names, rounds, seconds)
+            cpu(options.bundles, names, rounds, seconds)
         case "latency":
-            latency(given.bundles, names, rounds, seconds)
-        case "minilm" if given.checkpoint is None:
+            latency(options.bundles, names, rounds, seconds)
+        case "minilm" if options.checkpoint is None:
             parser.error("minilm needs --checkpoint FOLDER")
         case "minilm":
-            minilm(given.checkpoint.absolute(), given.data, given.run, rounds, seconds)
+            minilm(options.checkpoint.absolute(), options.data, options.run, rounds, seconds)
         case "peers":
-            peers(given.bundles, names, given.peers, rounds, seconds)
+            peers(options.bundles, names, options.peers, rounds, seconds)
         case "overload":
-            overload(given.bundles, names, given.rounds or 1, given.seconds or (60.0 if given.full else 5.0))
+            overload(options.bundles, names, options.rounds or 1, options.seconds or (60.0 if options.full else 5.0))
         case "cold":
-            cold(given.bundles, names, given.rounds or (10 if given.full else 2))
+            cold(options.bundles, names, options.rounds or (10 if options.full else 2))
         case "soak":
             import soak
 
-            soak.main(given.bundles, names[0], given.requests or (100_000 if given.full else 2_000))
+            soak.main(options.bundles, names[0], options.requests or (100_000 if options.full else 2_000))
 
 
 if __name__ == "__main__":

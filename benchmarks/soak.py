@@ -84,8 +84,8 @@ class Soak:
     async def _ask(self, dice: random.Random, connection: Connection) -> None:
         """A right request; its answer has to be that of the bundle."""
         rows = [dice.randrange(len(self.texts)) for _ in range(dice.choice((1, 1, 1, dice.randint(2, MOST_LIST))))]
-        one = len(rows) == 1
-        body = json.dumps({"inputs": self.texts[rows[0]] if one else [self.texts[i] for i in rows]}).encode()
+        is_single = len(rows) == 1
+        body = json.dumps({"inputs": self.texts[rows[0]] if is_single else [self.texts[i] for i in rows]}).encode()
         for _ in range(TRIES):
             try:
                 code, content = await connection.ask(_request(f"/v1/{self.name}", body))
@@ -100,8 +100,8 @@ class Soak:
             if code in (429, 503) and self.retries:
                 await asyncio.sleep(PAUSE)
                 continue
-            given = [content.get("answer")] if one else content.get("answers")
-            if code != 200 or not same_answer(given, [self.answers[i] for i in rows]):
+            answers = [content.get("answer")] if is_single else content.get("answers")
+            if code != 200 or not same_answer(answers, [self.answers[i] for i in rows]):
                 self.faults[f"wrong: status {code}, {str(content)[:200]}"] += 1
             return
         self.faults["lost"] += 1

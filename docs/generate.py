@@ -31,8 +31,8 @@ from seqpipe.config.contract import decode_options
 from seqpipe.config.members import ABSENT, MEMBERS, REQUIRED, Member
 from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
 from seqpipe.config.schema import OF_A_SOURCE, TOP, AdamW, Constant, DataKeys, Export, NeedKeys, PluginKeys, Train
-from seqpipe.config.signature import COMMON_KEYS, CommonKeys, option_rows, words
-from seqpipe.config.yaml import plain, shown
+from seqpipe.config.signature import COMMON_KEYS, CommonKeys, describe_type, option_rows
+from seqpipe.config.yaml import format_value, plain
 from seqpipe.features.kinds.registry import feature_kinds
 
 ROOT = Path(__file__).parents[1]
@@ -137,7 +137,7 @@ def _components(kind: str) -> Iterator[str]:
             yield from _table(
                 ("option", "type", "default"),
                 [
-                    (f"`{name}`", words(option.annotation), f"`{shown(option.default)}`")
+                    (f"`{name}`", describe_type(option.annotation), f"`{format_value(option.default)}`")
                     for name, option in options.items()
                 ],
             )
@@ -162,8 +162,8 @@ def _keys(model: type[BaseModel]) -> list[tuple[str, str, str, str]]:
         if isinstance(default, BaseModel):
             type_text, default = f"[see below](#train{name})", getattr(default, "use", "")
         else:
-            type_text = words(kind, info.metadata)
-            default = "required" if info.is_required() else shown(plain(default))
+            type_text = describe_type(kind, info.metadata)
+            default = "required" if info.is_required() else format_value(plain(default))
         rows.append((f"`{name}`", type_text, _default(default), info.description or ""))
     return rows
 

@@ -23,7 +23,7 @@ from typing import Any, Self
 
 
 class SeqpipeError(Exception):
-    """Whatever seqpipe raises on purpose; the message names the cure."""
+    """Whatever seqpipe raises on purpose; the message names the fix."""
 
     exit_code = 1
 

@@ -49,7 +49,7 @@ JSON_DECODER = json.JSONDecoder(**_STRICT)  # Decodes JSON; ValueError for NaN a
 
 
 def encoding_cure(data: bytes) -> str:
-    """Return the cure for bytes that are not UTF-8, by the mark that they begin with."""
+    """Return the fix for bytes that are not UTF-8, by the mark that they begin with."""
     if data.startswith(b"\x1f\x8b"):
         return "it is compressed; unpack it: gunzip"
     encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
@@ -239,7 +239,7 @@ def _sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def disk_errors_named(path: Path) -> Iterator[None]:
-    """EnvError with a cure where a disk is full, or a place may not be written to."""
+    """EnvError with a fix where a disk is full, or a place may not be written to."""
     try:
         yield
     except OSError as error:

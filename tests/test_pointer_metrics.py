@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from seqpipe.answers.metrics.numbers import shown
+from seqpipe.answers.metrics.numbers import format_score
 from seqpipe.answers.pointers import PointerGold
 from seqpipe_plugins.heads.pointer import Pointer
 
@@ -64,5 +64,5 @@ def test_the_first_score_is_the_tasks_own_and_shown_as_the_head_states() -> None
     assert scores("sequence", PointerGold((2, 0, 1)), [2, 0, 1]) == {}
     assert (next(iter(of_hull)), next(iter(of_tour))) == ("hull_accuracy", "optimality")
     assert {*of_hull, *of_tour} - Pointer.score_types.keys() == {"optimal_length"}  # the reference's own: never a goal
-    assert shown("hull_accuracy", 0.925, Pointer.score_types) == "92.50"
-    assert shown("tour_length", 2.1341, Pointer.score_types) == "2.134"
+    assert format_score("hull_accuracy", 0.925, Pointer.score_types) == "92.50"
+    assert format_score("tour_length", 2.1341, Pointer.score_types) == "2.134"

@@ -29,12 +29,12 @@ def records(path: Path) -> tuple[list[str], list[list[str]]]:
     return [row["text"] for row in rows], [row["labels"] if "labels" in row else [row["label"]] for row in rows]
 
 
-def score(gold: list[list[str]], found: list[list[str]], multi: bool) -> float:
+def score(gold: list[list[str]], predicted: list[list[str]], multi: bool) -> float:
     """Accuracy, or micro F1 of several labels, in percent."""
-    hits = sum(len({*g} & {*f}) for g, f in zip(gold, found, strict=True))
+    hits = sum(len({*g} & {*f}) for g, f in zip(gold, predicted, strict=True))
     if not multi:
         return 100 * hits / len(gold)
-    return 200 * hits / max(1, sum(map(len, gold)) + sum(map(len, found)))
+    return 200 * hits / max(1, sum(map(len, gold)) + sum(map(len, predicted)))
 
 
 def svm(train: Any, dev: Any, test: Any, multi: bool) -> dict[str, Any]:
@@ -56,18 +56,18 @@ def svm(train: Any, dev: Any, test: Any, multi: bool) -> dict[str, Any]:
     binary = MultiLabelBinarizer().fit(train[1])
     y = binary.transform(train[1]) if multi else [labels[0] for labels in train[1]]
 
-    def found(model: Any, x: Any) -> list[list[str]]:
+    def predict(model: Any, x: Any) -> list[list[str]]:
         decided = model.predict(x)
         return [[*labels] for labels in binary.inverse_transform(decided)] if multi else [[d] for d in decided]
 
     best, best_score, chosen = None, -1.0, 0.0
     for c in CS:
         model = make_pipeline(OneVsRestClassifier(LinearSVC(C=c)) if multi else LinearSVC(C=c)).fit(x, y)
-        dev_score = score(dev[1], found(model, xd), multi)
+        dev_score = score(dev[1], predict(model, xd), multi)
         if dev_score > best_score:
             best, best_score, chosen = model, dev_score, c
     seconds = time.perf_counter() - clock
-    test_score = score(test[1], found(best, features.transform(test[0])), multi)
+    test_score = score(test[1], predict(best, features.transform(test[0])), multi)
     return {"score": test_score, "dev": best_score, "C": chosen, "seconds": seconds}
 
 
@@ -106,9 +106,9 @@ def fasttext_speed(train: Any, dev: Any, test: Any, multi: bool, epochs: int, di
         )
         seconds = time.perf_counter() - clock
     clock = time.perf_counter()
-    found = [_predicted(model, text, names, multi) for text in test[0]]
-    rate = len(found) / (time.perf_counter() - clock)
-    return {"score": score(test[1], found, multi), "seconds": seconds, "texts_per_second": rate}
+    answers = [_predicted(model, text, names, multi) for text in test[0]]
+    rate = len(answers) / (time.perf_counter() - clock)
+    return {"score": score(test[1], answers, multi), "seconds": seconds, "texts_per_second": rate}
 
 
 def _write_fasttext(folder: Path, *parts: Any) -> list[str]:
@@ -125,8 +125,8 @@ def _write_fasttext(folder: Path, *parts: Any) -> list[str]:
 
 def _predicted(model: Any, text: str, names: list[str], multi: bool) -> list[str]:
     k, threshold = (-1, 0.5) if multi else (1, 0.0)
-    found = model.f.predict(_spaced(text) + "\n", k, threshold, "strict")
-    return [names[int(label.removeprefix("__label__"))] for _, label in found]
+    predictions = model.f.predict(_spaced(text) + "\n", k, threshold, "strict")
+    return [names[int(label.removeprefix("__label__"))] for _, label in predictions]
 
 
 def _spaced(text: str) -> str:

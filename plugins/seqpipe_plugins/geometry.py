@@ -15,9 +15,9 @@ _BLOCK = 4_000_000  # numbers that are in hand at a time
 
 
 def hulls(points: np.ndarray) -> list[list[int]]:
-    """Of each set (B, n, 2) the corners of its convex hull, counter-clockwise from the smallest position, closed.
+    """Return the closed convex hull of each set (B, n, 2), counter-clockwise from the smallest position.
 
-    A corner lies on no line between two others; of several points on one place the first is meant.
+    A corner lies on no line between two others; equal points are represented by the first of them.
     """
     size, corners = max(1, _BLOCK // points.shape[1] ** 3), []
     for begin in range(0, len(points), size):
@@ -42,9 +42,9 @@ def hulls(points: np.ndarray) -> list[list[int]]:
 
 
 def tours(points: np.ndarray) -> list[list[int]]:
-    """Of each set (B, n, 2) a shortest way through all points, from the first one, closed (Held and Karp 1962).
+    """Return a shortest closed tour of each set (B, n, 2) from its first point (Held and Karp 1962).
 
-    Of its two directions the one whose second position is less than its last but one. At most LONGEST_TOUR points.
+    Its direction is the one whose second position is less than its last but one. At most LONGEST_TOUR points.
     """
     n = points.shape[1]
     if n > LONGEST_TOUR:
@@ -94,12 +94,12 @@ def opened(way: Sequence[int]) -> list[int]:
 
 
 def area(corners: np.ndarray) -> float:
-    """Of the polygon with these corners (m, 2), by the shoelace formula; positive whatever the direction."""
+    """Return the area of the polygon with these corners (m, 2), by the shoelace formula; never negative."""
     return abs(float(cross(corners, np.roll(corners, -1, 0)).sum())) / 2
 
 
 def length(corners: np.ndarray) -> float:
-    """Of the way through these points (m, 2) and back to the first."""
+    """Return the length of the path through these points (m, 2) and back to the first."""
     return float(np.sqrt(((corners - np.roll(corners, -1, 0)) ** 2).sum(1)).sum())
 
 

@@ -240,8 +240,8 @@ class CandidateTask(HeadTask[CandidateAnswers, Candidate]):
             label = label_of(record, field)
             if label not in ids:
                 what = "text" if self.kind.candidates.labels is None else "label"
-                cure = "add it to the candidates, or leave the record out"
-                raise UnseenLabelError.at(record, f"no candidate has the {what} {label!r} of field {field!r}; {cure}")
+                fix = "add it to the candidates, or leave the record out"
+                raise UnseenLabelError.at(record, f"no candidate has the {what} {label!r} of field {field!r}; {fix}")
             return {"label": ids[label]}
 
         return targets

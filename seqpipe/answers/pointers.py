@@ -162,11 +162,11 @@ class PointersTask(HeadTask[PointersAnswers, Pointers]):
     @classmethod
     def refuse_input(cls, head: HeadInfo) -> str:
         if head.rows not in (TOKENS, WORDS):
-            cure = "leave the encoder out that makes other rows of them"
-            return f"it points at tokens, words or rows of numbers; {cure}"
+            fix = "leave the encoder out that makes other rows of them"
+            return f"it points at tokens, words or rows of numbers; {fix}"
         if head.settings["needs_points"] and head.numbers is None:
-            cure = "give points, inputs: {points: {field: points, embedding: {use: linear}}}, or task: sequence"
-            return f"its task is of points, and this input is a text; {cure}"
+            fix = "give points, inputs: {points: {field: points, embedding: {use: linear}}}, or task: sequence"
+            return f"its task is of points, and this input is a text; {fix}"
         return ""
 
     @classmethod

@@ -132,8 +132,8 @@ def checked(field: Field) -> Field:
         if not isinstance(text, str) or not text.strip():
             raise ValueError(f"fields: {text!r} is no text: name, target and labels are texts")
     if not field.name.isidentifier() or field.name in _TAKEN or field.name.endswith(_ENDINGS):
-        cure = f"take letters, digits and _, not {', '.join(_TAKEN)}, and no ending {', '.join(_ENDINGS)}"
-        raise ValueError(f"fields: {field.name!r} is no name of a field; {cure}")
+        fix = f"take letters, digits and _, not {', '.join(_TAKEN)}, and no ending {', '.join(_ENDINGS)}"
+        raise ValueError(f"fields: {field.name!r} is no name of a field; {fix}")
     if len({*field.labels}) < len(field.labels):
         raise ValueError(f"fields.{field.name}: a label stands twice among {', '.join(field.labels)}")
     if field.per not in PER or field.type not in TYPES:

@@ -28,7 +28,7 @@ from seqpipe.answers.types import (
     UnseenLabelError,
 )
 from seqpipe.errors import DataError
-from seqpipe.features.document import CURE, Arrays, Doc, Record, locate
+from seqpipe.features.document import FIX, Arrays, Doc, Record, locate
 from seqpipe.features.vocabulary import Vocabulary
 
 NO_SCHEME = "none"  # of a head that tags words: its labels are tags, not parts of spans
@@ -396,10 +396,10 @@ class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
             else:
                 names.update(span["label"] for span in present(record, head.target or "spans"))
         if not names:
-            cure = "name the field or column of the tags with the reader's option `tags`"
+            fix = "name the field or column of the tags with the reader's option `tags`"
             if not has_tags:
-                cure = f"the field {head.target or 'spans'!r} is empty in every record: mark what is to be found"
-            raise DataError(f"the training data holds no span at all; {cure}")
+                fix = f"the field {head.target or 'spans'!r} is empty in every record: mark what is to be found"
+            raise DataError(f"the training data holds no span at all; {fix}")
         old, tags = head.old_labels, schemes.tag_set(sorted(names), head.settings["scheme"])
         return Vocabulary([*old, *(tag for tag in tags if tag not in {*old})])
 
@@ -414,13 +414,13 @@ class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
             if self.kind.outside is None and (gaps := {*words}.difference(*(range(a, b) for _, a, b in spans))):
                 start, end = doc.word_offsets[min(gaps)]
                 blank = "a tokenizer that drops white space, such as {use: chars, keep_spaces: false}"
-                cure = blank if doc.text[start:end].isspace() else "a span for each token, or scheme: BIOES"
-                message = f"the token {doc.text[start:end]!r} at {start} is in no span, as BMES needs it; use {cure}"
+                fix = blank if doc.text[start:end].isspace() else "a span for each token, or scheme: BIOES"
+                message = f"the token {doc.text[start:end]!r} at {start} is in no span, as BMES needs it; use {fix}"
                 raise DataError.at(record, message)
             try:
                 return {"tags": label_ids(ids, schemes.to_tags(spans, len(doc.word_offsets), self.kind.scheme))}
             except ValueError as error:
-                raise DataError.at(record, f"{error} (in words); {CURE}") from error
+                raise DataError.at(record, f"{error} (in words); {FIX}") from error
 
         return targets
 

@@ -172,12 +172,12 @@ class HeadTask(Task[A], Generic[A, K]):
 
     @classmethod
     def refuse_input(cls, head: HeadInfo) -> str:
-        """Return the reason why the answer cannot be made of this input, with the cure; "" if it can."""
+        """Return the reason why the answer cannot be made of this input, with the fix; "" if it can."""
         return ""
 
     @classmethod
     def label_conflict(cls, old: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> str:
-        """Return the reason why the labels of an `old` manifest do not fit, with the cure; "" if they do."""
+        """Return the reason why the labels of an `old` manifest do not fit, with the fix; "" if they do."""
         return ""
 
     @classmethod
@@ -331,5 +331,5 @@ class Census:
 
 def _listed(labels: Counter[str]) -> str:
     rest = len(labels) - SHOWN
-    shown = ", ".join(f"{label!r} ({count:,})" for label, count in labels.most_common(SHOWN))
-    return shown + (f" and {rest:,} more" if rest > 0 else "")
+    listed = ", ".join(f"{label!r} ({count:,})" for label, count in labels.most_common(SHOWN))
+    return listed + (f" and {rest:,} more" if rest > 0 else "")

@@ -33,7 +33,7 @@ from seqpipe.answers.types import (
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.automaton import WrittenBytes, text_automaton, utf8
 from seqpipe.features.document import Arrays, Doc, ExtendedVocabulary, Record, padded, place_of
-from seqpipe.features.encoding import encode, shown
+from seqpipe.features.encoding import encode, excerpt
 from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, replace_surrogates, special_id
 
 
@@ -100,7 +100,7 @@ def held_back(text: str, stops: Sequence[str]) -> int:
     return max(lengths, default=0)
 
 
-# What a target tokenizer makes of texts: those that change when they are encoded and decoded, and the cure.
+# What a target tokenizer makes of texts: those that change when they are encoded and decoded, and the fix.
 
 _FOLDS: dict[str, Callable[[str], str]] = {
     "lowercase": str.casefold,
@@ -109,16 +109,16 @@ _FOLDS: dict[str, Callable[[str], str]] = {
 
 
 def changed_message(changed: Sequence[tuple[str, str]], count: int, copies: bool) -> str:
-    """The message about texts that change, each with its copy, of `count` texts, and the cure."""
+    """The message about texts that change, each with its copy, of `count` texts, and the fix."""
     shortest, its_copy = min(changed, key=lambda pair: len(pair[0]))
-    example = f"{shown(shortest)} as {shown(its_copy)}"
+    example = f"{excerpt(shortest)} as {excerpt(its_copy)}"
     message = f"{len(changed):,} of {count:,} texts change when encoded and decoded: {example}"
     for option, fold in _FOLDS.items():
         if all(fold(text) == fold(copy) for text, copy in changed):
             return f"{message}; leave {option} out of the target tokenizer, or write the data so"
     if copies:
-        cure = "give it detokenize: true and a pattern that keeps together what has no blank within"
-        return f"{message}; words: {cure}"
+        fix = "give it detokenize: true and a pattern that keeps together what has no blank within"
+        return f"{message}; words: {fix}"
     return f"{message}; the target tokenizer {{use: bpe, byte_level: true}} loses nothing"
 
 

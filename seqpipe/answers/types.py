@@ -93,7 +93,7 @@ class UnseenLabelError(DataError):
 
 # What becomes of spans of characters that cut a word or a token, and how many of them there were.
 
-CURE = "set data.misaligned to widen or skip, or use another tokenizer"
+FIX = "set data.misaligned to widen or skip, or use another tokenizer"
 UNCOVERED = "covers no word or token; correct or remove the span, or set data.misaligned: skip"
 
 
@@ -132,7 +132,7 @@ class SpanRules:
         if self.misaligned == "error" and not inside:
             raise DataError.at(record, f"the span {span[0]}-{span[1]}, {doc.text[slice(*span)]!r}, {UNCOVERED}")
         if self.misaligned == "error":
-            raise DataError.at(record, f"{problem} of {[doc.text[slice(*offsets[i])] for i in inside]}; {CURE}")
+            raise DataError.at(record, f"{problem} of {[doc.text[slice(*offsets[i])] for i in inside]}; {FIX}")
         if inside and self.misaligned == "widen":
             self.widened.append(record)
             return inside[0], inside[-1]

@@ -167,7 +167,7 @@ def report(error: SeqpipeError, as_json: bool = False) -> None:
 
 
 def report_system_error(error: OSError | MemoryError, exit_code: int, as_json: bool = False) -> None:
-    """Write to standard error what failed, where, and the cure; with `--json` also to standard output."""
+    """Write to standard error what failed, where, and the fix; with `--json` also to standard output."""
     if isinstance(error, MemoryError):
         message = "out of memory; give shorter texts, a smaller train.batch_tokens, or fewer --threads"
     else:

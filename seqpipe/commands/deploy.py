@@ -40,7 +40,7 @@ _HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # by ProtectHome 
 
 @dataclass(frozen=True)
 class NameRule:
-    """Which names a target takes.
+    """Rule for the names that a deployment target accepts.
 
     Args:
         target: The tool, for messages.

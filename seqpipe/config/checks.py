@@ -79,7 +79,7 @@ def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, di
 
 
 def axis_of(source: Input) -> str:
-    """What the positions of a source's x count behind its encoders, as the axes of inputs are named; "" if unknown."""
+    """Return the axis that the positions of a source's x count after its encoders; "" if unknown."""
     features = {name: feature for stage in source.stages for name, feature in declared_features(stage).items()}
     axis = TOKENS
     for stage in source.stages:
@@ -168,8 +168,8 @@ def corruption_problems(head: Component, source: Input, alone: bool) -> Iterator
         yield head, "it changes the text that every stage reads; let it be the only head of one source"
     else:
         for stage in source.stages:
-            if shown := _shows(stage, names):
-                yield stage, f"{shown}, which head {head.use!r} has to learn; leave one of the two out"
+            if problem := _shows(stage, names):
+                yield stage, f"{problem}, which head {head.use!r} has to learn; leave one of the two out"
 
 
 def _shows(stage: Component, corrupted: Sequence[str]) -> str:
@@ -181,8 +181,8 @@ def _shows(stage: Component, corrupted: Sequence[str]) -> str:
     except PluginError:  # reported where features are declared
         return ""
     kept = {name: feature for name, feature in features.items() if name not in corrupted}
-    shown = [name for name, feature in kept.items() if feature.shows_tokens or "mask" in corrupted]
-    return f"its feature {shown[0]!r} is of the text as it was" if shown else ""
+    revealing = [name for name, feature in kept.items() if feature.shows_tokens or "mask" in corrupted]
+    return f"its feature {revealing[0]!r} is of the text as it was" if revealing else ""
 
 
 # The checks of a language model: one tokenized input, and stages that decode incrementally.
@@ -214,13 +214,13 @@ def language_model_problems(inputs: Sequence[Input], heads: Sequence[Component])
     for stage in source.encoder:
         if is_packed and _has_column(stage):
             yield stage, _CUT_ANYWHERE
-        if cure := causal_cure(stage):
-            yield stage, f"{asks}, and this encoder is not causal, or does not support incremental decoding; {cure}"
+        if fix := causal_fix(stage):
+            yield stage, f"{asks}, and this encoder is not causal, or does not support incremental decoding; {fix}"
         elif is_stateful and not has_member(stage.cls, "set_stateful"):
             yield stage, "it has no state to carry; choose lstm, gru or rnn, or set head.stateful: false"
 
 
-def causal_cure(encoder: Component) -> str:
+def causal_fix(encoder: Component) -> str:
     """Return how to make an encoder causal; "" if it is."""
     causal_fix = member(encoder.cls, "causal_fix")
     if causal_fix is None:
@@ -261,9 +261,9 @@ def _of_stages(source: Input, head: Component) -> Iterator[tuple[Component, str]
         if not member(stage.cls, "tokenwise"):
             yield stage, "it knows whole texts only, and export.streaming reads pieces; choose lookup"
     for stage in source.encoder:
-        if not member(stage.cls, "tokenwise") and (cure := causal_cure(stage)):
+        if not member(stage.cls, "tokenwise") and (fix := causal_fix(stage)):
             message = "a token depends on later ones, which export.streaming cannot wait for"
-            yield stage, f"{message}; {cure}"
+            yield stage, f"{message}; {fix}"
     problem = member(head.cls, "streaming_problem")
     if problem is None:
         yield head, "it answers for whole texts only, and export.streaming reads pieces; use tags or label"

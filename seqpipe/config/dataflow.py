@@ -47,7 +47,7 @@ from seqpipe.features.kinds.registry import pair_features
 
 _OPTIONAL_METHODS = ("score", "margin", "explain", "measures")
 _METRICS = ("options", "gold", "predicted")
-_CURES: Mapping[str, str] = {
+_FIXES: Mapping[str, str] = {
     "vocabulary": "the source has no tokenizer; add one, or take an embedding of numbers, linear",
     "sources": "only a head is built from all sources",
     "sizes": "a head of several inputs has no features",
@@ -169,7 +169,7 @@ class Scope:
             if name in self.wired:
                 self.wired[name].users.append(f"{stage.key}()")
             else:
-                self.trace.complain(stage, f"it is built from {name!r}, and {_CURES[name]}")
+                self.trace.complain(stage, f"it is built from {name!r}, and {_FIXES[name]}")
         if stage.common_keys.get("target_tokenizer") is not None and "target_vocabulary" not in names:
             self.trace.complain(stage, "it is built without a target vocabulary; delete `target_tokenizer`")
 
@@ -197,20 +197,20 @@ class Scope:
             elif name in self.available:
                 self.available[name].users.append(f"{stage.key}.{method}")
             elif name not in optional_names(function):
-                message = f"`{method}` asks for {name!r}, which nothing provides{self.cure(name)}"
+                message = f"`{method}` asks for {name!r}, which nothing provides{self.suggest_fix(name)}"
                 self.trace.complain(stage, message)
 
-    def cure(self, name: str) -> str:
+    def suggest_fix(self, name: str) -> str:
         """The fix for a stage that asks for a name which is not available."""
         known = [available for available in self.available if available != "sources"] or ["sources"]
-        there_is = f" (there is: {', '.join(known)})"
+        alternatives = f" (there is: {', '.join(known)})"
         if name == "x":
-            return f"; add an embedding{there_is}"
+            return f"; add an embedding{alternatives}"
         if name in _PAIR_FEATURES:
             return "; let the tokenizer read two texts of a record, such as field: [text, text_pair]"
         if name in TARGETS:
-            return f" here; a target is given to `loss`, if the head's answer kind has it{there_is}"
-        return did_you_mean(name, self.available) + there_is
+            return f" here; a target is given to `loss`, if the head's answer kind has it{alternatives}"
+        return did_you_mean(name, self.available) + alternatives
 
     def returned(self, stage: Component) -> dict[str, tuple[str, str] | None]:
         """The names that a stage returns here, with shape and dtype where it states them."""
@@ -299,7 +299,7 @@ def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
 
 
 def _arrays(head: Component, trace: Trace) -> HeadArrays:
-    """What the answer kind of a head gives; of one that does not say its kind, a problem, all that any gives."""
+    """Return the arrays of a head's answer kind; record a problem and return the defaults if it declares no kind."""
     try:
         return head_arrays(head)
     except PluginError as error:
@@ -354,7 +354,7 @@ def _check_corruption(scope: Scope, source: Input, heads: Stages, alone: bool) -
 
 
 def _corrupted_by(head: Component) -> tuple[str, ...]:
-    """What a head's `corrupt_batch` returns; nothing if it does not say, which is reported elsewhere."""
+    """Return the names that a head's `corrupt_batch` returns; () if it is undeclared, which is reported elsewhere."""
     try:
         return declared_corrupted_inputs(head)
     except PluginError:
@@ -362,7 +362,7 @@ def _corrupted_by(head: Component) -> tuple[str, ...]:
 
 
 def _joined(first: Scope, inputs: Sequence[Input], head: Component) -> Scope:
-    """What the first of several sources provides, with the vectors of the others beside its x."""
+    """Return the scope of the first of several sources, whose x holds the vectors of the others as well."""
     trace = first.trace
     if inputs[0].tokenizer is None:
         trace.complain(head, f"it answers for the words of the first input, and {inputs[0].name!r} is no text")
@@ -442,7 +442,7 @@ _INPUTS = "inputs: {NAME: {field: …}, …}"
 
 
 def source_state_problems(inputs: Sequence[Input]) -> Iterator[tuple[Component, str]]:
-    """What hinders encoders from starting from the state of another source, each at its stage."""
+    """Yield the reasons why an encoder cannot start from the state of another source, each with its stage."""
     names, is_sound = [source.name for source in inputs], True
     starts = {
         source.name: [(stage, name) for stage in source.encoder if (name := declaration(stage, "state_source"))]
@@ -472,7 +472,7 @@ def _unsound(source: str, name: str, names: Sequence[str], first: str) -> str:
     if not source:
         return f"it starts from the state of another input, {name!r}, and there is one input only; write {_INPUTS}"
     if name not in names:
-        others = ", ".join(other for other in names if other != source)
+        others = ", ".join(known for known in names if known != source)
         message = f"it starts from the state of input {name!r}, which does not exist"
         return f"{message}{did_you_mean(name, names)} (there is: {others})"
     if name != first:

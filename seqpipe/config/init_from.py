@@ -12,7 +12,7 @@ from seqpipe.config import yaml
 from seqpipe.config.contract import Component, member
 from seqpipe.config.run_layout import BEST, BUNDLE, CHECKPOINTS, LAST, STATE, YAML
 from seqpipe.config.signature import ALL_COMMON_KEYS
-from seqpipe.config.yaml import Plain, plain, shown
+from seqpipe.config.yaml import Plain, format_value, plain
 from seqpipe.errors import UsageError
 
 _TARGET = ".target_tokenizer"
@@ -42,7 +42,7 @@ class Stage:
 
 def run_problem(folder: Path) -> str:
     """The reason why nothing can start from a folder, and what to do; empty if something can."""
-    name, cure = relative_path(folder), "name a folder that `seqpipe train` or `seqpipe run` wrote"
+    name, fix = relative_path(folder), "name a folder that `seqpipe train` or `seqpipe run` wrote"
     if (folder / STATE).is_file() and (folder / YAML).is_file():
         checkpoints = folder / CHECKPOINTS
         if not (checkpoints / LAST).is_file():
@@ -55,12 +55,12 @@ def run_problem(folder: Path) -> str:
         run = f", {relative_path(parent)}" if (parent / STATE).is_file() else ""
         return f"{name} is a bundle, which holds no weights to train on; name the run that it came from{run}"
     if folder.is_dir():
-        return f"{name} is not a run (no {STATE}); {cure}"
+        return f"{name} is not a run (no {STATE}); {fix}"
     hint = ""
     here = Path("runs", folder.name)
     if (here / STATE).is_file():
         hint = f"; a path counts from the YAML's folder, and {here} is {os.path.abspath(here)}"
-    return f"no such run (looked for {folder}){hint}; {cure}"
+    return f"no such run (looked for {folder}){hint}; {fix}"
 
 
 def relative_path(folder: Path) -> str:
@@ -88,10 +88,10 @@ def counterpart(component: Component, folder: Path) -> Stage:
         if len(matching) == 1:
             return matching[0]
     has = ", ".join(f"{stage.key} {stage.use!r}" for stage in candidates) or "none"
-    cure = "give the two the same place, or delete init" if fitting else "take a `use` that it has, or delete init"
+    fix = "give the two the same place, or delete init" if fitting else "take a `use` that it has, or delete init"
     noun = "target tokenizer" if component.key.endswith(_TARGET) else component.kind
     what = f"several {noun}s" if fitting else f"no {noun}"
-    raise UsageError(f"the run {relative_path(folder)} has {what} {component.use!r} (it has: {has}); {cure}")
+    raise UsageError(f"the run {relative_path(folder)} has {what} {component.use!r} (it has: {has}); {fix}")
 
 
 def _joined(component: Component, folder: Path, joined_from: Mapping[str, tuple[str, str]]) -> Stage:
@@ -102,8 +102,8 @@ def _joined(component: Component, folder: Path, joined_from: Mapping[str, tuple[
         if len(fitting) != 1:
             has = ", ".join(f"{stage.key} {stage.use!r}" for stage in candidates) or "none"
             what = f"{'several' if fitting else 'no'} {kind} {use!r} (it has: {has})"
-            cure = f"{component.use!r} starts from one: name another run, or delete init"
-            raise UsageError(f"the run {relative_path(folder)} has {what}; {cure}")
+            fix = f"{component.use!r} starts from one: name another run, or delete init"
+            raise UsageError(f"the run {relative_path(folder)} has {what}; {fix}")
         stages[part] = kind, fitting[0]
     options = {name: value for _, stage in stages.values() for name, value in stage.options.items()}
     options.pop("dropout", None)
@@ -116,7 +116,7 @@ def differing(component: Component, stage: Stage) -> list[str]:
     """The options that a component has otherwise than the stage it starts from, in words; paths are not compared."""
     here = {name: plain(value) for name, value in component.options.items() if not isinstance(value, Path)}
     return [
-        f"{name} was {shown(stage.options[name])} and is {shown(value)}"
+        f"{name} was {format_value(stage.options[name])} and is {format_value(value)}"
         for name, value in here.items()
         if name in stage.options and stage.options[name] != value
     ]

@@ -209,7 +209,7 @@ class _Schema:
         self.defs[key] = {"anyOf": branches}
 
     def names(self, offer: Offer) -> list[str]:
-        """What `use` may be for it: its name, if nobody else has that, and `distribution/name`."""
+        """Values of `use` for this component: its name, if no other component has it, and `distribution/name`."""
         rivals = [rival for rival in self.plugins.offers if (rival.kind, rival.name) == (offer.kind, offer.name)]
         return [*([offer.name] if len(rivals) == 1 else []), f"{offer.distribution}/{offer.name}"]
 

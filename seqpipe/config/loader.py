@@ -36,16 +36,16 @@ from seqpipe.config.signature import (
     CommonKeys,
     Mistake,
     Model,
+    describe_type,
+    mismatch_message,
     option_fields,
     options_model,
-    unlike,
     validate,
     values,
     wired,
-    words,
 )
 from seqpipe.config.yaml import Path as Where
-from seqpipe.config.yaml import Plain, Spot, Tree, dump, plain, shown
+from seqpipe.config.yaml import Plain, Spot, Tree, dump, format_value, plain
 from seqpipe.errors import ConfigError, PluginError, Problem, UsageError, did_you_mean
 from seqpipe.types import CHECKPOINT, FOLDER
 
@@ -126,7 +126,7 @@ def override(tree: Tree, text: str) -> list[Problem]:
 
 
 def _reach(tree: Tree, steps: Sequence[str], spot: Spot) -> tuple[Plain, Where]:
-    """What holds the last step, and the full path; mappings that are not there yet are made on the way."""
+    """Return the container of the last step, and the full path; create missing mappings along the path."""
     holder: Any = tree.data
     path: Where = ()
     if steps[0] in STAGES and steps[1:2] == ["0"] and not isinstance(holder.get(steps[0]), list):
@@ -148,7 +148,7 @@ def _reach(tree: Tree, steps: Sequence[str], spot: Spot) -> tuple[Plain, Where]:
         elif isinstance(child, str) and next(s for s in reversed(path) if isinstance(s, str)) in _COMPONENTS:
             child, tree.values[(*path, "use")] = {"use": child}, tree.spot(path)
         elif not isinstance(child, (dict, list)):
-            raise LookupError(f"{yaml.key_text(path)!r} is {shown(child)}, which has no keys")
+            raise LookupError(f"{yaml.key_text(path)!r} is {format_value(child)}, which has no keys")
         holder[at] = child
         holder = child
     return holder, path
@@ -158,7 +158,7 @@ def _reach(tree: Tree, steps: Sequence[str], spot: Spot) -> tuple[Plain, Where]:
 
 
 class _Resolved(NamedTuple):
-    """What `use` names: the offer, its class, and the model of its options."""
+    """Component that `use` names: the offer, its class, and the model of its options."""
 
     use: str
     offer: Offer
@@ -185,7 +185,7 @@ class _Loader:
     def config(self, path: Path) -> Config | None:
         top = self.tree.data
         if not isinstance(top, dict):
-            self.complain((), f"a pipeline is a mapping of keys ({', '.join(TOP)}), not {shown(top)}")
+            self.complain((), f"a pipeline is a mapping of keys ({', '.join(TOP)}), not {format_value(top)}")
             return None
         self.known_keys(top, TOP, ())
         name = self.name(top.get("name"), path)
@@ -219,7 +219,7 @@ class _Loader:
             expected = (
                 "a mapping from the names of sources to their keys, such as {source: {field: text, tokenizer: …}}"
             )
-            self.complain(("inputs",), unlike(expected, named))
+            self.complain(("inputs",), mismatch_message(expected, named))
             return None
         inputs = []
         for name, keys in named.items():
@@ -227,7 +227,7 @@ class _Loader:
             if not INPUT_NAME.fullmatch(name):
                 self.complain(where, "the name of a source has letters, digits and '_', the first a letter", key=True)
             if not isinstance(keys, dict):
-                self.complain(where, unlike(f"a mapping of keys ({', '.join(OF_A_SOURCE)})", keys))
+                self.complain(where, mismatch_message(f"a mapping of keys ({', '.join(OF_A_SOURCE)})", keys))
                 return None
             self.known_keys(keys, OF_A_SOURCE, where, "a source has ")
             inputs.append(self.input(keys, where, name))
@@ -248,8 +248,8 @@ class _Loader:
         elif isinstance(field, str):
             number = field
         else:
-            cure = "name the one field that holds the numbers, or add a tokenizer to read a text"
-            self.missing((*path, "field"), cure) if field is None else self.complain((*path, "field"), cure)
+            fix = "name the one field that holds the numbers, or add a tokenizer to read a text"
+            self.missing((*path, "field"), fix) if field is None else self.complain((*path, "field"), fix)
             return None
         embedding = self.stages("embedding", keys.get("embedding"), (*path, "embedding"))
         encoder = self.stages("encoder", keys.get("encoder"), (*path, "encoder"))
@@ -269,14 +269,14 @@ class _Loader:
         if name is None and not _NAME.fullmatch(path.stem):
             self.missing(("name",), f"the file's name {path.stem!r} {rule}")
         elif name is not None and not isinstance(name, str):
-            self.complain(("name",), unlike("text", name))
+            self.complain(("name",), mismatch_message("text", name))
         elif name is not None and not _NAME.fullmatch(name):
             self.complain(("name",), f"{name!r} {rule}")
         return path.stem if name is None else str(name)
 
     def data(self, top: Mapping[str, Plain]) -> Data | None:
         if top.get("data") is None:
-            readers = there_is(self.plugins.names("reader"), "readers")
+            readers = list_names(self.plugins.names("reader"), "readers")
             self.missing(("data",), f"write data: {{reader: {{use: NAME}}, train: FILE}}{readers}")
             return None
         mapping = self.mapping(top["data"], ("data",))
@@ -315,12 +315,15 @@ class _Loader:
         mapping = self.with_use(value, path) if isinstance(value, str) else self.mapping(value, path)
         use, models = mapping.get("use", Train.model_fields[key].default.use), CHOICES[key]
         if not isinstance(use, str) or use not in models:
-            self.complain((*path, "use"), unlike(words(Literal[tuple(models)]), use) + did_you_mean(str(use), models))
+            self.complain(
+                (*path, "use"),
+                mismatch_message(describe_type(Literal[tuple(models)]), use) + did_you_mean(str(use), models),
+            )
             return None
         return self.keys(models[use], {**mapping, "use": use}, path, f"{key} {use!r}")
 
     def needs_dev(self, top: Mapping[str, Plain], train: Train | None, heads: Sequence[Component]) -> None:
-        """What watches the dev score needs dev data."""
+        """Record a problem for each option that needs dev data where there is none."""
         data = top.get("data")
         if train is None or not isinstance(data, dict) or data.get("dev") is not None:
             return
@@ -354,7 +357,7 @@ class _Loader:
 
     def required(self, kind: str, mapping: Mapping[str, Plain], path: Where, key: str) -> Component | None:
         if mapping.get(key) is None:
-            self.missing((*path, key), f"write {key}: {{use: NAME}}{there_is(self.plugins.names(kind))}")
+            self.missing((*path, key), f"write {key}: {{use: NAME}}{list_names(self.plugins.names(kind))}")
             return None
         return self.component(kind, mapping[key], (*path, key))
 
@@ -382,7 +385,7 @@ class _Loader:
         allowed = allowed or COMMON_KEYS[kind]
         mapping = self.with_use(value, path) if isinstance(value, str) else value
         if not isinstance(mapping, dict):
-            self.complain(path, unlike(f"the name of {_with_article(kind)} or {{use: NAME, …}}", value))
+            self.complain(path, mismatch_message(f"the name of {_with_article(kind)} or {{use: NAME, …}}", value))
             return None
         common = self.common_keys(mapping, path, allowed)
         resolved = self.resolved(kind, mapping, path)
@@ -417,15 +420,15 @@ class _Loader:
             self.complain((*path, "init"), problem)
 
     def resolved(self, kind: str, mapping: Mapping[str, Plain], path: Where) -> _Resolved | None:
-        """What `use` names; None if it names nothing that can be used, which is then a problem."""
+        """Return the component that `use` names; record a problem and return None if it cannot be used."""
         use, where = mapping.get("use"), (*path, "use")
         if use is None:
             meant = next((key for key in mapping if key.lower() in ("uses", "type", "kind", "class")), "")
             hint = f"; is {meant!r} meant to be 'use'?" if meant else ""
-            self.missing(where, f"say which {kind}{there_is(self.plugins.names(kind))}{hint}")
+            self.missing(where, f"say which {kind}{list_names(self.plugins.names(kind))}{hint}")
             return None
         if not isinstance(use, str):
-            self.complain(where, unlike(f"the name of {_with_article(kind)}", use))
+            self.complain(where, mismatch_message(f"the name of {_with_article(kind)}", use))
             return None
         try:
             offer = self.plugins.find(kind, use)
@@ -539,7 +542,7 @@ class _Loader:
             return ()
         if not isinstance(value, list):
             expected = "a list of mappings such as {path: FOLDER, run: FILE.yaml}"
-            self.complain(("needs",), unlike(expected, value))
+            self.complain(("needs",), mismatch_message(expected, value))
             return ()
         texts = {text for key, entry in top.items() if key != "needs" for text in _texts(entry)}
         used = {os.path.abspath(self.root / text) for text in texts}
@@ -570,14 +573,14 @@ class _Loader:
     def mapping(self, value: Plain, path: Where) -> dict[str, Plain]:
         if value is None or isinstance(value, dict):
             return value or {}
-        self.complain(path, unlike("a mapping of keys", value))
+        self.complain(path, mismatch_message("a mapping of keys", value))
         return {}
 
     def known_keys(self, mapping: Mapping[str, Plain], known: Iterable[str], path: Where, owner: str = "") -> None:
         """Complain of each key that is none of the known ones."""
         known = list(known)
         for key in [key for key in mapping if key not in known]:
-            hint = did_you_mean(key, known) or there_is(known)
+            hint = did_you_mean(key, known) or list_names(known)
             self.complain((*path, key), f"{owner}no such key{hint}", key=True)
 
     def keys(self, model: type[Model], mapping: Mapping[str, Plain], path: Where, owner: str) -> Model | None:
@@ -597,7 +600,7 @@ class _Loader:
                 key = str(mistake.where[0])
                 renamed = RENAMED.get(key)
                 hint = f"; it is called {renamed!r} now" if renamed in known else did_you_mean(key, known)
-                hint = hint or there_is(known)
+                hint = hint or list_names(known)
                 self.complain(where, f"{owner} has no such {noun}{hint}", key=True)
             else:
                 self.complain(where, mistake.message)
@@ -608,7 +611,7 @@ class _Loader:
         return {"use": name}
 
 
-def there_is(names: Iterable[str], what: str = "there is") -> str:
+def list_names(names: Iterable[str], what: str = "there is") -> str:
     return f" ({what}: {', '.join(names) or 'none'})"
 
 

@@ -166,7 +166,7 @@ MEMBERS: Mapping[str, Member] = {
         ("head",),
         "static method",
         "(options) -> str",
-        "Of a head that answers in pieces: what prevents that under these options, and the cure, or an empty string.",
+        "Of a head that answers in pieces: what prevents that under these options, and the fix, or an empty string.",
         ABSENT,
     ),
     "state_shape": Member(

@@ -28,7 +28,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Data:
-    """Where the records come from; the paths are absolute."""
+    """Source of the records; the paths are absolute."""
 
     reader: Component
     train: Path
@@ -64,7 +64,7 @@ class Config:
 
     @property
     def tokenizers(self) -> tuple[Component, ...]:
-        """Of every source that is a text."""
+        """Tokenizers of all text inputs."""
         return tuple(source.tokenizer for source in self.inputs if source.tokenizer)
 
     @property

@@ -67,7 +67,7 @@ class Broken:
 
 @dataclass(frozen=True)
 class Note:
-    """What a plugin that works does while it is imported, to everybody's cost."""
+    """Warning about a working plugin whose import slows down every command."""
 
     distribution: str
     version: str
@@ -151,7 +151,7 @@ class Plugins:
 
 
 def _hindrance(distribution: str, version: str, off: bool, allow: Sequence[Requirement] | None) -> str:
-    """Why a distribution's plugins are not asked; nothing if they are."""
+    """Return the reason why a distribution's plugins are not loaded; "" if they are."""
     if off:
         return "SEQPIPE_PLUGINS is off"
     if allow is None:

@@ -22,5 +22,5 @@ def refuse_other_form(path: Path, form: int) -> None:
     """Raise UsageError for a file of a run that another version of seqpipe wrote in another form."""
     if form != FORM:
         age = "an older" if form < FORM else "a newer"
-        cure = "train the pipeline again with `seqpipe run PIPELINE.yaml --fresh`"
-        raise UsageError(f"{path}: has form {form}, of {age} seqpipe; this one reads form {FORM}: {cure}")
+        fix = "train the pipeline again with `seqpipe run PIPELINE.yaml --fresh`"
+        raise UsageError(f"{path}: has form {form}, of {age} seqpipe; this one reads form {FORM}: {fix}")

@@ -119,7 +119,7 @@ class Plateau(_Schedule):
 
 
 class Train(_Keys):
-    """How the pipeline is trained."""
+    """Training settings of the pipeline."""
 
     epochs: PositiveInt = Field(default=30, description="Number of passes over the training data.")
     batch_tokens: PositiveInt = Field(default=1024, description="Maximum number of padded tokens of a batch.")

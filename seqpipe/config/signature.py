@@ -21,14 +21,14 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from seqpipe.config.yaml import Path as Where
-from seqpipe.config.yaml import Plain, plain, shown
+from seqpipe.config.yaml import Plain, format_value, plain
 from seqpipe.errors import PluginError
 from seqpipe.types import AUTOMATON, SIZE, TEXTS, TOKENS, UNIFORM, Means, TryWith
 
 # Types in words, as messages and pages show them: `a whole number above 0`, `'BIOES' or 'none'`, `text or null`.
 
 
-def words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
+def describe_type(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     """A type as a person reads it: `a whole number above 0`, `'BIOES' or 'none'`, `text or null`."""
     kind, inner = unpacked(annotation)
     inner += metadata
@@ -38,25 +38,25 @@ def words(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     limits = _limits(inner)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
-        return _either([shown(value) for value in arguments])
+        return _either([format_value(value) for value in arguments])
     if origin in (Union, types.UnionType):
-        return _either([words(member) + (limits if member is not type(None) else "") for member in arguments])
+        return _either([describe_type(member) + (limits if member is not type(None) else "") for member in arguments])
     if origin is tuple and not (len(arguments) == 2 and arguments[1] is ...):
-        return f"a list of {len(arguments)} ({', '.join(map(words, arguments))})"
+        return f"a list of {len(arguments)} ({', '.join(map(describe_type, arguments))})"
     if origin in (list, tuple, set, frozenset):
-        return f"a list{limits}, each {words(arguments[0])}"
+        return f"a list{limits}, each {describe_type(arguments[0])}"
     if origin is dict:
-        return f"a mapping{limits}, each value {words(arguments[1])}"
+        return f"a mapping{limits}, each value {describe_type(arguments[1])}"
     return _SIMPLE.get(kind, kind.__name__ if isinstance(kind, type) else str(kind)) + limits
 
 
-def unlike(expected: str, value: Plain) -> str:
-    """The message for a value that is not what was expected, with a cure where it is plain what was meant."""
-    return f"should be {expected}, not {shown(value)}{cure(expected, value)}"
+def mismatch_message(expected: str, value: Plain) -> str:
+    """The message for a value that is not what was expected, with a fix where it is plain what was meant."""
+    return f"should be {expected}, not {format_value(value)}{suggest_fix(expected, value)}"
 
 
-def cure(expected: str, value: Plain) -> str:
-    """What to write instead, `; write 3 without quotes`, or nothing where that is not plain."""
+def suggest_fix(expected: str, value: Plain) -> str:
+    """Return what to write instead, such as `; write 3 without quotes`; "" if there is no obvious correction."""
     wants_number = "number" in expected
     if isinstance(value, str) and "true or false" in expected and value.lower() in ("yes", "on", "no", "off"):
         return f"; write {'true' if value.lower() in ('yes', 'on') else 'false'}"
@@ -67,7 +67,7 @@ def cure(expected: str, value: Plain) -> str:
     if isinstance(value, float) and "whole number" in expected and value.is_integer():
         return f"; write {int(value)}"
     if isinstance(value, (int, float)) and not isinstance(value, bool) and "text" in expected:
-        return f"; put it in quotes ('{shown(value)}')"
+        return f"; put it in quotes ('{format_value(value)}')"
     return ""
 
 
@@ -177,9 +177,9 @@ def wired(cls: type) -> tuple[str, ...]:
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             continue
         if parameter.name not in WIRED:
-            cure = f"an option stands after a '*' (def __init__(self, …, *, {parameter.name}: int = 1))"
+            fix = f"an option stands after a '*' (def __init__(self, …, *, {parameter.name}: int = 1))"
             raise bad_signature(
-                cls, f"{parameter.name!r} is not wired in; {cure}, and by position come {', '.join(WIRED)}"
+                cls, f"{parameter.name!r} is not wired in; {fix}, and by position come {', '.join(WIRED)}"
             )
         if parameter.default is not inspect.Parameter.empty:
             raise bad_signature(cls, f"{parameter.name!r} is wired in, so its default is never used; delete it")
@@ -189,7 +189,7 @@ def wired(cls: type) -> tuple[str, ...]:
 
 @cache
 def method_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What a method asks for: its positional names without `self`, and its keyword-only names."""
+    """Return the parameters of a method: its positional names without `self`, and its keyword-only names."""
     parameters = list(inspect.signature(function).parameters.values())
     if parameters and parameters[0].name == "self":
         parameters = parameters[1:]
@@ -202,7 +202,7 @@ def method_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[s
 
 @cache
 def optional_names(function: Callable[..., Any]) -> frozenset[str]:
-    """What a method takes if there is such a thing: its positional names that have a default."""
+    """Return the optional inputs of a method: its positional names that have a default."""
     parameters = inspect.signature(function).parameters.values()
     return frozenset(p.name for p in parameters if p.kind is not p.KEYWORD_ONLY and p.default is not p.empty)
 
@@ -215,8 +215,8 @@ def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOp
         plain_type = kind.__name__ if isinstance(kind, type) else ""
         type_name = next((mark for mark in (SIZE, TOKENS, TEXTS, AUTOMATON, UNIFORM) if mark in metadata), plain_type)
         if kind not in (int, float, bool) and type_name not in (TOKENS, TEXTS, AUTOMATON, UNIFORM):
-            there_is = "Size, Tokens, Texts, Automaton or Uniform of seqpipe.plugin, int, float or bool"
-            raise bad_signature(cls, f"decode option {option.name!r} must be {there_is}, not {words(hint)}")
+            allowed = "Size, Tokens, Texts, Automaton or Uniform of seqpipe.plugin, int, float or bool"
+            raise bad_signature(cls, f"decode option {option.name!r} must be {allowed}, not {describe_type(hint)}")
         if option.default is inspect.Parameter.empty:
             raise bad_signature(cls, f"decode option {option.name!r} needs a default")
         check_default(cls, option, hint)
@@ -288,7 +288,7 @@ def check_default(cls: type, option: inspect.Parameter, hint: Any) -> None:
         TypeAdapter(hint).validate_python(option.default, strict=True)
     except ValidationError:
         raise bad_signature(
-            cls, f"the default of {option.name!r} {unlike(words(hint), plain(option.default))}"
+            cls, f"the default of {option.name!r} {mismatch_message(describe_type(hint), plain(option.default))}"
         ) from None
     except PydanticUserError as error:
         raise bad_signature(
@@ -418,7 +418,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class Mistake(NamedTuple):
-    """What is wrong with one option: its path below the component, what is meant by the path, and what to do."""
+    """Problem with one option: its path below the component, the kind of problem, and a message with the fix."""
 
     where: Where
     kind: Literal["missing", "unknown", "value"]
@@ -503,9 +503,9 @@ def _mistake(error: ErrorDetails, data: Plain, fields: Mapping[str, FieldInfo]) 
     field = fields.get(str(where[0])) if where else None
     if field is None or kind == "value_error":
         return Mistake(where, "value", error["msg"].removeprefix("Value error, "))
-    expected = words(field.annotation, field.metadata)
-    inside = f"{shown(value)} does not fit here; {where[0]!r} should be {expected}{cure(expected, value)}"
-    return Mistake(where, "value", unlike(expected, value) if len(where) == 1 else inside)
+    expected = describe_type(field.annotation, field.metadata)
+    inside = f"{format_value(value)} does not fit here; {where[0]!r} should be {expected}{suggest_fix(expected, value)}"
+    return Mistake(where, "value", mismatch_message(expected, value) if len(where) == 1 else inside)
 
 
 def option_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
@@ -523,8 +523,8 @@ def option_rows(cls: type) -> list[Row]:
     """One row an option of the constructor: name, type, default, and its line of the docstring's Args section."""
     rows = []
     for option, info in option_fields(options_model(cls)).items():
-        default = "required" if info.is_required() else shown(plain(info.default))
-        rows.append(Row(option, words(info.annotation, info.metadata), default, info.description or ""))
+        default = "required" if info.is_required() else format_value(plain(info.default))
+        rows.append(Row(option, describe_type(info.annotation, info.metadata), default, info.description or ""))
     return rows
 
 

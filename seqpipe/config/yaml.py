@@ -1,4 +1,4 @@
-"""YAML text to plain data with the place of every key and value, and back; errors in plain words with their cure."""
+"""YAML text to plain data with the place of every key and value, and back; errors in plain words with their fix."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 
 
 def resolve(text: str) -> Plain:
-    """What a plain (unquoted) scalar means by YAML 1.2's core schema; ValueError names the cure where it is a trap."""
+    """Resolve a plain (unquoted) scalar by YAML 1.2's core schema; ValueError for an ambiguous one, with the fix."""
     if text in _WORDS:
         return _WORDS[text]
     if _LEADING_ZERO.fullmatch(text):
@@ -70,7 +70,7 @@ def plain(value: Any, path_text: Callable[[FilePath], str] = FilePath.as_posix) 
     return value
 
 
-def shown(value: Plain) -> str:
+def format_value(value: Plain) -> str:
     """A value as the YAML would say it, short."""
     if isinstance(value, str):
         text = repr(value)
@@ -101,7 +101,7 @@ _Dumper.add_representer(str, _Dumper.text)
 
 # Syntax errors of a YAML file in plain words, each with its place and what to do.
 
-_CURES: Sequence[
+_FIXES: Sequence[
     tuple[str, str, bool]
 ] = (  # a part of PyYAML's message; what to say; whether its first mark is the place
     ("while scanning an alias", "a value cannot start with '*'; put it in quotes", True),
@@ -139,9 +139,9 @@ _CURES: Sequence[
 def syntax_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
     said = f"{error.context or ''} {error.problem or ''}".strip()
     at_context = False
-    for part, cure, at_context_then in _CURES:
+    for part, fix, at_context_then in _FIXES:
         if part in said:
-            said, at_context = cure, at_context_then
+            said, at_context = fix, at_context_then
             break
     mark = (error.context_mark if at_context else None) or error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
@@ -164,7 +164,7 @@ _BROKEN_CHARACTER = re.compile(r"[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Spot:
-    """Where something stands: line and column from 1; both 0 for the command line."""
+    """Position in a file: line and column from 1; both 0 for the command line."""
 
     file: str
     line: int
@@ -335,7 +335,7 @@ class _Builder:
                     start, (*path, key), f"this key stands here twice (first in line {first}); delete one of the two"
                 )
             elif len(self.problems) == known:
-                self.complain(start, path, f"a key must be text, not {shown(key)}; put it in quotes")
+                self.complain(start, path, f"a key must be text, not {format_value(key)}; put it in quotes")
             # The value is read for its problems, at a path that no one asks for.
             self.node(self.next_event(), (*path, "?"), depth + 1)
         return items

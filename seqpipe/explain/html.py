@@ -44,8 +44,8 @@ def check_ending(path: Path) -> None:
     """Raise UsageError if a file of this name is neither HTML nor JSON."""
     suffix = path.suffix.lower()
     if suffix not in (".html", ".json"):
-        cure = f"write {path.stem}.html, which a browser shows and prints, or {path.stem}.json"
-        raise UsageError(f"-o {path}: a heat map is a page (.html) or data (.json); {cure}")
+        fix = f"write {path.stem}.html, which a browser shows and prints, or {path.stem}.json"
+        raise UsageError(f"-o {path}: a heat map is a page (.html) or data (.json); {fix}")
 
 
 def draw(explanation: Explanation, path: Path) -> None:
@@ -122,13 +122,13 @@ def _row(row: Row) -> str:
     if row.weight is not None:
         width = f"{5 * row.share:.2f}rem"
         bar = f'<div class="bar" title="{row.weight:.6f}"><i style="width:{width}"></i>{row.weight:.4f}</div>'
-    shown = ""
+    markup = ""
     for piece in row.pieces:
         if piece.weight is None:
-            shown += _safe(piece.text)
+            markup += _safe(piece.text)
         else:
-            shown += f'<mark title="{piece.weight:.6f}" style="--a:{piece.shade:.3f}">{_safe(piece.text)}</mark>'
-    return f'{bar}<p class="text" dir="auto">{shown}</p>'
+            markup += f'<mark title="{piece.weight:.6f}" style="--a:{piece.shade:.3f}">{_safe(piece.text)}</mark>'
+    return f'{bar}<p class="text" dir="auto">{markup}</p>'
 
 
 def _pairs(text: str, attention: Attention) -> str:
@@ -138,9 +138,9 @@ def _pairs(text: str, attention: Attention) -> str:
     words = [_safe(text[a:b]) for a, b in attention.places[:fit]]
     rows = words if attention.written is None else [_safe(token) for token in attention.written[:fit]]
     cut = f"; the first {fit:,} of {max(sides):,} are shown" if fit < max(sides) else ""
-    shown = attention.weights if heads == 1 else [attention.mean, *attention.weights]
+    matrices = attention.weights if heads == 1 else [attention.mean, *attention.weights]
     figures = ""
-    for number, weights in enumerate(shown):
+    for number, weights in enumerate(matrices):
         name = "one head" if heads == 1 else f"head {number}" if number else "mean of the heads"
         most = float(weights.max(initial=0.0))
         caption = f'{name}: 0 <span class="ramp"></span> {most:.6f}'

@@ -43,7 +43,7 @@ class View:
 
     @property
     def legend(self) -> str:
-        """What shades and bars mean."""
+        """Meaning of the shades and bars."""
         if self.words and self.sentences:
             return "shade: word's weight × √ sentence's weight; bar: sentence's weight"
         return "shade: the word's weight" if self.words else "bar: the sentence's weight"
@@ -93,7 +93,7 @@ def _pieces(text: str, start: int, end: int, marked: Sequence[Mark]) -> list[Pie
 
 
 def views(explanation: Explanation) -> list[View]:
-    """What is drawn over the text: each attention over words, with the one over sentences if there is one."""
+    """Return the views of a text: each attention over words, with the one over sentences if there is one."""
     words = [a for a in explanation.attentions if a.over == "words"]
     sentences = [a for a in explanation.attentions if a.over == "sentences"]
     if not words:

@@ -74,7 +74,7 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
 
 
 def _decisions(model: Model, docs: Sequence[Doc]) -> list[Arrays]:
-    """What the graph decides about each text, in their order, batch by batch of like lengths."""
+    """Run the graph over batches of similar lengths; return the decision for each text, in input order."""
     options = option_arrays(model.manifest.options, {})
     decisions: dict[int, Arrays] = {}
     for rows in batches([len(doc) for doc in docs]):

@@ -84,7 +84,7 @@ def _fault(pipeline: Pipeline, count: int, opset: int) -> str:
 
 
 def _returned(pipeline: Pipeline, count: int, feeds: Arrays) -> tuple[Arrays, np.ndarray]:
-    """What the stage of this number returns, and the mask after it, which it may have replaced."""
+    """Return the outputs of stage number `count`, and the mask after it, which the stage may have replaced."""
     names: dict[str, Tensor] = {name: torch.from_numpy(np.array(array)) for name, array in feeds.items()}
     with torch.no_grad():
         for number, (stage, tensors) in enumerate(pipeline.trace(names), 1):

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 import onnx
 
-from seqpipe.answers.metrics.numbers import shown
+from seqpipe.answers.metrics.numbers import format_score
 from seqpipe.answers.registry import tokenizer_file
 from seqpipe.answers.types import Metric
 from seqpipe.config.contract import has_member, member, metric_types
@@ -45,7 +45,7 @@ from seqpipe.training.progress import outcome_lines
 
 
 def model_card(manifest: Manifest, metrics: Mapping[str, Metric]) -> str:
-    """What a bundle is, how to use it, its scores and what it was made with, in Markdown."""
+    """Return a bundle's model card in Markdown: description, usage, scores and training environment."""
     answer: Mapping[str, Any] = manifest.answer
     parts: Mapping[str, Any] = answer.get("parts", {"": answer})
     kinds = " and ".join(part["kind"] + (f" (`{name}`)" if name else "") for name, part in parts.items())
@@ -83,7 +83,7 @@ def _scores(manifest: Manifest, metrics: Mapping[str, Metric]) -> list[str]:
     rows |= {name: headlines(scores, outcome.get("metric")) for name, scores in tests.items()}
     lines = ["## Scores", "", "| data set | metric | value |", "|---|---|---|"]
     for name, scores in rows.items():
-        lines += [f"| {name} | {metric} | {shown(metric, value, metrics)} |" for metric, value in scores.items()]
+        lines += [f"| {name} | {metric} | {format_score(metric, value, metrics)} |" for metric, value in scores.items()]
     raw = [
         f"{name}: the text alone is given, as in deployment; {100 * scores['split_otherwise']:.1f} % of the words of "
         "the data are split otherwise there."
@@ -282,7 +282,7 @@ Used = TypeVar("Used")
 def use_graph(
     pipeline: Pipeline, config: Config, cache: GraphCache | None, console: Console, use: Callable[[bytes], Used]
 ) -> Used:
-    """What `use` returns for the bytes of the pipeline's graph.
+    """Return the result of `use` for the bytes of the pipeline's graph.
 
     Args:
         pipeline: In evaluation.
@@ -403,7 +403,7 @@ class _ComparedBundle:
     def report(self, held_out: int, metrics: Mapping[str, Metric], console: Console) -> None:
         """Say how far the two agree."""
         parity = self.parity
-        score = shown(parity["metric"], parity["pytorch"], metrics)
+        score = format_score(parity["metric"], parity["pytorch"], metrics)
         console.say(
             f"  {parity['decisions']:,} decisions: the same but for {parity['ties']} ties; "
             f"scores within {parity['worst_score']:.1g}; {parity['metric']} {score} in both"
@@ -426,7 +426,7 @@ class _ComparedBundle:
         model = Model(bundle.BundleContent(path, self.model.manifest, files), "cpu")
         parity = self.parity | judge_int8(self.comparison, model, records)
         metrics = model.predictor.metric_types
-        fp32, int8 = (shown(parity["metric"], parity[side], metrics) for side in ("pytorch", "onnxruntime"))
+        fp32, int8 = (format_score(parity["metric"], parity[side], metrics) for side in ("pytorch", "onnxruntime"))
         console.say(f"  in int8 {parity['metric']} {int8}, in fp32 {fp32}")
         if "agreement" in parity:
             agreement = f"{parity['agreement']:.1%} of {parity['compared']:,} decisions are those of fp32"
@@ -436,13 +436,13 @@ class _ComparedBundle:
 
 
 def _cut_of_texts(pipeline: Pipeline, records: Sequence[Record], console: Console) -> Cut | None:
-    """What texts may be cut behind, as their tokenizer splits them; None where only words can be streamed."""
+    """Return where streamed texts may be cut for their tokenizer; None if only words can be streamed."""
     source = pipeline.artifacts.featurizer
     assert isinstance(source, TextSource)
     texts = [*sampled(records), *probe_records(source, PROBED, SEED)]
     cut = possible_cut(source, texts)
     if cut is None:
-        text = encoding.shown(split_otherwise(source, texts, "word") or "")
+        text = encoding.excerpt(split_otherwise(source, texts, "word") or "")
         message = f"the tokenizer splits {text} otherwise in pieces"
         console.say(f"note: {message}: streamed texts must be given as words (--format conll)")
     return cut

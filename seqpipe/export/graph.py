@@ -51,15 +51,15 @@ def random_batches(
             yield learned.featurizer.collate([random_doc(learned.featurizer, int(n), random) for n in counts])
 
 
-def random_doc(source: InputSource, length: int, random: np.random.Generator, unlike: bool = False) -> Doc:
+def random_doc(source: InputSource, length: int, random: np.random.Generator, distinct_lengths: bool = False) -> Doc:
     """A text of `length` random tokens, or as many rows of random numbers.
 
-    Of several sources the further ones have up to as many tokens; with `unlike`, as an example for export needs it, so
-    many that no two axes have the same size.
+    Further sources have at most as many tokens; with `distinct_lengths`, so many that no two axes of an example for
+    export have the same size.
     """
     if isinstance(source, MultiSource):
         lengths = [
-            length + _LENGTH_STEP * i if unlike or not i else int(random.integers(1, length + 1))
+            length + _LENGTH_STEP * i if distinct_lengths or not i else int(random.integers(1, length + 1))
             for i in range(len(source.sources))
         ]
         parts = zip(source.sources.values(), lengths, strict=True)
@@ -153,7 +153,7 @@ def example_features(pipeline: Pipeline) -> tuple[Arrays, Axes]:
     """Features of three texts of unlike lengths, and the free axes of each."""
     random = np.random.default_rng(0)
     featurizer = pipeline.artifacts.featurizer
-    docs = [random_doc(featurizer, n, random, unlike=True) for n in (max([7, *pipeline.long]), 2, 3)]
+    docs = [random_doc(featurizer, n, random, distinct_lengths=True) for n in (max([7, *pipeline.long]), 2, 3)]
     features = featurizer.collate(docs)
     axes = [{i: axis for i, axis in enumerate(featurizer.axes(name)) if isinstance(axis, str)} for name in features]
     return features, axes

@@ -91,7 +91,7 @@ class _Digest:
         self._update("end", "")
 
     def _parts(self, value: Any) -> Iterable[Any]:
-        """What an object consists of."""
+        """Return the parts of an object that determine the graph."""
         if isinstance(value, Tensor):
             # Weights never come here: `_module` has entered them. The content of any other tensor is in the graph.
             return (tuple(value.shape), value.dtype, raw_bytes(value))

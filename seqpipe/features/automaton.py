@@ -169,8 +169,7 @@ class TextAutomaton:
                     break
                 state, piece, now = state[more], piece[more], now[more]
                 now = self._next[now, data[piece, j]]
-        found = np.concatenate(arcs)
-        return found + np.array([0, first, 0])
+        return np.concatenate(arcs) + np.array([0, first, 0])
 
 
 @lru_cache(maxsize=16)

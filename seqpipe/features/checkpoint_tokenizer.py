@@ -311,7 +311,7 @@ def is_folder(checkpoint: str | Path) -> bool:
 
 
 def where(checkpoint: str | Path) -> dict[str, Any]:
-    """What `from_pretrained` wants of a folder, or of a name with a revision."""
+    """Return the arguments of `from_pretrained` for a folder, or for a name with a revision."""
     if is_folder(checkpoint):
         return {"pretrained_model_name_or_path": str(checkpoint), "local_files_only": True}
     name, _, revision = str(checkpoint).partition("@")
@@ -335,9 +335,9 @@ def reading(checkpoint: str | Path, what: str) -> Iterator[None]:
         if is_folder(checkpoint):
             raise DataError(f"{checkpoint}: its {what} cannot be read: {reason}") from error
         offline = os.environ.get("HF_HUB_OFFLINE") == "1"
-        cure = "HF_HUB_OFFLINE is set: unset it, or name a folder" if offline else "name a folder, or check the name"
+        fix = "HF_HUB_OFFLINE is set: unset it, or name a folder" if offline else "name a folder, or check the name"
         raise EnvError(
-            f"{checkpoint}: no such folder, and from the hub its {what} cannot be had ({cure}): {reason}"
+            f"{checkpoint}: no such folder, and from the hub its {what} cannot be had ({fix}): {reason}"
         ) from error
     finally:
         logging.set_verbosity(verbosity)

@@ -95,7 +95,7 @@ def padded(rows: Sequence[Sequence[int]]) -> Arrays:
 
 
 def place_of(record: Record) -> str:
-    """How a message about a record begins: with its place, if it has one."""
+    """Return the prefix of a message about a record: its place, if it has one."""
     return f"{record['where']}: " if "where" in record else ""
 
 
@@ -105,7 +105,7 @@ def field_names(record: Record) -> str:
 
 
 def locate(words: Sequence[str], text: str, at: str = "") -> list[tuple[int, int]]:
-    """Where each word stands in the text, in order; DataError, prefixed with `at`, if one does not."""
+    """Return the offsets of the words in the text, in order; DataError, prefixed with `at`, if one is missing."""
     offsets, position = [], 0
     for word in words:
         start = text.find(word, position)
@@ -118,7 +118,7 @@ def locate(words: Sequence[str], text: str, at: str = "") -> list[tuple[int, int
 
 
 def token_counts(docs: Iterable[Doc], size: int) -> tuple[list[int], int]:
-    """How often each id occurs, and how many tokens the longest text has."""
+    """Return the number of occurrences of each id, and the number of tokens of the longest text."""
     counts: Counter[int] = Counter()
     longest = 0
     for doc in docs:
@@ -201,7 +201,7 @@ class ExtendedVocabulary:
 # Which of the overlapping spans of a record remain.
 
 Overlaps = Literal["error", "longest", "first"]
-CURE = "correct or remove one of the spans, or set data.overlaps to longest or first"
+FIX = "correct or remove one of the spans, or set data.overlaps to longest or first"
 DROPPED = "dropped_spans"  # field of a record: how many of its spans are left out
 
 
@@ -227,7 +227,7 @@ def resolve_overlaps(records: Iterable[Record], rule: Overlaps) -> Iterator[Reco
             ordered = sorted(spans, key=lambda span: (span["start"], span["end"]))
             a, b = next((a, b) for a, b in pairwise(ordered) if b["start"] < a["end"])
             pair = " and ".join(f"{s['start']}-{s['end']} {s['label']}" for s in (a, b))
-            raise DataError.at(record, f"the spans {pair} overlap; {CURE}")
+            raise DataError.at(record, f"the spans {pair} overlap; {FIX}")
         else:
             yield {**record, "spans": [spans[i] for i in kept], DROPPED: len(spans) - len(kept)}
 

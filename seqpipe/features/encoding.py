@@ -90,7 +90,7 @@ def _types(part: Mapping[str, Any]) -> Iterator[str]:
 # Encode texts; whatever the `tokenizers` library raises or panics with becomes a DataError with the place.
 
 SHOWN = 40  # characters of a text that stand in a message
-CURE = "shorten or correct the text, or write the tokenizer's pattern without a repeat inside a repeat and train again"
+FIX = "shorten or correct the text, or write the tokenizer's pattern without a repeat inside a repeat and train again"
 Result = TypeVar("Result")
 
 
@@ -111,7 +111,7 @@ def encode_batch(tokenizer: Tokenizer, texts: Sequence[str], at: Callable[[int],
 
 
 def guard(split: Callable[[], Result], text: str | Sequence[str], at: str = "") -> Result:
-    """What `split` returns; DataError that shows the text, prefixed with `at`, if the library raises or panics."""
+    """Call `split`; raise DataError with the text, prefixed with `at`, if the library raises or panics."""
     try:
         return split()
     except BaseException as error:
@@ -123,7 +123,7 @@ def guard(split: Callable[[], Result], text: str | Sequence[str], at: str = "") 
 def cannot_split(text: str | Sequence[str], error: BaseException, at: str = "") -> DataError:
     """The error about a text, or words, that the library refuses."""
     whole = text if isinstance(text, str) else " ".join(text)
-    return DataError(f"{at}the tokenizer cannot split {shown(whole)}: {error}; {CURE}")
+    return DataError(f"{at}the tokenizer cannot split {excerpt(whole)}: {error}; {FIX}")
 
 
 def is_library_error(error: BaseException) -> bool:
@@ -132,11 +132,11 @@ def is_library_error(error: BaseException) -> bool:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether the Rust code of `tokenizers` panicked: PyO3 raises a direct subclass of BaseException for that."""
+    """Return whether Rust code of `tokenizers` panicked; PyO3 raises a direct subclass of BaseException for that."""
     return type(error).__name__ == "PanicException"
 
 
-def shown(text: str) -> str:
+def excerpt(text: str) -> str:
     """A text as a message shows it: its beginning, and how long it is."""
     return repr(text) if len(text) <= SHOWN else f"{text[:SHOWN]!r}… ({len(text):,} characters)"
 

@@ -14,7 +14,7 @@ from tokenizers.pre_tokenizers import Split
 
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
-from seqpipe.features.encoding import encode, regular_expressions, shown
+from seqpipe.features.encoding import encode, excerpt, regular_expressions
 from seqpipe.features.sources import InputSource, TextSource, sources_of
 from seqpipe.features.vocabulary import replace_surrogates
 
@@ -32,7 +32,7 @@ _TREEBANK = (  # of English: do n't, it 's, U.S., 12:30, ...
     r"\w+?(?=n['’]t\b)|n['’]t\b|['’](?:s|m|d|ll|re|ve)\b|(?:\p{L}\.){2,}|\d+(?:[.,:]\d+)+|\w+|([^\w\s])\1*"
 )
 _PATTERNS = (_BLANKS, r"\w+|[^\w\s]", r"\w+(?:[-'’.]\w+)*|[^\w\s]", _TREEBANK)
-_CURES = {"chars, keep_spaces: false": r"\S"} | {
+_FIXES = {"chars, keep_spaces: false": r"\S"} | {
     f"words, pattern: {json.dumps(pattern, ensure_ascii=False)}": pattern for pattern in _PATTERNS
 }
 
@@ -54,7 +54,7 @@ def with_raw_text(record: Record) -> Record:
 
 @dataclass
 class RawText:
-    """How many words of records a tokenizer splits otherwise than the data.
+    """Counts of words that a tokenizer splits differently from the data.
 
     Attributes:
         words: The words of the data.
@@ -69,7 +69,7 @@ class RawText:
     same: bool = True
     joined: bool = True
     example: tuple[str, list[str]] | None = None
-    _given: list[Doc] = field(default_factory=list)
+    _gold: list[Doc] = field(default_factory=list)
 
     @property
     def share(self) -> float:
@@ -81,44 +81,44 @@ class RawText:
         """Return whether a warning is due."""
         return self.share > MOST
 
-    def add(self, given: Doc, raw: Doc) -> None:
+    def add(self, gold: Doc, raw: Doc) -> None:
         """Count one text, with the words of the data and split by the tokenizer."""
         places = {*raw.word_offsets}
-        others = [place for place in given.word_offsets if place not in places]
-        self.words += len(given.word_offsets)
+        others = [place for place in gold.word_offsets if place not in places]
+        self.words += len(gold.word_offsets)
         self.otherwise += len(others)
-        self.same = self.same and given.word_offsets == raw.word_offsets
-        self.joined = self.joined and given.text == " ".join(given.text[a:b] for a, b in given.word_offsets)
+        self.same = self.same and gold.word_offsets == raw.word_offsets
+        self.joined = self.joined and gold.text == " ".join(gold.text[a:b] for a, b in gold.word_offsets)
         if others and self.example is None:
             start, end = others[0]
             touching = [raw.text[a:b] for a, b in raw.word_offsets if a < end and b > start]
-            self.example = given.text[start:end], touching
-        if len(self._given) < _TRIED:
-            self._given.append(given)
+            self.example = gold.text[start:end], touching
+        if len(self._gold) < _TRIED:
+            self._gold.append(gold)
 
     def summary(self) -> str:
         """The share, in words."""
         text = "the words joined by blanks" if self.joined else "raw text"
         return f"{100 * self.share:.1f} % of {self.words:,} words are split otherwise by the tokenizer in {text}"
 
-    def cure(self) -> str:
+    def suggestion(self) -> str:
         """An example, and what splits raw text more like the data."""
         word, parts = self.example or ("", [])
         more = "…" if len(parts) > _SHOWN else ""
         seen = (
             f"for example {word!r} as {parts[:_SHOWN]}{more}" if parts else f"for example {word!r}, which is left out"
         )
-        tried = {cure: pattern for cure, pattern in _CURES.items() if pattern != _BLANKS or not self.joined}
+        tried = {fix: pattern for fix, pattern in _FIXES.items() if pattern != _BLANKS or not self.joined}
         # The share of words that a tokenizer with each pattern would split otherwise, in the first texts.
         shares: dict[str, float] = {}
-        for cure, pattern in tried.items():
+        for fix, pattern in tried.items():
             splitter = Split(Regex(pattern), "removed", invert=True)
             words = otherwise = 0
-            for doc in self._given:
+            for doc in self._gold:
                 places = {place for _, place in splitter.pre_tokenize_str(replace_surrogates(doc.text))}
                 words += len(doc.word_offsets)
                 otherwise += sum(place not in places for place in doc.word_offsets)
-            shares[cure] = otherwise / max(1, words)
+            shares[fix] = otherwise / max(1, words)
         best = min(shares, key=shares.__getitem__)
         if shares[best] < self.share / 2:
             return f"{seen}; with `tokenizer: {{use: {best}}}` it is {100 * shares[best]:.1f} %"
@@ -126,7 +126,7 @@ class RawText:
 
 
 def compare(source: InputSource, records: Iterable[Record]) -> RawText:
-    """How raw text is split otherwise than the words of records; no word is counted where the data gives none."""
+    """Compare a tokenizer's words of raw text with the words of the records; records without words do not count."""
     result = RawText()
     for part in sources_of(source).values():
         if not isinstance(part, TextSource) or part.lossless:
@@ -135,8 +135,8 @@ def compare(source: InputSource, records: Iterable[Record]) -> RawText:
         for begin in range(0, len(split), _CHUNK):
             some = split[begin : begin + _CHUNK]
             unsplit = [{key: value for key, value in record.items() if key != "words"} for record in some]
-            for given, raw in zip(part.docs(some), part.docs(unsplit), strict=True):
-                result.add(given, raw)
+            for gold, raw in zip(part.docs(some), part.docs(unsplit), strict=True):
+                result.add(gold, raw)
     return result
 
 
@@ -150,7 +150,7 @@ UNITS = "a1 .-你"  # a letter, a digit, a blank, what joins words, and a letter
 SYNTAX = "()[]{}?*+|^$\\:"  # tried after what else a pattern names
 MOST_TRIED, PAIRED = 40, 14  # characters that are tried, and those of them that are tried in pairs
 TAILS = ("", "!", " ")  # what keeps a run from being matched as a whole
-CURE = (
+FIX = (
     "let each character be matched in one way only: no repeat inside a repeat ([a-z]+(?:-[a-z]+)* for (?:[a-z]+-?)+), "
     "possessive repeats (++ for +), or repeats with an end ({1,64} for +)"
 )
@@ -166,7 +166,7 @@ class Fault:
 
 
 def fault_of(tokenizer: Tokenizer) -> Fault | None:
-    """What the first hostile text does to a tokenizer: one that it fails at goes before one that it is slow at."""
+    """Return a tokenizer's fault on the first hostile text; failure takes precedence over slowness."""
     end = time.thread_time() + BUDGET
     slow = None
     # Runs of one character, and of two in turn, of those that patterns name and some others; short ones first.
@@ -181,7 +181,7 @@ def fault_of(tokenizer: Tokenizer) -> Fault | None:
         except DataError as error:
             return Fault(text, str(error.__cause__ or error), True)
         if slow is None and seconds > SLOW and _grows(tokenizer, text):
-            message = f"{seconds:.2g} s for {shown(text)}, and four times as long for a text twice as long"
+            message = f"{seconds:.2g} s for {excerpt(text)}, and four times as long for a text twice as long"
             slow = Fault(text, message, False)
         if time.thread_time() > end:
             break

@@ -140,7 +140,7 @@ class TextPieces:
         return piece
 
     def finish(self) -> str:
-        """What is left once the text has ended."""
+        """Return the remaining text at the end of the input."""
         piece, self._rest = self._rest, ""
         return piece
 

@@ -35,7 +35,7 @@ class Vocabulary(tuple[str, ...]):
 
 
 class FeatureSize(int):
-    """How many values a feature has; `counts` says how many training texts have each, behind the number of texts.
+    """Number of values of a feature; `counts` holds the number of training texts, then of those with each value.
 
     Of a feature that distinguishes labels, `counts` repeats both for each label.
     """
@@ -49,7 +49,7 @@ class FeatureSize(int):
 
 
 def token_counts(values: Sequence[str] | int) -> Sequence[int] | None:
-    """How often training has each token, label or value of a feature; None where that is not known."""
+    """Return the training counts of each token, label or value of a feature; None if unknown."""
     return values.counts if isinstance(values, Vocabulary | FeatureSize) else None
 
 

@@ -214,8 +214,8 @@ def _choose_columns(layout: Layout, data: Path, first: Sequence[str]) -> None:
     for i in behind:
         tags = [tag for tag in columns[i] if i >= len(first) or tag != first[i]]
         if not shaped and "O" in tags and _all(_SHAPE, tags):
-            cure = "remove it, or write it as `# columns: word tag`"
-            raise DataError(f"{data}: the first line seems to name the columns: {' '.join(first)}; {cure}")
+            fix = "remove it, or write it as `# columns: word tag`"
+            raise DataError(f"{data}: the first line seems to name the columns: {' '.join(first)}; {fix}")
     # Of several columns of tags such as B-city the last is taken, as in CoNLL 2003; of plain tags the first, as the
     # part of speech in front of the syntax.
     plain = [i for i in behind if not numeric[i] and 1 < len(columns[i]) <= len(columns[layout.word]) / 2]
@@ -224,11 +224,11 @@ def _choose_columns(layout: Layout, data: Path, first: Sequence[str]) -> None:
     layout.others = [i for i in candidates if i != layout.tag]
     values, words = len(columns[layout.tag]), len(columns[layout.word])
     if not shaped and values > max(FEW, words / 2):
-        cure = (
+        fix = (
             "name the column of the tags with the reader's option `tags`, or give two texts a line for a text to write"
         )
         raise DataError(
-            f"{data}: no column of tags: column {layout.tag + 1} has {values:,} values for {words:,} words; {cure}"
+            f"{data}: no column of tags: column {layout.tag + 1} has {values:,} values for {words:,} words; {fix}"
         )
 
 

@@ -64,7 +64,7 @@ def summarise(data: Path, task: Task | None = None) -> DataSummary:
     """
     summary = _summarise(data, task)
     if task and summary.label_kind not in task.kinds:
-        fits = next(other.head for other in TASKS.values() if summary.label_kind in other.kinds)
+        fits = next(task_type.head for task_type in TASKS.values() if summary.label_kind in task_type.kinds)
         seen = summary.saw or f"data of the reader {summary.use}"
         raise DataError(f"{data}: --task {task.head} needs {task.needs}; the file is {seen}, for --task {fits}")
     return summary

@@ -12,13 +12,13 @@ from seqpipe.answers.metrics.squad import gold_answers
 from seqpipe.errors import DataError
 from seqpipe.init.columns import LABELS, SCORES, Column
 from seqpipe.init.conll import choose_scheme
-from seqpipe.init.roles import LIST_CURE, ColumnTask, Roles, find_roles, separator_of
+from seqpipe.init.roles import LIST_FIX, ColumnTask, Roles, find_roles, separator_of
 from seqpipe.init.summary import DataSummary, count, load_json, records
 
 BLOCK = 1_000  # objects taken account of at once
 MOST = 8  # keys that are listed
 _FORMS = {"jsonl": "JSON Lines", "json": "a JSON list of objects", "parquet": "a Parquet table"}
-_CURE = 'write an object a line, or a list of objects, such as [{"text": …, "label": …}, …]'
+_FIX = 'write an object a line, or a list of objects, such as [{"text": …, "label": …}, …]'
 _DEEP = 4  # keys above a list
 _DOMINANT = 5  # times as many objects as in the next list: the list that is meant
 _SPLITS = {"train", "training", "dev", "valid", "validation", "val", "test"}
@@ -39,11 +39,11 @@ def find_json(data: Path, lines: Sequence[str]) -> tuple[str, dict[str, Any]] | 
     """
     start = "".join("".join(lines[:100]).split())[:2]
     if start in ('["', "[[", "[]") and load_json(data) is not None:
-        cure = _CURE
+        fix = _FIX
         if start == "[[":
             command = "jq -c '.[] | {text: .[0], label: .[1]}' FILE > FILE.jsonl"
-            cure += f"; make objects of its items, for instance with `{command}`"
-        raise DataError(f"{data}: a JSON list, but not of objects; {cure}")
+            fix += f"; make objects of its items, for instance with `{command}`"
+        raise DataError(f"{data}: a JSON list, but not of objects; {fix}")
     if not start.startswith("{"):
         return ("json", {}) if start == "[{" else None
     try:
@@ -59,13 +59,13 @@ def find_json(data: Path, lines: Sequence[str]) -> tuple[str, dict[str, Any]] | 
     if not lists and len(lines) == 1 and not any(isinstance(part, (dict, list)) for part in value.values()):
         return "jsonl", {}
     if not lists:
-        raise DataError(f"{data}: one JSON object without a list of objects; {_CURE}{_conversion(value)}")
+        raise DataError(f"{data}: one JSON object without a list of objects; {_FIX}{_conversion(value)}")
     (key, most), *others = lists
     names = {name.rpartition(".")[2].lower() for name, _ in lists}
     if others and (names & _SPLITS or most < _DOMINANT * others[0][1]):
         listed = ", ".join(f"{name!r} ({number:,})" for name, number in lists[:5])
-        cure = f"make a file of each that is meant, for instance with `jq '.{key}' FILE > train.json`"
-        raise DataError(f"{data}: several lists of objects: {listed}; {cure}")
+        fix = f"make a file of each that is meant, for instance with `jq '.{key}' FILE > train.json`"
+        raise DataError(f"{data}: several lists of objects: {listed}; {fix}")
     return "json", {"list": key}
 
 
@@ -190,8 +190,8 @@ def _find_lists(columns: Mapping[str, Column], task: ColumnTask | None, data: Pa
         if tags := _first_of(_TAGS, [key for key in alike if len(columns[key].example) == size]):
             return {"words": words, "tags": tags}, "records with words already split"
         if (tags := _first_of(_TAGS, numbers)) and len(columns[tags].example) == size:
-            cure = "replace them by their names, such as O and B-city, which the data set's page lists"
-            raise DataError(f"{data}: the tags {tags!r} of the words {words!r} are numbers; {cure}")
+            fix = "replace them by their names, such as O and B-city, which the data set's page lists"
+            raise DataError(f"{data}: the tags {tags!r} of the words {words!r} are numbers; {fix}")
     scalar = {key: column for key, column in columns.items() if column.is_scalar}
     items = [key for key, column in columns.items() if column.is_list_of("objects") or column.is_list_of("mixed lists")]
     spans = _first_of(_SPANS, items) if task is None else None
@@ -235,8 +235,8 @@ def _find_keys(columns: Mapping[str, Column], task: ColumnTask | None, data: Pat
     lists = {key: column.listed for key, column in columns.items() if column.listed > 1.2 * longest}
     if lists:
         key = max(lists, key=lambda key: lists[key])
-        cure = f"make one text of each list that is meant, for instance with `jq -c '.{key} |= join(\" \")'`"
-        raise DataError(f"{data}: {key!r} is a list of texts, and longer than the other texts; {cure}")
+        fix = f"make one text of each list that is meant, for instance with `jq -c '.{key} |= join(\" \")'`"
+        raise DataError(f"{data}: {key!r} is a list of texts, and longer than the other texts; {fix}")
     for column in scalar:
         if _last(str(column.name)).lower() in {"text", "score"} | LABELS:
             _refuse_missing(column)
@@ -255,12 +255,12 @@ def _find_keys(columns: Mapping[str, Column], task: ColumnTask | None, data: Pat
     target = roles.target
     separator = target.separator or separator_of(target)
     if roles.learns == "Labels" and separator:
-        raise DataError(f"{data}: {target.title} holds labels separated by {separator!r}; {LIST_CURE}")
+        raise DataError(f"{data}: {target.title} holds labels separated by {separator!r}; {LIST_FIX}")
     for column in (target, *roles.texts):
         _refuse_missing(column)
     if roles.learns == "Numbers" and {*target.value_kinds} != {"number"}:
-        cure = "write a number without quotes in each object"
-        raise DataError(f"{data}: {target.name!r} holds numbers written as texts, or none; {cure}")
+        fix = "write a number without quotes in each object"
+        raise DataError(f"{data}: {target.name!r} holds numbers written as texts, or none; {fix}")
     if roles.learns == "Labels" and target.value_kinds["number"] and any("." in value for value in target.values):
         raise DataError(
             f"{data}: {target.name!r} holds few numbers with a fraction; to learn labels, write them as texts"
@@ -271,8 +271,8 @@ def _find_keys(columns: Mapping[str, Column], task: ColumnTask | None, data: Pat
 def _refuse_missing(column: Column) -> None:
     """DataError if some objects have the key and some have not."""
     if column.missing_at and column.value_kinds.total() > column.value_kinds["missing"]:
-        cure = "write one in every object, or leave it out of all"
-        raise DataError(f"{column.missing_at}: no {column.name!r} in this object; {cure}")
+        fix = "write one in every object, or leave it out of all"
+        raise DataError(f"{column.missing_at}: no {column.name!r} in this object; {fix}")
 
 
 def _last(key: str) -> str:

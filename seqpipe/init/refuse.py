@@ -72,16 +72,16 @@ def refuse_other_formats(data: Path, start: bytes) -> None:
         raise DataError(f"{data}: is {kind[0]}, which no reader takes; {kind[1]}")
     if b"\0" in start[:8_000]:
         picture = " (a picture)" if start.startswith((b"\x89PNG", b"\xff\xd8\xff")) else ""
-        cure = "give a text file (see docs/tasks/your-data.md for the formats), such as a table with a text in each row"
-        raise DataError(f"{data}: is binary data, not text{picture}; {cure}")
+        fix = "give a text file (see docs/tasks/your-data.md for the formats), such as a table with a text in each row"
+        raise DataError(f"{data}: is binary data, not text{picture}; {fix}")
 
 
 def refuse_other_lines(data: Path, lines: Sequence[str]) -> None:
     """DataError if lines are word vectors, or pairs of texts behind marks such as IN: and OUT:."""
     cells = [line.split() for line in lines[:100] if line.strip()][1:]  # the first may be the size of the table
     if cells and all(len(row) > 10 and all(map(_NUMBER.fullmatch, row[-10:])) for row in cells):
-        cure = "name the file in `embedding: {use: vectors, path: FILE}`, and give the data to learn from here"
-        raise DataError(f"{data}: is a file of word vectors; {cure}")
+        fix = "name the file in `embedding: {use: vectors, path: FILE}`, and give the data to learn from here"
+        raise DataError(f"{data}: is a file of word vectors; {fix}")
     filled = [line for line in lines if line.strip()]
     marks = Counter((match[1], match[2]) for line in filled if (match := _PAIR.match(line)))
     (first, second), number = marks.most_common(1)[0] if marks else (("", ""), 0)
@@ -98,9 +98,9 @@ def refuse_glued_tags(data: Path, lines: Sequence[str]) -> None:
     signs = Counter(match[1] for word in words if (match := _GLUED.fullmatch(word)))
     if len(words) > 2 * len(filled) and signs.total() > 0.9 * len(words):
         ((sign, _),) = signs.most_common(1)
-        cure = "write a word, a tab and its tag on each line, and an empty line after each sentence, for instance with "
+        fix = "write a word, a tab and its tag on each line, and an empty line after each sentence, for instance with "
         command = rf"sed -E 's:[{sign}]([^{sign} ]+)( |$):\t\1\n:g'"
-        raise DataError(f"{data}: words with their tags behind {sign!r}, a form that is not read; {cure}`{command}`")
+        raise DataError(f"{data}: words with their tags behind {sign!r}, a form that is not read; {fix}`{command}`")
 
 
 def refuse_parallel(data: Path) -> None:
@@ -130,8 +130,8 @@ def refuse_parallel(data: Path) -> None:
             source, target = reversed(names) if data.suffix in _SIDES.values() else names
             fields = f'text: "{source}", target: "{target}"'
         reader = f"reader: {{use: parallel, fields: {{{fields}}}}}"
-        cure = f"write a YAML with `{reader}` and `train: {data.name}` under `data:` (docs/tasks/your-data.md)"
-        raise DataError(f"{data}: its lines belong to those of {partner.name}, as parallel files; {cure}")
+        fix = f"write a YAML with `{reader}` and `train: {data.name}` under `data:` (docs/tasks/your-data.md)"
+        raise DataError(f"{data}: its lines belong to those of {partner.name}, as parallel files; {fix}")
 
 
 def _count_lines(data: Path) -> int:
@@ -149,8 +149,8 @@ def refuse_useless(summary: DataSummary, data: Path) -> None:
     if summary.label_kind in ("Labels", "Tags") and len(summary.labels) == 1:
         (label,) = summary.labels
         unit = "text" if summary.label_kind == "Labels" else "word"
-        cure = "give examples of at least two labels"
-        raise DataError(f"{data}: every {unit} has the same label, {label!r}; {cure}")
+        fix = "give examples of at least two labels"
+        raise DataError(f"{data}: every {unit} has the same label, {label!r}; {fix}")
     if summary.label_kind == "Entities" and not summary.labels:
         raise DataError(
             f"{data}: no record has a span; mark what is to be found, with tags such as B-city or with spans"

@@ -19,7 +19,7 @@ _NEEDS: dict[ColumnTask, tuple[str, str]] = {
     "Numbers": ("score", "a {} of numbers beside one of texts"),
     "Texts": ("seq2seq", "two {}s of texts"),
 }
-LIST_CURE = 'write them as JSON, `{"text": …, "labels": ["a", "b"]}` on each line'
+LIST_FIX = 'write them as JSON, `{"text": …, "labels": ["a", "b"]}` on each line'
 SEPARATORS = ("|", ";", ",")
 SEVERAL = 1 / 20  # of the cells hold several labels at least
 WORDS = 3  # of a label on average, at most
@@ -121,13 +121,13 @@ def find_roles(columns: list[Column], task: ColumnTask | None, where: str, must:
         head, needs = _NEEDS[task]
         raise DataError(f"{where}: --task {head} needs {needs.format(noun)}, and the {noun}s are: {describe(columns)}")
     if roles is None and must:
-        cure = f"give texts with a {noun} of labels (few values), of numbers, or of texts to write"
+        fix = f"give texts with a {noun} of labels (few values), of numbers, or of texts to write"
         kinds = {column.kind for column in columns}
         if "texts" in kinds and any(column.is_key and column.is_numeric for column in columns):
-            cure += f"; numbers that differ in every row are taken as identifiers unless their {noun} is named score"
-        raise DataError(f"{where}: nothing to learn in it: the {noun}s are {describe(columns)}; {cure}")
+            fix += f"; numbers that differ in every row are taken as identifiers unless their {noun} is named score"
+        raise DataError(f"{where}: nothing to learn in it: the {noun}s are {describe(columns)}; {fix}")
     if roles and roles.learns == "Labels" and roles.target.share(lambda cell: _LIST.fullmatch(cell.strip())) > 0.5:
-        raise DataError(f"{where}: the cells of {roles.target.title} are lists; {LIST_CURE}")
+        raise DataError(f"{where}: the cells of {roles.target.title} are lists; {LIST_FIX}")
     return roles
 
 
@@ -216,10 +216,10 @@ def _choose_pair(columns: list[Column], texts: list[Column], where: str) -> Role
         texts = known
     if len(texts) > 2:
         noun = texts[0].noun
-        cure = "keep two, the text and the one to write"
+        fix = "keep two, the text and the one to write"
         if texts[0].number:
-            cure += ", for instance with `cut -f1,2`"
-        raise DataError(f"{where}: {describe(columns)}: {len(texts)} {noun}s of texts; {cure}")
+            fix += ", for instance with `cut -f1,2`"
+        raise DataError(f"{where}: {describe(columns)}: {len(texts)} {noun}s of texts; {fix}")
     if len(texts) < 2:
         return None
     source, target = texts

@@ -165,8 +165,8 @@ def count(summary: DataSummary, data: Path) -> DataSummary:
         if summary.label_kind == "Labels":
             words = []  # of which only the text is learned from
             if summary.multi and "labels" not in record:
-                cure = "write a list in every object, empty for a text without a label"
-                raise DataError(f"{record['where']}: no 'labels' in this object; {cure}")
+                fix = "write a list in every object, empty for a text without a label"
+                raise DataError(f"{record['where']}: no 'labels' in this object; {fix}")
             summary.labels.update(map(str, (record["labels"] or []) if summary.multi else [record["label"]]))
         else:
             tags = record.get("tags") or []

@@ -47,8 +47,8 @@ def summarise_table(data: Path, lines: Sequence[str], task: ColumnTask | None) -
         if any(all(belongs(tag, scheme) for tag in distinct) for distinct in tags for scheme in SCHEMES):
             if sign == "\t":
                 return None
-            cure = "write each word, a tab and its tag on a line, and an empty line after each sentence"
-            raise DataError(f"{data}: a table with a word and its tag in each row; {cure}")
+            fix = "write each word, a tab and its tag on a line, and an empty line after each sentence"
+            raise DataError(f"{data}: a table with a word and its tag in each row; {fix}")
         is_surely_a_table = sign == "\t" or ".csv" in data.suffixes
         named = has_names(columns)
         for column in columns:
@@ -130,11 +130,11 @@ class _Table:
                     for column, cells in zip(columns, zip(*block, strict=True), strict=True):
                         column.add(cells, every)
             except UnicodeDecodeError as error:
-                cure = "convert the file, for instance with `iconv -f ENCODING -t UTF-8`"
+                fix = "convert the file, for instance with `iconv -f ENCODING -t UTF-8`"
                 with open_bytes(self.data) as raw:
                     text = enumerate(io.TextIOWrapper(raw, "utf-8", "surrogateescape", newline="\n"), 1)
                     number = next(number for number, line in text if not line.isascii() and _BROKEN.search(line))
-                raise DataError(f"{self.data}:{number}: this line is not UTF-8; {cure}") from error
+                raise DataError(f"{self.data}:{number}: this line is not UTF-8; {fix}") from error
             except csv.Error as error:
                 line = rows.line_num  # type: ignore[attr-defined]
                 raise DataError(f"{self.data}:{line}: this row cannot be read ({error})") from error
@@ -152,10 +152,10 @@ class _Table:
             row = next(row for row in rows if row and len(row) != self.width)
             line = rows.line_num  # type: ignore[attr-defined]
         sign = _SIGN_NAMES[self.sign]
-        cure = f"quote a text that holds a {sign}" if self.quoted else f"write no {sign} within a text"
+        fix = f"quote a text that holds a {sign}" if self.quoted else f"write no {sign} within a text"
         cells = "one cell" if len(row) == 1 else f"{len(row)} cells"
         return DataError(
-            f"{self.data}:{line}: {cells} in this row, but {self.width} in the others; {cure}, or remove the row"
+            f"{self.data}:{line}: {cells} in this row, but {self.width} in the others; {fix}, or remove the row"
         )
 
 

@@ -112,8 +112,8 @@ def summarise_text(data: Path, lines: Sequence[str]) -> DataSummary | None:
     is_sentence = len(firsts) > 3 and any(word.istitle() for word in firsts)
     if len(filled) >= 20 and 1 < len(firsts) <= min(50, len(filled) / 10) and not is_sentence:
         ((word, _),) = firsts.most_common(1)
-        cure = "if it labels the line, write a tab behind it, as in `label<TAB>text`"
-        raise DataError(f"{data}: each line begins with one of {len(firsts)} words, such as {word!r}; {cure}")
+        fix = "if it labels the line, write a tab behind it, as in `label<TAB>text`"
+        raise DataError(f"{data}: each line begins with one of {len(firsts)} words, such as {word!r}; {fix}")
     summary = DataSummary("text", label_kind="Continuations")
     blank = sum(not line.strip() for line in lines)
     if blank > 2:
@@ -126,7 +126,7 @@ def summarise_text(data: Path, lines: Sequence[str]) -> DataSummary | None:
     summary.unspaced = summary.scripts.are_unspaced
     least = CJK_CHARACTERS if summary.unspaced else CHARACTERS
     if summary.characters < least:
-        cure = f"a language model needs at least {least:,}; to learn labels, give a table with a label for each text"
-        raise DataError(f"{data}: is plain text of {summary.characters:,} characters, without labels; {cure}")
+        fix = f"a language model needs at least {least:,}; to learn labels, give a table with a label for each text"
+        raise DataError(f"{data}: is plain text of {summary.characters:,} characters, without labels; {fix}")
     summary.notes.append(f"plain text of {summary.characters:,} characters, without labels: for a language model")
     return summary

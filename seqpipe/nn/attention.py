@@ -70,8 +70,8 @@ class Attention(nn.Module):
         super().__init__()
         width = key_dim if query_dim is None else query_dim
         if score in ("dot", "scaled-dot") and width != key_dim:
-            cure = "choose bilinear or additive, or make the widths equal"
-            raise UsageError(f"score: {score} needs queries as wide as keys, not {width} and {key_dim}; {cure}")
+            fix = "choose bilinear or additive, or make the widths equal"
+            raise UsageError(f"score: {score} needs queries as wide as keys, not {width} and {key_dim}; {fix}")
         if score != "multi-head" and heads != 1:
             raise UsageError(f"heads: the score {score} has one head, not {heads}; choose the score multi-head")
         if width % heads:
@@ -138,7 +138,7 @@ class Attention(nn.Module):
         return self._by_head(queries) @ keys
 
     def project_qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of `multi-head`, x (B, T, D) to queries, which are scaled, keys and values, (B, H, T, D / H) each; or no T.
+        """Project x (B, T, D) to scaled queries, keys and values of `multi-head`, (B, H, T, D / H); T may be absent.
 
         In a graph one product, whose weights are joined before any loop (`seqpipe.export.passes.loop_invariants`).
         """
@@ -300,8 +300,8 @@ class HardAttention(Attention):
         heads: int = 1,
     ):
         if heads > 1:
-            cure = "set heads: 1, or hard_attention: none"
-            raise UsageError(f"hard_attention: it attends to one position and has one head, not {heads}; {cure}")
+            fix = "set heads: 1, or hard_attention: none"
+            raise UsageError(f"hard_attention: it attends to one position and has one head, not {heads}; {fix}")
         super().__init__(query_dim, key_dim, score=score, units=units, heads=heads)
         self.draws = trained == "reinforce"
         if self.draws:

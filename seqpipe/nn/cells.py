@@ -17,7 +17,7 @@ from seqpipe.nn.loops import State, scan
 
 @dataclass(frozen=True)
 class OnnxNode:
-    """How a cell is written as a node: for each gate of the node in its order, which of the cell's gates it is."""
+    """ONNX node of a cell; `gates` lists the cell's gate for each gate of the node, in the node's order."""
 
     operator: str
     gates: tuple[int, ...]
@@ -265,7 +265,7 @@ _STEPS: Mapping[str, Callable[..., State]] = {
 
 @dataclass(frozen=True)
 class LSTMParts:
-    """Which parts an LSTM cell has; the defaults are those of a plain LSTM.
+    """Parts of an LSTM cell; the defaults are those of a plain LSTM.
 
     Args:
         input_gate: Whether there is an input gate; false: σ(i) is 1. This and the five options below make the layer a

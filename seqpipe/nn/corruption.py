@@ -39,7 +39,7 @@ class Pairs(NamedTuple):
 
 
 def word_starts(mask: Tensor, pieces: Tensor | None) -> Tensor:
-    """Which tokens begin a word (B, T), of the feature `pieces` (B, N); all real ones without it."""
+    """Return the mask of word-initial tokens (B, T) from the feature `pieces` (B, N); without it, all real tokens."""
     if pieces is None:
         return mask
     flags = torch.zeros(mask.shape[0], mask.shape[1] + 1, dtype=torch.bool, device=mask.device)
@@ -66,7 +66,7 @@ def choose_tokens(candidates: Tensor, mask: Tensor, begins: Tensor, share: float
 
 
 def guessable_tokens(ids: Tensor, mask: Tensor, gap: int) -> Tensor:
-    """Which tokens stand for something that can be guessed: neither special, nor unknown, nor a gap."""
+    """Return the mask of tokens that can be predicted: neither special, nor unknown, nor a gap."""
     return mask & (ids >= _FIRST_WORD) & (ids != gap)
 
 
@@ -186,9 +186,9 @@ class SpanCorruption(nn.Module):
         ids = {token: i for i, token in enumerate(vocabulary)}
         marks = [ids[mark] for mark in SPAN_MARKS if mark in ids]
         if spans is not None and len(marks) < 2:
-            cure = "take the tokenizer of another run, or learn one"
+            fix = "take the tokenizer of another run, or learn one"
             raise UsageError(
-                f"spans: the vocabulary lacks {SPAN_MARKS[0]} and {SPAN_MARKS[1]}, which stand for spans; {cure}"
+                f"spans: the vocabulary lacks {SPAN_MARKS[0]} and {SPAN_MARKS[1]}, which stand for spans; {fix}"
             )
         self.spans, self.span_length = spans, length
         self.register_buffer("marks", torch.tensor(marks, dtype=torch.int64), persistent=False)

@@ -188,7 +188,7 @@ def _n_best(scores: Tensor, chain: Tensor, path: Tensor, n: int) -> tuple[Tensor
 
 
 class _Along(NamedTuple):
-    """Of a path:"""
+    """Log-probabilities of a path."""
 
     log_p: Tensor  # (B,) its log-probability
     tag_log_p: Tensor  # (T, B) each of its tags'

@@ -1,4 +1,4 @@
-"""What pretrained encoder-decoders share: attention, layers, stacks of layers, and what a checkpoint gives of them."""
+"""Base of pretrained encoder-decoders: attention, layers, stacks of layers, and their loading from a checkpoint."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Stack(nn.Module, ABC):
 
     @abstractmethod
     def position_bias(self, distance: Tensor) -> Tensor | float:  # (n, m) -> (H, n, m)
-        """What is added to the scores of self-attention for tokens so far behind the one that looks."""
+        """Return the bias of the self-attention scores for each distance from query to key."""
 
     @abstractmethod
     def leave(self, x: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class Stack(nn.Module, ABC):
         return self.leave(x), weights.mean(1)
 
     def init_cache(self, x: Tensor, max_length: int) -> State:
-        """Of each layer keys and values (B, H, N, d) of at most N tokens; and the number of tokens so far, (B,)."""
+        """Return each layer's keys and values (B, H, N, d) for up to N tokens, then the token counts so far, (B,)."""
         heads = self._layers[0].self_attention.heads
         width = self._layers[0].self_attention.query.out_features // heads
         caches = (x.new_zeros(x.shape[0], heads, max_length, width) for _ in self._layers for _ in range(2))

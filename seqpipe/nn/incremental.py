@@ -49,7 +49,7 @@ def repeated(rows: State, times: int) -> State:
 
 
 class CacheSlots(NamedTuple):
-    """Where the slots of an exported cache come from: those of a memory and, behind them, those of a state."""
+    """Sources of the slots of an exported cache: the slots of a memory, followed by those of a state."""
 
     order: Tensor  # (B, P) which of them
     real: Tensor  # (B, P) whether it holds a token
@@ -191,7 +191,7 @@ def _bias(seen: Tensor) -> Tensor:
 
 
 def places_of(t: Tensor, groups: int) -> State:
-    """Where in a cache (B, G, N, d) rows for the tokens at t (B,) stand, as `put` asks for it."""
+    """Return the indices, for `put`, of the rows of tokens t (B,) in a cache (B, G, N, d)."""
     rows = torch.arange(t.shape[0], device=t.device)[:, None].expand(-1, groups)
     return rows, torch.arange(groups, device=t.device).expand_as(rows), t[:, None].expand_as(rows)
 
@@ -222,7 +222,7 @@ class TokenPrefix(NamedTuple):
 
     @property
     def length(self) -> Tensor:  # (B,)
-        """How many tokens each text has before the last one."""
+        """Number of tokens of each text before the last one."""
         return self.caches[0].length
 
 

@@ -156,7 +156,7 @@ class TokenWindows(NamedTuple):
         return torch.where(may, scores, scores + MASKED_LOGIT)
 
     def permitted(self, tags: Readings, span_continues: Tensor) -> Tensor:
-        """Which tags may stand where, (B, T, L) bool: none that takes a span across a seam without agreement.
+        """Return the permitted tags, (B, T, L) bool: none that continues a span across a seam without agreement.
 
         Args:
             tags: The tags of each reading, (B, T) int64, those of the padding included: they continue no span.

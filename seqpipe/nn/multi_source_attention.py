@@ -165,7 +165,7 @@ _VECTORS = ("x", "other_x")  # names with a vector for each position; other_x is
 
 
 def join_sources(sources: Sequence[StageOutputs]) -> dict[str, Tensor]:
-    """What the stages of the first source made, with [x_t; s_2; s_3; …] in place of x_t.
+    """Return the stage outputs of the first source, with [x_t; s_2; s_3; …] in place of x_t.
 
     s_i is the summary of source i: its state, or where none is as wide as x, the mean of x.
     """

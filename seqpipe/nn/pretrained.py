@@ -67,8 +67,8 @@ def pretrained_model(
 
     tokenizer, ids, separators = pretrained_tokenizer(checkpoint)
     if tuple(vocabulary) != vocabulary_of(tokenizer):
-        cure = f"set tokenizer: {{use: pretrained, checkpoint: {checkpoint}}}"
-        raise UsageError(f"pretrained.checkpoint: the tokens are not those of {checkpoint}; {cure}")
+        fix = f"set tokenizer: {{use: pretrained, checkpoint: {checkpoint}}}"
+        raise UsageError(f"pretrained.checkpoint: the tokens are not those of {checkpoint}; {fix}")
     _refuse_pickles(checkpoint)
     with reading(checkpoint, "config"):
         config = AutoConfig.from_pretrained(**where(checkpoint), trust_remote_code=False)
@@ -141,7 +141,7 @@ class Seq2SeqCheckpoint(NamedTuple):
 
     @property
     def known(self) -> int:
-        """How many tokens the model knows; those behind them have the vector of the unknown one."""
+        """Number of tokens that the model knows; later ids have the vector of the unknown token."""
         return len(self.ids) - self.ids[len(SPECIALS) :].count(self.ids[UNK_ID])
 
     @property
@@ -196,12 +196,12 @@ def _writer(
 
     tokenizer, ids, _ = pretrained_tokenizer(checkpoint, side)
     if tuple(vocabulary) != vocabulary_of(tokenizer):
-        cure = f"set tokenizer: {{use: pretrained, checkpoint: {checkpoint}}}"
+        fix = f"set tokenizer: {{use: pretrained, checkpoint: {checkpoint}}}"
         if use == _SEQ2SEQ:
             source, target = (vocabulary_of(pretrained_tokenizer(checkpoint, side).tokenizer) for side in SIDES)
             target_tokenizer = f"{{use: pretrained, checkpoint: {checkpoint}, side: target}}"
-            cure += f", and of the head target_tokenizer: {'same' if source == target else target_tokenizer}"
-        raise UsageError(f"{use}.checkpoint: the tokens are not those of {checkpoint}; {cure}")
+            fix += f", and of the head target_tokenizer: {'same' if source == target else target_tokenizer}"
+        raise UsageError(f"{use}.checkpoint: the tokens are not those of {checkpoint}; {fix}")
     _refuse_pickles(checkpoint)
     with reading(checkpoint, "config"):
         config = transformers.AutoConfig.from_pretrained(**where(checkpoint), trust_remote_code=False)
@@ -233,7 +233,7 @@ def optional_attribute(owner: Any, name: str) -> Any:
 
 
 def longest_input(model: Any) -> int | None:
-    """How many tokens the model can read, special ones included; None if there is no limit."""
+    """Return the maximum number of input tokens, special ones included; None if there is no limit."""
     most: int | None = optional_attribute(model.config, "max_position_embeddings")
     if most is not None and optional_attribute(optional_attribute(model, "embeddings"), _ROBERTA_POSITIONS) is not None:
         most -= model.config.pad_token_id + 1  # positions of RoBERTa-like models begin after the padding's
@@ -259,8 +259,8 @@ def _refuse_pickles(checkpoint: str | Path) -> None:
     pickled = sorted(path.name for pattern in _PICKLED for path in Path(checkpoint).glob(pattern))
     if not pickled:
         raise DataError(f"{checkpoint}: holds no weights (model.safetensors); get the whole checkpoint")
-    cure = "load it where you trust it, and write it again with save_pretrained, which makes model.safetensors"
-    raise DataError(f"{checkpoint}: its weights are pickled ({pickled[0]}), which could run any program; {cure}")
+    fix = "load it where you trust it, and write it again with save_pretrained, which makes model.safetensors"
+    raise DataError(f"{checkpoint}: its weights are pickled ({pickled[0]}), which could run any program; {fix}")
 
 
 # Static vectors distilled from a sentence encoder, as by Model2Vec (Tulkens and van Dongen 2024).
@@ -290,8 +290,8 @@ class Distiller:
         self.model, _ = pretrained_model(checkpoint, vocabulary_of(self.tokenizer))
         family = self.model.config.model_type
         if family not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-            cure = "choose a checkpoint of an encoder, such as sentence-transformers/all-MiniLM-L6-v2"
-            raise DataError(f"{checkpoint}: {family} is no BERT-family encoder; {cure}")
+            fix = "choose a checkpoint of an encoder, such as sentence-transformers/all-MiniLM-L6-v2"
+            raise DataError(f"{checkpoint}: {family} is no BERT-family encoder; {fix}")
         self.model.to(device).eval()
         self.dim: int = self.model.config.hidden_size
 

@@ -33,7 +33,7 @@ _BART_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
 
 
 class BartFamily(NamedTuple):
-    """How a family differs from the others.
+    """Differences between the families of BART-like models.
 
     Args:
         pre_norm: Whether norms stand before attention and feed-forward networks, and one on top of each stack.
@@ -80,7 +80,7 @@ class BartFamily(NamedTuple):
         )
 
     def _start(self, checkpoint: Seq2SeqCheckpoint, language: str | None) -> list[int]:
-        """What a decoder begins with: its start token, then what `generate` of `transformers` forces to be first."""
+        """Return the tokens that start decoding: the start token, then the first token that `generate` forces."""
         first, forced = checkpoint.start_token, checkpoint.generation.forced_bos_token_id
         if language is None and first is None:
             raise DataError(f"{checkpoint.name}: it does not say what a text begins with; set the head's `language`")

@@ -126,7 +126,7 @@ def one_step(rnn: nn.RNNBase | RecurrentCell, x: Tensor, state: State) -> State:
 
 
 def rounds(rnn: nn.RNNBase | RecurrentCell, x: Tensor) -> bool:
-    """Whether autocast has to be left for it: elsewhere than in a GPU's own kernels the state is rounded at each step.
+    """Return whether autocast must be disabled: outside the GPU kernels it rounds the state at each step.
 
     Few processors have the kernels in bf16 at all.
     """
@@ -137,7 +137,7 @@ TORCH_CELLS: Mapping[str, type[nn.RNN | nn.LSTM | nn.GRU]] = {"rnn": nn.RNN, "ls
 
 
 def decoder_start_state(bridge: nn.Linear, state: Tensor, rnn: nn.RNNBase) -> State:
-    """Where a decoder's layers start, tanh(W s + b) of a source's s (B, D): (B, layers, H), of an LSTM two of them."""
+    """Return the decoder's initial state, tanh(W s + b) of a source's s (B, D): (B, layers, H); two for an LSTM."""
     parts = torch.tanh(bridge(state)).unflatten(1, (-1, rnn.num_layers, rnn.hidden_size))
     return tuple(part.contiguous() for part in parts.unbind(1))
 

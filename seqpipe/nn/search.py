@@ -100,7 +100,7 @@ class Sampler:
         self.needed = options.top_k * torch.sym_min(steps, 1)  # how many candidates it chooses from
 
     def choose(self, log_p: Tensor, t: Tensor) -> Tensor:
-        """Which of the candidates (B K, C), the best first, is taken at step t, (B K, 1)."""
+        """Choose one of the candidates (B K, C), sorted from best to worst, at step t; return its rank (B K, 1)."""
         uniform = self.uniform.index_select(2, t[None].clamp(max=self.uniform.shape[2] - 1)).flatten(0, 1)  # (B K, 1)
         rank = torch.arange(log_p.shape[1], device=log_p.device)
         scaled = (log_p - log_p[:, :1]) / torch.where(self.temperature > 0, self.temperature, 1.0)
@@ -113,7 +113,7 @@ class Sampler:
 
 
 def is_among(tokens: Tensor, of: Tensor) -> Tensor:  # (B, M), (B, E) -> (B, M)
-    """Which tokens are among those of their row, of which there is one at least; [PAD] is none."""
+    """Return the mask of tokens that occur in `of` in their row; `of` is not empty and [PAD] in it matches nothing."""
     return ((tokens[..., None] == of[:, None]) & (of[:, None] != PAD_ID)).any(2)
 
 
@@ -175,7 +175,7 @@ class PieceAutomaton:
         return self.state[..., 0].clamp(min=0) + beams * 0
 
     def holding(self, states: Tensor) -> Tensor:  # (B, K) -> (B, K, A)
-        """Which arcs hold in the states of the beams."""
+        """Return the mask of arcs that apply in the states of the beams."""
         return (self.state == states[..., None]) | self.is_any
 
     def banned(self, holding: Tensor) -> Tensor:  # (B, K, A) -> (B K, A)
@@ -310,7 +310,7 @@ def beam_search(
 
 
 class Beams(NamedTuple):
-    """Where a search stands: B rows of K beams, N tokens at most."""
+    """State of a beam search: B rows of K beams, N tokens at most."""
 
     t: Tensor  # () the number of the step
     tokens: Tensor  # (B, K) the last of each beam

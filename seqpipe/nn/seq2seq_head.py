@@ -146,7 +146,7 @@ class _Reading(NamedTuple):
 
 
 def mask_before_end(ids: Tensor) -> Tensor:  # (B, N) -> (B, N)
-    """Which tokens stand before the end."""
+    """Return the mask of the tokens before the end."""
     return ((ids == EOS_ID).long().cumsum(1) == 0) & (ids != PAD_ID)
 
 
@@ -175,7 +175,7 @@ class TargetVocabulary(nn.Module):
 
     @property
     def rows(self) -> Mapping[str, tuple[str, ...]]:
-        """Which of its parameters have a row a token, by name."""
+        """Parameters that have one row per token, by name."""
         return {name: ("target_vocabulary",) for name, _ in self.named_parameters()}
 
     def forward(self, ids: Tensor) -> Tensor:  # (…) -> (…, E)

@@ -21,8 +21,8 @@ from seqpipe.export.graph_cache import GraphCache
 from seqpipe.export.parity.decisions import DecisionParity, Tally
 from seqpipe.export.parity.gate import compare_streams, one_thread
 from seqpipe.features.document import Record
-from seqpipe.features.encoding import shown
-from seqpipe.features.raw_text import CURE, compare, fault_of
+from seqpipe.features.encoding import excerpt
+from seqpipe.features.raw_text import FIX, compare, fault_of
 from seqpipe.features.sources import tokenizers_of
 from seqpipe.pipeline.training import refuse_long_texts, report_unseen_labels
 from seqpipe.runtime import bundle
@@ -135,7 +135,7 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
         console.warn(warning)
     raw = compare(artifacts.featurizer, trial.records)
     if raw.is_large:
-        console.warn(f"train: {raw.summary()}: {raw.cure()}")
+        console.warn(f"train: {raw.summary()}: {raw.suggestion()}")
     elif raw.words:
         console.say(f"train: {raw.summary()}")
     report_unseen_labels(config, artifacts, console)
@@ -197,9 +197,9 @@ def _try_hostile_texts(config: Config, artifacts: Artifacts, console: Console) -
             continue
         fault = fault_of(tokenizer)
         if fault and fault.fails:
-            message = f"{describe(component)} cannot split {shown(fault.text)}: {fault.message}; {CURE}"
+            message = f"{describe(component)} cannot split {excerpt(fault.text)}: {fault.message}; {FIX}"
             problems.append(component.problem(message))
         elif fault:
-            console.warn(f"{component.key}: {describe(component)} takes {fault.message}; {CURE}")
+            console.warn(f"{component.key}: {describe(component)} takes {fault.message}; {FIX}")
     if problems:
         raise ConfigError(problems)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe import files
-from seqpipe.answers.metrics.numbers import shown, table
+from seqpipe.answers.metrics.numbers import format_score, table
 from seqpipe.answers.task import Census
 from seqpipe.config.contract import metric_types
 from seqpipe.config.init_from import relative_path, run_problem
@@ -158,11 +158,11 @@ def run_all(
         for line in run.outcome_lines():
             console.say(line)
         if "dev" in outcome and "dev" not in scores:
-            console.result(f"dev {outcome['metric']} {shown(outcome['metric'], outcome['dev'], metrics)}")
+            console.result(f"dev {outcome['metric']} {format_score(outcome['metric'], outcome['dev'], metrics)}")
         for name, values in scores.items():  # the score of the metric that chose the weights comes first
             listed = headlines(values, outcome.get("metric")).items()
             console.result(
-                f"{name} {', '.join(f'{metric} {shown(metric, value, metrics)}' for metric, value in listed)}"
+                f"{name} {', '.join(f'{metric} {format_score(metric, value, metrics)}' for metric, value in listed)}"
             )
         console.say(f"\nnext: seqpipe predict {run.bundle_folder}")
         return run
@@ -208,7 +208,7 @@ def run_seeds(
         values = [math.nan if scores[metric] is None else scores[metric] for scores in by_seed]
         spread = statistics.stdev(values) if len(values) > 1 else 0.0
         summary[test] = SeedScores(metric, statistics.mean(values), spread, values)
-        mean, deviation = (shown(metric, value, metrics) for value in (summary[test].mean, spread))
+        mean, deviation = (format_score(metric, value, metrics) for value in (summary[test].mean, spread))
         console.result(f"{test} {metric}: {mean} ± {deviation} over {seeds} seeds")
     return summary
 

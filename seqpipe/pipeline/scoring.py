@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqpipe.answers.metrics.numbers import metric_of, shown, table
+from seqpipe.answers.metrics.numbers import format_score, metric_of, table
 from seqpipe.answers.metrics.text import has
 from seqpipe.answers.task import Census
 from seqpipe.answers.types import Masking, Metric
@@ -50,16 +50,16 @@ def score_raw_text(
         try:
             raw_scores = evaluate(predictor, records, raw=True)[""]
         except DataError as error:  # such as a text of too many tokens, which has few words
-            console.warn(f"{message}: it cannot be scored: {error}; {raw.cure()}", "  ")
+            console.warn(f"{message}: it cannot be scored: {error}; {raw.suggestion()}", "  ")
             return {}
         on_raw = {f"{name} {RAW}": {**raw_scores, SPLIT: raw.share}}
         (metric, score), (_, raw_score) = headline(scores), headline(raw_scores)
-        values = [shown(metric, value, predictor.metric_types) for value in (raw_score, score)]
+        values = [format_score(metric, value, predictor.metric_types) for value in (raw_score, score)]
         message += f": {metric} {values[0]} on raw text, {values[1]} on the words of the data"
         known = metric_of(metric, predictor.metric_types)
         loses = known.percent and known.more_is_better and score - raw_score >= LOSS
     if raw.is_large or loses:
-        console.warn(f"{message}; {raw.cure()}", "  ")
+        console.warn(f"{message}; {raw.suggestion()}", "  ")
     else:
         console.say(f"  {message}")
     return on_raw

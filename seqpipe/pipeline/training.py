@@ -43,8 +43,8 @@ def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console)
             if config.data.unseen_labels == "miss":
                 console.say(f"  note: {message}; it counts as missed")
     if problems and config.data.unseen_labels == "error":
-        cure = "correct the data, add training records with it, or set data.unseen_labels: miss to count it as missed"
-        raise DataError("\n".join([*problems, cure]))
+        fix = "correct the data, add training records with it, or set data.unseen_labels: miss to count it as missed"
+        raise DataError("\n".join([*problems, fix]))
 
 
 def refuse_long_texts(config: Config, pipeline: Pipeline) -> None:

@@ -108,9 +108,9 @@ def read_again(path: Path, digest: str) -> BundleContent:
     try:
         return read(path, digest)
     except BundleError as error:
-        cure = "keep its folder there, unchanged, or call `seqpipe.load` in each process"
+        fix = "keep its folder there, unchanged, or call `seqpipe.load` in each process"
         message = "a model that is pickled, copied, or forked while it answers opens its bundle again"
-        raise BundleError(f"{error}; {message}: {cure}") from error
+        raise BundleError(f"{error}; {message}: {fix}") from error
 
 
 def _bytes(path: Path, most: int) -> bytes:
@@ -214,12 +214,12 @@ def _charsmap_growth(charsmap: bytes, is_normal: bool) -> float:
     for _ in range(5):
         children = nodes[:, None] ^ labels
         inside = children < len(units)
-        found = inside & (units[children * inside] & ((1 << 31) | 255) == labels)
-        rows, columns = found.nonzero()
+        is_child = inside & (units[children * inside] & ((1 << 31) | 255) == labels)
+        rows, columns = is_child.nonzero()
         if len(rows) > min(len(units), 1 << 16):
             raise ValueError("a charsmap whose trie is none")
         keys = [keys[row] + bytes([label]) for row, label in zip(rows, labels[columns].tolist(), strict=True)]
-        at = children[found]
+        at = children[is_child]
         nodes = at ^ leads[at]
         for i in (units[at] >> 8 & 1).nonzero()[0]:
             key = keys[i].decode(errors="replace")

@@ -134,9 +134,9 @@ def described(known: Known) -> dict[str, dict[str, Any]]:
     for name, option in known.items():
         if option["type"] == "uniform":
             name, option = beside(name, SEED), {"type": "int", "default": None, "minimum": 0}
-        given = "int" if option["type"] == "size" else option["type"]
+        option_type = "int" if option["type"] == "size" else option["type"]
         bounds = {"minimum": option.get("minimum"), "maximum": option.get("maximum")}
-        options[name] = {"type": given, "default": option["default"], **bounds}
+        options[name] = {"type": option_type, "default": option["default"], **bounds}
     return options
 
 

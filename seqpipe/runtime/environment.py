@@ -69,8 +69,8 @@ def _onnxruntime(require_cuda: bool) -> list[Finding]:
         return [Finding("error", "onnxruntime", "not installed; pip install 'seqpipe-nlp[cpu]' or 'seqpipe-nlp[gpu]'")]
     stated = ", ".join(f"{name} {version}" for name, version in versions.items())
     if len(versions) == 2:
-        cure = "they share one folder, so CUDA is lost: pip uninstall -y onnxruntime onnxruntime-gpu, then install one"
-        return [Finding("error", "onnxruntime", f"{stated}: {cure}")]
+        fix = "they share one folder, so CUDA is lost: pip uninstall -y onnxruntime onnxruntime-gpu, then install one"
+        return [Finding("error", "onnxruntime", f"{stated}: {fix}")]
     try:
         from seqpipe.runtime.onnx_runtime import onnxruntime
     except ImportError as error:

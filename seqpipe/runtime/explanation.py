@@ -204,11 +204,11 @@ class Explanation:
         """The answer, and of each attention the greatest weights; of a written text each token's, its alignment."""
         parts = [[*self.answer_lines]]
         for attention in self.attentions:
-            shown = [[f"{weight:.4f}", *words] for weight, words in self._greatest(attention)]
+            rows = [[f"{weight:.4f}", *words] for weight, words in self._greatest(attention)]
             whole = attention.written is not None or not attention.weights.size
-            left_out = 0 if whole else attention.mean.size - len(shown)
+            left_out = 0 if whole else attention.mean.size - len(rows)
             more = [f"  … and {left_out:,} more"] if left_out else []
-            parts.append([f"{attention.name}, over {attention.over}:", *_indented(shown), *more])
+            parts.append([f"{attention.name}, over {attention.over}:", *_indented(rows), *more])
         for name, origins in self.copied.items():
             parts.append([f"{name}, each word's probability of being generated, and its source:"])
             parts[-1] += _indented(self.origin_rows(origins)) if origins else []

@@ -487,5 +487,5 @@ def _writing_out() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        cure = "make room or give another file; the answers before are whole"
-        raise EnvError(f"standard output cannot be written: {error.strerror}; {cure}") from error
+        fix = "make room or give another file; the answers before are whole"
+        raise EnvError(f"standard output cannot be written: {error.strerror}; {fix}") from error

@@ -287,8 +287,8 @@ def _refuse_large(graph: _Graph) -> None:
 
 def _check_size(operator: bytes, size: float) -> None:
     if not size <= MOST_ELEMENTS:  # NaN is none
-        shown = f"{size:,.0f} elements" if math.isfinite(size) else "any number of elements"
-        raise _RefusedError(f"{operator.decode()} would make {shown}; the limit is {MOST_ELEMENTS:,}")
+        extent = f"{size:,.0f} elements" if math.isfinite(size) else "any number of elements"
+        raise _RefusedError(f"{operator.decode()} would make {extent}; the limit is {MOST_ELEMENTS:,}")
 
 
 def _named(name: bytes) -> str:

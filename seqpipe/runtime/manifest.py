@@ -269,11 +269,11 @@ def parse(data: bytes, what: str) -> Manifest:
     if stated_format != FORMAT:
         raise BundleError(f"{what}: its format is {reprlib.repr(stated_format)}, not {FORMAT!r}")
     if type(version) is not int or not OLDEST <= version <= VERSION:
-        cure = "update seqpipe, or make the bundle again with this one: `seqpipe run PIPELINE.yaml --fresh`"
+        fix = "update seqpipe, or make the bundle again with this one: `seqpipe run PIPELINE.yaml --fresh`"
         if version == 1:
-            cure = "make the bundle again: `seqpipe run PIPELINE.yaml --fresh`"
+            fix = "make the bundle again: `seqpipe run PIPELINE.yaml --fresh`"
         message = (
-            f"bundle format version {reprlib.repr(version)}; this seqpipe reads versions {OLDEST} and {VERSION}: {cure}"
+            f"bundle format version {reprlib.repr(version)}; this seqpipe reads versions {OLDEST} and {VERSION}: {fix}"
         )
         raise BundleError(f"{what}: {message}")
     for key, meaning in _RESERVED.items():
@@ -318,8 +318,8 @@ def _message(error: ErrorDetails) -> str:
     expected = description if description and (inner or is_value) else _WORDS.get(error["type"], error["msg"])
     if error["type"] == "missing":
         return f"{where}: must be {expected}; it lacks `{_named(keys[0])}`"
-    shown = reprlib.repr(error["input"])
-    return f"{where}: must be {expected}" + (f"; its `{_named(keys[0])}` is {shown}" if keys else f", not {shown}")
+    value = reprlib.repr(error["input"])
+    return f"{where}: must be {expected}" + (f"; its `{_named(keys[0])}` is {value}" if keys else f", not {value}")
 
 
 def _named(key: int | str) -> str:

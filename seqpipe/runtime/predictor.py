@@ -86,13 +86,13 @@ def refuse_long(
         records: They themselves.
         limits: As a bundle states them.
         before: How many records came before.
-        divided: Whether a text may be answered sentence by sentence, which is then the cure.
+        divided: Whether a text may be answered sentence by sentence, which is then the fix.
     """
     for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
         tokens, first = len(doc.ids), (doc.second or 1) - 1
         if tokens > limits.tokens:
-            cure = ", or ask for documents (predict --documents), which splits it into sentences" if divided else ""
-            message = f"{tokens:,} tokens are over the limit of {limits.tokens:,}; split the text{cure}"
+            fix = ", or ask for documents (predict --documents), which splits it into sentences" if divided else ""
+            message = f"{tokens:,} tokens are over the limit of {limits.tokens:,}; split the text{fix}"
         elif first > limits.first_tokens:
             message = (
                 f"the first text has {first:,} tokens, and at most {limits.first_tokens:,} leave room for the second; "

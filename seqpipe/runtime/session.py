@@ -66,7 +66,7 @@ def open_on_device(onnxruntime: Any, model: bytes, options: Any, device: str, re
 
 
 def cuda_fault(onnxruntime: Any, graph: bytes = _NEGATE) -> str:
-    """Why a graph of one operator does not run on CUDA; "" if it does."""
+    """Return the reason why a graph of one operator does not run on CUDA; "" if it does."""
     if fault := missing_for_cuda(onnxruntime):
         return fault
     try:
@@ -111,7 +111,7 @@ def _quiet(onnxruntime: Any) -> Iterator[None]:
 
 
 def _fallback(onnxruntime: Any) -> str:
-    """Why onnxruntime fell back to the CPU.
+    """Return the reason why onnxruntime fell back to the CPU.
 
     Its library is loaded for that only after onnxruntime has tried itself: loaded before, it would not find its host.
     """

@@ -60,7 +60,7 @@ def _pieces(
     feeds = predictor.featurizer.collate([doc])
     cache: dict[str, np.ndarray] = {}
     written: list[int] = []
-    shown, size = 0, 1
+    sent, size = 0, 1
     while len(written) < most:
         n = min(size, most - len(written))
         options = option_arrays | {
@@ -74,18 +74,18 @@ def _pieces(
         written += tokens
         text = kind.generated(written, doc, decoding.stops)
         ended = len(tokens) < n or tokens[-1] in ends or text.finish_reason == "stop" or len(written) == most
-        safe = len(text) if ended else max(shown, len(text) - held_back(text, decoding.stops))
-        yield GeneratedText(text[shown:safe], text.tokens, text.finish_reason if ended else "")
+        safe = len(text) if ended else max(sent, len(text) - held_back(text, decoding.stops))
+        yield GeneratedText(text[sent:safe], text.tokens, text.finish_reason if ended else "")
         if ended:
             return
-        shown, size = safe, min(2 * size, MOST)
+        sent, size = safe, min(2 * size, MOST)
         feeds = feeds | {"ids": np.array([tokens[-1:]], np.int64), "mask": np.ones((1, 1), bool)}
         cache = next_inputs(graph.cache, decision)
 
 
 # Answer a text in pieces: the graph's cache of one piece is an input of the next.
 
-CURE = (
+FIX = (
     "write `export: {streaming: true}` in the YAML and run it, or export its run again: "
     "seqpipe export RUN --set export.streaming=true"
 )
@@ -119,7 +119,7 @@ class PieceStream:
     ):
         source = predictor.featurizer
         if streaming is None or not isinstance(source, TextSource):
-            raise UsageError(f"this bundle answers whole texts only; {CURE}")
+            raise UsageError(f"this bundle answers whole texts only; {FIX}")
         self._predictor, self._graph, self._source, self._fields = predictor, graph, source, dict(fields or {})
         self._cut: Cut | None = streaming.cut
         self._grows = any(entry.grows for entry in graph.cache)

@@ -289,13 +289,13 @@ def judge(
         masking: As `seqpipe.runtime.text_scores` has it.
     """
     field = scored_source(predictor).fields[-1]
-    found = text_scores(predictor, (text for item in items for text in item.scored(field)), masking)
+    all_scores = text_scores(predictor, (text for item in items for text in item.scored(field)), masking)
     judged = []
     for item in items:
         scores: list[float] = []
         unknown: list[str] = []
         uncounted = set()
-        for score in islice(found, len(item.texts)):
+        for score in islice(all_scores, len(item.texts)):
             lengths = {"none": 1, "token": score.tokens, "character": score.characters}
             scores.append(score.log_p / max(1, lengths[normalize]))
             unknown += score.unknown

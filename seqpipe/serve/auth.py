@@ -25,7 +25,7 @@ _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\
 _HOST = re.compile(r"\[[0-9a-f:.]+\]|[a-z0-9._-]+")
 _LOOPBACK = ("localhost", r"127(?:\.[0-9]{1,3}){3}", r"\[::1\]")  # names that no name server leads elsewhere
 _SAFE = ("GET", "HEAD", "OPTIONS")  # methods that change nothing; a page of another site cannot read their answers
-_CURE = "make one with `openssl rand -hex 32`"
+_FIX = "make one with `openssl rand -hex 32`"
 
 
 def read_token(file: Path | None, environment: Mapping[str, str] = os.environ) -> str | None:
@@ -45,9 +45,9 @@ def read_token(file: Path | None, environment: Mapping[str, str] = os.environ) -
         return None
     token = token.strip()
     if not re.fullmatch(r"[!-~]+", token):
-        raise UsageError(f"{place}: a token is one word of printable ASCII characters; {_CURE}")
+        raise UsageError(f"{place}: a token is one word of printable ASCII characters; {_FIX}")
     if len(token) < SHORTEST:
-        raise UsageError(f"{place}: the token has {len(token)} characters, fewer than {SHORTEST}; {_CURE}")
+        raise UsageError(f"{place}: the token has {len(token)} characters, fewer than {SHORTEST}; {_FIX}")
     return token
 
 
@@ -123,15 +123,15 @@ class SiteCheck:
         if len(hosts) > 1 or (not host and scope["http_version"] == "1.1"):
             return HttpError(400, "a request has one header Host: send the name by which you call the server")
         if host and not self._hosts.fullmatch(host):
-            cure = "call it localhost, or start it with --allow-host and the name"
-            return HttpError(421, f"the server does not answer to the name in the header Host; {cure}")
+            fix = "call it localhost, or start it with --allow-host and the name"
+            return HttpError(421, f"the server does not answer to the name in the header Host; {fix}")
         if scope["method"] in _SAFE or origin in self._cors:
             return None
         if b"*" in self._cors and not scope["path"].startswith("/v2/repository"):  # any page may ask, none may change
             return None
         is_other = site not in (b"none", b"same-origin") if origin is None else origin.partition(b"://")[2] != host
-        cure = "a page of another site may not send requests; allow its origin with --cors"
-        return HttpError(403, cure) if is_other else None
+        fix = "a page of another site may not send requests; allow its origin with --cors"
+        return HttpError(403, fix) if is_other else None
 
 
 def exposure(host: str, token: str | None) -> str | None:

@@ -23,7 +23,7 @@ class HttpError(Exception):
 
     Args:
         status: From 400 on.
-        message: What was wrong, and the cure.
+        message: What was wrong, and the fix.
         headers: Of the response, such as Retry-After.
     """
 

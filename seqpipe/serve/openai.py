@@ -123,8 +123,8 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
         body = await read_json(request.scope, request.receive, settings)
         service = _service(catalog, body.get("model"))
         if not service.model.predictor.kind.is_embedding:
-            cure = f"POST /v1/{service.name} asks for its answers"
-            raise InvalidRequestError("model", f"{service.name!r} gives no vectors; {cure}")
+            fix = f"POST /v1/{service.name} asks for its answers"
+            raise InvalidRequestError("model", f"{service.name!r} gives no vectors; {fix}")
         checked_keys(body, _EMBEDDING_KEYS)
         texts = texts_of("input", body.get("input"), settings)
         encoding = body.get("encoding_format") or "float"
@@ -201,8 +201,8 @@ class CompletionRequest:
 async def complete(service: Service, body: Mapping[str, Any], settings: Settings, end: float) -> Response:
     """The response to a request with this body."""
     if not service.model.predictor.kind.is_generated:
-        cure = f"POST /v1/{service.name} asks for its answers"
-        raise InvalidRequestError("model", f"{service.name!r} is no language model; {cure}")
+        fix = f"POST /v1/{service.name} asks for its answers"
+        raise InvalidRequestError("model", f"{service.name!r} is no language model; {fix}")
     parsed = _parse(service, body, settings)
     base = {"id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion", "created": int(time.time())}
     base["model"] = service.name
@@ -217,8 +217,8 @@ async def complete(service: Service, body: Mapping[str, Any], settings: Settings
         alternatives: list[Any] = answer if isinstance(answer, list) else [answer]
         for alternative in alternatives:
             text = alternative["generated_text"]
-            shown = prompt * parsed.echo + text.removeprefix(replace_surrogates(prompt))
-            choices.append({**_part(shown, len(choices)), "finish_reason": text.finish_reason})
+            content = prompt * parsed.echo + text.removeprefix(replace_surrogates(prompt))
+            choices.append({**_part(content, len(choices)), "finish_reason": text.finish_reason})
             written += text.tokens
     read = sum(await asyncio.to_thread(token_counts, service.model, parsed.prompts))
     return json_response({**base, "choices": choices, "usage": _usage(read, written)})

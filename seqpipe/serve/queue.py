@@ -151,8 +151,8 @@ class BatchQueue:
         """
         tokens = sum(job.cost for job in jobs)
         if tokens > self._most:
-            cure = "send fewer inputs, or ask for shorter texts and fewer beams"
-            raise HttpError(413, f"about {tokens:,} tokens in one request; at most {self._most:,}: {cure}")
+            fix = "send fewer inputs, or ask for shorter texts and fewer beams"
+            raise HttpError(413, f"about {tokens:,} tokens in one request; at most {self._most:,}: {fix}")
         with self._changed:
             if self._closed:
                 raise HttpError(503, "the server is stopping; try again", {"Retry-After": "1"})

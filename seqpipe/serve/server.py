@@ -265,10 +265,10 @@ def _reserved(settings: Settings) -> Iterator[tuple[Listener, tuple[str, int]]]:
     """Find an address that is free, and keep others from taking it until the server listens."""
     place = f"{settings.host}:{settings.port}"
     try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise UsageError(f"{place}: no address to listen at ({error}); give another --host") from error
-    family, _, _, _, address = found[0]
+    family, _, _, _, address = addresses[0]
     with socket.socket(family, socket.SOCK_STREAM) as holder:
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -302,8 +302,8 @@ def _check_unix_socket(path: Path) -> None:
             except ConnectionRefusedError:
                 path.unlink()
             except OSError as error:
-                cure = "remove it if it is not"
-                raise UsageError(f"--uds: {path}: is there and may be in use ({error}); {cure}") from error
+                fix = "remove it if it is not"
+                raise UsageError(f"--uds: {path}: is there and may be in use ({error}); {fix}") from error
             else:
                 raise UsageError(f"--uds: {path}: another server listens there; stop it, or name another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:

@@ -104,15 +104,15 @@ async def answer(name: str, scope: Scope, receive: Receive, send: Send, catalog:
     else:
         inputs = parsed.inputs if several else [parsed.inputs]
         answers = await service.answer(inputs, parsed.options, deadline=end, documents=parsed.documents)
-        shown: list[Any] = []
+        contents: list[Any] = []
         for answer_or_error in answers:
             if isinstance(answer_or_error, DataError):
                 if parsed.on_error == "stop":
                     raise answer_or_error
-                shown.append({"error": str(answer_or_error)})
+                contents.append({"error": str(answer_or_error)})
             else:
-                shown.append(answer_or_error)
-        await send_json(send, 200, {"answers": shown} if several else {"answer": shown[0]})
+                contents.append(answer_or_error)
+        await send_json(send, 200, {"answers": contents} if several else {"answer": contents[0]})
 
 
 def _parse(body: Mapping[str, Any], settings: Settings) -> PredictRequest:

@@ -91,7 +91,7 @@ def check_embedding(component: type, **options: Any) -> Report:
         The report, in which nothing failed.
 
     Raises:
-        AssertionError: lists every check that failed, what is wrong, and the usual cure.
+        AssertionError: lists every check that failed, what is wrong, and the usual fix.
     """
     return insist(report(Subject("embedding", component, options)))
 
@@ -107,7 +107,7 @@ def check_encoder(component: type, **options: Any) -> Report:
         The report, in which nothing failed.
 
     Raises:
-        AssertionError: lists every check that failed, what is wrong, and the usual cure.
+        AssertionError: lists every check that failed, what is wrong, and the usual fix.
     """
     return insist(report(Subject("encoder", component, options)))
 
@@ -125,7 +125,7 @@ def check_head(component: type, **options: Any) -> Report:
         The report, in which nothing failed.
 
     Raises:
-        AssertionError: lists every check that failed, what is wrong, and the usual cure.
+        AssertionError: lists every check that failed, what is wrong, and the usual fix.
     """
     return insist(report(Subject("head", component, options)))
 
@@ -141,7 +141,7 @@ def check_tokenizer(component: type, **options: Any) -> Report:
         The report, in which nothing failed.
 
     Raises:
-        AssertionError: lists every check that failed, what is wrong, and the usual cure.
+        AssertionError: lists every check that failed, what is wrong, and the usual fix.
     """
     return insist(report(Subject("tokenizer", component, options)))
 
@@ -161,7 +161,7 @@ def check_reader(
         The report, in which nothing failed.
 
     Raises:
-        AssertionError: lists every check that failed, what is wrong, and the usual cure.
+        AssertionError: lists every check that failed, what is wrong, and the usual fix.
     """
     return insist(report(Subject("reader", component, options), content=content, expected=expected))
 

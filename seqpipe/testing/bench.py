@@ -195,7 +195,7 @@ class Bench:
 
     @property
     def task(self) -> HeadTask:
-        """What the head answers, and learns."""
+        """Task of the head: its answer kind and what it is fitted on."""
         return self.artifacts.tasks[0].head_task
 
     @property
@@ -215,7 +215,7 @@ class Bench:
         return self.artifacts.featurizer.docs(records)
 
     def _unanswered(self, i: int, tokens: int) -> Record:
-        """What is split into so many tokens, or has so many rows."""
+        """Return a record without targets that has this number of tokens, or of rows of numbers."""
         if self.pairs:
             return text_pair(i, tokens)
         if self.numbers:
@@ -282,7 +282,7 @@ SIZES, LENGTHS = (1, 2, 3), (1, 2, 5, 9)
 
 _BUILT = (
     "By position, a constructor asks only for what the pipeline wires in (dim, vocabulary, sizes, labels …); what it "
-    "refuses it refuses with a UsageError that names the cure. Give the kit options that fit its toy pipeline"
+    "refuses it refuses with a UsageError that names the fix. Give the kit options that fit its toy pipeline"
 )
 _SHAPE = (
     "forward returns x (B, T, dim) in float32, or a dict with it and all that `returns` names, for every B and T "

@@ -39,7 +39,7 @@ _OPERATOR = (
     "PyTorch has no ONNX translation of this operator: write it with simpler ones (gather, where, matmul, cumsum), or "
     "under torch.compiler.is_exporting() as a standard node with torch.onnx.ops.symbolic"
 )
-_CURES: Mapping[str, tuple[str, ...]] = {  # and words of the exporter's message that call for them
+_FIXES: Mapping[str, tuple[str, ...]] = {  # and words of the exporter's message that call for them
     _NUMBER: ("data-dependent", "GuardOnDataDependent", ".item", "tolist", "_local_scalar_dense"),
     _SIZE: ("Constraints violated", "specialized", "constant value", "marked as dynamic"),
     _OPERATOR: ("No ONNX function", "No decompositions", "Unsupported FX nodes", "DispatchError"),
@@ -92,8 +92,8 @@ class Graph:
                     raise FaultError(f"the graph's input {node.name!r} has fixed axes: {axes}", _EXPORT)
         elif _OUTSIDE not in str(self.exported):
             message = str(self.exported)
-            cure = next((cure for cure, signs in _CURES.items() if any(sign in message for sign in signs)), _EXPORT)
-            raise FaultError(message, cure)
+            fix = next((fix for fix, signs in _FIXES.items() if any(sign in message for sign in signs)), _EXPORT)
+            raise FaultError(message, fix)
 
     def is_standard(self) -> None:
         if isinstance(self.exported, ExportError):

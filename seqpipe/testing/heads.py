@@ -29,7 +29,7 @@ from seqpipe.training.evaluation import calibrate, predictor
 from seqpipe.training.pipeline import Pipeline
 
 CORRUPTION = "corruption as stated"
-_CURE = (
+_FIX = (
     "`corrupt_batch` returns a dict with every name of `corrupted_inputs`; with self.training it draws from torch's "
     "own generator, else from one with a fixed seed (`seqpipe.plugin.BatchRandom`), and it looks at real tokens alone"
 )
@@ -42,7 +42,7 @@ def _check_loss(pipeline: Pipeline, batch: Batch, corrupted: dict[str, Tensor]) 
     for name in corrupted.keys() - batch.keys():
         changed = {**batch, **corrupted, name: corrupted[name].flip(0)}
         if torch.equal(call(pipeline.head.loss, pipeline(changed)), before):
-            raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _CURE)
+            raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _FIX)
 
 
 # The checks of what a head adds to the scores on dev: metrics of its own, and what it chooses on dev.
@@ -95,7 +95,7 @@ def head_checks(bench: Bench) -> list[Check]:
     if has_member(cls, "needs_dev"):
         listed.append(Check(CHOSEN, checks.calibration, _CHOSEN, (SHAPES, DECISION)))
     if has_member(cls, "corrupt_batch"):
-        listed.append(Check(CORRUPTION, checks.corruption, _CURE, (SHAPES,)))
+        listed.append(Check(CORRUPTION, checks.corruption, _FIX, (SHAPES,)))
     return listed
 
 
@@ -224,14 +224,14 @@ class _HeadChecks:
         corrupted, again = (call(pipeline.head.corrupt_batch, batch) for _ in range(2))
         for name, tensor in corrupted.items():
             if not torch.equal(tensor, again[name]):
-                raise FaultError(f"in evaluation {name!r} is not the same twice", _CURE)
+                raise FaultError(f"in evaluation {name!r} is not the same twice", _FIX)
         _check_loss(pipeline, batch, corrupted)
         changed = call(pipeline.head.corrupt_batch, {**batch, "ids": torch.where(batch["mask"], batch["ids"], 1)})
         real = corrupted.get("mask", batch["mask"])
         for name, tensor in corrupted.items():
             same = tensor[real] == changed[name][real] if tensor.shape == real.shape else tensor == changed[name]
             if not bool(same.all()):
-                raise FaultError(f"{name!r} of real tokens changes with other ids in the padding", _CURE)
+                raise FaultError(f"{name!r} of real tokens changes with other ids in the padding", _FIX)
         # In training the same seed gives the same corruption, and another seed another one.
         pipeline.head.train()
         samples = []
@@ -241,6 +241,6 @@ class _HeadChecks:
         first, same_seed, other_seed = samples
         for name, tensor in first.items():
             if not torch.equal(tensor, same_seed[name]):
-                raise FaultError(f"in training {name!r} differs with the same seed", _CURE)
+                raise FaultError(f"in training {name!r} differs with the same seed", _FIX)
         if all(torch.equal(tensor, other_seed[name]) for name, tensor in first.items()):
-            raise FaultError("in training it hides the same whatever the seed", _CURE)
+            raise FaultError("in training it hides the same whatever the seed", _FIX)

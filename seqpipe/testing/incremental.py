@@ -141,7 +141,7 @@ def _reads_in_pieces(bench: Bench) -> None:
 
 
 def _read(bench: Bench, docs: list[Doc], size: int) -> Iterator[Piece]:
-    """What the stages before the head return, piece by piece."""
+    """Yield the outputs of the stages before the head, one chunk at a time."""
     pipeline = bench.pipeline(2, NAN).eval()
     encoder = list(pipeline.encoder)
     embedding = [] if has_member(encoder[0], "embed") else list(pipeline.embedding)

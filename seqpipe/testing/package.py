@@ -50,8 +50,8 @@ def check_installed(package: str, settings: Mapping[str, Any]) -> list[Report]:
             continue
         if missing:
             message = f"{' and '.join(map(repr, missing))} {'have' if len(missing) > 1 else 'has'} no default"
-            cure = f"Give --set {offer.name}.{missing[0]}=VALUE, or write Field(examples=[…]) into its annotation"
-            reports.append(Report(component, (Finding(OPTIONS, "skipped", message, cure),)))
+            fix = f"Give --set {offer.name}.{missing[0]}=VALUE, or write Field(examples=[…]) into its annotation"
+            reports.append(Report(component, (Finding(OPTIONS, "skipped", message, fix),)))
         else:
             reports.append(testing.report(Subject(offer.kind, cls, options), component))
     return reports

@@ -29,7 +29,7 @@ _RECORDS = "Compare the fields one by one; text, words, tags, spans and label ar
 _WHERE = "Give every record `where`, the file's path as it was given, a colon, and its first line counted from 1"
 _BAD = (
     "Open the file in binary, decode line by line, and raise seqpipe.errors.DataError(f'{path}:{number}: what is "
-    "wrong; the cure') for whatever cannot be read; an exception of another kind leaves the user without file and line"
+    "wrong; the fix') for whatever cannot be read; an exception of another kind leaves the user without file and line"
 )
 _STREAMS = (
     "Write `read` as a generator over the open file: no .read(), .readlines(), json.load(file) or list of all records"

@@ -1,4 +1,4 @@
-"""Checks and their report: what is wrong with a component, and the usual cure."""
+"""Checks and their report: what is wrong with a component, and the usual fix."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ State = Literal["ok", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found: its name, how it ended, and, where it did not end well, what is wrong and the usual cure.
+    """Result of one check: its name, its state and, unless it passed, what is wrong and the usual fix.
 
     Attributes:
         check: The check's name, such as `padding invariance`.
         state: `ok`, `failed`, or `skipped` where there was nothing to look at; the message says why.
         message: What is wrong; empty if nothing is.
-        cure: How such things are usually mended.
+        fix: How such things are usually mended.
     """
 
     check: str
     state: State
     message: str = ""
-    cure: str = ""
+    fix: str = ""
 
     def __str__(self) -> str:
         text = f"{self.check}: {self.state}" + (f": {self.message}" if self.message else "")
-        return f"{text}\n    {self.cure}" if self.cure else text
+        return f"{text}\n    {self.fix}" if self.fix else text
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,18 @@ class Report:
 
 
 class FaultError(Exception):
-    """A check's verdict: what is wrong, and the usual cure."""
+    """A check's verdict: what is wrong, and the usual fix."""
 
-    def __init__(self, message: str, cure: str):
-        self.message, self.cure = message, cure
+    def __init__(self, message: str, fix: str):
+        self.message, self.fix = message, fix
         super().__init__(message)
 
 
 class NotApplicableError(Exception):
-    """A check has nothing to look at; the message says why, the cure how it would have."""
+    """A check has nothing to look at; the message says why, the fix how it would have."""
 
-    def __init__(self, message: str, cure: str = ""):
-        self.message, self.cure = message, cure
+    def __init__(self, message: str, fix: str = ""):
+        self.message, self.fix = message, fix
         super().__init__(message)
 
 
@@ -79,7 +79,7 @@ class Check(NamedTuple):
 
     name: str
     run: Callable[[], object]
-    cure: str  # where it ends with an exception that is no verdict
+    fix: str  # where it ends with an exception that is no verdict
     needs: tuple[str, ...] = ()
 
 
@@ -94,12 +94,12 @@ def inspected(component: str, checks: Iterable[Check]) -> Report:
                 raise NotApplicableError(f"it needs '{missing}'")
             check.run()
         except FaultError as fault:
-            finding = Finding(check.name, "failed", fault.message, fault.cure)
+            finding = Finding(check.name, "failed", fault.message, fault.fix)
         except NotApplicableError as skipped:
-            finding = Finding(check.name, "skipped", skipped.message, skipped.cure)
+            finding = Finding(check.name, "skipped", skipped.message, skipped.fix)
         except Exception as error:  # a component may raise anything at all
             message = " ".join(str(error).split())[:800]
-            finding = Finding(check.name, "failed", f"{type(error).__name__}: {message}", check.cure)
+            finding = Finding(check.name, "failed", f"{type(error).__name__}: {message}", check.fix)
         findings[check.name] = finding
     return Report(component, tuple(findings.values()))
 
@@ -112,7 +112,7 @@ def insist(report: Report) -> Report:
 
 
 def table(reports: Sequence[Report]) -> str:
-    """The reports as plain text: a line for each check of each component, then what failed, with the cures."""
+    """The reports as plain text: a line for each check of each component, then what failed, with the fixes."""
     rows = [
         ("" if i else report.component, finding.check, finding.state)
         for report in reports
@@ -121,11 +121,11 @@ def table(reports: Sequence[Report]) -> str:
     lines = text_table(rows)
     for report in reports:
         for finding in report.findings:
-            if finding.state == "failed" or finding.cure:
+            if finding.state == "failed" or finding.fix:
                 lines += [
                     "",
                     f"{report.component}: {finding.check}: {finding.state}: {finding.message}",
-                    f"  {finding.cure}",
+                    f"  {finding.fix}",
                 ]
     summary = [f"{report.component}: {_counted(report)}" for report in reports]
     return "\n".join([*lines, "", *(summary or ["nothing to check"])])
@@ -167,7 +167,7 @@ class Subject:
 
 def option_checks(subject: Subject) -> list[Check]:
     def round_trip() -> None:
-        """What is written into the resolved YAML of a run has to be read as the same options again."""
+        """Write the options into the resolved YAML of a run, read them back and compare."""
         first = subject.chosen
         second = _read(subject, yaml.parse(dump(plain(first)).encode(), "options").data or {})
         for name, value in first.items():

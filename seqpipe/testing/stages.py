@@ -160,11 +160,11 @@ class _StopError(Exception):
     pass
 
 
-def _check_bit_equal(first: Arrays, second: Arrays, when: str, cure: str) -> None:
+def _check_bit_equal(first: Arrays, second: Arrays, when: str, fix: str) -> None:
     for name, array in first.items():
         is_float = array.dtype.kind == "f"
         if array.shape != second[name].shape or not np.array_equal(array, second[name], equal_nan=is_float):
-            raise FaultError(f"{name} differs, {when}", cure)
+            raise FaultError(f"{name} differs, {when}", fix)
 
 
 # The checks that embeddings, encoders and heads share.

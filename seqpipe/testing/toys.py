@@ -209,18 +209,18 @@ def watching(names: Sequence[str], by_token: Sequence[str], tagging: bool = True
 
         def decide(self, x: Tensor, mask: Tensor, *others: Tensor) -> dict[str, Tensor]:
             score = torch.where(mask, self.emissions(x).sigmoid().amax(2), 0.0)
-            shown = dict(zip(names, others, strict=True)) | {"x": x}
-            for name, value in shown.items():
+            outputs = dict(zip(names, others, strict=True)) | {"x": x}
+            for name, value in outputs.items():
                 value = value if value.is_floating_point() else value.long()
                 if name in (*by_token, "x"):
                     real = mask.reshape(*mask.shape, *[1] * (value.dim() - 2))
                     value = torch.where(real, value, torch.zeros_like(value))
-                shown[name] = value + 0
+                outputs[name] = value + 0
             tags = torch.where(mask, 0 * score.long(), 0)
             if not tagging:
                 scores = torch.where(mask[..., None], self.emissions(x), 0.0).sum(1).sigmoid()
-                return {"label": tags[:, 0], "scores": scores, **shown}
-            return {"tags": tags, "scores": score, "opens": score + 1, "closes": score + 2, **shown}
+                return {"label": tags[:, 0], "scores": scores, **outputs}
+            return {"tags": tags, "scores": score, "opens": score + 1, "closes": score + 2, **outputs}
 
     methods: list[tuple[Any, tuple[str, ...]]] = [
         (ToyHead.loss, ("x", "mask", "tags" if tagging else "label")),

@@ -24,7 +24,7 @@ FILE = LEARNED
 
 @dataclass(frozen=True)
 class FittedTask:
-    """What one head is trained to answer, and with which labels or tokenizer; the name of a single head is empty.
+    """Task of one head, with its fitted labels or target tokenizer; the name of a single head is empty.
 
     Attributes:
         longest: Tokens of the longest target text in training; 0 where targets are no texts of their own.
@@ -51,7 +51,7 @@ class FittedTask:
 
 @dataclass(frozen=True)
 class Artifacts:
-    """What is fitted to the training records before any weight: a bundle holds it besides the graph.
+    """Fitted artifacts: computed from the training records before any weight, and stored in a bundle with the graph.
 
     Attributes:
         featurizer: Turns records into arrays, with the fitted tokenizers and features.

@@ -130,7 +130,7 @@ class TrainingBatches(Protocol):
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a pipeline is trained on.
+    """Training and dev data of a pipeline.
 
     Attributes:
         artifacts: The fitted artifacts: tokenizers, vocabularies, labels.
@@ -152,7 +152,7 @@ class TrainingData:
 
 
 class DataForm(ABC):
-    """How the files of a config become training data."""
+    """Conversion of a config's files to training data."""
 
     def __init__(self, config: Config, corpus: CorpusSettings | None):
         self.config, self.corpus = config, corpus

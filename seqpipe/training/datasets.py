@@ -302,7 +302,7 @@ class Windows:
             raise DataError(f"{message}; give more text, or lower train.epoch_steps or train.batch_size")
 
     def order(self, epoch: int) -> list[list[int]]:
-        """Where the windows of each batch of an epoch begin: the same for the same seed and epoch."""
+        """Return the start offsets of the windows of each batch of an epoch; a function of seed and epoch."""
         random = np.random.default_rng((self.seed, epoch))
         if self.stateful:
             count = self.epoch_batches or self.stretch // self.context

@@ -66,7 +66,7 @@ def calibrate(pipeline: Pipeline, batches: Callable[[], Batches]) -> None:
 
 
 def perplexities(pipeline: Pipeline, batches: Batches) -> dict[str, float]:
-    """Of each head that writes text, by its name, exp of the mean loss of a target token."""
+    """Return the perplexity of each head that generates text, by its name: exp of the mean loss per target token."""
     heads = [
         head for head in pipeline.head_stages if head.task.counts_tokens and not has_member(head.module, "measures")
     ]
@@ -82,7 +82,7 @@ def perplexities(pipeline: Pipeline, batches: Batches) -> dict[str, float]:
 
 
 def head_measures(pipeline: Pipeline, batches: Batches) -> dict[str, dict[str, float]]:
-    """Of each head that has `measures`, by its name, their means over all batches; of a perplexity exp of the mean."""
+    """Return the mean `measures` over all batches, by the name of the head; for a perplexity, exp of the mean."""
     heads = [head for head in pipeline.head_stages if has_member(head.module, "measures")]
     sums: dict[str, dict[str, Tensor]] = {head.name: {} for head in heads}
     with evaluation(pipeline):

@@ -34,7 +34,7 @@ from seqpipe.config.loader import Config
 from seqpipe.config.model import Component
 from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
 from seqpipe.features.document import Doc, Record, place_of, token_counts
-from seqpipe.features.encoding import CURE, cannot_split, encode, is_panic
+from seqpipe.features.encoding import FIX, cannot_split, encode, is_panic
 from seqpipe.features.kinds.base import SENTENCES, WORDS, FeatureKind
 from seqpipe.features.kinds.registry import pair_features
 from seqpipe.features.sources import (
@@ -69,7 +69,7 @@ def _refuse(heads: Sequence[Component], subjects: tuple[str, ...], message: str)
 
 
 def _lacking_words(source: Input, tokenizer: Tokenizer) -> str:
-    """Why a source has no words to tag; "" if it has."""
+    """Return the reason why a source has no words to tag; "" if it has."""
     features = [feature for stage in source.encoder for feature in declared_features(stage).values()]
     axes = {axis for feature in features for axis in feature.axes}
     if source.pairs:
@@ -111,7 +111,7 @@ def fit_tokenizer(component: Component, texts: Callable[[], Texts]) -> Tokenizer
         if not is_panic(error):
             raise
         refuse_panicking_text(trainer, [*texts()])
-        message = f"{component.key}: {describe(component)} cannot be trained on these texts: {error}; {CURE}"
+        message = f"{component.key}: {describe(component)} cannot be trained on these texts: {error}; {FIX}"
         raise DataError(message) from error
     where = f"{component.key}: {describe(component)}"
     if not isinstance(tokenizer, Tokenizer):
@@ -181,7 +181,7 @@ def split_or_whole(record: Record, fields: Sequence[str], field: str) -> str | l
 
 
 def dev_messages(config: Config, artifacts: Artifacts, dev: Sequence[Record]) -> Iterator[str]:
-    """What the tokenizers of the inputs say about themselves on the dev records."""
+    """Yield the tokenizers' messages about the dev records."""
     fitted = tokenizers_of(artifacts.featurizer)
     for name, source in by_source(config.inputs).items():
         component = source.tokenizer
@@ -250,8 +250,8 @@ def _old_labels(head: Component) -> Sequence[str]:
     task = Artifacts.load(folder).tasks[counterpart(head, folder).number]
     old_kind, kind, where = task.answer["kind"], head_task(head).kind_type, f"the run {relative_path(folder)}"
     if old_kind != kind.kind and not (kind.needs_tokenizer and ANSWER_KINDS[old_kind].needs_tokenizer):
-        cure = "give its options their old values, or delete init"
-        message = f"{where} answers with {old_kind}, and this head with {kind.kind}; {cure}"
+        fix = "give its options their old values, or delete init"
+        message = f"{where} answers with {old_kind}, and this head with {kind.kind}; {fix}"
         raise ConfigError([head.problem(message)])
     if message := head_task(head).label_conflict(task.answer, answer_settings(head), where):
         raise ConfigError([head.problem(f"{message}, or delete init")])

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from seqpipe.answers.metrics.numbers import shown
+from seqpipe.answers.metrics.numbers import format_score
 from seqpipe.answers.types import Metric
 from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config
@@ -140,7 +140,7 @@ def outcome_lines(outcome: Mapping[str, Any], metrics: Mapping[str, Metric], com
     if "dev" not in outcome:
         return []
     epochs, metric = outcome["epochs"], outcome["metric"]
-    value = shown(metric, outcome["dev"], metrics)
+    value = format_score(metric, outcome["dev"], metrics)
     best = f"the best dev {metric} is {value}, of epoch {outcome['best_epoch']} (step {outcome['best_step']:,})"
     if outcome["ended_by"] == "patience":
         waited = outcome["waited"]

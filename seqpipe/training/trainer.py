@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from seqpipe.answers.metrics.numbers import shown
+from seqpipe.answers.metrics.numbers import format_score
 from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, HISTORY, LAST
@@ -124,10 +124,10 @@ class Trainer:
         self._average.update(self.progress.step)
 
     def _diverged(self, what: str, step: int, detail: str) -> TrainingError:
-        cure = "lower train.optimizer.lr, or set train.clip"
+        fix = "lower train.optimizer.lr, or set train.clip"
         if self.config.train.precision == "fp16":
-            cure = f"set train.precision: bf16, whose numbers may be greater, {cure}"
-        return TrainingError(f"{what} in epoch {self.progress.epoch + 1}, step {step}; {cure} ({detail})")
+            fix = f"set train.precision: bf16, whose numbers may be greater, {fix}"
+        return TrainingError(f"{what} in epoch {self.progress.epoch + 1}, step {step}; {fix} ({detail})")
 
     def finish_epoch(self) -> None:
         """Score the dev set, keep the best weights, decide whether to stop; save before and after."""
@@ -168,7 +168,7 @@ class Trainer:
         dev = ""
         if dev_scores := row.get("dev"):
             name, value = deciding(dev_scores, settings.metric)
-            dev = f", dev {name} {shown(name, value, metrics)}{' *' if is_better else ''}"
+            dev = f", dev {name} {format_score(name, value, metrics)}{' *' if is_better else ''}"
         total = settings.epochs
         self.console.say(f"  epoch {row['epoch']:>3}/{total}: loss {row['loss']:.4f}{dev} ({row['seconds']:.1f} s)")
 

@@ -114,7 +114,7 @@ class _WarmStart:
         self.module.load_state_dict(split_state(moved))
 
     def report(self) -> Iterator[str]:
-        """What it starts from, and what of its names is known there."""
+        """Yield messages about the run that it is initialised from and the names that both have."""
         at = "" if self.run_stage.key == self.stage.key else f" ({self.run_stage.key})"
         used = dict.fromkeys(axis for axes in self.rows.values() for axis in axes or () if axis)
         compared = []
@@ -159,12 +159,11 @@ class _WarmStart:
 
     def _unlike(self, what: str) -> ConfigError:
         options = differing(self.stage, self.run_stage)
-        cure = f"give options their old values ({'; '.join(options)})" if options else ""
-        cure = (
-            cure
-            or f"its options are the same, so a stage before it is of another width than in {self.run}: change that"
+        fix = f"give options their old values ({'; '.join(options)})" if options else ""
+        fix = (
+            fix or f"its options are the same, so a stage before it is of another width than in {self.run}: change that"
         )
-        return ConfigError([self.stage.problem(f"{describe(self.stage)}: {what}; {cure}, or delete init")])
+        return ConfigError([self.stage.problem(f"{describe(self.stage)}: {what}; {fix}, or delete init")])
 
 
 def _put(into: Tensor, rows: Tensor, places: Sequence[tuple[int, Tensor]]) -> Tensor:

@@ -19,7 +19,7 @@ from seqpipe.answers.classification import Label, Labels, Score
 from seqpipe.answers.metrics import numbers
 from seqpipe.answers.metrics import text as text_metrics
 from seqpipe.answers.metrics.f1 import SPLIT, SpanCounter
-from seqpipe.answers.metrics.numbers import shown, table
+from seqpipe.answers.metrics.numbers import format_score, table
 from seqpipe.answers.registry import task_of
 from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
@@ -186,8 +186,8 @@ def test_one_vector_has_no_neighbour_and_one_of_no_length_is_none_the_less_count
 def test_only_fractions_are_told_in_per_cent() -> None:
     lines = table({"accuracy": 0.5, "mean_absolute_error": 1.25}, task_of(KINDS["label"]).metrics).splitlines()
     assert lines[1].split() == ["overall", "50.00", "1.25"]
-    assert shown("tour_length", 2.1341, {"tour_length": Metric(percent=False)}) == "2.134"
-    assert shown("topic.accuracy", 0.925, task_of(KINDS["label"]).metrics) == "92.50"
+    assert format_score("tour_length", 2.1341, {"tour_length": Metric(percent=False)}) == "2.134"
+    assert format_score("topic.accuracy", 0.925, task_of(KINDS["label"]).metrics) == "92.50"
 
 
 def test_a_span_that_is_off_by_one_word_is_wrong() -> None:

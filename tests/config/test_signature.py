@@ -15,13 +15,13 @@ from seqpipe.config.signature import (
     Row,
     call,
     construct,
+    describe_type,
     method_names,
     option_rows,
     options_model,
     validate,
     values,
     wired,
-    words,
 )
 from seqpipe.config.yaml import plain
 from seqpipe.errors import PluginError
@@ -288,7 +288,7 @@ def test_types_are_said_in_plain_words() -> None:
         Any: "anything",
         Nested: "Nested",
     }
-    assert {annotation: words(annotation) for annotation in said} == said
+    assert {annotation: describe_type(annotation) for annotation in said} == said
 
 
 def test_described_options_have_type_default_and_help() -> None:

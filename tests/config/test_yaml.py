@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from seqpipe.config import yaml
-from seqpipe.config.yaml import Spot, dump, parse, scalar, shown
+from seqpipe.config.yaml import Spot, dump, format_value, parse, scalar
 from seqpipe.errors import ConfigError
 
 
@@ -262,11 +262,11 @@ def test_the_same_list_twice_is_dumped_twice() -> None:
 
 
 def test_values_are_shown_short() -> None:
-    assert [shown(v) for v in (None, True, 3, "x", [1, "a"], {"a": 1}, 0.001, math.inf)] == [
+    assert [format_value(v) for v in (None, True, 3, "x", [1, "a"], {"a": 1}, 0.001, math.inf)] == [
         *("null", "true", "3", "'x'", "[1, a]", "{a: 1}", "0.001", ".inf")
     ]
-    assert shown("x" * 100) == f"'{'x' * 56}…'"
-    assert (shown(["x" * 100]), shown({"a": list(range(100))})) == ("a list", "a mapping")
+    assert format_value("x" * 100) == f"'{'x' * 56}…'"
+    assert (format_value(["x" * 100]), format_value({"a": list(range(100))})) == ("a list", "a mapping")
 
 
 @settings(max_examples=300, deadline=None)

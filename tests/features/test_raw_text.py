@@ -29,7 +29,7 @@ def test_a_word_that_is_cut_counts_once_and_is_the_example() -> None:
     raw = of(Words(), words("Anna-Lena calls Ben ."), words("a b c"))
     assert (raw.words, raw.otherwise, raw.same, raw.is_large) == (7, 1, False, True)
     assert raw.summary() == "14.3 % of 7 words are split otherwise by the tokenizer in the words joined by blanks"
-    assert raw.cure() == (
+    assert raw.suggestion() == (
         "for example 'Anna-Lena' as ['Anna', '-', 'Lena']; with `tokenizer: {use: words, "
         r"""pattern: "\\w+(?:[-'’.]\\w+)*|[^\\w\\s]"}` it is 0.0 %"""
     )
@@ -37,9 +37,9 @@ def test_a_word_that_is_cut_counts_once_and_is_the_example() -> None:
 
 def test_splitting_at_blanks_is_advised_only_where_the_data_has_raw_text() -> None:
     given = words("(a+b) c!d", text="  (a+b) c!d")
-    assert r'pattern: "\\S+"}` it is 0.0 %' in of(Words(), given).cure()
+    assert r'pattern: "\\S+"}` it is 0.0 %' in of(Words(), given).suggestion()
     joined = of(Words(), words("(a+b) c!d"))
-    assert (joined.joined, "segmenter" in joined.cure()) == (True, True)
+    assert (joined.joined, "segmenter" in joined.suggestion()) == (True, True)
     assert of(Words(pattern=r"\S+"), words("(a+b) c!d")).otherwise == 0
 
 
@@ -50,7 +50,7 @@ def test_chinese_words_are_joined_without_blanks_and_characters_advised() -> Non
     assert with_raw_text(words("한국 음악"))["text"] == "한국 음악"
     raw = of(Words(), *[words("播 放 周 杰 伦 的 歌")] * 3)
     assert (raw.otherwise, raw.words) == (21, 21)
-    assert raw.cure().endswith("with `tokenizer: {use: chars, keep_spaces: false}` it is 0.0 %")
+    assert raw.suggestion().endswith("with `tokenizer: {use: chars, keep_spaces: false}` it is 0.0 %")
     assert of(Chars(), words("播 放 周 杰 伦 的 歌")).same
 
 
@@ -66,12 +66,12 @@ def test_subwords_are_compared_by_their_words() -> None:
 
 def test_what_a_pattern_drops_is_said_to_be_left_out() -> None:
     raw = of(Words(pattern="[a-z]+"), words("a 7"))
-    assert raw.cure().startswith("for example '7', which is left out")
+    assert raw.suggestion().startswith("for example '7', which is left out")
 
 
 def test_an_example_of_many_parts_is_cut() -> None:
     raw = of(Words(), words("http://a.b/c"))
-    assert raw.cure().startswith("for example 'http://a.b/c' as ['http', ':', '/', '/', 'a']…; ")
+    assert raw.suggestion().startswith("for example 'http://a.b/c' as ['http', ':', '/', '/', 'a']…; ")
 
 
 def test_records_without_words_count_nothing() -> None:

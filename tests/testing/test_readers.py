@@ -20,7 +20,7 @@ def test_every_planted_fault_is_caught_by_its_check_and_by_no_other(name: str) -
     cls, expected = READER_FAULTS[name]
     result = report(Subject("reader", cls, {}), content=CONTENT, expected=EXPECTED)
     assert {finding.check for finding in result.failed} == expected, str(result)
-    assert all(finding.message and finding.cure for finding in result.failed)
+    assert all(finding.message and finding.fix for finding in result.failed)
 
 
 def test_every_check_of_readers_has_a_planted_fault() -> None:

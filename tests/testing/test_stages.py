@@ -55,7 +55,7 @@ def test_a_stage_that_reads_another_field_of_the_record_passes(field: str, tmp_p
 def test_every_planted_fault_is_caught_by_its_check_and_by_no_other(name: str, tmp_path: Path) -> None:
     result = looked_at(name, tmp_path)
     assert {finding.check for finding in result.failed} == FAULTS[name][2], str(result)
-    assert all(finding.message and finding.cure for finding in result.failed)
+    assert all(finding.message and finding.fix for finding in result.failed)
 
 
 def test_a_head_that_chooses_on_dev_passes(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ class CharCNN(nn.Module):
         return torch.cat(parts)[order.argsort()[copies]].view(*chars.shape[:2], self.dim)
 
     def _tables(self) -> list[Tensor]:
-        """What a character adds to each filter, (alphabet, D) for each place of the widest window."""
+        """Return each character's contribution to each filter: (alphabet, D) for each position of the widest window."""
         widened = []
         for filters in self.filters:  # (D', char_dim, width)
             width = filters.shape[2]

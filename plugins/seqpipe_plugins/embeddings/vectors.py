@@ -88,8 +88,8 @@ class Vectors(Lookup):
             rare_dropout=rare_dropout,
         )
         words, counts = len(vocabulary) - SPECIALS, token_counts(vocabulary)
-        found = len(rows_by_id)
-        self.coverage = f"{found:,} of {words:,} words ({found / words:.1%}) have a vector in {path.name}"
+        covered = len(rows_by_id)
+        self.coverage = f"{covered:,} of {words:,} words ({covered / words:.1%}) have a vector in {path.name}"
         if counts is not None:
             share = sum(counts[i] for i in rows_by_id) / max(1, sum(counts[SPECIALS:]))
             self.coverage += f"; these are {share:.1%} of the known words in the training texts"
@@ -105,7 +105,7 @@ class Vectors(Lookup):
         return {"x": self.looked_up(ids)}
 
     def messages(self) -> list[str]:
-        """How many words of the vocabulary have a vector in the file."""
+        """Return the coverage: the number of vocabulary words that have a vector in the file."""
         return [self.coverage]
 
     @staticmethod
@@ -169,8 +169,8 @@ def _matching_rows(
         for i in folded.get(word.casefold(), ()):
             folded_case.setdefault(i, row)
     if not (same_case or folded_case):
-        cure = "are they of one language and one case (the tokenizer's `lowercase`, `case: fold`)?"
-        raise DataError(f"{path}: no word of the vocabulary ({len(exact):,} words) is in this file; {cure}")
+        fix = "are they of one language and one case (the tokenizer's `lowercase`, `case: fold`)?"
+        raise DataError(f"{path}: no word of the vocabulary ({len(exact):,} words) is in this file; {fix}")
     return dict(sorted((folded_case | same_case).items()))
 
 
@@ -183,7 +183,7 @@ class Entry(NamedTuple):
 
 
 def entries(path: Path, wanted: Callable[[str], bool], form: Format, limit: int | None) -> Iterator[Entry]:
-    """The entries of wanted words among the first `limit`; DataError names file, line or byte, and the cure."""
+    """The entries of wanted words among the first `limit`; DataError names file, line or byte, and the fix."""
     if form == "auto":
         with _opened(path) as file:
             first = file.readline(LONGEST_LINE)
@@ -228,18 +228,18 @@ def _text(
         if not seen:
             raise DataError(f"{path}: there is no vector in this file")
         if count is not None and count != seen:
-            cure = f"is it whole? Correct the first line, or set `limit: {min(count, seen)}` to take those"
-            raise DataError(f"{path}:1: the first line says {count:,} words, but {seen:,} follow; {cure}")
+            fix = f"is it whole? Correct the first line, or set `limit: {min(count, seen)}` to take those"
+            raise DataError(f"{path}:1: the first line says {count:,} words, but {seen:,} follow; {fix}")
 
 
 def _end_of_word(line: bytes, dim: int, place: str, has_header: bool) -> int:
-    """Where the word ends in a line with tabs, or with blanks in the word; DataError if the width is another."""
+    """Return the end of the word in a line with tabs, or with blanks in the word; DataError if the width differs."""
     cells = line.rsplit(None, dim)
     before = cells[0].split()
     if dim < 1 or len(cells) <= dim or (len(before) > 1 and _is_number(before[-1])):
         width, said = len(line.split()) - 1, "its first line says so" if has_header else "as its first line has"
-        cure = "is it cut short, or are these no word vectors?"
-        raise DataError(f"{place}: {width} numbers in this line, but {dim} are expected ({said}); {cure}")
+        fix = "is it cut short, or are these no word vectors?"
+        raise DataError(f"{place}: {width} numbers in this line, but {dim} are expected ({said}); {fix}")
     return len(cells[0])
 
 
@@ -269,11 +269,11 @@ def _binary(file: BinaryIO, path: Path, wanted: Callable[[str], bool], limit: in
 
 
 def _header(file: BinaryIO, path: Path) -> tuple[int, int]:
-    """How many words, how many numbers a word."""
+    """Read the number of words, and of numbers per word."""
     header = _HEADER.fullmatch(file.readline(LONGEST_WORD))
     if not header or not int(header[1]) or not int(header[2]):
-        cure = "`format: glove` reads a file without this line"
-        raise DataError(f"{path}:1: the first line must say how many words and how many numbers a word; {cure}")
+        fix = "`format: glove` reads a file without this line"
+        raise DataError(f"{path}:1: the first line must say how many words and how many numbers a word; {fix}")
     return int(header[1]), int(header[2])
 
 
@@ -283,8 +283,8 @@ def _word(word: bytes, place: str) -> str:
     try:
         return word.decode("utf-8")
     except UnicodeDecodeError as error:
-        cure = "convert the file, for instance with `iconv -f ENCODING -t UTF-8`"
-        raise DataError(f"{place}: the word {word[:40]!r} is not UTF-8; {cure}") from error
+        fix = "convert the file, for instance with `iconv -f ENCODING -t UTF-8`"
+        raise DataError(f"{place}: the word {word[:40]!r} is not UTF-8; {fix}") from error
 
 
 def _finite(numbers: list[bytes] | np.ndarray, word: str, place: str) -> np.ndarray:
@@ -320,7 +320,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be unpacked ({error}); `gzip -t` tells whether the file is whole") from error
     except FileNotFoundError as error:
-        cure = "a run reads its vectors again whenever it is built; a bundle has no need of them"
-        raise DataError(f"{path}: there is no such file; {cure}") from error
+        fix = "a run reads its vectors again whenever it is built; a bundle has no need of them"
+        raise DataError(f"{path}: there is no such file; {fix}") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error

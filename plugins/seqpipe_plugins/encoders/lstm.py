@@ -63,8 +63,8 @@ class LSTM(Recurrent):
         if scan and not (peephole or coupled):
             raise UsageError("lstm.scan: it is for peephole or coupled; of the plain LSTM every provider has a kernel")
         if coupled and not (parts.input_gate and parts.forget_gate):
-            cure = "remove input_gate: false and forget_gate: false"
-            raise UsageError(f"lstm.coupled: the forget gate is 1 minus the input gate; {cure}")
+            fix = "remove input_gate: false and forget_gate: false"
+            raise UsageError(f"lstm.coupled: the forget gate is 1 minus the input gate; {fix}")
         if not (parts.input_gate or parts.forget_gate or parts.output_gate):
             for name, is_set in {"peephole": peephole, "full_gate_recurrence": parts.full_gate_recurrence}.items():
                 if is_set:

@@ -132,7 +132,7 @@ class Pretrained(nn.Module):
         return {"x": read_in(window), "state": state, **others}
 
     def _layout(self, mask: Tensor, segments: Tensor | None) -> tuple[Tensor, int, int, int]:
-        """How many tokens each window of a row repeats (B, 1), its room for others, their overlap, more separators."""
+        """Return a window's repeated tokens by row (B, 1), its room for others, their overlap and extra separators."""
         if segments is None:
             return mask.sum(1, keepdim=True) * 0, self.window, self.overlap or self.window // 2, 0
         more = self.separators - 1

@@ -122,7 +122,7 @@ class PooledHead(nn.Module):
         self, x: Tensor, mask: Tensor, state: Tensor | None, learning: bool = False
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """(B, T, D), (B, T), (B, D) -> the output (B, outputs), and attention weights, if any."""
-        pooled, shown = self.pool(x, mask, state)
+        pooled, attention = self.pool(x, mask, state)
         if self.hidden is not None:
             pooled = self.hidden(self.dropout(pooled) if learning else pooled).relu()
-        return self.output(self.dropout(pooled) if learning else pooled), shown
+        return self.output(self.dropout(pooled) if learning else pooled), attention

@@ -128,10 +128,10 @@ class Label(PooledHead):
 
     def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """The label (B,) or the labels (B, L), and the probability of each (B, L)."""
-        logits, shown = self._logits(x, mask, state)
+        logits, attention = self._logits(x, mask, state)
         if self.multi:
             p = (logits / self.temperature).sigmoid()
-            return {"labels": (p >= self.threshold).long(), "scores": p, **shown}
+            return {"labels": (p >= self.threshold).long(), "scores": p, **attention}
         p = (logits / self.temperature).softmax(1)
         best, label = p.max(1)  # (B,)
         if self.positive is not None:
@@ -140,7 +140,7 @@ class Label(PooledHead):
             refused = best < self.threshold
             label = torch.where(refused, self.outside, label)
             p = torch.where(refused[:, None], torch.where(self.allowed, p * best[:, None], 1 - best[:, None]), p)
-        return {"label": label, "scores": p, **shown}
+        return {"label": label, "scores": p, **attention}
 
     def margin(
         self,
@@ -152,7 +152,7 @@ class Label(PooledHead):
         labels: Tensor | None = None,
         other_labels: Tensor | None = None,
     ) -> Tensor:  # -> (B,)
-        """How near one answer is to the other: in probability by a threshold, in log-probability by a label."""
+        """Return the margin between two answers: in probability for a threshold, in log-probability for a label."""
         z = self._logits(x, mask, state)[0] / self.temperature
         if labels is not None and other_labels is not None:
             return torch.where(labels != other_labels, (z.sigmoid() - self.threshold).abs(), 0.0).amax(1)
@@ -194,8 +194,8 @@ class Label(PooledHead):
     def _logits(
         self, x: Tensor, mask: Tensor, state: Tensor | None, learning: bool = False
     ) -> tuple[Tensor, dict[str, Tensor]]:  # (B, L)
-        z, shown = self.read(x, mask, state, learning)
-        return torch.where(self.allowed, z, sp.MASKED_LOGIT), shown
+        z, attention = self.read(x, mask, state, learning)
+        return torch.where(self.allowed, z, sp.MASKED_LOGIT), attention
 
     def _calibration_error(self, z: Tensor, right: Tensor) -> float:
         z = z / self.temperature.cpu()
@@ -208,10 +208,8 @@ class Label(PooledHead):
         if self.outside is not None:
             outside = right == self.outside
             if not outside.any():
-                cure = "add some, or give a number"
-                raise sp.DataError(
-                    f"label.threshold: no dev text has the label of out_of_scope to choose it by; {cure}"
-                )
+                fix = "add some, or give a number"
+                raise sp.DataError(f"label.threshold: no dev text has the label of out_of_scope to choose it by; {fix}")
             best, label = z.softmax(1).max(1)
             return sp.calibration.refusal_threshold(best, label == right, outside)
         if self.positive is not None:
@@ -232,8 +230,8 @@ def _refuse(options: Mapping[str, Any], labels: Sequence[str]) -> None:
             if name in set_options:
                 raise sp.UsageError(f"label.{name}: it is for one label a text; leave it or multi out")
     elif "threshold" in set_options and positive is None and outside is None:
-        cure = "name the label that it is for: positive, of two labels, or out_of_scope; or set multi"
-        raise sp.UsageError(f"label.threshold: of several labels the likeliest is the answer; {cure}")
+        fix = "name the label that it is for: positive, of two labels, or out_of_scope; or set multi"
+        raise sp.UsageError(f"label.threshold: of several labels the likeliest is the answer; {fix}")
     if positive is not None and outside is not None:
         raise sp.UsageError("label.positive: out_of_scope has the threshold; leave one of the two out")
     for name in ("positive", "out_of_scope"):
@@ -261,6 +259,6 @@ def _weights(labels: Sequence[str], weights: Weights | Literal["balanced"] | Non
         if label == outside:
             raise sp.UsageError(f"label.class_weights: {label!r} is out of scope; what its texts count is `exposure`")
         if label not in labels:
-            cure = f"name labels of the training data{sp.did_you_mean(label, labels)}"
-            raise sp.UsageError(f"label.class_weights: no text that was read has the label {label!r}; {cure}")
+            fix = f"name labels of the training data{sp.did_you_mean(label, labels)}"
+            raise sp.UsageError(f"label.class_weights: no text that was read has the label {label!r}; {fix}")
     return torch.tensor([(weights or {}).get(label, 1.0) for label in labels])

@@ -172,8 +172,8 @@ class MaskedLM(nn.Module):
         number = gaps.long().cumsum(1)  # (B, T) the number of each gap, from 1
         forced_tokens = torch.zeros_like(number)  # (B, T) the token that is to fill each gap, [PAD] where none is given
         if filling is not None:
-            given = F.pad(sp.repeat_axis(filling, 0, number.shape[0]), (1, 1))  # (B, 1 + G + 1)
-            forced_tokens = given.gather(1, number.minimum(torch.full_like(number, given.shape[1] - 1)))
+            padded = F.pad(sp.repeat_axis(filling, 0, number.shape[0]), (1, 1))  # (B, 1 + G + 1)
+            forced_tokens = padded.gather(1, number.minimum(torch.full_like(number, padded.shape[1] - 1)))
         forced = (forced_tokens != sp.PAD_ID).any(1, keepdim=True)  # (B, 1)
         most = number[:, -1].max()
         rank = torch.arange(n_best, device=x.device)
@@ -225,7 +225,7 @@ class MaskedLM(nn.Module):
         other_tokens: Tensor,
         table: Tensor | None = None,
     ) -> Tensor:
-        """How far two fillings (B, n, T) differ in log-probability, at the first rank at which they do, (B,)."""
+        """Return the margin, (B,), of two fillings (B, n, T) in log-probability, at the first rank that differs."""
         rank = (tokens != other_tokens).any(2).long().argmax(1)
         rows = torch.arange(len(rank), device=x.device)
         first, second = (self.score(x, mask, ids, some[rows, rank][:, None], table) for some in (tokens, other_tokens))

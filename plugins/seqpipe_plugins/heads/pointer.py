@@ -102,7 +102,7 @@ class Pointer(nn.Module):
 
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
-        """What sequences of positions are right, and how they are drawn."""
+        """Return the settings of the answer kind: the valid sequences of positions, and the style of their figure."""
         task = options["task"]
         return {
             "distinct": options["once"],
@@ -116,7 +116,7 @@ class Pointer(nn.Module):
 
     @staticmethod
     def metrics(options: Mapping[str, Any], gold: Sequence[Any], predicted: Sequence[Any]) -> dict[str, float]:
-        """Of the tasks `hull` and `tour` their own scores."""
+        """Return the scores specific to the tasks `hull` and `tour`."""
         if options["task"] == "sequence":
             return {}
         return (hull_scores if options["task"] == "hull" else tour_scores)(gold, predicted)
@@ -159,15 +159,15 @@ class Pointer(nn.Module):
         return {"pointers": pointers, "scores": scores}
 
     def explain(self, x: Tensor, mask: Tensor, pointers: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
-        """How likely each position was when one was chosen, (B, N, T), in the first sequence; 0 behind its end."""
+        """Return the probability of each position at each step of the first sequence, (B, N, T); 0 after its end."""
         first, N = pointers[:, 0], pointers.shape[2]
         slots, _ = self._slots(first)
         p = self._teacher_forced(x, mask, state, slots).exp()[:, :N]  # (B, N, 1 + T)
-        shown = p[..., 1:]
+        p_positions = p[..., 1:]
         if self.close:  # to end is to choose the first position once more
             places = torch.arange(mask.shape[1], device=x.device)
-            shown = shown + p[..., :1] * (first[:, :1, None] == places).float()
-        return {"attention": torch.where(first[..., None] >= 0, shown, 0.0)}
+            p_positions = p_positions + p[..., :1] * (first[:, :1, None] == places).float()
+        return {"attention": torch.where(first[..., None] >= 0, p_positions, 0.0)}
 
     def score(self, x: Tensor, mask: Tensor, pointers: Tensor, state: Tensor | None = None) -> Tensor:
         """Log-probability (B,) of the first of the given sequences (B, n, N), its end included.

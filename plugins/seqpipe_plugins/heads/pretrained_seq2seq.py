@@ -63,10 +63,10 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
         self.learn_spans(target_vocabulary, spans, span_length)
         parts = sp.pretrained_decoder_parts(checkpoint, target_vocabulary, dropout, language)
         self.dim: int = parts.stack.dim
-        self.cure = f"put the encoder {{use: pretrained-seq2seq, checkpoint: {checkpoint}}} right before it"
+        self.fix = f"put the encoder {{use: pretrained-seq2seq, checkpoint: {checkpoint}}} right before it"
         if dim != self.dim:
             raise sp.UsageError(
-                f"pretrained-seq2seq: {checkpoint} reads {self.dim} numbers a token, not {dim}; {self.cure}"
+                f"pretrained-seq2seq: {checkpoint} reads {self.dim} numbers a token, not {dim}; {self.fix}"
             )
         self.own_table = None if parts.table is None else nn.Parameter(parts.table)
         self.output = None if parts.output is None else nn.Parameter(parts.output)
@@ -86,7 +86,7 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
 
     @property
     def longest(self) -> int | None:
-        """How many tokens a text can have, its end included."""
+        """Maximum number of tokens of a text, its end included."""
         return None if self.positions is None else self.positions - len(self.start_tokens)
 
     def read(self, sources: Sequence[sp.StageOutputs]) -> sp.DecoderSource:
@@ -94,7 +94,7 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
         x, mask, table = source["x"], source["mask"], source.get("table")
         size = (len(self.logit_mask), self.dim)
         if table is None or "around" not in source or (self.own_table is None and table.shape != size):
-            raise sp.UsageError(f"pretrained-seq2seq: the encoder before it gives no table of its tokens; {self.cure}")
+            raise sp.UsageError(f"pretrained-seq2seq: the encoder before it gives no table of its tokens; {self.fix}")
         around = source["around"]  # behind all, since the order of what is attended to does not matter
         x = torch.cat([torch.where(mask[..., None], x, 0.0), around], 1)
         mask = F.pad(mask, (0, around.shape[1]), value=True)

@@ -69,14 +69,14 @@ class Score(PooledHead):
 
     def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """The number of each text (B,)."""
-        output, shown = self._output(x, mask, state)
-        return {"score": self.line[0] + self.line[1] * output, **shown}
+        output, attention = self._output(x, mask, state)
+        return {"score": self.line[0] + self.line[1] * output, **attention}
 
     def _output(
         self, x: Tensor, mask: Tensor, state: Tensor | None, learning: bool = False
     ) -> tuple[Tensor, dict[str, Tensor]]:  # (B,)
-        output, shown = self.read(x, mask, state, learning)
-        return (output.sigmoid() if self.bounded else output)[:, 0], shown
+        output, attention = self.read(x, mask, state, learning)
+        return (output.sigmoid() if self.bounded else output)[:, 0], attention
 
     @torch.no_grad()
     def _see(self, score: Tensor) -> None:  # (B,)

@@ -89,8 +89,8 @@ class Seq2Seq(sp.Seq2SeqHead):
                 hidden, sources, combine=combine, hard=hard_attention, score=attention, units=units, heads=heads
             )
         elif hard_attention != "none":
-            cure = "choose an attention, such as additive, or hard_attention: none"
-            raise sp.UsageError(f"hard_attention: with attention: none there is nothing to choose from; {cure}")
+            fix = "choose an attention, such as additive, or hard_attention: none"
+            raise sp.UsageError(f"hard_attention: with attention: none there is nothing to choose from; {fix}")
         self.written = sp.IntraDecoderAttention(hidden) if intra_attention else None
         reads = hidden + (0 if self.attention is None else self.attention.dim) + (hidden if intra_attention else 0)
         if reads == hidden and tie and hidden != embedding_dim:

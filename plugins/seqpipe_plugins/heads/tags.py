@@ -90,7 +90,7 @@ class Tags(nn.Module):
 
     @property
     def state_shape(self) -> tuple[int, int]:
-        """Of the last tag: for each tag whether it does not continue the span that the last one stands in."""
+        """Shape of the state: for each tag, whether it does not continue the span of the last tag."""
         return 1, len(self.stops)
 
     def decide_piece(self, x: Tensor, mask: Tensor, state: Tensor) -> dict[str, Tensor]:

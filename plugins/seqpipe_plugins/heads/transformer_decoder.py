@@ -100,7 +100,7 @@ class TransformerDecoder(sp.SpanCorruption, sp.Seq2SeqHead):
         return cast("list[Layer]", list(self.layers))
 
     def start(self, source: sp.DecoderSource, sources: Sequence[sp.StageOutputs], max_length: int) -> sp.State:
-        """Of each layer keys (B, H, D / H, N) and values (B, H, N, D / H); and the number of tokens so far, (B,)."""
+        """Return each layer's keys (B, H, D / H, N) and values (B, H, N, D / H), then the token counts so far, (B,)."""
         x = sources[0]["x"]
         B, heads = x.shape[0], self._stack[0].itself.heads
         each = self.vocabulary.embedding.embedding_dim // heads

@@ -58,8 +58,8 @@ class Vector(PooledHead):
 
     def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """The vector of each text (B, D)."""
-        pooled, shown = self.read(x, mask, state)
-        return {"vector": unit(pooled) if self.normalize else pooled, **shown}
+        pooled, attention = self.read(x, mask, state)
+        return {"vector": unit(pooled) if self.normalize else pooled, **attention}
 
 
 def unit(vectors: Tensor) -> Tensor:  # (B, D) -> (B, D)

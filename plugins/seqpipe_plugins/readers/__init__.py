@@ -1,4 +1,4 @@
-"""What readers share: numbered lines, conversion of tags to IOB2, errors with file and line."""
+"""Shared code of the readers: numbered lines, conversion of tags to IOB2, errors with file and line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LineReader:
     """A reader of text files: one record for each line that is not blank, unless `records` says otherwise."""
 
     def read(self, path: Path) -> Iterator[Record]:
-        """The records of a UTF-8 file, one at a time; DataError names file, line and cure."""
+        """The records of a UTF-8 file, one at a time; DataError names file, line and fix."""
         empty = True
         for record in self.records(file_lines(path), str(path)):
             empty = False
@@ -84,9 +84,9 @@ def decoded(file: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[str]:
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:
-            cure = _SIGNATURES.get(head, _UTF8)
+            fix = _SIGNATURES.get(head, _UTF8)
             byte = f"byte {line[error.start]:#04x} at place {error.start + 1}"
-            raise DataError(f"{name}:{number}: this line is not UTF-8 ({byte}); {cure}") from error
+            raise DataError(f"{name}:{number}: this line is not UTF-8 ({byte}); {fix}") from error
 
 
 def numbered(lines: Iterable[str], name: str) -> Iterator[tuple[int, str]]:
@@ -98,13 +98,13 @@ def numbered(lines: Iterable[str], name: str) -> Iterator[tuple[int, str]]:
         if "\0" in line:
             raise DataError(f"{name}:{number}: a NUL character stands in this line; is it a UTF-8 text file? {_UTF8}")
         if "\r" in line:
-            cure = "end lines with LF or CRLF, for instance with `tr '\\r' '\\n'`"
-            raise DataError(f"{name}:{number}: a carriage return stands within this line; {cure}")
+            fix = "end lines with LF or CRLF, for instance with `tr '\\r' '\\n'`"
+            raise DataError(f"{name}:{number}: a carriage return stands within this line; {fix}")
         yield number, line
 
 
 def to_iob2(tags: Sequence[str], scheme: SchemeOption, ill_formed: IllFormed) -> list[str]:
-    """The tags as IOB2 (as they stand with `scheme: none`); TagError says which tag is wrong, and the cure."""
+    """The tags as IOB2 (as they stand with `scheme: none`); TagError says which tag is wrong, and the fix."""
     for i, tag in enumerate(tags):
         if not tag or tag != tag.strip():
             raise TagError(i, f"the tag {tag!r} is empty or has blanks around it; clean the file or set `separator`")
@@ -115,8 +115,8 @@ def to_iob2(tags: Sequence[str], scheme: SchemeOption, ill_formed: IllFormed) ->
             raise TagError(i, f"{tag!r} is no {scheme} tag; {_other_scheme(tags)}`scheme: none` takes plain tags")
     problem = schemes.strict_problem(tags, scheme) if ill_formed == "error" else None
     if problem:
-        cure = "`ill_formed: repair` reads it as conlleval does"
-        raise TagError(problem[0], f"{problem[1]}; {_other_scheme(tags)}{cure}")
+        fix = "`ill_formed: repair` reads it as conlleval does"
+        raise TagError(problem[0], f"{problem[1]}; {_other_scheme(tags)}{fix}")
     return schemes.to_tags(schemes.from_scheme(tags, scheme), len(tags), "IOB2")
 
 

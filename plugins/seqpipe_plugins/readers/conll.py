@@ -136,7 +136,7 @@ class Conll(LineReader):
         return line.split(self.separator) if self.separator else _BLANKS.split(line.strip(" \t"))
 
     def _is_comment(self, line: str, layout: Layout | None, where: str) -> bool:
-        """Whether a line before a sentence is a comment: `# O` in a file split at blanks is the word # with its tag."""
+        """Return whether a line is a comment; `# O` in a file split at blanks is the word # with its tag."""
         if self.comment is None or not line.startswith(self.comment):
             return False
         # The character of comments is a word too in many files. What a comment is, this order decides: `key = value`, a
@@ -147,8 +147,8 @@ class Conll(LineReader):
             return True
         if self.tags is None or self.scheme == "none":
             if layout:
-                cure = "set `comment: null` if it is a word, or write it as `key = value`"
-                raise DataError(f"{where}: this line can be a comment or a word; {cure}")
+                fix = "set `comment: null` if it is a word, or write it as `key = value`"
+                raise DataError(f"{where}: this line can be a comment or a word; {fix}")
             return True
         column = layout.tag if layout else self.tags
         known = isinstance(column, int) and -len(cells) <= column < len(cells)
@@ -169,16 +169,16 @@ class Conll(LineReader):
         word = _index("words", self.words, names, width, where)
         tag = None if self.tags is None else _index("tags", self.tags, names, width, where)
         if word == tag:
-            cure = "`tags: null` reads a file without tags; otherwise look at `separator`"
-            raise DataError(f"{where}: words and tags are the same column ({_columns(width)} in this line); {cure}")
+            fix = "`tags: null` reads a file without tags; otherwise look at `separator`"
+            raise DataError(f"{where}: words and tags are the same column ({_columns(width)} in this line); {fix}")
         fields = {free(name): i for i, name in enumerate(names or []) if i not in (word, tag) and name != "_"}
         return Layout(word, tag, fields, width, number)
 
     def _check(self, cells: list[str], layout: Layout, where: str, words: int) -> None:
         if len(cells) != layout.width:
-            cure = "`separator: tab` if words hold blanks; comments stand before a sentence only"
+            fix = "`separator: tab` if words hold blanks; comments stand before a sentence only"
             width = f"{_columns(len(cells))} in this line, but {layout.width} in line {layout.line}"
-            raise DataError(f"{where}: {width}; {cure}")
+            raise DataError(f"{where}: {width}; {fix}")
         if not cells[layout.word]:
             raise DataError(f"{where}: the word is empty; correct the line or look at `separator`")
         if words >= LONGEST_SENTENCE:
@@ -190,16 +190,16 @@ class Conll(LineReader):
 def _index(option: str, column: int | str, names: list[str] | None, width: int, where: str) -> int:
     if isinstance(column, str):
         if not names:
-            cure = "name them in `columns`, or give a number"
-            raise DataError(f"{where}: `{option}: {column}`, but the columns of this file have no names; {cure}")
+            fix = "name them in `columns`, or give a number"
+            raise DataError(f"{where}: `{option}: {column}`, but the columns of this file have no names; {fix}")
         if column not in names:
             raise DataError(
                 f"{where}: no column is named {column!r}{did_you_mean(column, names)} (there is: {', '.join(names)})"
             )
         return names.index(column)
     if not -width <= column < width:
-        cure = f"set `{option}` to 0 … {width - 1} (-1 is the last), or look at `separator`"
-        raise DataError(f"{where}: there is no column {column} for `{option}` ({_columns(width)} in this line); {cure}")
+        fix = f"set `{option}` to 0 … {width - 1} (-1 is the last), or look at `separator`"
+        raise DataError(f"{where}: there is no column {column} for `{option}` ({_columns(width)} in this line); {fix}")
     return column % width
 
 
@@ -229,7 +229,7 @@ def _match(option: str, pattern: regex.Pattern[str], text: str, where: str) -> r
     try:
         return find(text, timeout=MATCH_SECONDS)
     except TimeoutError as error:
-        shown = text if len(text) <= 40 else f"{text[:40]}…"
-        problem = f"the pattern {pattern.pattern!r} of `{option}` takes over {MATCH_SECONDS:g} s for {shown!r}"
-        cure = "write a repeat within a repeat as x++ or (?>…), and alternatives that begin with different characters"
-        raise DataError(f"{where}: {problem}; {cure}") from error
+        excerpt = text if len(text) <= 40 else f"{text[:40]}…"
+        problem = f"the pattern {pattern.pattern!r} of `{option}` takes over {MATCH_SECONDS:g} s for {excerpt!r}"
+        fix = "write a repeat within a repeat as x++ or (?>…), and alternatives that begin with different characters"
+        raise DataError(f"{where}: {problem}; {fix}") from error

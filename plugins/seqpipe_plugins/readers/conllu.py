@@ -68,8 +68,8 @@ class Conllu(LineReader):
     def _line(self, sentence: Sentence, cells: list[str], number: int, where: str) -> None:
         """Adds a line of ten columns to the sentence."""
         if len(cells) != len(COLUMNS):
-            cure = f"CoNLL-U has {len(COLUMNS)} parted by tabs; use the reader conll for files with others"
-            raise DataError(f"{where}: {len(cells)} columns in this line; {cure}")
+            fix = f"CoNLL-U has {len(COLUMNS)} parted by tabs; use the reader conll for files with others"
+            raise DataError(f"{where}: {len(cells)} columns in this line; {fix}")
         place, form, misc = cells[0], cells[1], cells[-1]
         expected = len(sentence.words) + 1
         written = (form, "SpaceAfter=No" not in misc.split("|"))
@@ -91,21 +91,21 @@ class Conllu(LineReader):
 
     def _check(self, cells: list[str], expected: int, where: str) -> None:
         if int(cells[0]) != expected:
-            cure = "number the words from 1, and end each sentence by an empty line"
-            raise DataError(f"{where}: word {cells[0]} stands where word {expected} should; {cure}")
+            fix = "number the words from 1, and end each sentence by an empty line"
+            raise DataError(f"{where}: word {cells[0]} stands where word {expected} should; {fix}")
         if expected > LONGEST_SENTENCE:
-            cure = "put an empty line after each sentence"
-            raise DataError(f"{where}: a sentence of over {LONGEST_SENTENCE} words; {cure}")
+            fix = "put an empty line after each sentence"
+            raise DataError(f"{where}: a sentence of over {LONGEST_SENTENCE} words; {fix}")
         for column in (self.tags,) if self.tags else ():
             tag = cells[COLUMNS.index(column)]
             if tag != tag.strip() or not tag or (tag == "_" and column in ALWAYS):
-                cure = "annotate it, choose another column, or set `tags: null` for a file without tags"
-                raise DataError(f"{where}: the word {cells[1]!r} has {tag!r} as {column}; {cure}")
+                fix = "annotate it, choose another column, or set `tags: null` for a file without tags"
+                raise DataError(f"{where}: the word {cells[1]!r} has {tag!r} as {column}; {fix}")
 
     def _record(self, sentence: Sentence, name: str) -> Record:
         if sentence.covered > len(sentence.words):
-            cure = "correct the range's line"
-            raise DataError(f"{name}:{sentence.line}: a range ends at word {sentence.covered}, behind the last; {cure}")
+            fix = "correct the range's line"
+            raise DataError(f"{name}:{sentence.line}: a range ends at word {sentence.covered}, behind the last; {fix}")
         words = [cells[1] for cells in sentence.words]
         record: Record = {"text": _text(sentence, words, name), "words": words}
         columns = {COLUMNS[i]: [cells[i] for cells in sentence.words] for i in range(2, 8)}
@@ -120,8 +120,8 @@ def _text(sentence: Sentence, words: list[str], name: str) -> str:
     if sentence.text is not None:
         number, text = sentence.text
         if "".join(text.split()) != "".join(written.split()):
-            cure = "correct one of them, or delete the comment"
-            raise DataError(f"{name}:{number}: `# text` is {text!r}, but the words spell {written!r}; {cure}")
+            fix = "correct one of them, or delete the comment"
+            raise DataError(f"{name}:{number}: `# text` is {text!r}, but the words spell {written!r}; {fix}")
         written = text
     position = 0
     for word in words:

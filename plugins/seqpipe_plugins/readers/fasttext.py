@@ -42,6 +42,6 @@ class FastText(LineReader):
             return {"text": rest, "labels": labels}
         if len(labels) != 1:
             count = f"{len(labels)} labels" if labels else f"no word that begins with {self.prefix!r}"
-            cure = "set the reader's option `multi: true`" if labels else "label each line"
-            raise DataError(f"{where}: this line has {count}; {cure}")
+            fix = "set the reader's option `multi: true`" if labels else "label each line"
+            raise DataError(f"{where}: this line has {count}; {fix}")
         return {"text": rest, "label": labels[0]}

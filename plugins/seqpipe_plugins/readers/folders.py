@@ -40,8 +40,8 @@ class Folders:
                 raise DataError(f"{path}: {state}; give the folder that holds a folder for each label")
             for label in self.labels or ():
                 if not (path / label).is_dir():
-                    cure = "correct the reader's option `labels`"
-                    raise DataError(f"{path}: there is no folder {label!r} in this folder; {cure}")
+                    fix = "correct the reader's option `labels`"
+                    raise DataError(f"{path}: there is no folder {label!r} in this folder; {fix}")
             folders = sorted(path.iterdir()) if self.labels is None else [path / label for label in self.labels]
             texts = (file for folder in folders if folder.is_dir() for file in sorted(folder.rglob(self.pattern)))
             parts = ((file, file.relative_to(path).parts) for file in texts if file.is_file())
@@ -54,7 +54,7 @@ class Folders:
         return files
 
     def read(self, path: Path) -> Iterator[Record]:
-        """The text of each file, one at a time; DataError names file, line and cure."""
+        """The text of each file, one at a time; DataError names file, line and fix."""
         for file in self.files(path):
             lines: list[str] = []
             size = 0

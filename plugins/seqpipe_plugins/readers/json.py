@@ -33,7 +33,7 @@ class Json(Objects):
         self.list = list
 
     def read(self, path: Path) -> Iterator[Record]:
-        """The records of a UTF-8 file, one at a time; DataError names file, line and cure."""
+        """The records of a UTF-8 file, one at a time; DataError names file, line and fix."""
         count, before = 0, ""
         with opened(path) as file:
             stream = JsonStream(file, str(path), "a JSON list", _FORM)
@@ -51,8 +51,8 @@ class Json(Objects):
         """The items of the list below these keys; DataError if there is none."""
         if not keys:
             if stream.next() == "{":
-                cure = "name the key of the list in it with the reader's option `list`; `jsonl` reads an object a line"
-                raise stream.fault(f"here is an object, not a list; {cure}")
+                fix = "name the key of the list in it with the reader's option `list`; `jsonl` reads an object a line"
+                raise stream.fault(f"here is an object, not a list; {fix}")
             yield from stream.items()
             return
         is_there = False

@@ -24,13 +24,13 @@ class Jsonl(Objects, LineReader):
         try:
             item = JSON_DECODER.decode(line)
         except json.JSONDecodeError as error:
-            cure = "write one object a line" + ("; the reader `json` reads a list" if line.strip() in "[{" else "")
-            raise DataError(f"{where}:{error.colno}: this is not JSON ({error.msg}); {cure}") from error
+            fix = "write one object a line" + ("; the reader `json` reads a list" if line.strip() in "[{" else "")
+            raise DataError(f"{where}:{error.colno}: this is not JSON ({error.msg}); {fix}") from error
         except ValueError as error:
             raise DataError(f"{where}: {error}") from error
         except RecursionError as error:
             raise DataError(f"{where}: objects and lists are nested too deep; write flat objects") from error
         if not isinstance(item, dict):
-            cure = "; the reader `json` reads a list" if isinstance(item, list) else ""
-            raise DataError(f"{where}: this line is {kind_of(item)}; write one object a line{cure}")
+            fix = "; the reader `json` reads a list" if isinstance(item, list) else ""
+            raise DataError(f"{where}: this line is {kind_of(item)}; write one object a line{fix}")
         return self.record(item, where)

@@ -1,4 +1,4 @@
-"""What readers of objects share: texts with spans, words with tags, or either alone, under any keys."""
+"""Shared code of the readers of objects: texts with spans, words with tags, or either alone, under any keys."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Objects:
         self.scheme, self.ill_formed, self.joiner = objects.scheme, objects.ill_formed, objects.joiner
 
     def record(self, item: dict[str, Any], where: str) -> Record:
-        """The record of an object; DataError begins with `where` and names the cure."""
+        """The record of an object; DataError begins with `where` and names the fix."""
         item = self._fields(item, where)
         if self.text is None:
             return {"source_where" if key == "where" else key: value for key, value in item.items()}
@@ -69,8 +69,8 @@ class Objects:
         for key, field in self.renamed.items():
             if key not in item:
                 names = ", ".join(item) or "none"
-                cure = f"correct the reader's option `{field}`, or the line"
-                raise DataError(f"{where}: `{key}` is no key here{did_you_mean(key, item)} (keys: {names}); {cure}")
+                fix = f"correct the reader's option `{field}`, or the line"
+                raise DataError(f"{where}: `{key}` is no key here{did_you_mean(key, item)} (keys: {names}); {fix}")
             if key != field:
                 kept = {f"source_{name}" if name == field else name: value for name, value in item.items()}
                 item = {**kept, field: kept.pop(key)}
@@ -80,9 +80,9 @@ class Objects:
 
     def _from_words(self, item: dict[str, Any], where: str) -> Record:
         if self.spans in item:
-            cure = f"give the words `{self.tags}`, or spans of a `{self.text}` without `{self.words}`"
+            fix = f"give the words `{self.tags}`, or spans of a `{self.text}` without `{self.words}`"
             raise DataError(
-                f"{where}: `{self.spans}` count characters of a text, and this line is split into words; {cure}"
+                f"{where}: `{self.spans}` count characters of a text, and this line is split into words; {fix}"
             )
         words = _strings(item[self.words], self.words, where)
         record: Record = {"text": self.joiner.join(words), "words": words}
@@ -102,16 +102,16 @@ class Objects:
         if self.text not in item:
             keys = ", ".join(item) or "none"
             hint = did_you_mean(self.text or "", item) or did_you_mean(self.words, item)
-            cure = "name them with the reader's options `text` and `words`, or set `text: null` if there are two texts"
+            fix = "name them with the reader's options `text` and `words`, or set `text: null` if there are two texts"
             raise DataError(
-                f"{where}: neither `{self.text}` nor `{self.words}` is a key here{hint} (keys: {keys}); {cure}"
+                f"{where}: neither `{self.text}` nor `{self.words}` is a key here{hint} (keys: {keys}); {fix}"
             )
         text = item[self.text]
         if not isinstance(text, str):
             raise DataError(f"{where}: `{self.text}` is {kind_of(text)}; it must be a string")
         if self.tags in item:
-            cure = f"`{self.words}` too, or name another key with the reader's option `tags`"
-            raise DataError(f"{where}: `{self.tags}` belong to words, and there are none in this line; give {cure}")
+            fix = f"`{self.words}` too, or name another key with the reader's option `tags`"
+            raise DataError(f"{where}: `{self.tags}` belong to words, and there are none in this line; give {fix}")
         if self.spans not in item:
             return {"text": text}
         if not isinstance(item[self.spans], list):
@@ -140,13 +140,13 @@ def _strings(value: object, key: str, where: str) -> list[str]:
 
 
 def _check_labels(labels: list[Any], where: str) -> None:
-    cure = "if they are the words' tags, set the reader's option `tags: labels`"
+    fix = "if they are the words' tags, set the reader's option `tags: labels`"
     for i, label in enumerate(labels, 1):
         if not isinstance(label, str) or not label:
             kind = "an empty string" if label == "" else kind_of(label)
-            raise DataError(f"{where}: item {i} of `labels` is {kind}; write a string with something in it; {cure}")
+            raise DataError(f"{where}: item {i} of `labels` is {kind}; write a string with something in it; {fix}")
         if label in labels[: i - 1]:
-            raise DataError(f"{where}: `labels` holds {label!r} twice; write each label once; {cure}")
+            raise DataError(f"{where}: `labels` holds {label!r} twice; write each label once; {fix}")
 
 
 def _span(item: object, text: str, where: str) -> Record:

@@ -69,7 +69,7 @@ class Parallel:
         return files
 
     def read(self, path: Path) -> Iterator[Record]:
-        """The records of the file and its siblings, one at a time; DataError names file, line and cure."""
+        """The records of the file and its siblings, one at a time; DataError names file, line and fix."""
         files = dict(zip(self.names, self.files(path), strict=True))
         sources = [numbered(file_lines(file), str(file)) for file in files.values()]
         number = 0
@@ -102,8 +102,8 @@ class Parallel:
         if "tags" in texts:
             tags = texts["tags"].split()
             if len(tags) != len(record["words"]):
-                cure = f"give one tag a word (the words are {places['words']})"
-                raise DataError(f"{places['tags']}: {len(tags)} tags for {len(record['words'])} words; {cure}")
+                fix = f"give one tag a word (the words are {places['words']})"
+                raise DataError(f"{places['tags']}: {len(tags)} tags for {len(record['words'])} words; {fix}")
             try:
                 record["tags"] = to_iob2(tags, self.scheme, self.ill_formed)
             except TagError as error:

@@ -33,13 +33,13 @@ class Parquet(Objects):
     """
 
     def read(self, path: Path) -> Iterator[Record]:
-        """The records of a file, one at a time; DataError names file, row and cure."""
+        """The records of a file, one at a time; DataError names file, row and fix."""
         try:
             import pyarrow as pa
             from pyarrow import parquet
         except ImportError as error:
-            cure = 'pip install "seqpipe-nlp[parquet]"'
-            raise EnvError(f"{path}: pyarrow, which reads Parquet, is not installed: {cure}") from error
+            fix = 'pip install "seqpipe-nlp[parquet]"'
+            raise EnvError(f"{path}: pyarrow, which reads Parquet, is not installed: {fix}") from error
         row = 0
         try:
             with parquet.ParquetFile(path) as file:

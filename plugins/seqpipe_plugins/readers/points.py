@@ -49,7 +49,7 @@ class Points(LineReader):
         self.width = width
 
     def read(self, path: Path) -> Iterator[Record]:
-        """The records of a UTF-8 file, or the first that a recipe makes; DataError names file, line and cure."""
+        """The records of a UTF-8 file, or the first that a recipe makes; DataError names file, line and fix."""
         return self.epoch(path, 0) if self.changes(path) else super().read(path)
 
     def changes(self, path: Path) -> bool:

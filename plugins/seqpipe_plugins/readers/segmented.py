@@ -40,12 +40,12 @@ class Segmented(LineReader):
 
     def _word(self, word: str, where: str) -> str:
         if len(word) > LONGEST_WORD:
-            cure = "separate the words by blanks"
-            raise DataError(f"{where}: {word[:20]!r}… is a word of {len(word):,} characters; {cure}")
+            fix = "separate the words by blanks"
+            raise DataError(f"{where}: {word[:20]!r}… is a word of {len(word):,} characters; {fix}")
         if self.syllables is None or not word.strip(self.syllables):  # a mark that is a word itself
             return word
         syllables = word.split(self.syllables)
         if "" in syllables:
-            cure = f"write one {self.syllables!r} between two syllables"
-            raise DataError(f"{where}: the word {word!r} has an empty syllable; {cure}")
+            fix = f"write one {self.syllables!r} between two syllables"
+            raise DataError(f"{where}: the word {word!r} has an empty syllable; {fix}")
         return " ".join(syllables)

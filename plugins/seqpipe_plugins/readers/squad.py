@@ -24,7 +24,7 @@ class Squad:
     fields = ("question", "context", "answers", "id", "where")
 
     def read(self, path: Path) -> Iterator[Record]:
-        """The records of a UTF-8 file; DataError names file, line, question and cure."""
+        """The records of a UTF-8 file; DataError names file, line, question and fix."""
         empty = True
         with opened(path) as file:
             text = JsonStream(file, str(path), "JSON of SQuAD", _FORM)

@@ -1,4 +1,4 @@
-"""What `csv` and `tsv` share: one row a record, its columns as fields."""
+"""Shared code of `csv` and `tsv`: one row a record, its columns as fields."""
 
 from __future__ import annotations
 
@@ -72,12 +72,10 @@ class Table(LineReader):
             if names is None:
                 names = self._header(cells, where)
             elif len(cells) != len(names):
-                cure = (
-                    f"quote a text that holds {self.delimiter!r}" if self.quote else "look at `delimiter` and `quote`"
-                )
+                fix = f"quote a text that holds {self.delimiter!r}" if self.quote else "look at `delimiter` and `quote`"
                 raise DataError(
                     f"{where}: {_columns(len(cells))} in this line, but {len(names)} have names: "
-                    f"{', '.join(names)}; {cure}"
+                    f"{', '.join(names)}; {fix}"
                 )
             else:
                 yield {**self._record(dict(zip(names, cells, strict=True)), where), "where": where}
@@ -95,8 +93,8 @@ class Table(LineReader):
             except StopIteration:
                 return
             except csv.Error as error:
-                cure = f"write {self.quote * 2} for a {self.quote} within a quoted cell, or set `quote: null`"  # type: ignore[operator]
-                raise DataError(f"{name}:{first}: this row cannot be read ({error}); {cure}") from error
+                fix = f"write {self.quote * 2} for a {self.quote} within a quoted cell, or set `quote: null`"  # type: ignore[operator]
+                raise DataError(f"{name}:{first}: this row cannot be read ({error}); {fix}") from error
             if cells:
                 yield first, cells
 
@@ -104,8 +102,8 @@ class Table(LineReader):
         self._check_names(names, DataError, where)
         for option, column in self._wanted():
             if column not in names:
-                cure = f"set `{option}`, or name the columns of a file without a first line of names in `columns`"
-                raise DataError(f"{where}: no column is named {column!r}{_there_are(column, names)}; {cure}")
+                fix = f"set `{option}`, or name the columns of a file without a first line of names in `columns`"
+                raise DataError(f"{where}: no column is named {column!r}{_there_are(column, names)}; {fix}")
         return names
 
     def _record(self, row: dict[str, str], where: str) -> Record:

@@ -1,4 +1,4 @@
-"""What tokenizers share: the normalizer and the training of subwords; one file a component."""
+"""Shared code of the tokenizers: the normalizer and the training of subwords; one file a component."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Lexicon:
         )
 
     def dev_messages(self, tokenizer: Tokenizer, texts: Sequence[str | list[str]]) -> list[str]:
-        """How far the tokenizer's words are those of the run (word F1) on dev texts."""
+        """Return the word F1 of the tokenizer against the run's words on dev texts."""
         whole = [replace_surrogates(text) for text in texts if isinstance(text, str)][:_COMPARED]
         if self.run is None or not whole:
             return []
@@ -112,8 +112,8 @@ class Lexicon:
         sentences = [[*text] for text in texts if not isinstance(text, str)]
         whole = [replace_surrogates(text) for text in texts if isinstance(text, str)]
         if self.run is None and whole:
-            cure = "name a lexicon (`path`) or a trained segmenter (`run`), or use a reader that yields `words`"
-            raise DataError(f"the lexicon would be the words of the training data, which is not split: {cure}")
+            fix = "name a lexicon (`path`) or a trained segmenter (`run`), or use a reader that yields `words`"
+            raise DataError(f"the lexicon would be the words of the training data, which is not split: {fix}")
         if self.run is not None and sentences:
             raise DataError("the training data is split into words, which are the lexicon; leave `run` out")
         if self.run is not None:
@@ -143,7 +143,7 @@ def _splitter(words: Iterable[str]) -> PreTokenizer:
 
 
 def _words_of_file(path: Path) -> Iterator[str]:
-    """The words of a lexicon's lines; DataError names file, line and cure."""
+    """The words of a lexicon's lines; DataError names file, line and fix."""
     empty = True
     try:
         for number, line in enumerate(path.read_text(encoding="utf-8-sig").split("\n"), 1):
@@ -155,8 +155,8 @@ def _words_of_file(path: Path) -> Iterator[str]:
             empty = False
             yield match[1].rstrip()
     except UnicodeDecodeError as error:
-        cure = "convert the file, for instance with `iconv -f ENCODING -t UTF-8`"
-        raise DataError(f"{path}: the lexicon is not UTF-8 ({error.reason}); {cure}") from error
+        fix = "convert the file, for instance with `iconv -f ENCODING -t UTF-8`"
+        raise DataError(f"{path}: the lexicon is not UTF-8 ({error.reason}); {fix}") from error
     except OSError as error:
         raise DataError(f"{path}: the lexicon cannot be read ({error.strerror})") from error
     if empty:
@@ -171,8 +171,8 @@ def _segmented(run: Path, texts: Sequence[str]) -> Iterator[list[tuple[str, int]
     model = load(folder, "cpu")
     answer = model.manifest.answer
     if answer.get("scheme") != "BMES":
-        cure = "name the run of a segmenter, whose head has scheme: BMES"
-        raise DataError(f"{run}: its answers are {answer['kind']!r}, not words; {cure}")
+        fix = "name the run of a segmenter, whose head has scheme: BMES"
+        raise DataError(f"{run}: its answers are {answer['kind']!r}, not words; {fix}")
     answers: Iterator[Any] = model.predictor.stream({str(model.manifest.field): text} for text in texts)
     for spans in answers:
         yield [(span["word"], span["start"]) for span in spans]

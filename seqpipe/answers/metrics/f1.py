@@ -16,7 +16,7 @@ SPLIT = "(split otherwise)"  # stands for the tag of a word that the model split
 
 
 class _Counter:
-    """How often each label is in the reference, in the answers, and right."""
+    """Counts of each label: in the reference, in the answers, and correct."""
 
     def __init__(self) -> None:
         self.gold: Counter[str] = Counter()

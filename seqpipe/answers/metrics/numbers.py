@@ -264,12 +264,12 @@ def metric_of(name: str, metrics: Mapping[str, Metric]) -> Metric:
     return metrics.get(name.rpartition(".")[2], PLAIN)
 
 
-def shown(name: str, value: float, metrics: Mapping[str, Metric]) -> str:
+def format_score(name: str, value: float, metrics: Mapping[str, Metric]) -> str:
     """A score as a person reads it."""
     return f"{100 * value:.2f}" if metric_of(name, metrics).percent else f"{value:.4g}"
 
 
 def _cell(column: str, value: object, metrics: Mapping[str, Metric]) -> str:
     if isinstance(value, float):
-        return shown(column, value, metrics)
+        return format_score(column, value, metrics)
     return "" if value is None else str(value)

@@ -46,9 +46,9 @@ def locate_answer(gold: Gold, passage: str, where: str) -> tuple[int, int]:
     there = passage[start : start + len(text)] if start >= 0 else ""
     if there != text:
         at = passage.find(text)
-        cure = f"it stands at {at}" if at >= 0 else "it stands nowhere in the passage"
+        fix = f"it stands at {at}" if at >= 0 else "it stands nowhere in the passage"
         message = f"the answer {text[:40]!r} does not stand at {start}, where {there[:40]!r} is"
-        raise DataError(f"{where}: {message}; {cure}: correct it (starts count code points from 0)")
+        raise DataError(f"{where}: {message}; {fix}: correct it (starts count code points from 0)")
     return start + len(text) - len(text.lstrip()), start + len(text.rstrip())
 
 

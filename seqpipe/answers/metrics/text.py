@@ -23,10 +23,10 @@ def has(package: str) -> bool:
 
 
 def tokenizer_fault(tokenize: str | None) -> str:
-    """Return the reason why BLEU cannot use this tokenizer, with the cure; "" if it can or sacrebleu is absent."""
+    """Return the reason why BLEU cannot use this tokenizer, with the fix; "" if it can or sacrebleu is absent."""
     if tokenize is not None and tokenize not in (names := get_args(BleuTokenizer)):
-        cure = f"{did_you_mean(tokenize, names)}; choose of {', '.join(names)}"
-        return f"bleu_tokenize: unknown tokenizer {tokenize!r}{cure}"
+        fix = f"{did_you_mean(tokenize, names)}; choose of {', '.join(names)}"
+        return f"bleu_tokenize: unknown tokenizer {tokenize!r}{fix}"
     if tokenize == "ja-mecab" and has("sacrebleu") and not (has("MeCab") and has("ipadic")):
         return "bleu_tokenize: ja-mecab needs MeCab and its dictionary: pip install 'sacrebleu[ja]', or choose char"
     return ""

@@ -64,7 +64,7 @@ def described(record: Record) -> str:
 
 @dataclass(frozen=True)
 class _Reading:
-    """What a side reads of records: texts, split, and features; or its message of why it refuses them."""
+    """Records as one side reads them: tokenized texts and features, or the message with which it refuses them."""
 
     docs: Sequence[Doc]
     features: Arrays
@@ -110,7 +110,7 @@ Token = tuple[int, int, int]  # id, start, end
 
 
 def possible_cut(source: TextSource, records: Sequence[Record]) -> Cut | None:
-    """What texts such as these may be cut behind; None where only words can be streamed."""
+    """Return where such texts may be cut for streaming; None if only words can be streamed."""
     return next((cut for cut in CUTS if split_otherwise(source, records, cut) is None), None)
 
 

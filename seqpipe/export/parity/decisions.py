@@ -131,9 +131,9 @@ def option_inputs(feeds: Arrays, options: Known, chosen_options: Mapping[str, An
 
 
 def equal_decisions(task: HeadTask, expected: Arrays, got: Arrays, masks: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
-    """Of each thing that was decided, flat, whether two decisions agree: a tag, a label, a token of the best answer.
+    """Yield flat bool arrays that compare two decisions by item: a tag, a label, a token of the best answer.
 
-    Of numbers, whether they are as near as int8 allows.
+    Numbers are equal if they are as near as int8 allows.
 
     Args:
         task: Of the head.
@@ -340,7 +340,7 @@ class DecisionParity:
     def _faults(
         self, tally: Tally, feeds: Arrays, expected: Arrays, got: Arrays, polluted: Arrays
     ) -> Iterator[tuple[np.ndarray, str]]:
-        """Which rows of the batch differ, (B,), and in what; ties and the worst difference go to the tally."""
+        """Yield masks of rows that differ, (B,), with the reason; record ties and the worst difference."""
         B = _shape(feeds)[0]
         misshaped = [
             name for name, array in expected.items() if not got[name].shape == polluted[name].shape == array.shape
@@ -390,7 +390,7 @@ def _decision_names(decision: Arrays) -> list[str]:
 
 
 def _decided_alike(expected: Arrays, got: Arrays) -> np.ndarray:
-    """Of which rows, (B,), all that is decided is equal; False for rows of another shape."""
+    """Return a bool for each row, (B,): True if all its decisions are equal; False for rows of another shape."""
     rows = len(next(iter(expected.values())))
     if any(got[name].shape != expected[name].shape for name in _decision_names(expected)):
         return np.zeros(rows, bool)
@@ -409,7 +409,7 @@ def _summed(name: str, decision: Arrays) -> np.ndarray:
 
 
 def _shape(feeds: Arrays) -> tuple[int, ...]:
-    """How many texts, and how many tokens the longest of each source has."""
+    """Return the number of texts, and for each source the number of tokens of its longest text."""
     every = [*masks(feeds).values()]
     return (len(every[0]), *(mask.shape[1] for mask in every))
 
@@ -423,7 +423,7 @@ def _rowwise(equal: np.ndarray) -> np.ndarray:  # (B, …) -> (B,)
 
 
 def margins(pipeline: Pipeline, feeds: Arrays, expected: Arrays, got: Arrays) -> np.ndarray:
-    """How near PyTorch was to the second decision when it took the first, (B,)."""
+    """Return the margins, (B,), by which PyTorch preferred the expected decision to the other one."""
     tensors = ({name: torch.from_numpy(np.array(a)) for name, a in some.items()} for some in (feeds, expected, got))
     with torch.no_grad():
         return np.asarray(pipeline.gap(*tensors))

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from seqpipe.answers.answer_types import Answer
-from seqpipe.answers.metrics.numbers import metric_of, shown
+from seqpipe.answers.metrics.numbers import format_score, metric_of
 from seqpipe.answers.registry import part_of
 from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, ParityError, PluginError
@@ -303,7 +303,7 @@ def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[
 
 @dataclass(frozen=True)
 class _Trials:
-    """What both answer under decode options: short probes, under options off their defaults also records."""
+    """Inputs compared under each set of decode options: short probes, and records for options off their defaults."""
 
     texts: Sequence[Record]
     records: Sequence[Record]
@@ -395,7 +395,7 @@ def _matters(comparison: Comparison, feeds: Arrays, name: str, chosen: Mapping[s
 
 
 def _length(side: Predictor, record: Record) -> int:
-    """How many tokens a record has; -1 if it is refused."""
+    """Return the number of tokens of a record; -1 if it is refused."""
     try:
         return len(side.docs([record])[0])
     except DataError:
@@ -408,7 +408,7 @@ MOST_LOST, MOST_LOST_SHARE = 0.005, 0.02  # what int8 may cost of a fraction, an
 RECORDS = 200  # on fewer a metric says too little
 DECISIONS, MOST_CHANGED = 1_000, 0.01  # compared instead, and the share of them that int8 may change
 
-_CURE = "set export.precision: fp32, or make the model wider or train it longer"
+_FIX = "set export.precision: fp32, or make the model wider or train it longer"
 
 
 def judge_int8(comparison: Comparison, small: Model, records: Sequence[Record]) -> dict[str, Any]:
@@ -431,22 +431,22 @@ def judge_int8(comparison: Comparison, small: Model, records: Sequence[Record]) 
         headline(evaluate(model.predictor, sample)[""]) for model in (comparison.model, small)
     )
     metrics = comparison.model.predictor.metric_types
-    int8, fp32 = (shown(name, value, metrics) for value in (got, expected))
+    int8, fp32 = (format_score(name, value, metrics) for value in (got, expected))
     message = f"{name} is {int8} in int8 and {fp32} in fp32 on {len(sample):,} records"
     report = {"precision": "int8", "onnxruntime": got}
     if len(sample) >= RECORDS:
         worse = goodness({name: expected}, None, metrics) - goodness({name: got}, None, metrics)
         if worse > (MOST_LOST if metric_of(name, metrics).percent else MOST_LOST_SHARE * abs(expected)) + 1e-9:
-            raise ParityError(f"{message}; {_CURE}")
+            raise ParityError(f"{message}; {_FIX}")
         return report
     same, count = _agreement(comparison, small, sample)
     if count - same > MOST_CHANGED * count:
-        raise ParityError(f"{same:,} of {count:,} decisions in int8 are those in fp32, and {message}; {_CURE}")
+        raise ParityError(f"{same:,} of {count:,} decisions in int8 are those in fp32, and {message}; {_FIX}")
     return report | {"agreement": same / count, "compared": count}
 
 
 def _agreement(comparison: Comparison, small: Model, records: Sequence[Record]) -> tuple[int, int]:
-    """How many decisions are the same, and of how many: of all records, then of random texts until there are enough."""
+    """Count equal and compared decisions: on all records, then on random texts until there are enough."""
     same = count = 0
 
     def add(feeds: Arrays) -> None:

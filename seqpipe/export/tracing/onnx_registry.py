@@ -25,7 +25,7 @@ _DTYPES: Mapping[type, torch.dtype] = {
 
 
 class OnnxRegistry(torch_internals.registration.ONNXRegistry):
-    """What the ONNX exporter translates at an opset; onnxscript's functions are entered on their first use.
+    """Registry of the operators that the ONNX exporter translates; onnxscript's functions are loaded on first use.
 
     The exporter enters all 500 of them at once and reads their source code for it, which takes longer than a trace.
     """
@@ -85,7 +85,7 @@ def _pad_integers(x: Tensor, pad: Sequence[int], mode: str = "constant", value: 
 
 @cache
 def promotions() -> TypePromotionTable:
-    """Which arguments of an operator PyTorch converts to one type."""
+    """Return PyTorch's type promotion rules for the arguments of each operator."""
     return TypePromotionTable()
 
 

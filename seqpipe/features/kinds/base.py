@@ -64,13 +64,13 @@ class FeatureKind(ABC):
         return ()
 
     def mismatch(self, reads_text: bool, source: str) -> str:
-        """Why it cannot be made of a source of texts, or of numbers, and what to do; "" if it can."""
+        """Return the reason why the feature cannot be made from this source, with the fix; "" if it can."""
         if self.reads_numbers and reads_text:
             where = f"inputs: {{{source or 'numbers'}: {{field: NAME, embedding: …}}}}"
             return f"it reads rows of numbers, and this source is a text: give them a source of their own, {where}"
         if not self.reads_numbers and not reads_text:
-            cure = "add one, or take linear"
-            return f"its feature {self.kind!r} is made of a text, and this source has no tokenizer; {cure}"
+            fix = "add one, or take linear"
+            return f"its feature {self.kind!r} is made of a text, and this source has no tokenizer; {fix}"
         return ""
 
     def unfitted(self) -> Self:

@@ -77,21 +77,21 @@ class Ngrams(FeatureKind):
         these numbers for each label in turn.
         """
         texts: Counter[str] = Counter()
-        found: dict[str, Counter[int]] = {}
+        document_counts: dict[str, Counter[int]] = {}
         for doc in docs:
             label = doc.columns[self.label] if self.label else ""
             texts[label] += 1
             words = [self._in_form(word) for word in doc.words]
             of_words = self._of_words(np.array([*map(hash_of_word, words)], np.uint32))
-            documents = found.setdefault(label, Counter())
+            documents = document_counts.setdefault(label, Counter())
             documents.update({h for hashes in of_words for h in hashes.tolist()})
             documents.update({h for word in {*words} for h in self._of_characters(word)})
         if self.label and len(texts) < 2:
             raise DataError(f"n-grams are compared between labels, and field {self.label!r} has fewer than 2")
-        total = sum(found.values(), Counter())
+        total = sum(document_counts.values(), Counter())
         kept = [*self.hashes, *sorted(total.keys() - {*self.hashes}, key=lambda h: (-total[h], h))]
         kept = kept[: max(len(self.hashes), self.max_size)]
-        counts = [n for label in sorted(texts) for n in (texts[label], *(found[label][h] for h in kept))]
+        counts = [n for label in sorted(texts) for n in (texts[label], *(document_counts[label][h] for h in kept))]
         return replace(self._with(kept, counts), label=None)
 
     def initialise_from(self, older: FeatureKind | None) -> Self:

@@ -293,7 +293,7 @@ class Sentences(FeatureKind):
         return positions
 
     def counts(self, doc: Doc) -> np.ndarray:
-        """How many tokens each sentence has: a token belongs to the sentence in which it begins."""
+        """Return the number of tokens of each sentence; a token belongs to the sentence in which it begins."""
         ends = [end for _, end in _SPLITS[self.split](doc.text)]
         starts = [start for start, _ in doc.offsets]
         counts = np.bincount(np.searchsorted(ends[:-1], starts, "right"), minlength=1)
