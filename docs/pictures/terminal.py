@@ -212,7 +212,13 @@ def record(picture: Picture, folder: Path) -> Text:
             raise SystemExit(f"{step.command}: exit code {done.returncode}\n{done.stdout}")
         lines = PROGRESS.sub("", done.stdout).replace(f"{folder}/", "").rstrip("\n").split("\n")
         if step.keep:
-            lines = [line for line in lines if re.search(step.keep, line)]
+            kept = [number for number, line in enumerate(lines) if re.search(step.keep, line)]
+            shown_lines = []
+            for number, before in zip(kept, [-1, *kept], strict=False):
+                if "epoch" in lines[number] and "epoch" in lines[before] and number > before + 1:
+                    shown_lines.append("  …")
+                shown_lines.append(lines[number])
+            lines = shown_lines
         if len(lines) > step.first + step.last:
             lines = [*lines[: step.first], "  …", *lines[len(lines) - step.last :]]
         screen.append("$ ", "bold green").append(step.command + "\n", "bold")
