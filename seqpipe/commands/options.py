@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -33,6 +34,10 @@ FailOn = Annotated[
     Literal["cpu-in-loop"] | None,
     typer.Option("--fail-on", help="cpu-in-loop: fail if a node within a loop runs on the CPU."),
 ]
+PluginFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--plugin", metavar="FILE.py", help="A Python file with a hook and components; may be repeated."),
+]
 DecodeOptions = Annotated[
     list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A decode option, such as n_best=3.")
 ]
@@ -46,7 +51,12 @@ def make_console(quiet: bool, verbose: bool = False) -> Console:
 
 
 def load_pipeline(
-    console: Console, file: Path, overrides: Sequence[str] | None, sets: Sequence[str] | None, seed: int | None = None
+    console: Console,
+    file: Path,
+    overrides: Sequence[str] | None,
+    sets: Sequence[str] | None,
+    plugins: Sequence[Path] | None,
+    seed: int | None = None,
 ) -> Pipeline:
     """Load a YAML with the overrides of the command line; report which versions have changed since."""
     from seqpipe.pipeline.pipeline import Pipeline
@@ -54,10 +64,15 @@ def load_pipeline(
     items = [*(overrides or []), *(sets or [])]
     if seed is not None:
         items.append(f"train.seed={seed}")
-    pipeline = Pipeline(file, items)
+    pipeline = Pipeline(file, items, plugins=plugins or ())
     for note in pipeline.notes:
         console.say(note)
     return pipeline
+
+
+def plugin_arguments(plugins: Sequence[Path] | None) -> str:
+    """Return ` --plugin FILE.py` for each plugin file, for the command that a message names next."""
+    return "".join(f" {shlex.join(['--plugin', str(file)])}" for file in plugins or ())
 
 
 def parse_decode_options(
