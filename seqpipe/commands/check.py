@@ -19,7 +19,6 @@ from seqpipe.commands.options import (
     YamlFile,
     load_pipeline,
     make_console,
-    plugin_arguments,
     print_json,
 )
 
@@ -57,6 +56,6 @@ def check(
     else:
         console.say(f"{file}: ok")
     if checked.needs or not static:
-        command = shlex.join(["seqpipe", "run", str(file), *(overrides or []), *(sets or [])])
-        console.say(f"\nnext: {command}{plugin_arguments(plugins)}")
+        arguments = [*(overrides or []), *(sets or []), *(f"--plugin={plugin}" for plugin in plugins or [])]
+        console.say(f"\nnext: {shlex.join(['seqpipe', 'run', str(file), *arguments])}")
     print_json(result, as_json)

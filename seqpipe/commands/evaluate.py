@@ -71,17 +71,9 @@ def evaluate(
     elif (normalize, masking) != ("none", "token"):
         raise UsageError("--normalize and --masking are for --pairs; give a file of pairs")
     else:
-        decode_options, files = partial(parse_decode_options, items, {}), plugins or ()
+        parse, files = partial(parse_decode_options, items, {}), plugins or ()
         result = score_target(
-            target,
-            console,
-            data=data,
-            raw=raw,
-            by=by,
-            errors=errors,
-            device=device,
-            options=decode_options,
-            plugins=files,
+            target, console, data=data, raw=raw, by=by, errors=errors, device=device, options=parse, plugins=files
         )
     if errors:
         console.say(f"\nwhat went wrong is listed in {errors}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -68,11 +67,6 @@ def load_pipeline(
     for note in pipeline.notes:
         console.say(note)
     return pipeline
-
-
-def plugin_arguments(plugins: Sequence[Path] | None) -> str:
-    """Return ` --plugin FILE.py` for each plugin file, for the command that a message names next."""
-    return "".join(f" {shlex.join(['--plugin', str(file)])}" for file in plugins or ())
 
 
 def parse_decode_options(

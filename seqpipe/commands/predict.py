@@ -36,9 +36,7 @@ def predict(
     ] = "stop",
     options: DecodeOptions = None,
     beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,
-    n_best: Annotated[
-        str | None, typer.Option("--n-best", help="Short for --option n_best=N; all: the probability of each label.")
-    ] = None,
+    n_best: Annotated[str | None, typer.Option("--n-best", help="Short for --option n_best=N, or all.")] = None,
     device: Device = "auto",
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Number of parallel runs; default: one per core.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +24,6 @@ from seqpipe.commands.options import (
     YamlFile,
     load_pipeline,
     make_console,
-    plugin_arguments,
     print_json,
 )
 from seqpipe.errors import UsageError
@@ -82,7 +82,7 @@ def train(
     if resume and not (folder / STATE).exists():
         raise UsageError(f"--resume: {folder} is no run yet; leave --resume out to start one")
     pipeline.train(device=device, fresh=fresh, progress=console)
-    files = plugin_arguments(plugins)
+    files = "".join(f" --plugin {shlex.quote(str(file))}" for file in plugins or [])
     console.say(f"\nnext: seqpipe evaluate {folder}{files}, then seqpipe export {folder}{files}")
 
 
@@ -107,6 +107,5 @@ def export(
         if not item.startswith("export."):
             raise UsageError(f"--set {item}: the run is trained; only keys of `export` can change, as export.opset=20")
     console = make_console(quiet)
-    cache = None if no_cache else default_cache()
-    path = export_run(folder, output, sets or [], console, cache, plugins or ())
+    path = export_run(folder, output, sets or [], console, None if no_cache else default_cache(), plugins or ())
     console.say(f"\nnext: seqpipe predict {path}")

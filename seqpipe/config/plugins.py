@@ -86,12 +86,10 @@ class Plugins:
         entry_points: Which to ask.
         allow: Requirements such as `acme-conv>=1,<2`; the plugins of other distributions and versions are left out
             without being imported. None asks all. The built-ins are always asked.
-        files: Plugins of one Python file each. Their distribution is the name of the file, their version its sha256.
+        files: Plugins of one Python file each; PluginError names the line of a broken one. Their distribution is the
+            name of the file, their version its sha256.
 
     With SEQPIPE_PLUGINS=off only the built-ins and the files are asked.
-
-    Raises:
-        PluginError: if one of the files cannot be read or is broken.
     """
 
     def __init__(

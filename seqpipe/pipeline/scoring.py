@@ -139,15 +139,14 @@ def _print_scores(label: str, scores: Mapping[str, Any], metrics: Mapping[str, M
 
 
 def _open_run(
-    folder: Path, device: str, data: Path | None, console: Console, plugin_files: Sequence[Path]
+    folder: Path, device: str, data: Path | None, console: Console, files: Sequence[Path]
 ) -> tuple[Predictor, ReadRecords, dict[str, Path]]:
     # Imported here, because a bundle is scored where PyTorch is not installed.
     from seqpipe.pipeline.run_folder import load_trained, open_run
     from seqpipe.pipeline.training import resolve_device
     from seqpipe.training.evaluation import predictor
 
-    run = open_run(folder, console, data is None, plugins=plugin_files)
-    device = resolve_device(device)
+    run, device = open_run(folder, console, data is None, plugins=files), resolve_device(device)
     settings = run.config.data
     test_sets = {data.name: data} if data else dict(settings.tests)
     if not test_sets:
@@ -161,9 +160,9 @@ def _open_run(
 
 
 def _open_bundle(
-    path: Path, device: str, data: Path | None, console: Console, plugin_files: Sequence[Path]
+    path: Path, device: str, data: Path | None, console: Console, files: Sequence[Path]
 ) -> tuple[Predictor, ReadRecords, dict[str, Path]]:
-    model, plugins = load(path, device), Plugins(files=plugin_files)
+    model, plugins = load(path, device), Plugins(files=files)
     reader = reader_from(model.manifest.reader, plugins)
     for head, origin in model.manifest.own_metrics.items():
         if loaded := _load_metrics(origin, plugins, console):

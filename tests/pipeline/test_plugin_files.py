@@ -79,7 +79,7 @@ def with_plugin(command: str, *arguments: str) -> Done:
 def test_a_run_with_a_plugin_file_makes_a_bundle_that_answers_without_it(here: Path) -> None:
     checked = with_plugin("check", "tiny.yaml", *SHORT)
     assert checked.code == 0, checked.err
-    assert checked.err.rstrip().endswith("encoder=window train.epochs=1 --plugin my_encoder.py")
+    assert checked.err.rstrip().endswith("encoder=window train.epochs=1 --plugin=my_encoder.py")
     trained = with_plugin("train", "tiny.yaml", *SHORT)
     assert trained.code == 0, trained.err
     assert "seqpipe export runs/tiny --plugin my_encoder.py" in trained.err
