@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from factory import QUIET, labelling, plugins, seqpipe, toy_heads
+from serving import Server
 
 from seqpipe import load as open_bundle
 from seqpipe.answers.classification import Label
@@ -237,6 +238,29 @@ def test_every_command_that_answers_takes_n_best(finished: Path) -> None:
         done = seqpipe("predict", bundle, *arguments, stdin=b"a sad z day\n")
         assert (done.code, json.loads(done.out)) == (0, expected), done.err
     assert "n_best: 7 is not between 1 and 3" in seqpipe("predict", bundle, "--n-best", "7", stdin=b"a\n").err
+
+
+def test_the_server_takes_n_best_and_describes_it(finished: Path) -> None:
+    bundle = finished / "runs/moods/bundle"
+    model = open_bundle(bundle, "cpu")
+    with Server(f"moods={bundle}", "--max-beams", "2") as server:
+        for n_best in (1, 2, 3, "all"):
+            reply = server.post("/v1/moods", {"inputs": "a sad z day", "options": {"n_best": n_best}})
+            assert (reply.status, reply.json) == (200, {"answer": model("a sad z day", n_best=n_best)})
+        for wrong in (0, 4, "most", None, 1.5, True, [1]):
+            refused = server.post("/v1/moods", {"inputs": "a sad z day", "options": {"n_best": wrong}})
+            assert (refused.status, "n_best: " in refused.json["error"]) == (422, True), refused.json
+        described = server.get("/v1/moods").json["options"]
+        assert described == {"n_best": {"type": "int", "default": 1, "minimum": 1, "maximum": 3}}
+        options = server.get("/openapi.json").json["components"]["schemas"]["moods.Options"]["properties"]
+        count = {"type": "integer", "minimum": 1, "maximum": 3}
+        assert options == {"n_best": {"anyOf": [count, {"const": "all"}], "default": 1}}
+        tensor = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a sad z day"]}
+        body = {"inputs": [tensor], "parameters": {"n_best": 3}}
+        outputs = {
+            output["name"]: output["data"] for output in server.post("/v2/models/moods/infer", body).json["outputs"]
+        }
+        assert model("a sad z day")["label"] in str(outputs)
 
 
 def test_a_label_that_a_threshold_decides_stands_first() -> None:
