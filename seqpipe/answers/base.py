@@ -110,6 +110,11 @@ class AnswerKind(ABC, Generic[A]):
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[A]:
         """The answers that a decision means, one for each text."""
 
+    @property
+    def answer_options(self) -> Mapping[str, Mapping[str, Any]]:
+        """Decode options that `answers` takes beside the decision; the graph does not know of them."""
+        return {}
+
     def piece_reader(self) -> PieceReader[A]:
         """A reader of decisions about the pieces of one text."""
         return WholeSoFar(self)

@@ -28,7 +28,10 @@ F1 = {"f1": Metric(), "precision": Metric(), "recall": Metric()}
 
 
 class Label(HeadAnswer[LabelAnswers]):
-    """One label a text: `{"label", "score"}`; score: its probability. One label may mean that no other fits."""
+    """One label a text: `{"label", "score"}`; score: its probability. One label may mean that no other fits.
+
+    With `n_best` over 1 a list of them: the label that was decided, then the others by their probability.
+    """
 
     kind = "label"
     answer_type = LabelAnswer
@@ -50,9 +53,19 @@ class Label(HeadAnswer[LabelAnswers]):
         stated = {"kind": self.kind, "labels": list(self.labels), "target": self.target}
         return stated if self.out_of_scope is None else {**stated, "out_of_scope": self.out_of_scope}
 
+    @property
+    def answer_options(self) -> Mapping[str, Mapping[str, Any]]:
+        return {"n_best": {"type": "ranking", "default": 1, "minimum": 1, "maximum": len(self.labels)}}
+
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[LabelAnswers]:
-        scored = zip(decision["label"].tolist(), decision["scores"], strict=True)
-        return [{"label": self.labels[label], "score": probability(scores[label])} for label, scores in scored]
+        n, answers = len(decision.get("n_best", ())), []
+        for label, scores in zip(decision["label"].tolist(), decision["scores"], strict=True):
+            ids = [label] if n <= 1 else [label, *(i for i in range(len(self.labels)) if i != label)]
+            ranked: list[LabelAnswer] = [{"label": self.labels[i], "score": probability(scores[i])} for i in ids]
+            # By a threshold another label than the likeliest may be the answer: the one that was decided stays first.
+            ranked[1:] = sorted(ranked[1:], key=itemgetter("score"), reverse=True)
+            answers.append(ranked[0] if n <= 1 else ranked[:n])
+        return answers
 
     def part_lines(self, part: Any) -> list[str]:
         return [with_score(part["label"], part)]

@@ -49,6 +49,11 @@ class MultiHead(AnswerKind[JointAnswer]):
         columns = [part.answers(docs, part_of(decision, head)) for head, part in self.parts.items()]
         return [dict(zip(self.parts, row, strict=True)) for row in zip(*columns, strict=True)]
 
+    @property
+    def answer_options(self) -> Mapping[str, Mapping[str, Any]]:
+        parts = self.parts.items()
+        return {f"{head}.{name}": option for head, part in parts for name, option in part.answer_options.items()}
+
     def empty(self, several: bool) -> JointAnswer:
         return {head: part.empty(several) for head, part in self.parts.items()}
 

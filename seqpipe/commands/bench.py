@@ -85,7 +85,7 @@ def bench(
     from seqpipe import load
 
     model = load(bundle, device, threads)
-    decode_options = parse_decode_options(options or [], {}, model.manifest.options)
+    decode_options = parse_decode_options(options or [], {}, model.predictor.options)
     records = bundle_inputs(model, input, form)
     settings = f"{model.device}, {model.predictor.workers} at once, {len(records):,} inputs"
     make_console(quiet).say(f"{bundle}: {settings}, about {seconds:g} seconds")
@@ -239,7 +239,7 @@ def by_stage(model: Model, records: Sequence[Record], options: Mapping[str, Any]
         clocks.append(time.perf_counter())
         decision = predictor.run(feeds)
         clocks.append(time.perf_counter())
-        predictor.read(docs, decision, decoding.stops)
+        predictor.read(docs, decision, decoding)
         clocks.append(time.perf_counter())
         return [end - start for start, end in itertools.pairwise(clocks)]
 

@@ -12,6 +12,7 @@ from seqpipe.commands.options import (
     Json,
     NoCache,
     Overrides,
+    PluginFiles,
     Quiet,
     Sets,
     Verbose,
@@ -26,6 +27,7 @@ def check(
     file: YamlFile,
     overrides: Overrides = None,
     sets: Sets = None,
+    plugins: PluginFiles = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print which stage provides and which uses each name.")
     ] = False,
@@ -37,7 +39,7 @@ def check(
 ) -> None:
     """Report all errors in a YAML, then build a small model, export it, run it and compare it with PyTorch."""
     console = make_console(quiet, verbose)
-    pipeline = load_pipeline(console, file, overrides, sets)
+    pipeline = load_pipeline(console, file, overrides, sets, plugins)
     result: dict[str, Any] = {"file": str(file)}
     if explain:
         from seqpipe.config import dataflow
@@ -54,5 +56,6 @@ def check(
     else:
         console.say(f"{file}: ok")
     if checked.needs or not static:
-        console.say(f"\nnext: {shlex.join(['seqpipe', 'run', str(file), *(overrides or []), *(sets or [])])}")
+        arguments = [*(overrides or []), *(sets or []), *(f"--plugin={plugin}" for plugin in plugins or [])]
+        console.say(f"\nnext: {shlex.join(['seqpipe', 'run', str(file), *arguments])}")
     print_json(result, as_json)

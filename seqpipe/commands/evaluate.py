@@ -8,7 +8,16 @@ from typing import Annotated, Literal
 
 import typer
 
-from seqpipe.commands.options import DecodeOptions, Device, Json, Quiet, make_console, parse_decode_options, print_json
+from seqpipe.commands.options import (
+    DecodeOptions,
+    Device,
+    Json,
+    PluginFiles,
+    Quiet,
+    make_console,
+    parse_decode_options,
+    print_json,
+)
 from seqpipe.errors import UsageError
 
 
@@ -41,6 +50,7 @@ def evaluate(
     ] = "token",
     options: DecodeOptions = None,
     beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,
+    plugins: PluginFiles = None,
     device: Device = "auto",
     as_json: Json = False,
     quiet: Quiet = False,
@@ -61,9 +71,9 @@ def evaluate(
     elif (normalize, masking) != ("none", "token"):
         raise UsageError("--normalize and --masking are for --pairs; give a file of pairs")
     else:
-        decode_options = partial(parse_decode_options, items, {})
+        parse, files = partial(parse_decode_options, items, {}), plugins or ()
         result = score_target(
-            target, console, data=data, raw=raw, by=by, errors=errors, device=device, options=decode_options
+            target, console, data=data, raw=raw, by=by, errors=errors, device=device, options=parse, plugins=files
         )
     if errors:
         console.say(f"\nwhat went wrong is listed in {errors}")

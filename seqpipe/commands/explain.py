@@ -42,7 +42,7 @@ def explain(
     if output:
         check_ending(output)
     model = load(bundle, device, threads=1)
-    decode_options = parse_decode_options(options or [], {}, model.manifest.options)
+    decode_options = parse_decode_options(options or [], {}, model.predictor.options)
     if text == "-":
         data = sys.stdin.buffer.read()
         try:

@@ -33,6 +33,10 @@ FailOn = Annotated[
     Literal["cpu-in-loop"] | None,
     typer.Option("--fail-on", help="cpu-in-loop: fail if a node within a loop runs on the CPU."),
 ]
+PluginFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--plugin", metavar="FILE.py", help="A Python file with a hook and components; may be repeated."),
+]
 DecodeOptions = Annotated[
     list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A decode option, such as n_best=3.")
 ]
@@ -46,7 +50,12 @@ def make_console(quiet: bool, verbose: bool = False) -> Console:
 
 
 def load_pipeline(
-    console: Console, file: Path, overrides: Sequence[str] | None, sets: Sequence[str] | None, seed: int | None = None
+    console: Console,
+    file: Path,
+    overrides: Sequence[str] | None,
+    sets: Sequence[str] | None,
+    plugins: Sequence[Path] | None,
+    seed: int | None = None,
 ) -> Pipeline:
     """Load a YAML with the overrides of the command line; report which versions have changed since."""
     from seqpipe.pipeline.pipeline import Pipeline
@@ -54,7 +63,7 @@ def load_pipeline(
     items = [*(overrides or []), *(sets or [])]
     if seed is not None:
         items.append(f"train.seed={seed}")
-    pipeline = Pipeline(file, items)
+    pipeline = Pipeline(file, items, plugins=plugins or ())
     for note in pipeline.notes:
         console.say(note)
     return pipeline

@@ -36,7 +36,7 @@ def predict(
     ] = "stop",
     options: DecodeOptions = None,
     beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,
-    n_best: Annotated[int | None, typer.Option("--n-best", help="Short for --option n_best=N.")] = None,
+    n_best: Annotated[str | None, typer.Option("--n-best", help="Short for --option n_best=N, or all.")] = None,
     device: Device = "auto",
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Number of parallel runs; default: one per core.")
@@ -50,8 +50,8 @@ def predict(
     from seqpipe.runtime.file_io import predict_file, stream_file
 
     model = load(bundle, device, threads, timeout=timeout)
-    shortcuts = {"beams": beams, "n_best": n_best}
-    decode_options = parse_decode_options(options or [], shortcuts, model.manifest.options)
+    items = [*([] if n_best is None else [f"n_best={n_best}"]), *(options or [])]
+    decode_options = parse_decode_options(items, {"beams": beams}, model.predictor.options)
     if stream and on_error != "stop":
         raise UsageError("--on-error: --stream stops at a line without an answer; leave one of the two out")
     if stream:

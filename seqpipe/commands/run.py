@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from seqpipe.commands.options import (
     Json,
     NoCache,
     Overrides,
+    PluginFiles,
     Quiet,
     RunFolder,
     Seed,
@@ -31,6 +33,7 @@ def run(
     file: YamlFile,
     overrides: Overrides = None,
     sets: Sets = None,
+    plugins: PluginFiles = None,
     seed: Seed = None,
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, help="Train with seeds 1 to N; report mean and standard deviation.")
@@ -44,7 +47,7 @@ def run(
 ) -> None:
     """Check, train, evaluate, export, verify, and show answers. Resumes an interrupted run."""
     console = make_console(quiet, verbose)
-    pipeline = load_pipeline(console, file, overrides, sets, seed)
+    pipeline = load_pipeline(console, file, overrides, sets, plugins, seed)
     if seeds:
         by_test = pipeline.run_seeds(seeds, device=device, fresh=fresh, cache=not no_cache, progress=console)
         result: dict[str, Any] = {test: asdict(scores) for test, scores in by_test.items()}
@@ -59,6 +62,7 @@ def train(
     file: YamlFile,
     overrides: Overrides = None,
     sets: Sets = None,
+    plugins: PluginFiles = None,
     seed: Seed = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume an interrupted run; an error if there is none.")
@@ -70,7 +74,7 @@ def train(
 ) -> None:
     """Train; start a run, or resume an interrupted one."""
     console = make_console(quiet, verbose)
-    pipeline = load_pipeline(console, file, overrides, sets, seed)
+    pipeline = load_pipeline(console, file, overrides, sets, plugins, seed)
     from seqpipe.config.run_layout import STATE
     from seqpipe.pipeline.run import RUNS
 
@@ -78,7 +82,8 @@ def train(
     if resume and not (folder / STATE).exists():
         raise UsageError(f"--resume: {folder} is no run yet; leave --resume out to start one")
     pipeline.train(device=device, fresh=fresh, progress=console)
-    console.say(f"\nnext: seqpipe evaluate {folder}, then seqpipe export {folder}")
+    files = "".join(f" --plugin {shlex.quote(str(file))}" for file in plugins or [])
+    console.say(f"\nnext: seqpipe evaluate {folder}{files}, then seqpipe export {folder}{files}")
 
 
 def export(
@@ -90,6 +95,7 @@ def export(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override of a key of `export`, such as export.explain=true."),
     ] = None,
+    plugins: PluginFiles = None,
     no_cache: NoCache = False,
     quiet: Quiet = False,
 ) -> None:
@@ -101,5 +107,5 @@ def export(
         if not item.startswith("export."):
             raise UsageError(f"--set {item}: the run is trained; only keys of `export` can change, as export.opset=20")
     console = make_console(quiet)
-    path = export_run(folder, output, sets or [], console, None if no_cache else default_cache())
+    path = export_run(folder, output, sets or [], console, None if no_cache else default_cache(), plugins or ())
     console.say(f"\nnext: seqpipe predict {path}")

@@ -64,11 +64,13 @@ def load(
     plugins: Plugins | None = None,
     files: bool = True,
     runs: bool = True,
+    plugin_files: Sequence[Path] = (),
 ) -> Config:
     """The checked Config of a YAML file with overrides such as `train.epochs=3`; ConfigError holds every mistake.
 
     With files=False the data files need not be there, with runs=False the runs that `init` names. What `needs` lists
-    may be absent too. In place of a file, its content: its paths start from the current folder.
+    may be absent too. In place of a file, its content: its paths start from the current folder. `plugin_files` are
+    plugins of one Python file each, which no YAML can name.
     """
     if isinstance(source, Mapping):
         path = Path("pipeline")
@@ -89,7 +91,7 @@ def load(
     unread = {problem.key for problem in problems if problem.key}
     for text in overrides:
         problems += override(tree, text)
-    loader = _Loader(tree, plugins, path.absolute().parent, files, runs)
+    loader = _Loader(tree, plugins, path.absolute().parent, files, runs, plugin_files)
     config = loader.config(path)
     # What could not be read is reported once, not again as a wrong or missing value.
     problems += [p for p in loader.problems if not any(p.key == key or p.key.startswith(f"{key}.") for key in unread)]
@@ -172,14 +174,18 @@ class _Loader:
     With files=False the data files need not be there, with runs=False the runs that `init` names.
     """
 
-    def __init__(self, tree: Tree, plugins: Plugins | None, root: Path, files: bool, runs: bool):
+    def __init__(
+        self, tree: Tree, plugins: Plugins | None, root: Path, files: bool, runs: bool, plugin_files: Sequence[Path]
+    ):
         self.tree, self.root, self.files, self.runs = tree, root, files, runs
         self.problems: list[Problem] = []
         self.unsound: set[str] = set()  # keys of components whose options are wrong
         keys = tree.data.get("plugins") if isinstance(tree.data, dict) else None
         self.plugin_keys = self.keys(PluginKeys, self.mapping(keys, ("plugins",)), ("plugins",), "'plugins'")
         allow = self.plugin_keys.allow if self.plugin_keys else ()
-        self.plugins = plugins or Plugins(allow=None if allow is None else [Requirement(text) for text in allow])
+        self.plugin_files = tuple(plugin_files)
+        requirements = None if allow is None else [Requirement(text) for text in allow]
+        self.plugins = plugins or Plugins(allow=requirements, files=plugin_files)
         self.needs = self.all_needs()
 
     def config(self, path: Path) -> Config | None:
@@ -205,7 +211,8 @@ class _Loader:
             self.wiring(inputs, heads, export)
         if self.problems or not (data and inputs and train and export and self.plugin_keys):
             return None
-        return Config(path, self.root, name, data, inputs, heads, train, export, self.plugin_keys, self.needs)
+        keys, needs = self.plugin_keys, self.needs
+        return Config(path, self.root, name, data, inputs, heads, train, export, keys, needs, self.plugin_files)
 
     def inputs(self, top: Mapping[str, Plain]) -> tuple[Input, ...] | None:
         """The inputs, or the only one; None if one of them could not be made."""
@@ -434,7 +441,10 @@ class _Loader:
             offer = self.plugins.find(kind, use)
             cls = offer.load()
         except PluginError as error:
-            self.complain(where, str(error))
+            stated = self.plugin_keys.versions if self.plugin_keys else {}
+            made_with = stated.get(yaml.key_text(path), "").partition(" sha256:")[0]
+            hint = f"; the run was made with {made_with}: give this file by --plugin" if ".py" in made_with else ""
+            self.complain(where, f"{error}{hint}")
             return None
         try:
             model, wired_names = options_model(cls), wired(cls)

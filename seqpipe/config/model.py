@@ -54,6 +54,7 @@ class Config:
     export: Export
     plugins: PluginKeys = field(default=PluginKeys(), compare=False)  # what it may be made of is not what it is
     needs: tuple[Need, ...] = field(default=(), compare=False)
+    plugin_files: tuple[Path, ...] = field(default=(), compare=False)  # as the command or Python call gives them
 
     @property
     def components(self) -> tuple[Component, ...]:

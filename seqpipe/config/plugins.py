@@ -1,17 +1,21 @@
-"""The components that installed distributions offer; a broken plugin is listed and breaks nothing else."""
+"""The components of installed distributions and of plugin files; a broken distribution breaks nothing else."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import os
 import pkgutil
 import sys
 import time
+import traceback
+import types
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from operator import attrgetter
+from pathlib import Path
 
 import pluggy
 from packaging.requirements import Requirement
@@ -25,6 +29,7 @@ GROUP = "seqpipe"
 KINDS = ("reader", "tokenizer", "embedding", "encoder", "head")
 BUILTIN = "seqpipe-nlp"  # the distribution whose components are the built-ins
 API_ATTRIBUTE = "SEQPIPE_PLUGIN_API"  # of the module that an entry point names
+FILE_MODULE = "plugin_file_"  # with the sha256 of a plugin file the name of its module
 SLOW = 0.5  # seconds: a plugin that takes longer to import is named
 
 
@@ -81,12 +86,17 @@ class Plugins:
         entry_points: Which to ask.
         allow: Requirements such as `acme-conv>=1,<2`; the plugins of other distributions and versions are left out
             without being imported. None asks all. The built-ins are always asked.
+        files: Plugins of one Python file each; PluginError names the line of a broken one. Their distribution is the
+            name of the file, their version its sha256.
 
-    With SEQPIPE_PLUGINS=off only the built-ins are asked.
+    With SEQPIPE_PLUGINS=off only the built-ins and the files are asked.
     """
 
     def __init__(
-        self, entry_points: Iterable[metadata.EntryPoint] | None = None, allow: Sequence[Requirement] | None = None
+        self,
+        entry_points: Iterable[metadata.EntryPoint] | None = None,
+        allow: Sequence[Requirement] | None = None,
+        files: Sequence[Path] = (),
     ):
         self.offers: list[Offer] = []
         self.broken: list[Broken] = []
@@ -103,6 +113,10 @@ class Plugins:
                 self.left_out.append(f"{distribution} {version} is left out: {hindrance}")
             else:
                 self._ask(entry_point, distribution, version)
+        for file in dict.fromkeys(file.resolve() for file in files):
+            if any(offer.distribution == file.name for offer in self.offers):
+                raise PluginError(f"{file}: another plugin is called {file.name} too; rename one of them")
+            self.offers += _offers_of_file(file)
         self.offers.sort(key=attrgetter("name", "distribution"))
         self.offers = [offer for kind in KINDS for offer in self.offers if offer.kind == kind]
 
@@ -111,12 +125,6 @@ class Plugins:
         try:
             with contextlib.redirect_stdout(printed):  # standard output is for answers
                 plugin = entry_point.load()
-                api = getattr(plugin, API_ATTRIBUTE, PLUGIN_API)
-                if api != PLUGIN_API:
-                    raise PluginError(
-                        f"it is written for plugin API {api}, and this seqpipe has {PLUGIN_API}; install a version of "
-                        f"it that states {API_ATTRIBUTE} = {PLUGIN_API}, or another version of seqpipe-nlp"
-                    )
                 self.offers += _offers(plugin, distribution, version)
         except (Exception, SystemExit) as error:  # a plugin may raise anything at all
             self.broken.append(Broken(distribution, version, entry_point.name, _reason(error)))
@@ -166,6 +174,12 @@ def _hindrance(distribution: str, version: str, off: bool, allow: Sequence[Requi
 
 def _offers(plugin: object, distribution: str, version: str) -> list[Offer]:
     """Registers one plugin in a manager of its own, so that a fault stays with it, and reads its tables."""
+    api = getattr(plugin, API_ATTRIBUTE, PLUGIN_API)
+    if api != PLUGIN_API:
+        raise PluginError(
+            f"it is written for plugin API {api}, and this seqpipe has {PLUGIN_API}; install a version of "
+            f"it that states {API_ATTRIBUTE} = {PLUGIN_API}, or another version of seqpipe-nlp"
+        )
     manager = pluggy.PluginManager(GROUP)
     manager.add_hookspecs(hookspecs)
     manager.register(plugin, name=distribution)
@@ -189,6 +203,36 @@ def _offers(plugin: object, distribution: str, version: str) -> list[Offer]:
                         f"register_{kind}s must map names to classes or 'module:Class', not {name!r}: {target!r}"
                     )
                 offers.append(Offer(kind, name, distribution, version, target))
+    return offers
+
+
+def _offers_of_file(path: Path) -> list[Offer]:
+    """Import one Python file and return its components; PluginError names the line that fails."""
+    try:
+        code = path.read_bytes()
+    except OSError as error:
+        cure = "--plugin takes a Python file with a hook; an installed plugin needs no --plugin"
+        raise PluginError(f"{path}: {(error.strerror or str(error)).lower()}; {cure}") from None
+    digest = hashlib.sha256(code).hexdigest()
+    # The name is that of the content, so that a process which loads the file twice has each class once, and loads it
+    # anew after an edit. The bytes that were hashed are compiled: the import system could take an old .pyc instead.
+    name = f"{FILE_MODULE}{digest}"
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # standard output is for answers
+            if name not in sys.modules:
+                module = sys.modules[name] = types.ModuleType(name)
+                module.__file__ = str(path)
+                exec(compile(code, str(path), "exec"), vars(module))
+            offers = _offers(sys.modules[name], path.name, f"sha256:{digest}")
+        if texts := [offer.target for offer in offers if isinstance(offer.target, str)]:
+            raise TypeError(f"a plugin in one file maps names to its classes themselves, not to {texts[0]!r}")
+    except (Exception, SystemExit) as error:  # a plugin may raise anything at all
+        sys.modules.pop(name, None)
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        if isinstance(error, SyntaxError) and error.filename == str(path):
+            lines.append(error.lineno)
+        place = f"{path}:{lines[-1]}" if lines else str(path)
+        raise PluginError(f"{place}: the plugin is broken: {_reason(error)}") from error
     return offers
 
 

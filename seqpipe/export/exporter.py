@@ -118,7 +118,7 @@ def golden_examples(comparison: Comparison, records: Sequence[Record]) -> tuple[
         keys = (*columns(source), *(("words", "text") if words else source.fields))
         inputs.append({key: record[key] for key in keys})
     examples = _answered(comparison, inputs, {})
-    several = [name for name in comparison.options if name.rpartition(".")[2] in ("beams", "n_best")]
+    several = [name for name in comparison.model.manifest.options if name.rpartition(".")[2] in ("beams", "n_best")]
     if examples and several:
         options = comparison.decisions.trials.with_short_texts(dict.fromkeys(several, SEVERAL))
         examples += _answered(comparison, [cast(Record, examples[0].record)], options)

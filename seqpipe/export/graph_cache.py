@@ -26,6 +26,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from seqpipe.config.plugins import FILE_MODULE
 from seqpipe.files import write
 
 # The key of an exported graph: a hash of all that it depends on, which is the pipeline without its weights' values.
@@ -180,8 +181,8 @@ def _module_value(module: str, name: str) -> Any:
 
 
 def _code(package: str) -> str:
-    """A hash of the Python files of a package; of one of the standard library its name is enough."""
-    if package in sys.stdlib_module_names:
+    """A hash of the Python files of a package; of the standard library and of plugin files the name is enough."""
+    if package in sys.stdlib_module_names or package.startswith(FILE_MODULE):
         return package
     file, folders = _module_value(package, "__file__"), [*(_module_value(package, "__path__") or ())]
     files = [Path(folder, name) for top in folders for folder, _, names in os.walk(top) for name in names]

@@ -214,7 +214,12 @@ def run_seeds(
 
 
 def export_run(
-    folder: Path, output: Path | None, sets: Sequence[str], console: Console, cache: GraphCache | None = None
+    folder: Path,
+    output: Path | None,
+    sets: Sequence[str],
+    console: Console,
+    cache: GraphCache | None = None,
+    plugins: Sequence[Path] = (),
 ) -> Path:
     """Export a trained run, with these overrides of its keys of `export`; return the folder of the bundle.
 
@@ -226,7 +231,7 @@ def export_run(
     path = output or folder / "bundle"
     bundle.refuse_other(path)
     with lock_around(path):
-        run = open_run(folder, console, sets=sets)
+        run = open_run(folder, console, sets=sets, plugins=plugins)
         pipeline, records = load_trained(run), held_out_records(run)
         export(pipeline, run.config, records, path, console, run.scores, cache, run.outcome)
     return path
@@ -269,7 +274,7 @@ def _missing(config: Config, chain: Sequence[Path]) -> Iterator[Missing]:
         if need.run.resolve() in chain:
             way = " -> ".join(path.name for path in (*chain, need.run))
             raise ConfigError([replace(need.problem, message=f"pipelines need each other in a cycle: {way}")])
-        source = load(need.run)
+        source = load(need.run, plugin_files=config.plugin_files)
         if source.name != need.path.name:
             message = f"the run of {need.run.name} is called {source.name!r}; end the path with this name"
             raise ConfigError([replace(need.problem, key=f"{need.problem.key}.path", message=message)])
@@ -283,7 +288,8 @@ def make_needs(config: Config, console: Console, device: str, cache: GraphCache 
     for step in steps:
         console.say(f"{config.name} needs {step}")
         if step.need.run:
-            run_all(load(step.need.run), console, device, cache=cache, runs=Path(relative_path(step.need.path.parent)))
+            needed, runs = load(step.need.run, plugin_files=config.plugin_files), step.need.path.parent
+            run_all(needed, console, device, cache=cache, runs=Path(relative_path(runs)))
             console.say(f"\nthis was for {config.name}, which continues")
         else:
             texts = checkpoint_texts(step.config, step.need.path)

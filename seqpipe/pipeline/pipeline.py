@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from seqpipe.config.loader import Config, load
 from seqpipe.console import CallbackConsole, Progress
+from seqpipe.errors import UsageError
 
 if TYPE_CHECKING:
     from seqpipe.export.graph_cache import GraphCache
@@ -45,19 +46,28 @@ class Pipeline:
         source: The YAML file, or its content as a dict. Paths in a dict start from the current folder, and its run is
             called `pipeline` where it has no `name`.
         overrides: Values by key, such as `{"train.epochs": 5}`, or the texts of the command line: `["train.epochs=5"]`.
+        plugins: Plugins of one Python file each, which offer components beside those that are installed.
 
     Raises:
         ConfigError: holds every mistake in the YAML and the overrides.
+        PluginError: if a plugin file cannot be read or is broken; it names the line.
     """
 
     def __init__(
-        self, source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | Sequence[str] = ()
+        self,
+        source: str | Path | Mapping[str, Any],
+        overrides: Mapping[str, Any] | Sequence[str] = (),
+        *,
+        plugins: Sequence[str | Path] = (),
     ) -> None:
+        if isinstance(plugins, str):
+            raise UsageError(f"plugins: must be a list of files, such as [{plugins!r}]")
         self._source = source if isinstance(source, Mapping) else Path(source)
         if isinstance(overrides, Mapping):
             # JSON is YAML too, so that a value from Python and one from the command line are read, and refused, alike.
             overrides = [f"{key}={json.dumps(value, default=str)}" for key, value in overrides.items()]
         self._overrides = list(overrides)
+        self._plugin_files = [Path(file) for file in plugins]
         self.config = self._load()
 
     def __repr__(self) -> str:
@@ -182,7 +192,7 @@ class Pipeline:
         return run
 
     def _load(self, more: Sequence[str] = ()) -> Config:
-        return load(self._source, [*self._overrides, *more])
+        return load(self._source, [*self._overrides, *more], plugin_files=self._plugin_files)
 
     def _make_needs(self, console: CallbackConsole, device: str, cache: GraphCache | None) -> None:
         if self.config.needs:

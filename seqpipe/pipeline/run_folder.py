@@ -187,14 +187,16 @@ def _refuse_older_run(folder: Path) -> None:
         refuse_other_form(folder / FILE, files.read_json(folder / FILE).get("form", 1))
 
 
-def open_run(folder: Path, console: Console, need_data: bool = True, sets: Sequence[str] = ()) -> Run:
+def open_run(
+    folder: Path, console: Console, need_data: bool = True, sets: Sequence[str] = (), plugins: Sequence[Path] = ()
+) -> Run:
     """Return the run in a folder, its YAML with these overrides; report which versions have changed since.
 
     The runs that it was initialised from need not be there any more.
     """
     folder = Run(folder).folder  # which refuses what is not a run
     _refuse_older_run(folder)
-    config = load(folder / YAML, sets, files=need_data, runs=False)
+    config = load(folder / YAML, sets, files=need_data, runs=False, plugin_files=plugins)
     for note in config.notes:
         console.say(note)
     return Run(folder, config)

@@ -80,6 +80,7 @@ def score_target(
     errors: Path | None = None,
     device: str = "auto",
     options: Callable[[Known], Mapping[str, Any]] = lambda known: {},
+    plugins: Sequence[Path] = (),
 ) -> dict[str, Any]:
     """Return and print the scores of a run or bundle on its test sets or on a file, by the name of the data.
 
@@ -92,8 +93,9 @@ def score_target(
         errors: File for the records with wrong answers, as JSONL.
         device: Device that the model runs on.
         options: Function that returns the values of decode options, given those that the model has.
+        plugins: Plugins of one Python file each.
     """
-    predictor, read, test_sets = open_target(target, device, data, console)
+    predictor, read, test_sets = open_target(target, device, data, console, plugins)
     if errors and len(test_sets) > 1:
         names = ", ".join(map(str, test_sets.values()))
         raise UsageError(f"--errors needs one data file; give one of {names} with --data")
@@ -123,11 +125,11 @@ def score_target(
 
 
 def open_target(
-    target: Path, device: str, data: Path | None, console: Console
+    target: Path, device: str, data: Path | None, console: Console, plugin_files: Sequence[Path] = ()
 ) -> tuple[Predictor, ReadRecords, dict[str, Path]]:
     """Return the predictor of a run or bundle, the function that reads its records, and the files to score it on."""
     open_one = _open_bundle if (target / bundle.MANIFEST).exists() else _open_run
-    return open_one(target, device, data, console)
+    return open_one(target, device, data, console, plugin_files)
 
 
 def _print_scores(label: str, scores: Mapping[str, Any], metrics: Mapping[str, Metric], console: Console) -> None:
@@ -137,14 +139,14 @@ def _print_scores(label: str, scores: Mapping[str, Any], metrics: Mapping[str, M
 
 
 def _open_run(
-    folder: Path, device: str, data: Path | None, console: Console
+    folder: Path, device: str, data: Path | None, console: Console, files: Sequence[Path]
 ) -> tuple[Predictor, ReadRecords, dict[str, Path]]:
     # Imported here, because a bundle is scored where PyTorch is not installed.
     from seqpipe.pipeline.run_folder import load_trained, open_run
     from seqpipe.pipeline.training import resolve_device
     from seqpipe.training.evaluation import predictor
 
-    run, device = open_run(folder, console, data is None), resolve_device(device)
+    run, device = open_run(folder, console, data is None, plugins=files), resolve_device(device)
     settings = run.config.data
     test_sets = {data.name: data} if data else dict(settings.tests)
     if not test_sets:
@@ -158,9 +160,9 @@ def _open_run(
 
 
 def _open_bundle(
-    path: Path, device: str, data: Path | None, console: Console
+    path: Path, device: str, data: Path | None, console: Console, files: Sequence[Path]
 ) -> tuple[Predictor, ReadRecords, dict[str, Path]]:
-    model, plugins = load(path, device), Plugins()
+    model, plugins = load(path, device), Plugins(files=files)
     reader = reader_from(model.manifest.reader, plugins)
     for head, origin in model.manifest.own_metrics.items():
         if loaded := _load_metrics(origin, plugins, console):

@@ -42,12 +42,14 @@ class Chosen:
         seeds: Of random numbers, which are made for each text.
         stops: Texts before which a generated text ends.
         automata: By option what makes the arcs of an automaton for these texts, behind tokens that were generated.
+        rankings: Of `arrays` those that the answer kind takes beside the decision, and no graph.
     """
 
     arrays: Arrays
     seeds: Mapping[str, int]
     stops: Sequence[str] = ()
     automata: Mapping[str, Callable[..., np.ndarray]] = field(default_factory=dict)
+    rankings: Arrays = field(default_factory=dict)
 
     def of(self, docs: Sequence[Doc]) -> Arrays:
         """The inputs for a batch of these texts.
@@ -58,7 +60,8 @@ class Chosen:
         for name, seed in self.seeds.items():
             beams, steps = (self._size(beside(name, "beams"), 1), self._size(beside(name, "max_length"), longest))
             drawn[name] = np.stack([random_numbers(seed, doc, beams, steps) for doc in docs])
-        return self.arrays | drawn | {name: arcs(docs) for name, arcs in self.automata.items()}
+        arrays = {name: array for name, array in self.arrays.items() if name not in self.rankings}
+        return arrays | drawn | {name: arcs(docs) for name, arcs in self.automata.items()}
 
     def written(self, read: int) -> int:
         """Return the most tokens that the graph writes for a text of so many, over all beams and heads."""
@@ -72,7 +75,7 @@ class Chosen:
             long, wide = beside(name, "max_length"), beside(name, "beams")
             if name == long:
                 fixed += len(array) * self._size(wide, 1)
-            elif name in (wide, beside(name, "n_best")) and long not in self.arrays:
+            elif name in (wide, beside(name, "n_best")) and long not in self.arrays and name not in self.rankings:
                 of_each += len(array) - 1
         return fixed, of_each
 
@@ -125,7 +128,8 @@ def chosen(known: Known, values: Mapping[str, Any], kind: AnswerKind | None = No
             # graph. A least length counts for [EOS] alone, so that the graph must not forbid these pieces before it.
             if not arrays[beside(name, "min_length")]:
                 arrays[name] = np.array([part.pieces_with(texts)], np.int64)
-    return Chosen(arrays, seeds, tuple(stops), automata)
+    rankings = {name: arrays[name] for name, option in known.items() if option["type"] == "ranking"}
+    return Chosen(arrays, seeds, tuple(stops), automata, rankings)
 
 
 def described(known: Known) -> dict[str, dict[str, Any]]:
@@ -134,7 +138,7 @@ def described(known: Known) -> dict[str, dict[str, Any]]:
     for name, option in known.items():
         if option["type"] == "uniform":
             name, option = beside(name, SEED), {"type": "int", "default": None, "minimum": 0}
-        option_type = "int" if option["type"] == "size" else option["type"]
+        option_type = "int" if option["type"] in ("size", "ranking") else option["type"]
         bounds = {"minimum": option.get("minimum"), "maximum": option.get("maximum")}
         options[name] = {"type": option_type, "default": option["default"], **bounds}
     return options
@@ -170,6 +174,8 @@ def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | 
         if kind is not None and value not in (None, []):
             value = kind.parts[name.rpartition(".")[0]].token_ids(name, value)
         return np.array([value or []], np.int64).reshape(1, -1)
+    if option["type"] == "ranking":
+        option, value = {**option, "type": "size"}, option["maximum"] if value == "all" else value
     if type(value) not in _NUMBERS[option["type"]]:
         raise UsageError(f"{name}: must be {option['type'].replace('size', 'int')}, not {value!r}")
     low, high = option.get("minimum"), option.get("maximum")
@@ -243,6 +249,9 @@ def option_schemas(known: Known) -> dict[str, Schema]:
                 schemas[name] = {**_TOKENS, "default": option["default"]}
             case "texts" | "automaton":
                 schemas[name] = {**_TEXTS, "default": None}
+            case "ranking":
+                count = {"type": "integer", **_schema_bounds(option)}
+                schemas[name] = {"anyOf": [count, {"const": "all"}], "default": option["default"]}
             case kind:
                 most = {"maximum": MOST_SIZE} if kind == "size" else {}
                 schemas[name] = {"type": _TYPES[kind], **most, **_schema_bounds(option), "default": option["default"]}

@@ -287,5 +287,5 @@ def explain(
             words, _ = writer.copies.read(doc)
             tokens = writer.step_names(steps, doc)
             copied[weights.key] = origins(doc, writer.step_ids(steps), words, tokens, looks, array)
-    answer = predictor.read([doc], decision, decoding.stops)[0]
+    answer = predictor.read([doc], decision, decoding)[0]
     return Explanation(doc.text, answer, kind.lines(answer), tuple(attentions), figure(kind, doc, answer), copied)

@@ -156,6 +156,17 @@ class Model:
         """Pickle and copy as folder, sha256 and settings: where it arrives, the bundle is opened again."""
         return _load_again, self._opened
 
+    def __repr__(self) -> str:
+        kinds = ", ".join(f"{head or 'answer'}={part.kind!r}" for head, part in self.predictor.kind.parts.items())
+        options = f"options={[*self.predictor.options]}, device={self.device!r}"
+        return f"Model({str(self._opened[0])!r}, {kinds}, fields={[*self.fields]}, {options})"
+
+    @property
+    def labels(self) -> tuple[str, ...] | dict[str, tuple[str, ...]]:
+        """The labels that an answer may have, empty for kinds without labels; of several heads by head."""
+        labels = {head: tuple(part.label_names) for head, part in self.predictor.kind.parts.items()}
+        return labels.get("", labels)
+
     @property
     def session(self) -> Any:
         """The session of onnxruntime."""

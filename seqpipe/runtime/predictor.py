@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -48,6 +48,7 @@ _BLANK = re.compile(
     "[\\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]*"
 )
+_DEFAULTS = Chosen({}, {})  # decode options that no answer depends on
 Item = TypeVar("Item")
 Run = Callable[[Arrays], Arrays]  # features and decode options to a decision
 # Answers, those that are errors already; for each batch its rows and their answers to come; the process that has begun.
@@ -117,11 +118,12 @@ class Predictor:
         metrics: Mapping[str, Metrics] | None = None,
         score_types: Mapping[str, Metric] | None = None,
     ):
-        self.featurizer, self.kind, self.options, self.limits, self.workers = featurizer, kind, options, limits, workers
+        self.featurizer, self.kind, self.limits, self.workers = featurizer, kind, limits, workers
+        self.options: Mapping[str, Mapping[str, Any]] = {**kind.answer_options, **options}
         self.run, self.metrics = run, dict(metrics or {})
         self.task: AnswerTask = task_of(kind)  # scores its answers
         self.metric_types = {**metric_types(self.task), **(score_types or {})}
-        self.defaults = chosen(options, {}, kind)  # decode options where a caller gives none
+        self.defaults = chosen(self.options, {}, kind)  # decode options where a caller gives none
         self._after_huge = False  # a text was so long that it ran alone
         self.renew()
         RENEWED.add(self)
@@ -284,18 +286,18 @@ class Predictor:
 
     def answers(self, docs: Sequence[Doc], decoding: Chosen) -> list[Answer]:
         """The answers to the texts of one batch."""
-        return self.read(docs, self.run(self.featurizer.collate(docs) | decoding.of(docs)), decoding.stops)
+        return self.read(docs, self.run(self.featurizer.collate(docs) | decoding.of(docs)), decoding)
 
     def read_piece(self, reader: PieceReader, doc: Doc, decision: Arrays) -> Answer:
         """Return the answers that the decision about one more piece of a text completes."""
         return reader.read(doc, decision, self.read([doc], decision)[0])
 
-    def read(self, docs: Sequence[Doc], decision: Arrays, stops: Sequence[str] = ()) -> list[Answer]:
+    def read(self, docs: Sequence[Doc], decision: Arrays, decoding: Chosen = _DEFAULTS) -> list[Answer]:
         """The answers that a decision means, with a warning for an input that is longer than any in training.
 
         A generated text ends before the first of the stop texts.
         """
-        generator: Any = self.kind
+        generator, decision, stops = cast(Any, self.kind), decision | decoding.rankings, decoding.stops
         answers = generator.answers(docs, decision, stops) if stops else self.kind.answers(docs, decision)
         for i, doc in enumerate(docs):
             if (tokens := len(doc.ids)) > (most := self.limits.trained):
@@ -407,9 +409,9 @@ class BundlePredictor(Predictor):
         super().__init__(*args, **options)
         self._numbers = number_outputs(self.kind)
 
-    def read(self, docs: Sequence[Doc], decision: Arrays, stops: Sequence[str] = ()) -> list[Answer]:
+    def read(self, docs: Sequence[Doc], decision: Arrays, decoding: Chosen = _DEFAULTS) -> list[Answer]:
         refuse_nan(self._numbers, docs, decision)
-        return self._meant(super().read, docs, decision, stops)
+        return self._meant(super().read, docs, decision, decoding)
 
     def read_piece(self, reader: PieceReader, doc: Doc, decision: Arrays) -> Answer:
         return self._meant(super().read_piece, reader, doc, decision)

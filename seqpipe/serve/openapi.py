@@ -186,7 +186,7 @@ def ref(name: str) -> Schema:
 
 def bundle_schemas(name: str, model: Model) -> Mapping[str, Schema]:
     """The schemas of a bundle by their names in a document, each of which begins with the bundle's."""
-    options = model.manifest.options
+    options = model.predictor.options
     schemas = option_schemas(options)
     return {
         f"{name}.Input": input_schema(model.predictor.featurizer),

@@ -76,7 +76,7 @@ def describe(service: Service) -> dict[str, Any]:
         "pipeline": model.manifest.name,
         "answer": model.predictor.kind.kind,
         "fields": list(model.fields),
-        "options": described(model.manifest.options),
+        "options": described(model.predictor.options),
         **labels,
         "explains": model.explains,
         "streams": model.predictor.kind.is_generated,

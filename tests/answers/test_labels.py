@@ -9,15 +9,19 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from factory import QUIET, labelling, plugins, toy_heads
+from factory import QUIET, labelling, plugins, seqpipe, toy_heads
+from serving import Server
 
 from seqpipe import load as open_bundle
+from seqpipe.answers.classification import Label
 from seqpipe.config.dataflow import explain
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
-from seqpipe.errors import DataError, PluginError, TrainingError
+from seqpipe.errors import DataError, PluginError, TrainingError, UsageError
+from seqpipe.features.document import Doc
 from seqpipe.pipeline.check import check_export
 from seqpipe.pipeline.full_run import run_all
 from seqpipe.pipeline.scoring import score_target
@@ -80,14 +84,14 @@ def test_a_bundle_is_scored_by_the_heads_metric_only_where_the_head_is_installed
     assert (
         "note: the metrics of head toys/mean 1.0 are absent here: no head named 'toys/mean'" in capsys.readouterr().err
     )
-    monkeypatch.setattr("seqpipe.pipeline.scoring.Plugins", lambda: plugins(**toy_heads()))
+    monkeypatch.setattr("seqpipe.pipeline.scoring.Plugins", lambda **files: plugins(**toy_heads()))
     assert score_target(bundle, Console())["test"] == {**without["test"], "mean_absolute_error": 0.0}
     assert "absent" not in capsys.readouterr().err
 
 
 def test_a_head_named_with_its_distribution_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = labels(tmp_path, "head.use=toys/mean", "train.epochs=1")
-    monkeypatch.setattr("seqpipe.pipeline.scoring.Plugins", lambda: plugins(**toy_heads()))
+    monkeypatch.setattr("seqpipe.pipeline.scoring.Plugins", lambda **files: plugins(**toy_heads()))
     with contextlib.chdir(tmp_path):
         run_all(config, QUIET, "cpu")
         assert "mean_absolute_error" in score_target(Path("runs/moods/bundle"), QUIET)["test"]
@@ -138,7 +142,7 @@ def test_the_bundle_states_the_kinds_score_as_compared(finished: Path) -> None:
 
 
 def test_the_heads_metric_is_split_by_a_field_too(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqpipe.pipeline.scoring.Plugins", lambda: plugins(**toy_heads()))
+    monkeypatch.setattr("seqpipe.pipeline.scoring.Plugins", lambda **files: plugins(**toy_heads()))
     found = score_target(Path("runs/moods/bundle"), QUIET, by="label")["test"]
     assert all("mean_absolute_error" in scores for scores in found.values())
     assert set(found) == {"", "label=bad", "label=fine", "label=good"}
@@ -205,3 +209,64 @@ def test_check_knows_a_label_that_comes_late_in_the_file(tmp_path: Path) -> None
     lines = (tmp_path / "train.jsonl").read_text()
     (tmp_path / "train.jsonl").write_text(lines * 4 + '{"text": "a late day", "label": "late"}\n' * 2)
     check_export(config, QUIET)
+
+
+def test_n_best_gives_the_probability_of_each_label(finished: Path) -> None:
+    model = open_bundle(finished / "runs/moods/bundle", "cpu")
+    best, everything = model("a sad z day"), model("a sad z day", n_best="all")
+    assert [*model.labels] == ["bad", "fine", "good"]
+    assert everything[0] == best
+    assert {answer["label"] for answer in everything} == {*model.labels}
+    scores = [answer["score"] for answer in everything]
+    assert scores == sorted(scores, reverse=True)
+    assert sum(scores) == pytest.approx(1, abs=1e-5)
+    assert model("a sad z day", n_best=2) == everything[:2]
+    assert model("a sad z day", n_best=1) == best
+    assert model(["a sad z day", ""], n_best=3) == [everything, [{"label": None, "score": 0.0}]]
+    assert [*model(iter(["a sad z day"]), n_best="all")] == [everything]
+    assert "options=['n_best']" in repr(model)
+    assert "answer='label'" in repr(model)
+    for wrong, message in ((4, "n_best: 4 is not between 1 and 3"), ("most", "n_best: must be"), (True, "must be")):
+        with pytest.raises(UsageError, match=message):
+            model("a sad z day", n_best=wrong)
+
+
+def test_every_command_that_answers_takes_n_best(finished: Path) -> None:
+    bundle = finished / "runs/moods/bundle"
+    expected = open_bundle(bundle, "cpu")("a sad z day", n_best="all")
+    for arguments in (("--n-best", "all"), ("--option", "n_best=all"), ("--option", "n_best=3")):
+        done = seqpipe("predict", bundle, *arguments, stdin=b"a sad z day\n")
+        assert (done.code, json.loads(done.out)) == (0, expected), done.err
+    assert "n_best: 7 is not between 1 and 3" in seqpipe("predict", bundle, "--n-best", "7", stdin=b"a\n").err
+
+
+def test_the_server_takes_n_best_and_describes_it(finished: Path) -> None:
+    bundle = finished / "runs/moods/bundle"
+    model = open_bundle(bundle, "cpu")
+    with Server(f"moods={bundle}", "--max-beams", "2") as server:
+        for n_best in (1, 2, 3, "all"):
+            reply = server.post("/v1/moods", {"inputs": "a sad z day", "options": {"n_best": n_best}})
+            assert (reply.status, reply.json) == (200, {"answer": model("a sad z day", n_best=n_best)})
+        for wrong in (0, 4, "most", None, 1.5, True, [1]):
+            refused = server.post("/v1/moods", {"inputs": "a sad z day", "options": {"n_best": wrong}})
+            assert (refused.status, "n_best: " in refused.json["error"]) == (422, True), refused.json
+        described = server.get("/v1/moods").json["options"]
+        assert described == {"n_best": {"type": "int", "default": 1, "minimum": 1, "maximum": 3}}
+        options = server.get("/openapi.json").json["components"]["schemas"]["moods.Options"]["properties"]
+        count = {"type": "integer", "minimum": 1, "maximum": 3}
+        assert options == {"n_best": {"anyOf": [count, {"const": "all"}], "default": 1}}
+        tensor = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a sad z day"]}
+        body = {"inputs": [tensor], "parameters": {"n_best": 3}}
+        outputs = {
+            output["name"]: output["data"] for output in server.post("/v2/models/moods/infer", body).json["outputs"]
+        }
+        assert model("a sad z day")["label"] in str(outputs)
+
+
+def test_a_label_that_a_threshold_decides_stands_first() -> None:
+    kind = Label(["no", "maybe", "yes"])
+    scores = np.array([[0.2, 0.5, 0.3]], np.float32)
+    decision = {"label": np.array([2]), "scores": scores, "n_best": np.zeros(3, np.int64)}
+    (answer,) = kind.answers([Doc("x", ["x"], [(0, 1)], [4])], decision)
+    assert isinstance(answer, list)
+    assert [part["label"] for part in answer] == ["yes", "maybe", "no"]

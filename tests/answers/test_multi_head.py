@@ -51,6 +51,18 @@ def test_an_answer_has_a_part_for_each_head_and_equals_what_pytorch_answers(fini
         assert [span["word"] for span in one["names"]] == [span["word"] for span in other["names"]]
 
 
+def test_a_head_of_labels_takes_n_best_beside_the_others(finished: Path) -> None:
+    model = open_bundle(finished / "bundle", "cpu")
+    plain = model("Ada flew to Oslo .")
+    answer = model("Ada flew to Oslo .", **{"topic.n_best": "all"})
+    assert {part["label"] for part in answer["topic"]} == {"a", "b"}
+    assert (answer["topic"][0], answer["names"]) == (plain["topic"], plain["names"])
+    assert model("", **{"topic.n_best": 2}) == {"topic": [{"label": None, "score": 0.0}], "names": []}
+    assert isinstance(model.labels, dict)
+    assert model.labels["topic"] == ("a", "b")
+    assert "topic='label', names='spans'" in repr(model)
+
+
 def test_only_the_heads_that_suffer_from_long_inputs_warn_of_them() -> None:
     kind = MultiHead({"topic": Label(["a", "b"]), "order": Pointers()})
     answer = {"topic": {"label": "a", "score": 0.9}, "order": {"pointers": [1], "words": ["b"], "score": 0.5}}

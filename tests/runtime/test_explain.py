@@ -463,8 +463,9 @@ def test_words_and_empty_texts_and_long_ones_are_taken_as_predict_takes_them(loo
     assert (looking.explain("").answer, looking.explain("").attentions) == ({"label": None, "score": 0.0}, ())
     with pytest.raises(DataError, match="over the limit of 1,000"):
         looking.explain("a " * 100_001)
-    with pytest.raises(UsageError, match="no decode option 'n_best'"):
-        looking.explain("a", n_best=2)
+    assert looking.explain("a", n_best=2).answer == looking("a", n_best=2)
+    with pytest.raises(UsageError, match="no decode option 'beams'"):
+        looking.explain("a", beams=2)
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ class Comparison(Predictor):
 
     def __init__(self, pipeline: Pipeline, config: Config, model: Model):
         ours = self.ours = predictor(pipeline, config, explain=config.export.explain)
-        ours.options, ours.limits = model.predictor.options, model.predictor.limits
+        ours.options, ours.limits = model.manifest.options, model.predictor.limits
         super().__init__(ours.featurizer, ours.kind, ours.run, ours.options, ours.limits)
         self.pipeline, self.model = pipeline, model
         self.decisions = DecisionParity(pipeline, ours.run, model.graph.run_all, ours.options)
@@ -219,7 +219,7 @@ class Comparison(Predictor):
         decision, got, tied = self.decisions.compare(feeds, options, garbage=False)
         self._graph_runs.append((feeds | options, got))
         self._tied |= {id(doc) for doc, is_tied in zip(docs, tied, strict=True) if is_tied}
-        return self.read(docs, decision, decoding.stops)
+        return self.read(docs, decision, decoding)
 
     def _graph_decision(self, feeds: Arrays) -> Arrays:
         """The graph's decision, which is there already if the bundle reads the batch as training does."""
