@@ -506,7 +506,7 @@ class Pipeline(nn.Module):
 
     @property
     def refuses_long_texts(self) -> bool:
-        """Return whether a stage limits the length of texts; never for a language model, which reads texts in windows."""
+        """Return whether a stage limits the length of texts; False for a language model, which reads windows."""
         return not self.is_language_model and self.limits != Limits(tokens=MOST_TOKENS)
 
     def score(self, features: Mapping[str, Tensor], decision: Mapping[str, Tensor]) -> Tensor:
