@@ -1,4 +1,4 @@
-"""Answer kinds: what a deployment needs in order to turn decisions of a graph into answers."""
+"""Answer kinds: conversion of a graph's decisions to answers in deployment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WARNING = "warning"  # the key of an answer that says what a person should know 
 
 
 class PieceReader(ABC, Generic[A]):
-    """Turns the decisions about the pieces of one text, in order, into parts of its answer.
+    """Converts the decisions about the chunks of one text, in order, to parts of its answer.
 
     Attributes:
         tags: Of a kind that tags words, the tag of each word of the last piece (of spans in the scheme IOB2).
@@ -42,7 +42,7 @@ class PieceReader(ABC, Generic[A]):
 
     @abstractmethod
     def read(self, doc: Doc, decision: Arrays, answer: A) -> A:
-        """Return the parts of the answer that are known after one more piece.
+        """Return the parts of the answer that are known after one more chunk.
 
         Args:
             doc: The piece, which begins where the one before ended.
@@ -56,7 +56,7 @@ class PieceReader(ABC, Generic[A]):
 
 
 class WholeSoFar(PieceReader[A]):
-    """The answer to the text so far, of kinds that answer for a text as a whole."""
+    """Reader that returns the answer to the text so far, for kinds that answer a text as a whole."""
 
     def __init__(self, kind: AnswerKind[A]):
         super().__init__()
@@ -71,7 +71,7 @@ class WholeSoFar(PieceReader[A]):
 
 
 class AnswerKind(ABC, Generic[A]):
-    """The answers of a model: those of one head, a `HeadAnswer`, or of several together.
+    """Answer kind of a model: of one head, a `HeadAnswer`, or of several together.
 
     It is all that a deployment needs; what training and evaluation need besides is a `seqpipe.answers.task.Task`.
 
@@ -95,12 +95,12 @@ class AnswerKind(ABC, Generic[A]):
     @property
     @abstractmethod
     def outputs(self) -> tuple[str, ...]:
-        """The graph outputs that every decision has."""
+        """Graph outputs of every decision."""
 
     @property
     @abstractmethod
     def parts(self) -> Mapping[str, HeadAnswer]:
-        """The kinds of several heads by head; of one head alone this kind, under the name ""."""
+        """Answer kinds by the name of the head; for a single head this kind, under the name ""."""
 
     @abstractmethod
     def manifest(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class AnswerKind(ABC, Generic[A]):
 
     @abstractmethod
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[A]:
-        """The answers that a decision means, one for each text."""
+        """Convert a decision to answers, one for each text."""
 
     @property
     def answer_options(self) -> Mapping[str, Mapping[str, Any]]:
@@ -116,34 +116,34 @@ class AnswerKind(ABC, Generic[A]):
         return {}
 
     def piece_reader(self) -> PieceReader[A]:
-        """A reader of decisions about the pieces of one text."""
+        """Return a reader of decisions about the chunks of one text."""
         return WholeSoFar(self)
 
     @abstractmethod
     def empty(self, several: bool) -> A:
-        """The answer to a text of no tokens."""
+        """Return the answer to a text without tokens."""
 
     def empty_for(self, options: Arrays) -> A:
-        """The answer to a text of no tokens under these decode options."""
+        """Return the answer to a text without tokens under these decode options."""
         return self.empty(len(options.get("n_best", ())) > 1)
 
     @abstractmethod
     def answer_schema(self) -> Schema:
-        """The JSON Schema of an answer where no alternatives are asked for."""
+        """Return the JSON Schema of an answer without alternatives."""
 
     @abstractmethod
     def schema(self, options: Mapping[str, Any]) -> Schema:
-        """The JSON Schema of every answer of a bundle with these decode options, alternatives too."""
+        """Return the JSON Schema of the answers of a bundle with these decode options, including alternatives."""
 
     def text_length(self, doc: Doc) -> int:
-        """Return the number of tokens that are read of a text."""
+        """Return the number of input tokens of a text."""
         return len(doc.ids)
 
     def refuse_empty(self, docs: Sequence[Doc], records: Sequence[Record], before: int) -> None:
-        """DataError for the first text that cannot be answered for want of a token, `before` others behind it."""
+        """Raise DataError for the first text without a token, if it cannot be answered; numbers start at `before`."""
 
     def scoring_rows(self, doc: Doc, part: Part | None, masking: Masking) -> list[ScoringRow]:
-        """The rows to run for the log-probability of a text, or of a part of it; their log-probabilities add up.
+        """Return the rows whose log-probabilities sum to that of a text, or of a part of it.
 
         Args:
             doc: The text; of a pair the second, given the first.
@@ -157,28 +157,28 @@ class AnswerKind(ABC, Generic[A]):
         raise UsageError(NO_TEXT_SCORES.format(self.kind))
 
     def row_scores(self, rows: Sequence[ScoringRow], decision: Arrays) -> list[float]:
-        """The log-probability of each row, by the decision of its batch."""
+        """Return the log-probability of each row from the decision of its batch."""
         raise UsageError(NO_TEXT_SCORES.format(self.kind))
 
     def word_tags(self, answer: A, places: Sequence[tuple[int, int]]) -> list[str]:
-        """The tag of each word, by the words' places, of a kind that tags words."""
+        """Return the tag of each word, for kinds that tag words."""
         raise UsageError(f"an answer of kind {self.kind} has no tag for each word")
 
     @abstractmethod
     def lines(self, answer: A) -> list[str]:
-        """An answer as a person reads it, a line each part; "(nothing)" where there is none."""
+        """Return an answer as lines of text, one for each part; "(nothing)" if it is empty."""
 
     @abstractmethod
     def with_warning(self, answer: A, warning: str) -> A:
-        """The answer to an input longer than any in training, with a warning if this kind gives one."""
+        """Add the warning about an input longer than any in training, if this kind gives one."""
 
     @abstractmethod
     def warning(self, answer: A) -> str:
-        """The warning that an answer holds; "" if none."""
+        """Return the warning in an answer; "" if there is none."""
 
 
 class HeadAnswer(AnswerKind[A]):
-    """The answer kind of one head; a subclass states what differs. `seqpipe.answers.registry` lists them by name."""
+    """Base of the answer kinds of one head. `seqpipe.answers.registry` lists them by name."""
 
     answer_type: Any  # of an answer where no alternatives are asked for: a typed dict, or a list of them
     alternative_type: Any = None  # of one of several answers, where that differs
@@ -197,7 +197,7 @@ class HeadAnswer(AnswerKind[A]):
     @classmethod
     @abstractmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> HeadAnswer:
-        """The kind as a bundle or a run states it; KeyError, TypeError or ValueError for one that does not."""
+        """Build the kind from a manifest of a bundle or run; KeyError, TypeError or ValueError if it is not valid."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -209,12 +209,12 @@ class HeadAnswer(AnswerKind[A]):
 
     @property
     def label_names(self) -> Sequence[str]:
-        """The labels that an answer may give a text, a word or a span."""
+        """Labels that an answer may give a text, a word or a span."""
         return self.labels
 
     @property
     def optional_keys(self) -> Mapping[str, bool]:
-        """Keys that the type of the answers does not require, each with whether this model's answers have it."""
+        """Optional keys of the answer type, each with whether this model's answers have it."""
         return {}
 
     def answer_schema(self) -> Schema:
@@ -232,7 +232,7 @@ class HeadAnswer(AnswerKind[A]):
 
     @abstractmethod
     def part_lines(self, part: Any) -> list[str]:
-        """One alternative, or one part of a list that is an answer, as a person reads it."""
+        """Return one alternative, or one item of a list answer, as lines of text."""
 
     def with_warning(self, answer: Any, warning: str) -> Any:
         if not self.warns_of_length:
@@ -245,56 +245,56 @@ class HeadAnswer(AnswerKind[A]):
         return str(best_of(answer).get(WARNING, "")) if self.warns_of_length else ""
 
     def is_invalid(self, name: str, array: np.ndarray, docs: Sequence[Doc]) -> np.ndarray:
-        """Mark the numbers of an output that make no answer."""
+        """Return the mask of invalid numbers of an output."""
         return ~np.isfinite(array) if self.is_numeric else np.isnan(array)
 
     def token_ids(self, option: str, value: Any) -> list[int]:
-        """The ids of the tokens that a decode option names; UsageError where there are none."""
+        """Return the ids of the tokens in a decode option; UsageError if this kind has none."""
         raise UsageError(f"{option}: must be a text, a list of tokens, or a list of their ids, not {value!r}")
 
     def pieces_with(self, texts: Sequence[str]) -> list[int]:
-        """The ids of the pieces that contain one of these texts; none where no text is generated."""
+        """Return the ids of the pieces that contain one of these texts; empty for kinds without generated text."""
         return []
 
     def forbidden_arcs(self, option: str, texts: Sequence[str]) -> Callable[..., np.ndarray]:
-        """Return a function of documents, and perhaps of tokens behind the only one.
+        """Return a function of documents, and optionally of generated tokens of a single one.
 
         It returns the arcs of an automaton (`docs/bundle-format.md`) by which none of these texts is written.
         """
         raise UsageError(f"{option}: no text is generated here")
 
     def step_ids(self, ids: list[int]) -> list[int]:
-        """The ids of the steps up to the end."""
+        """Return the ids of the steps up to the end."""
         return ids
 
     def step_names(self, ids: list[int], doc: Doc) -> list[str]:
-        """Return the tokens written or the places pointed at, step by step, as a person reads them."""
+        """Return the generated tokens or the selected positions, step by step, as text."""
         return []
 
 
 def without_missing(answers: Iterable[Any], log_p: Iterable[float]) -> list[Any]:
-    """The answers whose log-probability says that they exist."""
+    """Return the answers that exist according to their log-probability."""
     return [answer for answer, p in zip(answers, log_p, strict=True) if p > LOG_ZERO]
 
 
 def float32_number(value: float) -> float:
-    """A number with as many digits as float32 holds."""
+    """Round a number to the digits of a float32."""
     return float(f"{value:.7g}")
 
 
 def probability(value: Any) -> float:
-    """A probability as answers state it: six digits, from 0 to 1; DataError for NaN."""
+    """Round a probability for an answer: six digits, from 0 to 1; DataError for NaN."""
     if math.isnan(value):
         raise DataError("a score is NaN for this input; leave it out, or train again: the weights overflow")
     return round(min(1.0, max(0.0, float(value))), 6)
 
 
 def best_of(answer: P | list[P]) -> P:
-    """The first of several answers, or the only one."""
+    """Return the first of several answers, or the only one."""
     return answer[0] if isinstance(answer, list) else answer
 
 
 def with_score(text: Any, part: Mapping[str, Any]) -> str:
-    """A part of an answer as a person reads it, with its score if it has one."""
+    """Return a part of an answer as text, with its score if it has one."""
     score = f" ({part['score']:.4f})" if isinstance(part.get("score"), float) else ""
     return f"{NOTHING if text in ('', None) else text}{score}"

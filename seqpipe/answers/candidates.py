@@ -33,7 +33,7 @@ VectorAnswers = VectorAnswer | list[VectorAnswer]
 
 
 class Vector(HeadAnswer[VectorAnswers]):
-    """An embedding of a text, near those of texts with the same label: `{"vector": […]}`, None without a token.
+    """Embedding of a text, close to those of texts with the same label: `{"vector": […]}`, None without a token.
 
     Records of a self-supervised head have no target: `gold` is None.
     """
@@ -71,7 +71,7 @@ class Vector(HeadAnswer[VectorAnswers]):
 
 
 class VectorTask(HeadTask[VectorAnswers, Vector]):
-    """Vectors that are near each other where the labels of the texts are equal."""
+    """Task of vectors that are close to each other for equal labels."""
 
     kind_type = Vector
     targets = {"label": Array("(B,)", "int64", "label")}
@@ -101,7 +101,7 @@ class VectorTask(HeadTask[VectorAnswers, Vector]):
         return label_target(self.kind.labels, self.kind.target)
 
     def gold(self, record: Record) -> str | None:
-        """The label whose texts are to be near each other."""
+        """Return the label of a text; texts with equal labels should be close."""
         return None if self.kind.self_supervised else label_of(record, self.kind.target or "label")
 
     def predicted(self, answer: VectorAnswers) -> list[float] | None:
@@ -117,7 +117,7 @@ CandidateAnswers = CandidateAnswer | list[CandidateAnswer]
 
 
 def candidates_of(records: Sequence[Record], field: str, target: str | None) -> Candidates:
-    """The candidates that records hold, each once; DataError for a record that is none, or if there are none.
+    """Return the distinct candidates of records; DataError for an invalid record, or if there are none.
 
     Args:
         records: With their text in `field`, optionally a label and an `answer`.
@@ -194,7 +194,7 @@ class Candidate(HeadAnswer[CandidateAnswers]):
         return [with_score(part.get(ANSWER) or part["text"], part)]
 
     def empty(self, several: bool) -> CandidateAnswers:
-        """No candidate."""
+        """Return no candidate."""
         return [self._nothing()] if several else self._nothing()
 
     def _nothing(self) -> CandidateAnswer:
@@ -203,7 +203,7 @@ class Candidate(HeadAnswer[CandidateAnswers]):
 
 
 class CandidateTask(HeadTask[CandidateAnswers, Candidate]):
-    """The candidates of a text's label, or the one that is its label."""
+    """Task of choosing the candidates with a text's label, or the candidate that is its label."""
 
     kind_type = Candidate
     targets = {"label": Array("(B,)", "int64", "label")}
@@ -224,13 +224,13 @@ class CandidateTask(HeadTask[CandidateAnswers, Candidate]):
 
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
-        """The labels of the candidates, or their texts, with how many candidates each has."""
+        """Return the labels of the candidates, or their texts, with the number of candidates for each."""
         counts = Counter(candidates_of(head.candidates, head.fields[0], head.target).keys)
         labels = sorted(counts)
         return Vocabulary(labels, [counts[label] for label in labels])
 
     def wired_labels(self, labels: Vocabulary) -> tuple[str, ...]:
-        """The texts of the candidates."""
+        """Return the texts of the candidates."""
         return self.kind.candidates.texts
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
@@ -247,11 +247,11 @@ class CandidateTask(HeadTask[CandidateAnswers, Candidate]):
         return targets
 
     def gold(self, record: Record) -> str:
-        """The label of the right candidates, or the text of the right one."""
+        """Return the label of the correct candidates, or the text of the correct one."""
         return label_of(record, self.kind.target or "label")
 
     def predicted(self, answer: CandidateAnswers) -> list[str]:
-        """The labels of the nearest candidates, or their texts, best first."""
+        """Return the labels of the nearest candidates, or their texts, best first."""
         nearest: list[NearText] = best_of(answer)["nearest"]
         return [candidate.get("label", candidate["text"]) for candidate in nearest]
 

@@ -71,13 +71,13 @@ class Label(HeadAnswer[LabelAnswers]):
         return [with_score(part["label"], part)]
 
     def empty(self, several: bool) -> LabelAnswers:
-        """No label."""
+        """Return no label."""
         answer: LabelAnswer = {"label": None, "score": 0.0}
         return [answer] if several else answer
 
 
 class LabelTask(HeadTask[LabelAnswers, Label]):
-    """One label a text, out of those of the training records."""
+    """Task of one label per text, out of those of the training records."""
 
     kind_type = Label
     settings = {"out_of_scope": None}
@@ -98,7 +98,7 @@ class LabelTask(HeadTask[LabelAnswers, Label]):
 
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
-        """The labels; the one that is out of scope is an answer even where no training text has it."""
+        """Return the labels; the out-of-scope label is an answer even if no training text has it."""
         outside = head.settings["out_of_scope"]
         labels = (label_of(record, head.target or "label") for record in records)
         return counted_labels(head, labels, () if outside is None else (outside,))
@@ -164,13 +164,13 @@ class Labels(HeadAnswer[LabelsAnswers]):
         return [with_score(part["label"], part)]
 
     def empty(self, several: bool) -> LabelsAnswers:
-        """No label."""
+        """Return no label."""
         nothing: LabelSet = {"labels": [], "score": 1.0}
         return [nothing] if several else []
 
 
 class LabelsTask(HeadTask[LabelsAnswers, Labels]):
-    """Any number of labels a text, out of those of the training records."""
+    """Task of any number of labels per text, out of those of the training records."""
 
     kind_type = Labels
     targets = {"label": Array("(B, L)", "float32", "flag")}
@@ -217,7 +217,7 @@ class LabelsTask(HeadTask[LabelsAnswers, Labels]):
 
 
 def counted_labels(head: HeadInfo, labels_of_records: Iterable[str], always: Sequence[str] = ()) -> Vocabulary:
-    """The labels of texts with how often each occurs, those of an older run and their order first."""
+    """Count the labels of texts; those of an older run come first, in its order."""
     counts = Counter(labels_of_records)
     counts.update(dict.fromkeys(always, 0))
     if not counts:
@@ -229,13 +229,13 @@ def counted_labels(head: HeadInfo, labels_of_records: Iterable[str], always: Seq
 
 
 def label_target(labels: Sequence[str], target: str | None) -> MakeTargets:
-    """The function that makes the id of a record's label."""
+    """Return the function that maps a record to the id of its label."""
     ids, field = {label: i for i, label in enumerate(labels)}, target or "label"
     return lambda record, doc: {"label": label_ids(ids, [label_of(record, field)])[0]}
 
 
 def label_of(record: Record, field: str) -> str:
-    """The label of a record, a text or a whole number, as text; DataError if there is none."""
+    """Return the label of a record, a text or a whole number, as text; DataError if there is none."""
     label = required_field(record, field)
     if not _is_label(label):
         raise DataError.at(record, f"field {field!r} is {label!r}; a label is a text or a whole number")
@@ -243,7 +243,7 @@ def label_of(record: Record, field: str) -> str:
 
 
 def label_set_of(record: Record, field: str) -> set[str]:
-    """The labels of a record, texts or whole numbers in a list that may be empty; DataError if it is no such list."""
+    """Return the labels of a record, a list of texts or whole numbers; DataError if it is not such a list."""
     labels = required_field(record, field)
     if not isinstance(labels, list) or not all(map(_is_label, labels)):
         message = f"field {field!r} is {labels!r}; several labels are a list of texts or whole numbers"
@@ -305,7 +305,7 @@ class Score(HeadAnswer[ScoreAnswers]):
 
 
 class ScoreTask(HeadTask[ScoreAnswers, Score]):
-    """The number of each text, of a self-supervised head one that it makes itself."""
+    """Task of a number per text, which a self-supervised head makes itself."""
 
     kind_type = Score
     targets = {"score": Array("(B,)", "float32")}
@@ -339,7 +339,7 @@ class ScoreTask(HeadTask[ScoreAnswers, Score]):
 
 
 def number_of(record: Record, field: str) -> float:
-    """The number of a record; DataError if there is none, or if float32 cannot hold it."""
+    """Return the number of a record; DataError if there is none, or if float32 cannot hold it."""
     value = number = required_field(record, field)
     if isinstance(value, str):  # columns of a table are texts
         with contextlib.suppress(ValueError):

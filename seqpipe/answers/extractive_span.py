@@ -1,4 +1,4 @@
-"""Answer kind span: the stretch of the second text of a pair that answers the first (extractive question answering)."""
+"""Answer kind span: the span of the second text of a pair that answers the first (extractive question answering)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PassageAnswers = PassageAnswer | list[PassageAnswer]
 
 
 class ExtractiveSpan(HeadAnswer[PassageAnswers]):
-    """A stretch of the second text: `{"answer", "score", "start", "end"}`, `answer == second[start:end]`.
+    """A span of the second text: `{"answer", "score", "start", "end"}`, `answer == second[start:end]`.
 
     No answer is an empty one, from 0 to 0. With `n_best` over 1 a list of them, best first. The score is a probability.
     """
@@ -57,13 +57,13 @@ class ExtractiveSpan(HeadAnswer[PassageAnswers]):
         return [with_score(part["answer"], part)]
 
     def empty(self, several: bool) -> PassageAnswers:
-        """No answer, for certain: neither text has a token."""
+        """Return no answer with probability 1: neither text has a token."""
         answer: PassageAnswer = {"answer": "", "score": 1.0, "start": 0, "end": 0}
         return [answer] if several else answer
 
 
 class ExtractiveSpanTask(HeadTask[PassageAnswers, ExtractiveSpan]):
-    """The stretch of the second text that a record marks as the answer."""
+    """Task of the span of the second text that a record marks as the answer."""
 
     kind_type = ExtractiveSpan
     settings = {"no_answer": False}
@@ -98,7 +98,7 @@ class ExtractiveSpanTask(HeadTask[PassageAnswers, ExtractiveSpan]):
         return targets
 
     def gold(self, record: Record) -> list[str]:
-        """The texts of the answers, none if the question has none."""
+        """Return the texts of the answers, none if the question has none."""
         return [text for text, _ in gold_answers(record, self.kind.target or "answers")]
 
     def predicted(self, answer: PassageAnswers) -> str:
@@ -112,7 +112,7 @@ class ExtractiveSpanTask(HeadTask[PassageAnswers, ExtractiveSpan]):
 
 
 def second_text(doc: Doc) -> tuple[int, str]:
-    """Start of the second text of a pair in the joined text, and that text; of a pair with tokens."""
+    """Return the start of the second text of a pair in the joined text, and that text; for a pair with tokens."""
     at = doc.offsets[(doc.second or 1) - 1][1]
     return at, doc.text[at:]
 

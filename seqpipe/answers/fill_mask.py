@@ -76,12 +76,12 @@ class FillMask(HeadAnswer[FilledTexts]):
         return [with_score(part["generated_text"], part)]
 
     def empty(self, several: bool) -> FilledTexts:
-        """The answer to a text of no tokens: nothing was to be filled."""
+        """Return the answer to a text without tokens: there is no gap to fill."""
         answer: FilledText = {"generated_text": "", "score": 1.0, "words": []}
         return [answer] if several else answer
 
     def scoring_rows(self, doc: Doc, part: Part | None, masking: Masking) -> list[ScoringRow]:
-        """For the pseudo-log-likelihood, a row for each token, in which it is masked (Salazar et al. 2020).
+        """Return a row for each token, in which it is masked, for the pseudo-log-likelihood (Salazar et al. 2020).
 
         With masking "word" the tokens of its word behind it are masked too (Kauf and Ivanova 2023). Of a part there is
         one row, in which all its tokens are masked. Unknown tokens, which are never predicted, are not counted.
@@ -110,7 +110,7 @@ class FillMask(HeadAnswer[FilledTexts]):
         return [float(log_p) for log_p in decision["scores"][:, 0]]
 
     def token_ids(self, option: str, value: Any) -> list[int]:
-        """Tokens of the vocabulary: of a text, which is split, or of a list of tokens or of their ids."""
+        """Return token ids of the vocabulary from a text, which is tokenized, or a list of tokens or ids."""
         if not isinstance(value, str | list):
             return super().token_ids(option, value)
         return option_tokens(self.tokenizer, option, value)
@@ -131,7 +131,7 @@ class FillMask(HeadAnswer[FilledTexts]):
         return self._decoded([number]).strip() or self._decoded([number])
 
     def _runs(self, doc: Doc) -> Iterator[tuple[int, int]]:
-        """Gaps that stand side by side, the first and the one behind the last."""
+        """Yield runs of adjacent gaps as first and last (exclusive)."""
         gaps = self._gaps(doc)
         for i, first in enumerate(gaps):
             if i and gaps[i - 1] == first - 1 and doc.offsets[first - 1][1] == doc.offsets[first][0]:
@@ -142,7 +142,7 @@ class FillMask(HeadAnswer[FilledTexts]):
             yield first, end
 
     def _filling(self, ids: Sequence[int], first: int, end: int) -> str:
-        """The tokens from the first to the one before the end as text, side by side."""
+        """Return a range of adjacent tokens as text."""
         if not self.splits:
             return "".join(self._decoded([number]) for number in ids[first:end])
         words = []
@@ -161,7 +161,7 @@ class FillMask(HeadAnswer[FilledTexts]):
 
 
 class FillMaskTask(HeadTask[FilledTexts, FillMask]):
-    """The words that `question` hides of a record, the same whenever it is asked, in place of a reference."""
+    """Task of the words that `question` masks in a record, the same at each call, in place of a reference."""
 
     kind_type = FillMask
     settings = {"token": MASK, "share": 0.15}
@@ -177,11 +177,11 @@ class FillMaskTask(HeadTask[FilledTexts, FillMask]):
         self._alignment = Alignment(kind.tokenizer)
 
     def question(self, record: Record) -> Record:
-        """The record with some of its words hidden."""
+        """Return the record with some of its words masked."""
         return {**record, "words": None} | {field: self._hidden(record, field)[0] for field in self.kind.fields}
 
     def gold(self, record: Record) -> list[str]:
-        """The words that `question` replaces by gaps."""
+        """Return the words that `question` replaces by gaps."""
         return [self.kind.spelt(number) for field in self.kind.fields for number in self._hidden(record, field)[1]]
 
     def predicted(self, answer: FilledTexts) -> list[str]:
@@ -214,7 +214,7 @@ class FillMaskTask(HeadTask[FilledTexts, FillMask]):
 
 
 def _words(tokenizer: Tokenizer, alignment: Alignment, text: str) -> list[list[subwords.Piece]]:
-    """The pieces of each word, or each token, with their places."""
+    """Return the pieces of each word, or each token, with their offsets."""
     encoding = encode(tokenizer, text)
     if subwords.splits_words(tokenizer):
         return subwords.of_text(alignment, encoding, text)
@@ -223,7 +223,7 @@ def _words(tokenizer: Tokenizer, alignment: Alignment, text: str) -> list[list[s
 
 
 def text_in(record: Record, field: str) -> str:
-    """A field's text, else the words of the record; DataError if it has neither."""
+    """Return a field's text, else the words of the record; DataError if it has neither."""
     text, words = record.get(field), record.get("words")
     if isinstance(text, str):
         return text
@@ -236,7 +236,7 @@ def text_in(record: Record, field: str) -> str:
 
 
 class SpanInfilling(Text):
-    """Text: `{"generated_text", "score"}`, each mark of the given text and behind it what it hides.
+    """Text: `{"generated_text", "score"}`, each sentinel of the input followed by the span that it replaces.
 
     Args:
         tokenizer: Of the text, and of what is written.
@@ -265,7 +265,7 @@ class SpanInfilling(Text):
 
 
 class SpanInfillingTask(TextTask[SpanInfilling]):
-    """The spans of words that `question` hides of a record, the same whenever it is asked, in place of a reference."""
+    """Task of the spans that `question` masks in a record, the same at each call, in place of a reference."""
 
     kind_type = SpanInfilling
     settings = {"share": 0.15, "length": 3.0, "bleu_tokenize": None}
@@ -278,11 +278,11 @@ class SpanInfillingTask(TextTask[SpanInfilling]):
         self._alignment = Alignment(kind.tokenizer)
 
     def question(self, record: Record) -> Record:
-        """The record with marks for some of its words."""
+        """Return the record with sentinels for some of its words."""
         return {**record, "words": None, self.kind.field: self._hidden(record)[0]}
 
     def gold(self, record: Record) -> str:
-        """The spans that `question` replaces by marks, each behind its mark."""
+        """Return the spans that `question` replaces by sentinels, each after its sentinel."""
         return str(self.kind.tokenizer.decode(self._hidden(record)[1], skip_special_tokens=False))
 
     @classmethod
@@ -310,7 +310,7 @@ class SpanInfillingTask(TextTask[SpanInfilling]):
         return masked_text + text[at:], answer + self._marks[len(spans) : len(spans) + 1]
 
     def _spans(self, words: int, random: np.random.Generator) -> list[tuple[int, int]]:
-        """Spans of so many words, no two of them side by side."""
+        """Return non-adjacent spans of this many words in total."""
         if not words:
             return []
         hidden = max(1, min(round(self.kind.share * words), words - 1))

@@ -245,7 +245,7 @@ class Text(HeadAnswer[TextAnswers]):
         return [token for token in before_end if token > self.end]
 
     def token_ids(self, option: str, value: Any) -> list[int]:
-        """Tokens of the target vocabulary: of a text, which is split, or of a list of tokens or of their ids."""
+        """Return token ids of the target vocabulary from a text, which is tokenized, or a list of tokens or ids."""
         if not isinstance(value, str | list):
             return super().token_ids(option, value)
         return option_tokens(self.tokenizer, option, value)

@@ -76,7 +76,7 @@ COMMAND_LINE_ERROR: Any = (
 
 
 class TerminatedError(BaseException):
-    """The process is to end with this exit code, once what was half written is removed."""
+    """The process ends with this exit code after half-written files are removed."""
 
     def __init__(self, exit_code: int):
         self.exit_code = exit_code
@@ -188,7 +188,7 @@ def _print_json(error: Exception, exit_code: int, message: str, problems: Sequen
 
 
 def drop_unwritable_output() -> None:
-    """Discard what standard output did not take.
+    """Discard output that standard output did not accept.
 
     That was reported once; Python would try again at its end, and end with code 120.
     """

@@ -147,7 +147,7 @@ def measure(
     threads: Sequence[int],
     seconds: float,
 ) -> dict[str, Any]:
-    """All measurements; DataError for an input that cannot be answered."""
+    """Return all measurements; DataError for an input that cannot be answered."""
     model.predictor.docs([model.record(record) for record in records])
     model(records[0], **options)
     return {
@@ -168,7 +168,7 @@ def measure(
 
 
 def start_up(bundle: Path, model: Model, record: Record, options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Seconds from the start of a Python process to its first answer, and its memory then: the median of some."""
+    """Measure the seconds from process start to the first answer, and the memory then: medians of several runs."""
     arguments = [str(bundle), model.device, str(model.predictor.workers), json.dumps(record), json.dumps(options)]
     command = [sys.executable, "-m", "seqpipe.runtime.first_answer", *arguments]
     starts: list[dict[str, Any]] = []
@@ -190,7 +190,7 @@ def start_up(bundle: Path, model: Model, record: Record, options: Mapping[str, A
 
 
 def one_by_one(model: Model, records: Sequence[Record], options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Latency of single inputs, one after the other."""
+    """Measure the latency of single inputs, one after the other."""
     taken = _timed(_singles(model, records, options), seconds)
     return {"per_second": round(len(taken) / sum(taken), 2), **asdict(Latency.of(taken))}
 
@@ -198,7 +198,7 @@ def one_by_one(model: Model, records: Sequence[Record], options: Mapping[str, An
 def in_batches(
     model: Model, records: Sequence[Record], options: Mapping[str, Any], sizes: Sequence[int], seconds: float
 ) -> list[dict[str, Any]]:
-    """Inputs a second in lists of each size."""
+    """Measure inputs per second in lists of each size."""
     rows = []
     for size in sizes:
         endless = itertools.cycle(records)
@@ -211,7 +211,7 @@ def in_batches(
 def from_threads(
     model: Model, records: Sequence[Record], options: Mapping[str, Any], numbers: Sequence[int], seconds: float
 ) -> list[dict[str, Any]]:
-    """Inputs a second and latency, where each of so many threads calls the model again as soon as it has an answer."""
+    """Measure inputs per second and latency with this many threads, each of which calls the model without pause."""
     rows = []
     for number in numbers:
         with ThreadPoolExecutor(number) as pool:
@@ -225,7 +225,7 @@ def from_threads(
 
 
 def by_stage(model: Model, records: Sequence[Record], options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
-    """Milliseconds an input for its features, the run of the graph, and the answer; inputs without text need none."""
+    """Measure milliseconds per input for features, the run of the graph, and the answer."""
     from seqpipe.runtime.decode_options import chosen
     from seqpipe.runtime.predictor import ROWS, batches
 
@@ -272,7 +272,7 @@ def _singles(model: Model, records: Sequence[Record], options: Mapping[str, Any]
 
 
 def _timed(calls: Iterator[Call], seconds: float) -> list[float]:
-    """Seconds of each call, the warm-up left out; of one call at least."""
+    """Return the seconds of each call after the warm-up; of at least one call."""
     start = time.perf_counter()
     taken: list[float] = []
     for call in calls:

@@ -1,4 +1,4 @@
-"""`seqpipe candidates`: other texts for a bundle to choose its answers from, without training."""
+"""`seqpipe candidates`: replace the candidate texts of a retrieval bundle, without training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`seqpipe check`: the mistakes in a YAML, and whether its pipeline exports."""
+"""`seqpipe check`: report the errors in a YAML, and test the export of its pipeline."""
 
 from __future__ import annotations
 

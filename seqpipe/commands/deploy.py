@@ -248,7 +248,7 @@ def image_files(content: BundleContent, name: str, cuda: bool, port: int) -> dic
 
 
 def write_files(output: Path, files: Mapping[str, bytes | str], quiet: bool, *next_steps: str) -> None:
-    """Write the folder whole or not at all, and say what to type next; every account may read it, as servers need."""
+    """Write the folder atomically, readable for every account as servers need; print the next command."""
     from seqpipe.files import writing_folder
 
     with writing_folder(output) as temporary:
@@ -262,7 +262,7 @@ def write_files(output: Path, files: Mapping[str, bytes | str], quiet: bool, *ne
 
 
 def requirement(cuda: bool, *extras: str) -> str:
-    """Return what pip is asked for: this version, with the onnxruntime of the device."""
+    """Return the requirement for pip: this version, with the onnxruntime of the device."""
     return f"{DISTRIBUTION}[{','.join(['gpu' if cuda else 'cpu', *extras])}]=={VERSION}"
 
 
@@ -275,7 +275,7 @@ def template(name: str, /, **values: object) -> str:
 
 
 def _quoted(path: Path) -> str:
-    """Return a path as a shell takes it."""
+    """Return a path quoted for a shell."""
     return shlex.quote(str(path))
 
 
@@ -299,7 +299,7 @@ def text_config(name: str, fields: Sequence[str], cuda: bool) -> str:
 
 
 def graph_config(name: str, session: Any, cuda: bool) -> str:
-    """Return the config.pbtxt of the graph. It is batched if the first axis of everything is the batch.
+    """Return the config.pbtxt of the graph, batched if the batch is the first axis of all its tensors.
 
     Raises:
         BundleError: if a tensor has a type that no graph of a bundle has.
@@ -333,7 +333,7 @@ def _graph_tensor(tensor: Any, is_batched: bool) -> str:
 
 
 def _tensor(name: str, type: str, dims: Sequence[int]) -> str:
-    """An input or output; Triton has no dims of length 0, but reshapes one number to them."""
+    """Return an input or output; Triton has no dims of length 0, but reshapes one number to them."""
     shape = f"dims: [ {', '.join(map(str, dims))} ]" if dims else "dims: [ 1 ] reshape { shape: [ ] }"
     return f"{{ name: {_text(name)} data_type: {type} {shape} }}"
 
@@ -347,5 +347,5 @@ def _instances(cuda: bool) -> str:
 
 
 def _text(text: str) -> str:
-    """A string as protobuf's text format and JSON both write it."""
+    """Return a string in the notation that protobuf's text format and JSON share."""
     return json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""`seqpipe doctor`: whether bundles run on this machine."""
+"""`seqpipe doctor`: examine this machine for running bundles."""
 
 from __future__ import annotations
 

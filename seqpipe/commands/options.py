@@ -1,4 +1,4 @@
-"""The options that several commands share, and what becomes of their values."""
+"""Options that several commands share, and the objects built from their values."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def load_pipeline(
     plugins: Sequence[Path] | None,
     seed: int | None = None,
 ) -> Pipeline:
-    """Load a YAML with the overrides of the command line; report which versions have changed since."""
+    """Load a YAML with the overrides of the command line; report the versions that have changed since."""
     from seqpipe.pipeline.pipeline import Pipeline
 
     items = [*(overrides or []), *(sets or [])]
@@ -75,7 +75,7 @@ def parse_decode_options(
     declared: Mapping[str, Mapping[str, Any]],
     flag: str = "--option",
 ) -> dict[str, Any]:
-    """Return the values of KEY=VALUE items, read as a YAML's.
+    """Parse KEY=VALUE items, with values read as YAML.
 
     A value of an option that takes tokens or texts is a text as it stands, unless quoted or a list.
 

@@ -186,7 +186,7 @@ def write_package(
 
 
 def _module_name(name: str) -> str:
-    """Return the module that a distribution of this name has; UsageError if the name will not do."""
+    """Return the module name of a distribution; UsageError if the name is not valid."""
     from seqpipe.config.yaml import resolve
 
     if not _NAME.fullmatch(name):
@@ -201,7 +201,7 @@ def _module_name(name: str) -> str:
 
 
 def _check_free(name: str, module: str) -> None:
-    """Raise UsageError if the name means something here already."""
+    """Raise UsageError if the name is already in use."""
     import importlib.util
     from importlib import metadata
 

@@ -99,7 +99,7 @@ def distill_vectors(
 
 
 def _listed(path: Path) -> list[str]:
-    """The words of a file with one a line, each once."""
+    """Return the distinct words of a file with one word per line."""
     from seqpipe.runtime.file_io import open_source, read_lines
 
     words = []
@@ -117,7 +117,7 @@ def _listed(path: Path) -> list[str]:
 
 
 def _trained(path: Path) -> list[str]:
-    """The vocabulary that a pipeline's tokenizers get from its training data, special tokens left out."""
+    """Return the vocabulary that a pipeline's tokenizers learn from its training data, without special tokens."""
     from seqpipe.config.loader import load
     from seqpipe.features.sources import tokenizers_of
     from seqpipe.features.splitting import splits_words
@@ -138,7 +138,7 @@ def _trained(path: Path) -> list[str]:
 
 
 def is_word(word: str) -> bool:
-    """Return whether a file of vectors can hold this token: it is not special and has no white space in it."""
+    """Return whether a file of vectors can hold this token: it is not special and has no white space."""
     from seqpipe.features.vocabulary import MASK, SPECIALS
 
     return word not in (*SPECIALS, MASK) and bool(word) and not any(character.isspace() for character in word)

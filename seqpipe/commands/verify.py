@@ -1,4 +1,4 @@
-"""`seqpipe verify`: whether a bundle is whole and answers here as it did where it was made."""
+"""`seqpipe verify`: check that a bundle is intact and gives the same answers as on the machine that exported it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of a pipeline beyond its flow of data: attention, candidates, corruption, language models, streaming."""
+"""Checks of a pipeline beyond its data flow: attention, candidates, corruption, language models, streaming."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def axis_of(source: Input) -> str:
 
 
 def explains(stage: Component) -> Mapping[str, str]:
-    """The names that a stage states, and what each is over; PluginError if that cannot be."""
+    """Return the attention weights that a stage declares, each with its axis; PluginError if it is not valid."""
     weights = declaration(stage, "explains")
     if not isinstance(weights, Mapping) or not all(over in OVER for over in weights.values()):
         message = f"`explains` must be a dict from names to one of {', '.join(OVER)}, not {weights!r}"
@@ -97,7 +97,7 @@ def explains(stage: Component) -> Mapping[str, str]:
 
 
 def problems(inputs: Sequence[Input], head: Sequence[Component], wanted: Problem | None) -> list[Problem]:
-    """Report what is wrong with the stages' statements; `wanted` if weights are asked for and there are none."""
+    """Return the problems of the stages' declared attention; `wanted`: weights are required but there are none."""
     misstated = []
     for stage in (*(stage for source in inputs for stage in source.stages), *head):
         try:
@@ -117,14 +117,14 @@ def problems(inputs: Sequence[Input], head: Sequence[Component], wanted: Problem
 
 
 def _placed(key: str, over: str, axis: str) -> Attended:
-    """Over words means over what the stage was given, which may be sentences."""
+    """Resolve the axis `words` to that of the stage's input, which may be sentences."""
     if over == "sentences" or (over == "words" and axis == SENTENCES):
         return Attended(key, "sentences", SENTENCES)
     return Attended(key, over, axis)
 
 
 def _axis_after(stage: Component, axis: str, features: Mapping[str, Any]) -> str:
-    """The axis of x after a stage: that of the feature by which it replaces the mask, "" if it does so by none."""
+    """Return the axis of x after a stage: that of the feature that replaces the mask; "" without such a feature."""
     if stage.kind != "encoder" or not replaces_mask(stage):
         return axis
     names, _ = method_names(stage.cls.forward)  # type: ignore[attr-defined]
@@ -144,7 +144,7 @@ def has_candidates(head: Component) -> bool:
 
 
 def candidate_problems(inputs: Sequence[Input], heads: Sequence[Component]) -> Iterator[tuple[Component, str]]:
-    """Yield the reasons, each at its head, why a pipeline cannot encode candidates as it encodes its input."""
+    """Yield the reasons, each at its head, why a pipeline cannot encode candidates like its input."""
     for head in filter(has_candidates, heads):
         if len(heads) > 1 or len(inputs) > 1 or inputs[0].tokenizer is None or inputs[0].pairs:
             yield head, "its candidates are encoded as its input is: it must be the only head, on one text"
@@ -154,7 +154,7 @@ def candidate_problems(inputs: Sequence[Input], heads: Sequence[Component]) -> I
 
 
 def corruption_problems(head: Component, source: Input, alone: bool) -> Iterator[tuple[Component, str]]:
-    """Yield the faults of the corruption that a head declares, each at its stage; no stage may show what is masked.
+    """Yield the problems of a head's input corruption, each at its stage; no stage may reveal masked tokens.
 
     Raises:
         PluginError: The declaration is no tuple of names.
@@ -241,7 +241,7 @@ def _has_column(stage: Component) -> bool:
 def streaming_problems(
     inputs: Sequence[Input], heads: Sequence[Component], export: Export, tree: Tree
 ) -> list[Problem]:
-    """Yield the reasons, each at its stage or key, why a pipeline cannot answer in pieces."""
+    """Yield the reasons, each at its stage or key, why a pipeline cannot answer streamed texts."""
     messages = []
     if any(map(is_language_model_head, heads)):
         messages.append("a language model streams without it; delete it")

@@ -1,4 +1,4 @@
-"""Components as a YAML names them: how they are built, and what they declare."""
+"""Components of a YAML: their construction, and their declarations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from seqpipe.features.kinds.base import FeatureKind
 
 @dataclass(frozen=True)
 class Component:
-    """One component of a YAML: its class, its options with every default, its common keys and its place.
+    """One component of a YAML: its class, its options with all defaults, its common keys and its place.
 
     `common_keys` holds those of its kind (name, field, target, weight, init, freeze, lr), defaults included; `init` is
     the absolute path of a run or None, a head's `target_tokenizer` is a Component, "same" or None.
@@ -54,7 +54,7 @@ class Component:
 
 @dataclass(frozen=True)
 class Input:
-    """One input of a pipeline and the stages that read it; `name` is empty where the YAML names none.
+    """One input of a pipeline and the stages that read it; `name` is "" if the YAML gives none.
 
     Without a tokenizer its `field` holds numbers.
     """
@@ -76,19 +76,19 @@ class Input:
 
 
 def by_source(inputs: Sequence[Input]) -> dict[str, Input]:
-    """The inputs by the prefix of their features: "" for a single input, else the input's name."""
+    """Return the inputs by the prefix of their features: "" for a single input, else the input's name."""
     if len(inputs) == 1:
         return {"": inputs[0]}
     return {source.name: source for source in inputs}
 
 
 def describe(component: Component) -> str:
-    """The component as errors name it: kind, `use` and distribution."""
+    """Return a component's description for messages: kind, `use` and distribution."""
     return f"{component.kind} {component.use!r} of {component.offer.distribution}"
 
 
 def build_component(component: Component, *wired: Any) -> Any:
-    """Construct the component from what is wired in and its options.
+    """Construct a component from its wired arguments and its options.
 
     Raises:
         ConfigError: if the constructor refuses its options by a UsageError: reported at the component's place.
@@ -117,7 +117,7 @@ NEAR = 0.8  # similarity from which a name is taken for a misspelling
 
 
 def member(component: Any, name: str) -> Any:
-    """A member of a component's class or of the module built from it, or the default of `MEMBERS`.
+    """Return a member of a component's class or of the module built from it, or the default of `MEMBERS`.
 
     Raises:
         KeyError: `MEMBERS` does not list the name: then nothing may look for it.
@@ -134,13 +134,13 @@ def has_member(component: Any, name: str) -> bool:
 
 
 def under_options(cls: type, name: str, options: Mapping[str, Any]) -> Any:
-    """A member of a component's class; if it may be a static method of the options and is one, what that returns."""
+    """Return a member of a component's class; call it with the options if it may be a static method of them and is."""
     value = member(cls, name)
     return value(dict(options)) if MEMBERS[name].by_options and callable(value) else value
 
 
 def declaration(component: Component, name: str) -> Any:
-    """A member of a component's class under its options; PluginError if reading it raises."""
+    """Return a member of a component's class under its options; PluginError if that raises."""
     try:
         return under_options(component.cls, name, component.options)
     except Exception as error:  # a plugin may raise anything at all
@@ -149,7 +149,7 @@ def declaration(component: Component, name: str) -> Any:
 
 
 def misspelt_members(cls: type, place: str) -> list[tuple[str, str]]:
-    """The public names that a class defines and that are nearly a member of its place, each with that member.
+    """Return public names of a class that look like misspelt members of its place, each with that member.
 
     A method of its own may be another form of a member's word: `scores` beside `score`, `decided` beside `decide`.
     """
@@ -174,13 +174,13 @@ def misspelt_members(cls: type, place: str) -> list[tuple[str, str]]:
 
 
 def decode_options(cls: type) -> dict[str, DecodeOption]:
-    """The decode options of a head, from the keyword-only parameters of its `decide`; none if it has no `decide`."""
+    """Return the decode options of a head, from the keyword-only parameters of its `decide`; {} without `decide`."""
     decide = member(cls, "decide")
     return keyword_options(cls, decide) if decide is not None else {}
 
 
 def declared_features(stage: Component) -> Mapping[str, FeatureKind]:
-    """The features that a stage declares; PluginError if they are no dict of features."""
+    """Return the features that a stage declares; PluginError if they are not a dict of features."""
     features = declaration(stage, "features")
     if not isinstance(features, Mapping):
         message = f"its `features` must be a dict from names to features, not {type(features).__name__}"
@@ -193,12 +193,12 @@ def declared_features(stage: Component) -> Mapping[str, FeatureKind]:
 
 
 def is_self_supervised(head: Component) -> bool:
-    """Return whether a head learns from the text itself: its records need no target."""
+    """Return whether a head is self-supervised: its records need no target."""
     return bool(declaration(head, "self_supervised"))
 
 
 def declared_corrupted_inputs(head: Component) -> tuple[str, ...]:
-    """The names that a head's `corrupt_batch` replaces or adds before the first stage.
+    """Return the names that a head's `corrupt_batch` replaces or adds before the first stage.
 
     Raises:
         PluginError: They are no tuple of names.
@@ -211,19 +211,19 @@ def declared_corrupted_inputs(head: Component) -> tuple[str, ...]:
 
 
 def state_source(source: Input) -> str:
-    """The other source whose state the encoders of a source start from; "" if there is none."""
+    """Return the source whose final state is the initial state of this source's encoders; "" if there is none."""
     names = (str(declaration(stage, "state_source")) for stage in source.encoder)
     return next(filter(None, names), "")
 
 
 def read_by_heads(inputs: Sequence[Input]) -> tuple[Input, ...]:
-    """The sources that heads read: all but those whose state another source starts from."""
+    """Return the sources that heads read: all except those whose state initialises another source."""
     states = {state_source(source) for source in inputs}
     return tuple(source for source in inputs if not source.name or source.name not in states)
 
 
 def run_order(inputs: Sequence[Input]) -> tuple[Input, ...]:
-    """The sources, each behind the one whose state it starts from; those of a cycle are left out."""
+    """Return the sources, each after the one whose state initialises it, without those of a cycle."""
     ordered: dict[str, Input] = {}
     for _ in inputs:
         for source in inputs:
@@ -243,19 +243,19 @@ def is_language_model_head(head: Component) -> bool:
 
 
 def dev_option(head: Component) -> str:
-    """The option of a head under which it chooses something on dev data; "" if it chooses nothing."""
+    """Return the option by which a head chooses a value on dev data; "" if it chooses none."""
     needs = member(head.cls, "needs_dev")
     return str(needs(dict(head.options))) if needs else ""
 
 
 def declared_inactive_options(head: Component) -> tuple[str, ...]:
-    """The decode options without effect under a head's options, which a bundle then does not list."""
+    """Return the inactive decode options under a head's options, which a bundle does not list."""
     names = member(head.cls, "inactive_options")
     return tuple(names(dict(head.options))) if names else ()
 
 
 def head_metrics(cls: type, options: Mapping[str, Any], whose: str) -> Metrics | None:
-    """A head's own `metrics(options, gold, predicted)`, checked when called; None if it has none."""
+    """Return a head's own `metrics(options, gold, predicted)`, checked when called; None if it has none."""
     function = member(cls, "metrics")
     if function is None:
         return None
@@ -274,19 +274,19 @@ _OF_X = ("window", "other_window", "other_x")  # what is known of the tokens of 
 
 
 def invalidated_names(returned: Iterable[str]) -> set[str]:
-    """The names that hold no longer when an encoder returns these: they describe the x of an earlier one."""
+    """Return the names invalidated by an encoder's outputs: they describe the x of an earlier stage."""
     returned = set(returned)
     return set(_OF_X) - returned if "x" in returned else set()
 
 
 def expected_outputs(cls: type, available: Iterable[str]) -> list[str]:
-    """Return the names that an encoder's `forward` has to return: its `returns`, less those of inputs it lacks."""
+    """Return the names that an encoder's `forward` must return: its `returns`, without those of missing inputs."""
     lacking = optional_names(member(cls, "forward")).difference(available) if has_member(cls, "forward") else set()
     return [name for name in member(cls, "returns") if name not in lacking]
 
 
 def stated_shapes(cls: type) -> dict[str, tuple[str, str]]:
-    """Shape and dtype of each returned name of which a stage's `returns` says them, as "(B, T, H) float32"."""
+    """Return shape and dtype of the names in a stage's `returns` that declare them, from "(B, T, H) float32"."""
     returns = member(cls, "returns")
     if not isinstance(returns, Mapping):
         return {}
@@ -295,7 +295,7 @@ def stated_shapes(cls: type) -> dict[str, tuple[str, str]]:
 
 
 def replaces_mask(stage: Component) -> bool:
-    """Return whether an encoder returns rows of its own in place of the tokens, with a mask of their own."""
+    """Return whether an encoder replaces the rows of tokens with others, and their mask."""
     return "mask" in member(stage.cls, "returns")
 
 
@@ -326,7 +326,7 @@ class HeadArrays:
 
 
 def head_arrays(head: Component) -> HeadArrays:
-    """Return the arrays that a head's methods get; PluginError if it states no answer kind that fits."""
+    """Return the arrays of a head's methods; PluginError if it declares no valid answer kind."""
     task, settings = head_task(head), answer_settings(head)
     message = ""
     if not task.may_self_supervise:
@@ -337,7 +337,7 @@ def head_arrays(head: Component) -> HeadArrays:
 
 
 def head_task(head: Component) -> type[HeadTask]:
-    """The task of a head, which its answer kind has; PluginError if its class names none."""
+    """Return the task class of a head's answer kind; PluginError if its class names none."""
     name = declaration(head, "answer")
     if isinstance(name, str) and name in TASKS:
         return TASKS[name]
@@ -376,7 +376,7 @@ def metric_types(heads: Iterable[Component]) -> dict[str, Metric]:
 
 @dataclass(frozen=True)
 class CorpusSettings:
-    """Settings that a language-model head states by its `corpus`.
+    """Settings that a language-model head declares in its `corpus`.
 
     Attributes:
         packed: Whether the records are one token corpus, cut into windows anywhere; else each is a text of its own.

@@ -1,4 +1,4 @@
-"""The flow of names through a pipeline: which stage provides each, and which signature asks for it."""
+"""Data flow of a pipeline by names: the stage that provides each, and the signatures that require it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ Stages = Sequence[Component]
 
 
 def problems(inputs: Sequence[Input], heads: Stages) -> list[Problem]:
-    """Every name that a stage asks for and nothing provides, and every component that is not a valid stage."""
+    """Return a problem for each required name that nothing provides, and each component that is not a valid stage."""
     misspelt = [
         stage.problem(f"{describe(stage)}: its member {name!r} is not read; did you mean {right!r}?")
         for stage in (*(stage for source in inputs for stage in source.stages), *heads)
@@ -81,7 +81,7 @@ def problems(inputs: Sequence[Input], heads: Stages) -> list[Problem]:
 
 
 def explained_names(inputs: Sequence[Input], head: Stages) -> list[dict[str, Any]]:
-    """Every name: its shape and dtype, who provides it, who uses it."""
+    """Return all names with shape, dtype, provider and users."""
     return [
         {"name": name.name, "shape": name.shape, "dtype": name.dtype, "from": name.provider, "used_by": [*name.users]}
         for name in trace(inputs, head).names
@@ -89,7 +89,7 @@ def explained_names(inputs: Sequence[Input], head: Stages) -> list[dict[str, Any
 
 
 def explain(inputs: Sequence[Input], head: Stages) -> str:
-    """A table of every name: its shape and dtype, who provides it, who uses it."""
+    """Return a table of all names with shape, dtype, provider and users."""
     rows = [("name", "shape", "dtype", "from", "used by")]
     for name in explained_names(inputs, head):
         rows.append((*(name[key] for key in rows[0][:-1]), ", ".join(name["used_by"]) or "-"))
@@ -108,7 +108,7 @@ def explain(inputs: Sequence[Input], head: Stages) -> str:
 
 @dataclass
 class ProvidedName:
-    """A name as one stage provides it, and all who ask for that."""
+    """A name that one stage provides, and its users."""
 
     name: str
     provider: str
@@ -119,7 +119,7 @@ class ProvidedName:
 
 @dataclass
 class Trace:
-    """The names in the order in which they come to be (x may be there several times), and the problems of the stages.
+    """The names in the order of their creation (x may occur several times), and the problems of the stages.
 
     Attributes:
         without_x: Names of the inputs that heads read and that have no x.
@@ -135,7 +135,7 @@ class Trace:
 
 @dataclass
 class Scope:
-    """The names that are available at one place of the pipeline.
+    """The names that are available at one position of the pipeline.
 
     Args:
         trace: Takes every name and the problems of the stages that ask for others.
@@ -159,7 +159,7 @@ class Scope:
         self.trace.names.append(self.wired[name])
 
     def construct(self, stage: Component) -> None:
-        """Check that all that a constructor asks for by position is given."""
+        """Check that all positional parameters of a constructor are available."""
         try:
             names = wired(stage.cls)
         except PluginError as error:
@@ -174,7 +174,7 @@ class Scope:
             self.trace.complain(stage, "it is built without a target vocabulary; delete `target_tokenizer`")
 
     def method(self, stage: Component, method: str) -> None:
-        """Check that a stage has the method, and that all it asks for is given."""
+        """Check that a stage has the method, and that all its inputs are available."""
         function = member(stage.cls, method)
         # A module without a `forward` inherits one of this name from nn.Module.
         if function is None or (inspect.isfunction(function) and function.__name__ == "_forward_unimplemented"):
@@ -201,7 +201,7 @@ class Scope:
                 self.trace.complain(stage, message)
 
     def suggest_fix(self, name: str) -> str:
-        """The fix for a stage that asks for a name which is not available."""
+        """Return the fix for a stage that requires a name which is not available."""
         known = [available for available in self.available if available != "sources"] or ["sources"]
         alternatives = f" (there is: {', '.join(known)})"
         if name == "x":
@@ -213,7 +213,7 @@ class Scope:
         return did_you_mean(name, self.available) + alternatives
 
     def returned(self, stage: Component) -> dict[str, tuple[str, str] | None]:
-        """The names that a stage returns here, with shape and dtype where it states them."""
+        """Return the names that a stage returns, with shape and dtype where it declares them."""
         returns = member(stage.cls, "returns")
         if not isinstance(returns, (tuple, list, Mapping)) or not all(isinstance(name, str) for name in returns):
             message = f"its `returns` must be a tuple of names such as ('x', 'state'), not {returns!r}"
@@ -223,7 +223,7 @@ class Scope:
         return {name: shapes.get(name) for name in expected_outputs(stage.cls, self.available)}
 
     def declare(self, stages: Iterable[Component], source: Input) -> None:
-        """Give the features that the stages of a source declare; one name means one feature."""
+        """Add the features that the stages of a source declare; a name stands for one feature only."""
         declared: dict[str, tuple[Component, FeatureKind]] = {}
         for stage in stages:
             try:
@@ -247,7 +247,7 @@ class Scope:
 
 
 def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
-    """Follow the names through the stages, forward, as a batch takes them."""
+    """Trace the names through the stages in the order of a batch."""
     trace = Trace()
     arrays = [_arrays(head, trace) for head in heads]
     read = read_by_heads(inputs)
@@ -308,7 +308,7 @@ def _arrays(head: Component, trace: Trace) -> HeadArrays:
 
 
 def _give_data(scope: Scope, source: Input, heads: Stages) -> None:
-    """Give what the data of a source provide, to heads as well where there is no other source."""
+    """Add the names that a source's data provide, for heads as well if there is no other source."""
     if source.tokenizer is not None:
         scope.give("ids", "data")
         scope.wire("vocabulary", "tokenizer")
@@ -321,7 +321,7 @@ def _give_data(scope: Scope, source: Input, heads: Stages) -> None:
 
 
 def _run_stages(scope: Scope, source: Input) -> None:
-    """Follow the names through the embeddings and encoders of a source."""
+    """Trace the names through the embeddings and encoders of a source."""
     for stage in source.embedding:
         scope.construct(stage)
         scope.method(stage, "forward")
@@ -342,7 +342,7 @@ def _run_stages(scope: Scope, source: Input) -> None:
 
 
 def _check_corruption(scope: Scope, source: Input, heads: Stages, alone: bool) -> None:
-    """Check heads that change the batch before the first stage; the scope has what the data provide."""
+    """Check heads that corrupt the batch before the first stage; the scope holds the names of the data."""
     for head in heads:
         try:
             for stage, message in corruption_problems(head, source, alone):
@@ -374,7 +374,7 @@ def _joined(first: Scope, inputs: Sequence[Input], head: Component) -> Scope:
 
 
 def _reads_several(head: Component, count: int, trace: Trace) -> bool:
-    """Return whether a head is made for several inputs of which it reads so many; a problem if not."""
+    """Return whether a head supports this number of inputs; record a problem if not."""
     try:
         several = "sources" in wired(head.cls)
         if count == 1 and not several:
@@ -389,7 +389,7 @@ def _reads_several(head: Component, count: int, trace: Trace) -> bool:
 
 
 def _wire_answer(scope: Scope, head: Component, arrays: HeadArrays) -> None:
-    """Wire what a head's answer kind and its target tokenizer provide to constructors, in place of another head's."""
+    """Wire the constructor arguments of a head's answer kind and target tokenizer, in place of another head's."""
     for name in ("labels", "target_vocabulary"):
         scope.wired.pop(name, None)
     if arrays.has_labels:
@@ -399,7 +399,7 @@ def _wire_answer(scope: Scope, head: Component, arrays: HeadArrays) -> None:
 
 
 def _check_head(scope: Scope, head: Component, arrays: HeadArrays) -> None:
-    """Check a head's methods: targets are given to `loss` alone, what `decide` returns to `score` and the like."""
+    """Check a head's methods: only `loss` gets targets, and `score` and similar methods get the outputs of `decide`."""
     trace = scope.trace
     scope.method(head, "decide")
     try:

@@ -18,29 +18,29 @@ Table = Mapping[str, "type | str"]
 
 @hookspec
 def register_readers() -> Table:
-    """Readers: a data file becomes records. Asked when a YAML, `predict` or `evaluate` names `reader: {use: …}`."""
+    """Readers: a data file becomes records. Called for `reader: {use: …}` of a YAML, `predict` or `evaluate`."""
     return {}
 
 
 @hookspec
 def register_tokenizers() -> Table:
-    """Tokenizers: texts become a `tokenizers.Tokenizer`. Asked for `tokenizer:` and `target_tokenizer:`."""
+    """Tokenizers: texts become a `tokenizers.Tokenizer`. Called for `tokenizer:` and `target_tokenizer:`."""
     return {}
 
 
 @hookspec
 def register_embeddings() -> Table:
-    """Embeddings: features become x (B, T, D). Asked for `embedding:`."""
+    """Embeddings: features become x (B, T, D). Called for `embedding:`."""
     return {}
 
 
 @hookspec
 def register_encoders() -> Table:
-    """Encoders: x and mask become x (B, T, D'). Asked for `encoder:`."""
+    """Encoders: x and mask become x (B, T, D'). Called for `encoder:`."""
     return {}
 
 
 @hookspec
 def register_heads() -> Table:
-    """Heads: what the encoders made becomes a loss and a decision. Asked for `head:`."""
+    """Heads: the encoders' outputs become a loss and a decision. Called for `head:`."""
     return {}

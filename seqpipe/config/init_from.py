@@ -1,4 +1,4 @@
-"""The stages of a run that `init` names, and which of them a component starts from."""
+"""Stages of the run that `init` names, and their matching with components."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TARGET = ".target_tokenizer"
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of a run, as its YAML has it; `number` is its place among all of its kind, `source` whose it is.
+    """A stage of a run's YAML; `number` is its position among all of its kind, `source` its input.
 
     Of a pipeline with one source that has no name.
     """
@@ -41,7 +41,7 @@ class Stage:
 
 
 def run_problem(folder: Path) -> str:
-    """The reason why nothing can start from a folder, and what to do; empty if something can."""
+    """Return the reason why a folder cannot be used by `init`, with the fix; "" if it can."""
     name, fix = relative_path(folder), "name a folder that `seqpipe train` or `seqpipe run` wrote"
     if (folder / STATE).is_file() and (folder / YAML).is_file():
         checkpoints = folder / CHECKPOINTS
@@ -64,12 +64,12 @@ def run_problem(folder: Path) -> str:
 
 
 def relative_path(folder: Path) -> str:
-    """A folder relative to the working directory, for messages."""
+    """Return a folder relative to the working directory, for messages."""
     return Path(os.path.relpath(folder)).as_posix()
 
 
 def counterpart(component: Component, folder: Path) -> Stage:
-    """The stage of a run that a component starts from: of the same kind and `use`, at the same place.
+    """Return the stage of a run from which a component is initialised: same kind, `use` and position.
 
     A head is first looked for by its name. Of a list, the only stage of this `use` will do where another stands at the
     same place. Of a target tokenizer `number` is that of its head. A component with `joined_from`, the kind and `use`
@@ -113,7 +113,7 @@ def _joined(component: Component, folder: Path, joined_from: Mapping[str, tuple[
 
 
 def differing(component: Component, stage: Stage) -> list[str]:
-    """The options that a component has otherwise than the stage it starts from, in words; paths are not compared."""
+    """Return the options that differ between a component and its initial stage, as text; paths are not compared."""
     here = {name: plain(value) for name, value in component.options.items() if not isinstance(value, Path)}
     return [
         f"{name} was {format_value(stage.options[name])} and is {format_value(value)}"
@@ -123,7 +123,7 @@ def differing(component: Component, stage: Stage) -> list[str]:
 
 
 def _stages(component: Component, folder: Path) -> list[Stage]:
-    """The stages of the component's kind that a run's YAML names."""
+    """Return the stages of the component's kind in a run's YAML."""
     top, versions = _yaml(folder)
     if not component.key.endswith(_TARGET):
         return _of_kind(component.kind, top, versions)
@@ -140,7 +140,7 @@ def _stages(component: Component, folder: Path) -> list[Stage]:
 
 
 def _yaml(folder: Path) -> tuple[dict[str, Any], Mapping[str, str]]:
-    """The YAML of a run, and the versions of the packages of its stages."""
+    """Return the YAML of a run, and the package versions of its stages."""
     tree, problems = yaml.read((folder / YAML).read_bytes(), str(folder / YAML))
     if problems or not isinstance(tree.data, dict):
         raise UsageError(f"{relative_path(folder / YAML)}: cannot be read; the run is damaged, name another")
@@ -149,7 +149,7 @@ def _yaml(folder: Path) -> tuple[dict[str, Any], Mapping[str, str]]:
 
 
 def _of_kind(kind: str, top: Mapping[str, Any], versions: Mapping[str, str]) -> list[Stage]:
-    """The stages of a kind, of all sources."""
+    """Return the stages of a kind, of all sources."""
     inputs: Mapping[str, Any] = top.get("inputs") or {}
     if kind == "head" or not inputs:
         return _listed(kind, top.get(kind), versions)
@@ -162,7 +162,7 @@ def _of_kind(kind: str, top: Mapping[str, Any], versions: Mapping[str, str]) -> 
 
 
 def _place(key: str) -> tuple[str, int]:
-    """Whose a stage is, and its place in that source's list, by its key."""
+    """Return the source of a stage, and its position in that source's list, from its key."""
     steps = key.split(".")
     number = next((int(step) for step in steps if step.isdigit()), 0)
     return (steps[1] if steps[0] == "inputs" else ""), number

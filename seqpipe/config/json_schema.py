@@ -1,4 +1,4 @@
-"""The JSON Schema of a pipeline's YAML, by which an editor completes and checks it.
+"""JSON Schema of a pipeline's YAML, for completion and checks in editors.
 
 Keys, types, bounds, defaults and help are those of the configuration's models and of the components' signatures.
 """
@@ -42,7 +42,7 @@ class Readable(NamedTuple):
 
 
 class Generate(GenerateJsonSchema):
-    """Pydantic's generator without made-up titles, and strict about the keys of mappings."""
+    """Pydantic's generator without generated titles, and with strict keys of mappings."""
 
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012 (a set in the base class)
 
@@ -55,7 +55,7 @@ class Generate(GenerateJsonSchema):
 
 
 def schema(plugins: Plugins | None = None, tell: Callable[[str], None] = lambda line: None) -> Json:
-    """The JSON Schema (draft 2020-12) of every pipeline that can be written with what is installed.
+    """Return the JSON Schema (draft 2020-12) of all pipelines of installed components.
 
     Components that cannot be loaded or read are left out.
 
@@ -132,14 +132,14 @@ class _Schema:
         return _or_null({"type": "object", **named, "minProperties": 1})
 
     def stages(self, kind: str) -> Json:
-        """One component, or a list of them; at least one head."""
+        """Return the schema of one component, or a list of them; of at least one head."""
         several: Json = {"type": "array", "items": ref(kind)}
         if kind == "head":
             return {"anyOf": [ref(kind), {**several, "minItems": 1}]}
         return {"anyOf": [ref(kind), several, NULL]}
 
     def keys(self, model: type[BaseModel]) -> Json:
-        """A mapping of settings, which may be left empty; a key whose `use` says what else there is gets branches."""
+        """Return the schema of a mapping of settings, which may be empty, with branches for values of `use`."""
         schema = self.model(model, model.__name__)
         for key, field in model.model_fields.items():
             if field.discriminator == "use":
@@ -165,7 +165,7 @@ class _Schema:
     # The schemas of components.
 
     def readable(self, kind: str) -> list[Readable]:
-        """The components of a kind whose signatures can be read."""
+        """Return the components of a kind whose signatures can be read."""
         components = []
         for offer in self.plugins.offers:
             if offer.kind == kind:
@@ -235,7 +235,7 @@ class _Schema:
         }
 
     def model(self, model: type[BaseModel], title: str) -> Json:
-        """A model's own JSON Schema, its inner models among `$defs`, without its name."""
+        """Return the JSON Schema of a model, with inner models in `$defs`, without its name."""
         template = f"#/$defs/{quote(_escaped(title))}.{{model}}"
         keys = model.model_json_schema(ref_template=template, schema_generator=Generate)
         for name, inner in keys.pop("$defs", {}).items():
@@ -249,7 +249,7 @@ class _Schema:
 
 
 def one_of(names: Sequence[str]) -> Json:
-    """One of the names; those in full are taken, but offered by no editor where the short ones do."""
+    """Return an enumeration of names; full names are valid, but editors suggest only the unique short ones."""
     short = [name for name in names if "/" not in name]
     full = [name for name in names if "/" in name and name.rpartition("/")[2] in short]
     offered: Json = {"enum": [name for name in names if name not in full]}
@@ -268,7 +268,7 @@ def _escaped(name: str) -> str:
 
 
 def _is_json(value: Any) -> bool:
-    """Return whether JSON can say it: it has no infinity."""
+    """Return whether JSON can represent the value: it has no infinity."""
     try:
         json.dumps(value, allow_nan=False)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Load one YAML into one checked Config, or every mistake at once: its place, its key and what to do about it."""
+"""Load one YAML into one checked Config, or report all problems at once: place, key and fix."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def load(
     runs: bool = True,
     plugin_files: Sequence[Path] = (),
 ) -> Config:
-    """The checked Config of a YAML file with overrides such as `train.epochs=3`; ConfigError holds every mistake.
+    """Return the checked Config of a YAML file with overrides such as `train.epochs=3`; ConfigError lists all problems.
 
     With files=False the data files need not be there, with runs=False the runs that `init` names. What `needs` lists
     may be absent too. In place of a file, its content: its paths start from the current folder. `plugin_files` are
@@ -104,7 +104,7 @@ def load(
 
 
 def override(tree: Tree, text: str) -> list[Problem]:
-    """Writes one `a.b=c` into the tree; what is wrong with it otherwise."""
+    """Write one `a.b=c` into the tree; return the problems if that fails."""
     spot = Spot(f"--set {text}", 0, 0)
     key, equals, value = text.partition("=")
     steps = key.strip().split(".")
@@ -169,7 +169,7 @@ class _Resolved(NamedTuple):
 
 
 class _Loader:
-    """Makes one Config of one tree, and collects the problems.
+    """Builds a Config from a tree, and collects the problems.
 
     With files=False the data files need not be there, with runs=False the runs that `init` names.
     """
@@ -215,7 +215,7 @@ class _Loader:
         return Config(path, self.root, name, data, inputs, heads, train, export, keys, needs, self.plugin_files)
 
     def inputs(self, top: Mapping[str, Plain]) -> tuple[Input, ...] | None:
-        """The inputs, or the only one; None if one of them could not be made."""
+        """Build the inputs; None if one of them failed."""
         named = top.get("inputs")
         if named is None:
             only = self.input(top, (), "")
@@ -242,7 +242,7 @@ class _Loader:
         return complete if len(complete) == len(named) else None
 
     def input(self, keys: Mapping[str, Plain], path: Where, name: str) -> Input | None:
-        """One input; None if one of its stages could not be made."""
+        """Build one input; None if one of its stages failed."""
         field = self.field(keys.get("field"), (*path, "field")) if name else None
         tokenizer, number = None, None
         if not name or keys.get("tokenizer") is not None:
@@ -265,7 +265,7 @@ class _Loader:
         return Input(name, number, tokenizer, tuple(filter(None, embedding)), tuple(filter(None, encoder)))
 
     def field(self, value: Plain, path: Where) -> str | tuple[str, ...] | None:
-        """The field, or the two, that an input reads."""
+        """Return the field, or the pair of fields, that an input reads."""
         if value is None:
             return None
         common = self.keys(CommonKeys, {"field": value}, path[:-1], "")
@@ -318,7 +318,7 @@ class _Loader:
         return train and train.model_copy(update=chosen)
 
     def choice(self, key: str, value: Plain, path: Where) -> BaseModel | None:
-        """An optimizer or a schedule: `use` says which keys there are; without it, it is the usual one."""
+        """Build an optimizer or a schedule: `use` determines its keys, and has a default."""
         mapping = self.with_use(value, path) if isinstance(value, str) else self.mapping(value, path)
         use, models = mapping.get("use", Train.model_fields[key].default.use), CHOICES[key]
         if not isinstance(use, str) or use not in models:
@@ -349,7 +349,7 @@ class _Loader:
             self.complain(("train", "schedule", "use"), message)
 
     def wiring(self, inputs: Sequence[Input], heads: Sequence[Component], export: Export | None) -> None:
-        """Names are checked once every stage is known, and the head's options, on which its answer kind may depend."""
+        """Check the data flow, after all stages and the head's options, which determine its answer kind, are known."""
         if any(head.key in self.unsound for head in heads):
             return
         none = "no stage has attention weights to look at; take one that has, such as head: {use: label, "
@@ -369,7 +369,7 @@ class _Loader:
         return self.component(kind, mapping[key], (*path, key))
 
     def stages(self, kind: str, value: Plain, path: Where) -> list[Component | None]:
-        """The components of one place of the pipeline; None for each that could not be made."""
+        """Build the components of one place of the pipeline; None for each that failed."""
         if kind == "head" and (value is None or value == []):
             return [self.required(kind, {}, (), kind)]
         if value is None:
@@ -388,7 +388,7 @@ class _Loader:
         return components
 
     def component(self, kind: str, value: Plain, path: Where, allowed: Sequence[str] = ()) -> Component | None:
-        """One component of the YAML: its common keys, its class, its options."""
+        """Build one component of the YAML: its common keys, its class, its options."""
         allowed = allowed or COMMON_KEYS[kind]
         mapping = self.with_use(value, path) if isinstance(value, str) else value
         if not isinstance(mapping, dict):
@@ -414,7 +414,7 @@ class _Loader:
         return component
 
     def init(self, component: Component, folder: Path, path: Where) -> None:
-        """The folder that a component starts from has to be a trained run that has such a stage."""
+        """Check `init`: its folder must be a trained run with a matching stage."""
         problem = init_from.run_problem(folder)
         if problem and any(need.path == folder and need.run for need in self.needs):
             return  # it is run before
@@ -458,7 +458,7 @@ class _Loader:
         return _Resolved(use, offer, cls, model)
 
     def common_keys(self, mapping: Mapping[str, Plain], path: Where, allowed: Sequence[str]) -> dict[str, Any]:
-        """The common keys that are allowed here, with their defaults; those that mean nothing here as problems."""
+        """Return the common keys that are allowed here, with their defaults; record a problem for any other."""
         for key in mapping:
             if key in ALL_COMMON_KEYS and key not in allowed:
                 places = " or ".join(kind for kind, keys in COMMON_KEYS.items() if key in keys)
@@ -474,7 +474,7 @@ class _Loader:
         return common
 
     def target_tokenizer(self, value: Plain, path: Where) -> Component | Plain:
-        """The target tokenizer of a head: a component, "same" or None."""
+        """Build the target tokenizer of a head: a component, "same" or None."""
         if value is None or value == "same":
             return value
         component = self.component("tokenizer", value, (*path, "target_tokenizer"), TARGET_TOKENIZER_KEYS)
@@ -483,7 +483,7 @@ class _Loader:
         return component
 
     def option_paths(self, options: BaseModel, path: Where) -> dict[str, Any]:
-        """The options by name, with the paths in them made absolute."""
+        """Return the options by name, with absolute paths."""
         fields, absolute = option_fields(type(options)), {}
         for name, value in values(options).items():
             if CHECKPOINT in fields[name].metadata:
@@ -497,7 +497,7 @@ class _Loader:
         return absolute
 
     def paths(self, value: Any, path: Where) -> Any:
-        """An option's value with the paths in it made absolute."""
+        """Return an option's value with absolute paths."""
         if isinstance(value, Path):
             return self.file(str(value), path)
         if isinstance(value, (list, tuple)):
@@ -507,7 +507,7 @@ class _Loader:
         return value
 
     def file(self, text: str, path: Where, folder: bool = False) -> Path:
-        """A path of the YAML, from the folder of the YAML; a problem if no file, or no folder, is there."""
+        """Resolve a path of the YAML relative to its folder; record a problem if it does not exist."""
         at = Path(os.path.abspath(self.root / text))
         if "\0" in text:
             self.complain(path, "a path cannot hold the character U+0000")
@@ -526,13 +526,13 @@ class _Loader:
         return at
 
     def folder(self, text: str, path: Where) -> Path:
-        """A folder, from the folder of the YAML; a problem if none is there, and none that `needs` makes."""
+        """Resolve a folder of the YAML relative to its folder; record a problem if neither it nor a need makes it."""
         at = Path(os.path.abspath(self.root / text))
         is_made = any(need.path == at for need in self.needs if not at.exists())
         return at if is_made else self.file(text, path, folder=True)
 
     def checkpoint(self, text: str, path: Where) -> Path | str:
-        """A folder, from the folder of the YAML, if there is one of that name; else a name on the hub."""
+        """Resolve a checkpoint: a folder relative to that of the YAML if it exists, else a name on the hub."""
         at = Path(os.path.abspath(self.root / text))
         if at.is_dir() or any(need.path == at for need in self.needs if not at.exists()):
             return at
@@ -542,7 +542,7 @@ class _Loader:
         return text
 
     def all_needs(self) -> tuple[Need, ...]:
-        """The entries of `needs` whose folder another key of the tree names; what is wrong with any, as problems.
+        """Return the entries of `needs` whose folder another key refers to; record their problems.
 
         An override may name another folder: what no key names is not needed.
         """
@@ -576,7 +576,7 @@ class _Loader:
         self.problems.append(self.tree.problem(path, message, key=key))
 
     def missing(self, path: Where, what: str) -> None:
-        """A required key that is not there is reported where its parent begins."""
+        """Record a problem for a missing key at the position of its parent."""
         spot = self.tree.spot(path[:-1], key=True)
         self.problems.append(Problem(spot.file, spot.line, spot.column, yaml.key_text(path), f"missing; {what}"))
 
@@ -587,21 +587,21 @@ class _Loader:
         return {}
 
     def known_keys(self, mapping: Mapping[str, Plain], known: Iterable[str], path: Where, owner: str = "") -> None:
-        """Complain of each key that is none of the known ones."""
+        """Record a problem for each unknown key."""
         known = list(known)
         for key in [key for key in mapping if key not in known]:
             hint = did_you_mean(key, known) or list_names(known)
             self.complain((*path, key), f"{owner}no such key{hint}", key=True)
 
     def keys(self, model: type[Model], mapping: Mapping[str, Plain], path: Where, owner: str) -> Model | None:
-        """The keys of a mapping as a model; what is wrong with them as problems."""
+        """Validate the keys of a mapping as a model; record their problems."""
         instance, mistakes = validate(model, mapping)
         if mistakes:
             self.report(mistakes, path, list(model.model_fields), owner, "key")
         return instance
 
     def report(self, mistakes: Sequence[Mistake], path: Where, known: Sequence[str], owner: str, noun: str) -> None:
-        """Mistakes in the keys below `path`, as problems; `known` are the keys that there could be."""
+        """Record the mistakes in the keys below `path` as problems; `known` are the valid keys."""
         for mistake in mistakes:
             where = (*path, *mistake.where)
             if mistake.kind == "missing":
@@ -616,7 +616,7 @@ class _Loader:
                 self.complain(where, mistake.message)
 
     def with_use(self, name: str, path: Where) -> dict[str, Plain]:
-        """A bare name as the mapping that it is short for."""
+        """Return the mapping that a bare name abbreviates."""
         self.tree.values[(*path, "use")] = self.tree.spot(path)
         return {"use": name}
 
@@ -630,7 +630,7 @@ def _with_article(noun: str) -> str:
 
 
 def _texts(value: Plain) -> Iterator[str]:
-    """Every text in plain data that may be a path."""
+    """Yield every text in plain data that may be a path."""
     if isinstance(value, str) and "\0" not in value:
         yield value
     elif isinstance(value, dict):

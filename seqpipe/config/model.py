@@ -1,4 +1,4 @@
-"""One checked pipeline as a value, and as the plain data of its resolved file."""
+"""A checked pipeline as a value, and as the plain data of its resolved file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from seqpipe.features.document import Overlaps
 
 @dataclass(frozen=True)
 class Need:
-    """A folder that a pipeline starts from: the run of another YAML, or a small model that is made; absolute paths."""
+    """A folder that a pipeline depends on: the run of another YAML, or a generated small model; absolute paths."""
 
     path: Path
     run: Path | None
@@ -42,7 +42,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Config:
-    """One pipeline, checked: its components with all their options, and every setting."""
+    """A checked pipeline: its components with all their options, and every setting."""
 
     file: Path = field(compare=False)
     root: Path = field(compare=False)
@@ -58,7 +58,7 @@ class Config:
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """Every component of the pipeline, in the order in which data meets them."""
+        """All components of the pipeline, in the order of the data flow."""
         targets = [head.common_keys.get("target_tokenizer") for head in self.head]
         others = [tokenizer for tokenizer in targets if isinstance(tokenizer, Component)]
         return (self.data.reader, *self.tokenizers, *self.stages, *self.head, *others)
@@ -107,7 +107,7 @@ class Config:
 
 
 def resolved(config: Config, folder: Path | None = None) -> dict[str, Plain]:
-    """Every setting with its default written out, as plain data that `load` reads as the same Config.
+    """Return every setting with its default as plain data that `load` reads as the same Config.
 
     Paths are absolute, or relative to the folder in which the file is to stand.
     """

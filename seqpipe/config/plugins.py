@@ -1,4 +1,4 @@
-"""The components of installed distributions and of plugin files; a broken distribution breaks nothing else."""
+"""Components of installed distributions and of plugin files; a broken distribution affects no other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Offer:
     target: type | str
 
     def load(self) -> type:
-        """The component's class; PluginError names the distribution if it cannot be had."""
+        """Return the component's class; PluginError with the distribution if it cannot be loaded."""
         if isinstance(self.target, type):
             return self.target
         try:
@@ -62,7 +62,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Broken:
-    """An entry point that failed, whose it is, and why."""
+    """A failed entry point, with its distribution and the reason."""
 
     distribution: str
     version: str
@@ -80,7 +80,7 @@ class Note:
 
 
 class Plugins:
-    """Every component that the given entry points offer; by default those of all installed distributions.
+    """Components of the given entry points; by default those of all installed distributions.
 
     Args:
         entry_points: Which to ask.
@@ -137,11 +137,11 @@ class Plugins:
             self.notes.append(Note(distribution, version, f"it prints when it is imported: {text[:80]}"))
 
     def names(self, kind: str) -> list[str]:
-        """The names that `use:` takes for this kind, in order."""
+        """Return the names that are valid in `use:` for this kind, sorted."""
         return sorted({offer.name for offer in self.offers if offer.kind == kind})
 
     def find(self, kind: str, use: str) -> Offer:
-        """The one component meant by `use`: a name, or `distribution/name`; PluginError says what there is else."""
+        """Return the component that `use` names: a name, or `distribution/name`; PluginError lists the alternatives."""
         distribution, _, name = use.rpartition("/")
         offers = [o for o in self.offers if o.kind == kind and o.name == name and distribution in ("", o.distribution)]
         if len(offers) == 1:
@@ -173,7 +173,7 @@ def _hindrance(distribution: str, version: str, off: bool, allow: Sequence[Requi
 
 
 def _offers(plugin: object, distribution: str, version: str) -> list[Offer]:
-    """Registers one plugin in a manager of its own, so that a fault stays with it, and reads its tables."""
+    """Register one plugin in a separate manager, to isolate its errors, and read its tables."""
     api = getattr(plugin, API_ATTRIBUTE, PLUGIN_API)
     if api != PLUGIN_API:
         raise PluginError(

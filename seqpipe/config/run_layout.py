@@ -1,4 +1,4 @@
-"""Files in the folder of a run, and the form of those that only seqpipe reads."""
+"""Files in the folder of a run, and the format version of those that only seqpipe reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys of a YAML that are no component's: their types, bounds, defaults and meaning, as pydantic models."""
+"""Keys of a YAML outside of components: types, bounds, defaults and meaning, as pydantic models."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ class DataKeys(_Keys):
 
 
 class NeedKeys(_Keys):
-    """A folder that the pipeline starts from, and where it comes from; paths are relative to the YAML."""
+    """A folder that the pipeline depends on, and its origin; paths are relative to the YAML."""
 
     path: PathText = Field(description="The folder, as another key of the YAML names it.")
     run: PathText | None = Field(

@@ -1,4 +1,4 @@
-"""Options of components, read from signatures: their types in words, their validation, the common keys beside them."""
+"""Options of components from signatures: their types in words, their validation, and the common keys."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from seqpipe.types import AUTOMATON, SIZE, TEXTS, TOKENS, UNIFORM, Means, TryWit
 
 
 def describe_type(annotation: Any, metadata: Iterable[Any] = ()) -> str:
-    """A type as a person reads it: `a whole number above 0`, `'BIOES' or 'none'`, `text or null`."""
+    """Describe a type in words: `a whole number above 0`, `'BIOES' or 'none'`, `text or null`."""
     kind, inner = unpacked(annotation)
     inner += metadata
     for item in inner:
@@ -51,7 +51,7 @@ def describe_type(annotation: Any, metadata: Iterable[Any] = ()) -> str:
 
 
 def mismatch_message(expected: str, value: Plain) -> str:
-    """The message for a value that is not what was expected, with a fix where it is plain what was meant."""
+    """Return the message about a value of another type than expected, with a fix if one is obvious."""
     return f"should be {expected}, not {format_value(value)}{suggest_fix(expected, value)}"
 
 
@@ -72,7 +72,7 @@ def suggest_fix(expected: str, value: Plain) -> str:
 
 
 def unpacked(annotation: Any) -> tuple[Any, list[Any]]:
-    """A type without Annotated, and all that stood in it (pydantic's Fields opened up)."""
+    """Return a type without Annotated, and its metadata (pydantic's Fields expanded)."""
     metadata: list[Any] = []
     if typing.get_origin(annotation) is Annotated:
         annotation, *extra = typing.get_args(annotation)
@@ -106,13 +106,13 @@ _PHRASES = {
 
 
 def _constraints(metadata: Iterable[Any]) -> dict[str, Any]:
-    """The bounds among a type's metadata, by their names in pydantic's `Field`."""
+    """Return the bounds among a type's metadata, by their names in pydantic's `Field`."""
     # Each bound is an object of its own class, most of annotated-types, some private to pydantic.
     return {name: value for item in metadata for name in _PHRASES if (value := getattr(item, name, None)) is not None}
 
 
 def _limits(metadata: Iterable[Any]) -> str:
-    """The bounds in words, with a space before them."""
+    """Return the bounds in words, with a leading space."""
     limits = _constraints(metadata)
     phrases = ["that is not empty"] if limits.get("min_length") == 1 else []
     phrases += [_PHRASES[name].format(value) for name, value in limits.items() if (name, value) != ("min_length", 1)]
@@ -171,7 +171,7 @@ class DecodeOption:
 
 @cache
 def wired(cls: type) -> tuple[str, ...]:
-    """The constructor's positional parameters, all from the closed list; PluginError otherwise."""
+    """Return the constructor's positional parameters, all from the closed list; PluginError otherwise."""
     names = []
     for parameter in constructor(cls):
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
@@ -208,7 +208,7 @@ def optional_names(function: Callable[..., Any]) -> frozenset[str]:
 
 
 def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOption]:
-    """The decode options of a head: the keyword-only parameters of its `decide`, dataclasses opened up."""
+    """Return the decode options of a head: the keyword-only parameters of its `decide`, with dataclasses expanded."""
     decode_options = {}
     for option, hint in _opened(_keyword_types(cls, decide)):
         kind, metadata = unpacked(hint)
@@ -228,14 +228,14 @@ def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOp
 
 
 def _keyword_types(cls: type, function: Callable[..., Any]) -> list[tuple[inspect.Parameter, Any]]:
-    """The keyword-only parameters with their types."""
+    """Return the keyword-only parameters with their types."""
     parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
     hints = parameter_types(cls, function, parameters)
     return [(parameter, hints[parameter.name]) for parameter in parameters]
 
 
 def _opened(typed: Iterable[tuple[inspect.Parameter, Any]]) -> Iterator[tuple[inspect.Parameter, Any]]:
-    """The same with the fields of a dataclass in place of a parameter that has it as its type."""
+    """Expand parameters whose type is a dataclass to the fields of the dataclass."""
     for parameter, hint in typed:
         if not _is_group(hint):
             yield parameter, hint
@@ -248,7 +248,7 @@ def _opened(typed: Iterable[tuple[inspect.Parameter, Any]]) -> Iterator[tuple[in
 
 
 def constructor(cls: type) -> list[inspect.Parameter]:
-    """The parameters of `__init__` without `self`; none where a class leaves it to `object` or `nn.Module`."""
+    """Return the parameters of `__init__` without `self`; none if a class inherits it from `object` or `nn.Module`."""
     function = inspect.getattr_static(cls, "__init__")
     of_module = inspect.isfunction(function) and function.__qualname__ == "Module.__init__"
     if function is object.__init__ or of_module:
@@ -260,13 +260,13 @@ def constructor(cls: type) -> list[inspect.Parameter]:
 
 
 def _vague(parameters: Iterable[inspect.Parameter]) -> str:
-    """The first `*args` or `**kwargs`, as written; nothing if there is none."""
+    """Return the first `*args` or `**kwargs`, as written; "" if there is none."""
     signs = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     return next((signs[parameter.kind] + parameter.name for parameter in parameters if parameter.kind in signs), "")
 
 
 def parameter_types(cls: type, function: Any, parameters: Iterable[inspect.Parameter]) -> dict[str, Any]:
-    """The types of these parameters alone, so that what only a type checker imports is never looked up."""
+    """Resolve the types of these parameters only, so that imports for type checking are not looked up."""
     function = inspect.unwrap(function)  # also of a static method
     annotations = {}
     for parameter in parameters:
@@ -297,7 +297,7 @@ def check_default(cls: type, option: inspect.Parameter, hint: Any) -> None:
 
 
 def argument_help(cls: type) -> dict[str, str]:
-    """The lines of the docstrings' Args sections, by option: the class's own, else those of what it inherits from."""
+    """Return the lines of the docstrings' Args sections by option: the class's own, else those of its bases."""
     helps: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         helps |= _arguments(inspect.cleandoc(base.__dict__.get("__doc__") or "").splitlines())
@@ -305,7 +305,7 @@ def argument_help(cls: type) -> dict[str, str]:
 
 
 def _arguments(lines: list[str]) -> dict[str, str]:
-    """The lines of an Args section by name; a line indented deeper continues the one above."""
+    """Return the lines of an Args section by name; a line with deeper indentation continues the previous one."""
     start = next((number for number, line in enumerate(lines) if line.strip() in ("Args:", "Arguments:")), len(lines))
     helps: dict[str, str] = {}
     name, indent = "", None
@@ -329,7 +329,7 @@ def bad_signature(cls: type, message: str) -> PluginError:
 
 
 def call(method: Callable[..., Any], names: Mapping[str, Any], **options: Any) -> Any:
-    """Call a stage's method with what its positional parameters name; one with a default may lack.
+    """Call a stage's method with the values that its positional parameters name; those with a default are optional.
 
     Decode options are given by name, those that are fields of a dataclass as that dataclass.
     """
@@ -339,7 +339,7 @@ def call(method: Callable[..., Any], names: Mapping[str, Any], **options: Any) -
 
 
 def construct(cls: type[Instance], *wired: Any, **options: Any) -> Instance:
-    """Construct a component from what is wired in and its options by name, as a YAML has them.
+    """Construct a component from its wired arguments and its options by their names in a YAML.
 
     Options that are fields of a dataclass are given as that dataclass.
     """
@@ -347,7 +347,7 @@ def construct(cls: type[Instance], *wired: Any, **options: Any) -> Instance:
 
 
 def _grouped(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options as the function takes them: the fields of a dataclass as that dataclass."""
+    """Return the arguments of the function: fields of a dataclass are grouped to that dataclass."""
     groups = _option_groups(function)
     if not groups:
         return dict(options)
@@ -366,7 +366,7 @@ def _is_group(hint: Any) -> TypeGuard[type]:
 
 @cache
 def _option_groups(function: Callable[..., Any]) -> Mapping[str, type]:
-    """The keyword-only parameters that have a dataclass as their type, with it."""
+    """Return the keyword-only parameters whose type is a dataclass, with that class."""
     if not inspect.isroutine(function) or not hasattr(function, "__globals__"):
         return {}
     typed = _keyword_types(type(function), function)
@@ -379,7 +379,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class CommonKeys(BaseModel):
-    """Types, defaults and meaning of the common keys; `COMMON_KEYS` says which kind of component has which."""
+    """Types, defaults and meaning of the common keys; `COMMON_KEYS` lists those of each kind of component."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -426,7 +426,7 @@ class Mistake(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One option as `plugins show` prints it."""
+    """One option in the output of `plugins show`."""
 
     option: str
     type: str
@@ -436,7 +436,7 @@ class Row(NamedTuple):
 
 @cache
 def options_model(cls: type) -> type[BaseModel]:
-    """The pydantic model of a component's options, made from the keyword-only parameters of its constructor."""
+    """Return the pydantic model of a component's options, from the keyword-only parameters of its constructor."""
     wired(cls)
     keyword_only = [parameter for parameter in constructor(cls) if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
     hints = parameter_types(cls, inspect.getattr_static(cls, "__init__"), keyword_only)
@@ -474,7 +474,7 @@ def options_model(cls: type) -> type[BaseModel]:
 
 
 def validate(model: type[Model], data: Mapping[str, Plain]) -> tuple[Model | None, list[Mistake]]:
-    """Plain data as an instance of the model, or every mistake in it in plain words.
+    """Return plain data as an instance of the model, or all mistakes in it in plain words.
 
     Read as JSON, strictly: a list may become a tuple and text a path, but "3" is no int, 3.0 and True neither.
     """
@@ -492,7 +492,7 @@ def validate(model: type[Model], data: Mapping[str, Plain]) -> tuple[Model | Non
 
 
 def _mistake(error: ErrorDetails, data: Plain, fields: Mapping[str, FieldInfo]) -> Mistake:
-    """One of pydantic's errors in plain words."""
+    """Return one of pydantic's errors in plain words."""
     loc, kind = error["loc"], error["type"]
     if kind == "missing" and len(loc) == 1:
         help = fields[str(loc[0])].description
@@ -509,18 +509,18 @@ def _mistake(error: ErrorDetails, data: Plain, fields: Mapping[str, FieldInfo]) 
 
 
 def option_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The fields of a model by the names that a YAML has for them."""
+    """Return the fields of a model by their names in a YAML."""
     return {info.alias or name: info for name, info in model.model_fields.items()}
 
 
 def values(options: BaseModel) -> dict[str, Any]:
-    """The options by the names that the constructor has for them."""
+    """Return the options by their names in the constructor."""
     fields = type(options).model_fields
     return {fields[name].alias or name: value for name, value in options}
 
 
 def option_rows(cls: type) -> list[Row]:
-    """One row an option of the constructor: name, type, default, and its line of the docstring's Args section."""
+    """Return a row for each option of the constructor: name, type, default, and its line in the Args section."""
     rows = []
     for option, info in option_fields(options_model(cls)).items():
         default = "required" if info.is_required() else format_value(plain(info.default))
@@ -529,7 +529,7 @@ def option_rows(cls: type) -> list[Row]:
 
 
 def _existing(data: Plain, loc: tuple[str | int, ...]) -> tuple[Where, Plain]:
-    """As much of pydantic's location as leads through the data (it names members of unions too), and what is there."""
+    """Return the part of pydantic's location that is in the data (it also names members of unions), and its value."""
     where: list[str | int] = []
     for step in loc:
         inside = (isinstance(data, dict) and step in data) or (

@@ -1,4 +1,4 @@
-"""YAML text to plain data with the place of every key and value, and back; errors in plain words with their fix."""
+"""Convert YAML to plain data with the position of each key and value, and back; errors come with a fix."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def resolve(text: str) -> Plain:
 
 
 def dump(data: Plain) -> str:
-    """YAML text that `parse` reads as the same data."""
+    """Return YAML text that `parse` reads as the same data."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
 
 
 def plain(value: Any, path_text: Callable[[FilePath], str] = FilePath.as_posix) -> Plain:
-    """An option's value as plain YAML data, paths as text."""
+    """Return an option's value as plain YAML data, with paths as text."""
     if isinstance(value, FilePath):
         return path_text(value)
     if isinstance(value, Mapping):
@@ -71,7 +71,7 @@ def plain(value: Any, path_text: Callable[[FilePath], str] = FilePath.as_posix) 
 
 
 def format_value(value: Plain) -> str:
-    """A value as the YAML would say it, short."""
+    """Format a value in YAML, shortened."""
     if isinstance(value, str):
         text = repr(value)
         return text if len(text) <= 60 else f"{text[:57]}…'"
@@ -82,7 +82,7 @@ def format_value(value: Plain) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """PyYAML's safe dumper, quoting also what only YAML 1.2 takes for a number."""
+    """PyYAML's safe dumper, which also quotes texts that only YAML 1.2 reads as a number."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -173,7 +173,7 @@ class Spot:
 
 @dataclass
 class Tree:
-    """Plain data and where it stands: `keys` has the spot of each key, `values` of each value, both by path."""
+    """Plain data with positions: `keys` holds the spot of each key, `values` of each value, both by path."""
 
     file: str
     data: Plain = None
@@ -181,7 +181,7 @@ class Tree:
     values: dict[Path, Spot] = field(default_factory=dict)
 
     def spot(self, path: Path, *, key: bool = False) -> Spot:
-        """The spot of the value at `path` (of its key, if `key`), or of the nearest thing that holds it."""
+        """Return the spot of the value at `path` (of its key, if `key`), or of the nearest container."""
         for length in range(len(path), -1, -1):
             at = path[:length]
             spot = (self.keys.get(at) if key or length < len(path) else None) or self.values.get(at)
@@ -199,7 +199,7 @@ def key_text(path: Path) -> str:
 
 
 def parse(data: bytes, file: str) -> Tree:
-    """The tree of one YAML file; ConfigError holds every problem that could be found."""
+    """Parse one YAML file to a tree; ConfigError lists all problems that could be found."""
     tree, problems = read(data, file)
     if problems:
         raise ConfigError(problems)
@@ -207,7 +207,7 @@ def parse(data: bytes, file: str) -> Tree:
 
 
 def read(data: bytes, file: str) -> tuple[Tree, list[Problem]]:
-    """The tree and the problems that do not hinder reading on; ConfigError where reading cannot continue."""
+    """Return the tree and the problems that allow reading to continue; ConfigError for any other."""
     builder = _Builder(file)
     text = _decoded(data, file)
     try:
@@ -222,7 +222,7 @@ def read(data: bytes, file: str) -> tuple[Tree, list[Problem]]:
 
 
 def scalar(text: str, file: str = "") -> Plain:
-    """The value of an override: a word, a number, quoted text, or a collection such as `[1, 2]` or `{use: crf}`."""
+    """Parse an override's value: a word, a number, quoted text, or a collection such as `[1, 2]` or `{use: crf}`."""
     if not text:
         return None
     place = file or text
@@ -240,7 +240,7 @@ def scalar(text: str, file: str = "") -> Plain:
 
 
 class _Events(Reader, Scanner, Parser):
-    """PyYAML's parser alone; nested brackets are counted while scanning, before its look-ahead turns quadratic."""
+    """PyYAML's parser alone; it counts nested brackets while scanning, before the look-ahead becomes quadratic."""
 
     def __init__(self, text: str):
         Reader.__init__(self, text)

@@ -1,4 +1,4 @@
-"""An Explanation as one HTML page that needs nothing else: no scripts, no pictures, nothing from elsewhere."""
+"""Render an Explanation as one self-contained HTML page, without scripts, images or external resources."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def check_ending(path: Path) -> None:
 
 
 def draw(explanation: Explanation, path: Path) -> None:
-    """Write the file, whole or not at all; UsageError if its ending is neither .html nor .json."""
+    """Write the file atomically; UsageError if its ending is neither .html nor .json."""
     check_ending(path)
     if path.suffix.lower() == ".html":
         write(path, page(explanation).encode())
@@ -58,7 +58,7 @@ def draw(explanation: Explanation, path: Path) -> None:
 
 
 def page(explanation: Explanation) -> str:
-    """The page; every string of the text and the answer is escaped."""
+    """Return the page; all strings of the text and the answer are escaped."""
     answer = "<br>".join(map(_safe, explanation.answer_lines))
     parts = [] if explanation.figure is None else [_figure(explanation.figure)]
     for view in views(explanation):
@@ -92,7 +92,7 @@ def page(explanation: Explanation) -> str:
 
 
 def _figure(figure: Figure) -> str:
-    """The points with their positions in a square, one unit as long in both directions, and the way through them."""
+    """Draw the points and the path through them in a square, with equal units on both axes."""
     plane = [(row[0], row[1] if len(row) > 1 else 0.0) for row in figure.points]
     lows, highs = ([pick(axis) for axis in zip(*plane, strict=True)] for pick in (min, max))
     unit = max(highs[0] - lows[0], highs[1] - lows[1]) or 1.0
@@ -132,7 +132,7 @@ def _row(row: Row) -> str:
 
 
 def _pairs(text: str, attention: Attention) -> str:
-    """The mean of the heads and each head as a matrix, a row looking at its columns."""
+    """Render the mean of the heads and each head as a matrix, in which a row attends to its columns."""
     heads, *sides = attention.weights.shape
     fit = min(max(sides), int((MOST_CELLS / (heads + 1)) ** 0.5))
     words = [_safe(text[a:b]) for a, b in attention.places[:fit]]

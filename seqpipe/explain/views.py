@@ -49,7 +49,7 @@ class View:
         return "shade: the word's weight" if self.words else "bar: the sentence's weight"
 
     def rows(self, text: str) -> list[Row]:
-        """The whole text, every code point in one piece of one row."""
+        """Return the whole text as rows of pieces; every code point is in exactly one piece."""
         cuts = [0, len(text)]
         weights: list[float | None] = [None]
         if self.sentences and self.sentences.places:
@@ -81,7 +81,7 @@ class View:
 
 
 def _pieces(text: str, start: int, end: int, marked: Sequence[Mark]) -> list[Piece]:
-    """The text from start to end in pieces."""
+    """Return the text from start to end in pieces."""
     pieces: list[Piece] = []
     at = start
     for a, b, weight, shade in marked:

@@ -1,4 +1,4 @@
-"""Replace the candidates of a bundle: their vectors are an initializer of its graph, which encodes them itself."""
+"""Replace the candidates of a bundle: its graph encodes them, and holds their vectors as an initializer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ASKED = 64  # candidates that are asked for, to compare the new graph with NumPy
 
 
 def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> Model:
-    """Write the bundle at `path` to `output` with the texts of these records as its candidates; return it, open.
+    """Write the bundle at `path` to `output` with the texts of these records as its candidates; return the open Model.
 
     The golden examples are answered anew. The scores of the old candidates are left out.
 

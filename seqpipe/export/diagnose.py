@@ -1,4 +1,4 @@
-"""Find the stage at fault where a pipeline's graph fails, by checking the stages one by one."""
+"""Find the stage that makes a pipeline's graph fail, by checking the stages one by one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from seqpipe.training.pipeline import Pipeline
 
 @contextlib.contextmanager
 def naming_stage_at_fault(pipeline: Pipeline, opset: int) -> Iterator[None]:
-    """Name the stage at fault of an export or a comparison that fails inside."""
+    """Add the stage at fault to the error of an export or comparison inside the block."""
     try:
         yield
     except ExportError as error:
@@ -32,7 +32,7 @@ def naming_stage_at_fault(pipeline: Pipeline, opset: int) -> Iterator[None]:
 
 
 def stage_at_fault(pipeline: Pipeline, opset: int, name: str = "") -> str:
-    """The first stage that leaks, does not export or differs in its graph, and which of these; else the head.
+    """Return the first stage that leaks, does not export or differs in its graph, with the fault; else the head.
 
     Of an input of this `name` that the bundle reads otherwise, it is the stage that asks for it, or the tokenizer.
     """
@@ -53,7 +53,7 @@ def stage_at_fault(pipeline: Pipeline, opset: int, name: str = "") -> str:
 
 
 def _fault(pipeline: Pipeline, count: int, opset: int) -> str:
-    """The fault of the stages so far: a leak in PyTorch, or else a graph that cannot be made, fails or differs."""
+    """Return the fault of the stages up to this one: a leak in PyTorch, a failing export or run, or a difference."""
     # A leak is looked for first, in PyTorch alone: real tokens that change with the padding or the rows around them
     # make the graph's answers differ too, and the graph would then be blamed for what the stage does.
     for feeds in random_batches(pipeline.artifacts, 1, (3,), (2, 7)):
@@ -95,7 +95,7 @@ def _returned(pipeline: Pipeline, count: int, feeds: Arrays) -> tuple[Arrays, np
 
 
 def _real(array: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """The real tokens of (B, T, …); all of anything else."""
+    """Return the values of real tokens of an array (B, T, …); other arrays whole."""
     return array[mask] if array.shape[:2] == mask.shape else array
 
 

@@ -75,7 +75,7 @@ def model_card(manifest: Manifest, metrics: Mapping[str, Metric]) -> str:
 
 
 def _scores(manifest: Manifest, metrics: Mapping[str, Metric]) -> list[str]:
-    """A table that leads with the metric that chose the weights, and how training ended."""
+    """Return the lines of the score table, led by the metric that selected the weights, and of training's outcome."""
     outcome, tests = cast(Mapping[str, Any], manifest.training), cast(Mapping[str, Mapping[str, Any]], manifest.metrics)
     rows = {}
     if "dev" in outcome and "dev" not in tests:
@@ -101,7 +101,7 @@ SEVERAL = 3  # answers, and beams, of the last example
 
 
 def golden_examples(comparison: Comparison, records: Sequence[Record]) -> tuple[Golden, ...]:
-    """Short records, spread over the data, with PyTorch's answers; of the first also several, if it can have several.
+    """Return golden examples of short records from all of the data; the first also with alternatives, if there are any.
 
     Where all records are long, the shortest is cut; where none has a token, a probe stands in. Left out is what another
     machine may answer otherwise: ties, and scores that are already rounded otherwise here.
@@ -126,7 +126,7 @@ def golden_examples(comparison: Comparison, records: Sequence[Record]) -> tuple[
 
 
 def answered_anew(model: Model, examples: Iterable[Golden]) -> tuple[Golden, ...]:
-    """The examples with the answers of another model."""
+    """Return the examples with the answers of another model."""
     return tuple(example.model_copy(update={"answer": model.answer_example(example)}) for example in examples)
 
 
@@ -140,7 +140,7 @@ def _answered(comparison: Comparison, records: Sequence[Record], options: Mappin
 
 
 def _short(comparison: Comparison, records: Sequence[Record]) -> list[Record]:
-    """Some records of at least one token and at most `TOKENS`, none longer than the inputs of training."""
+    """Return records of 1 to `TOKENS` tokens, none longer than the inputs of training."""
     most = min(TOKENS, comparison.limits.trained)
     without_targets = [comparison.task.question(record) for record in records]
     lengths = [len(doc) for doc in comparison.docs(without_targets)]
@@ -154,7 +154,7 @@ def _short(comparison: Comparison, records: Sequence[Record]) -> list[Record]:
 
 
 def _cut(comparison: Comparison, record: Record, most: int) -> Record:
-    """The beginning of a long record: each of its fields is halved, at a blank if there is one, until it is short."""
+    """Shorten a long record: halve each of its fields, at a blank if possible, until it is short."""
     record = {key: value for key, value in record.items() if key != "words" or "text" not in record}
     while len(comparison.docs([record])[0]) > most:
         halved = dict(record)
@@ -176,7 +176,7 @@ PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
 
 
 def bundle_files(pipeline: Pipeline, graph: bytes) -> dict[str, bytes]:
-    """The graph and the tokenizers, by file name."""
+    """Return the graph and the tokenizers, by file name."""
     artifacts = pipeline.artifacts
     files = {"model.onnx": graph}
     for name, tokenizer in tokenizers_of(artifacts.featurizer).items():
@@ -193,7 +193,7 @@ def bundle_manifest(
     scores: Mapping[str, Any],
     longest: int = 0,
 ) -> Manifest:
-    """The content of bundle.json, without golden examples, the comparison with PyTorch, and the files.
+    """Return the content of bundle.json without golden examples, parity figures and files.
 
     Args:
         pipeline: Trained.
@@ -261,7 +261,7 @@ def bundle_manifest(
 
 
 def _limits(pipeline: Pipeline, config: Config, longest: int) -> Limits:
-    """The most tokens of a text: what the YAML says, else several times as many as the longest that was seen.
+    """Return the maximum number of tokens of a text: from the YAML, else a multiple of the longest training text.
 
     Where answers warn of inputs that are longer than any in training, also the tokens of the longest of those.
     """
@@ -337,7 +337,7 @@ def export(
     cache: GraphCache | None = None,
     outcome: Mapping[str, Any] | None = None,
 ) -> Model:
-    """Writes the bundle to `path` and returns it, open.
+    """Write the bundle to `path` and return it as an open Model.
 
     Args:
         pipeline: Trained, on the CPU.
@@ -392,7 +392,7 @@ def export(
 
 @dataclass(frozen=True)
 class _ComparedBundle:
-    """A bundle that was compared with PyTorch and is not written yet."""
+    """A bundle that has been compared with PyTorch but not written."""
 
     comparison: Comparison
     model: Model
@@ -401,7 +401,7 @@ class _ComparedBundle:
     golden: tuple[Golden, ...]
 
     def report(self, held_out: int, metrics: Mapping[str, Metric], console: Console) -> None:
-        """Say how far the two agree."""
+        """Print the agreement of PyTorch and the bundle."""
         parity = self.parity
         score = format_score(parity["metric"], parity["pytorch"], metrics)
         console.say(
@@ -420,7 +420,7 @@ class _ComparedBundle:
             console.say(f"  no effect on the tried inputs, so not compared: {', '.join(parity['without_effect'])}")
 
     def to_int8(self, records: Sequence[Record], path: Path, console: Console) -> _ComparedBundle:
-        """The same bundle in int8; ParityError where it answers worse."""
+        """Return the bundle in int8; ParityError if its answers are worse."""
         console.say("quantizing to int8 and comparing with fp32")
         files = {**self.files, "model.onnx": in_int8(self.files["model.onnx"])}
         model = Model(bundle.BundleContent(path, self.model.manifest, files), "cpu")

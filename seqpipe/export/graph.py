@@ -1,4 +1,4 @@
-"""The ONNX graph of a pipeline, and the random features with which it is traced and compared."""
+"""ONNX graph of a pipeline, and random features for its trace and comparison."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LENGTH_STEP = 17  # tokens by which the examples of several sources differ
 def random_batches(
     learned: Artifacts, seed: int, sizes: Sequence[int] = SIZES, lengths: Sequence[int] = LENGTHS
 ) -> Iterator[Arrays]:
-    """Ragged batches of random words, of every size and length, the full length at least once in each."""
+    """Yield ragged batches of random words, of every size and length, each with a text of full length."""
     random = np.random.default_rng(seed)
     for rows in sizes:
         for longest in lengths:
@@ -52,7 +52,7 @@ def random_batches(
 
 
 def random_doc(source: InputSource, length: int, random: np.random.Generator, distinct_lengths: bool = False) -> Doc:
-    """A text of `length` random tokens, or as many rows of random numbers.
+    """Return a text of `length` random tokens, or as many rows of random numbers.
 
     Further sources have at most as many tokens; with `distinct_lengths`, so many that no two axes of an example for
     export have the same size.
@@ -105,7 +105,7 @@ def random_doc(source: InputSource, length: int, random: np.random.Generator, di
 
 
 def with_other_padding(learned: Artifacts, feeds: Arrays) -> Arrays:
-    """The same features with other ids and numbers in the padding of the tokens."""
+    """Return the features with other ids and numbers in the padding of the tokens."""
     polluted = {}
     for name, array in feeds.items():
         if name != mask_of(name) and str(learned.featurizer.axes(name)[1]).endswith(TOKENS):
@@ -116,7 +116,7 @@ def with_other_padding(learned: Artifacts, feeds: Arrays) -> Arrays:
 
 
 def shortest_row(learned: Artifacts, feeds: Arrays) -> tuple[int, Arrays]:
-    """The position of the shortest row, and that row as a batch of one, every axis cut to what the row uses."""
+    """Return the position of the shortest row, and that row as a batch of one without padding."""
     counts = {at: mask.sum(1) for at, mask in masks(feeds).items()}
     row = int(np.sum([*counts.values()], 0).argmin())
     axes = learned.featurizer.axes
@@ -150,7 +150,7 @@ _OPTION_AXES: Mapping[str, tuple[str, ...]] = {
 
 
 def example_features(pipeline: Pipeline) -> tuple[Arrays, Axes]:
-    """Features of three texts of unlike lengths, and the free axes of each."""
+    """Return features of three texts of different lengths, and the dynamic axes of each."""
     random = np.random.default_rng(0)
     featurizer = pipeline.artifacts.featurizer
     docs = [random_doc(featurizer, n, random, distinct_lengths=True) for n in (max([7, *pipeline.long]), 2, 3)]
@@ -160,7 +160,7 @@ def example_features(pipeline: Pipeline) -> tuple[Arrays, Axes]:
 
 
 def example_options(options: Known) -> tuple[Arrays, Axes]:
-    """Decode options in sizes unlike all others, and the free axes of each."""
+    """Return decode options with distinct sizes, and the dynamic axes of each."""
     sizes = iter(_SIZES)
     chosen = {name: next(sizes) for name, option in options.items() if option["type"] == "size"}
     chosen |= {name: max(_SIZES) for name in chosen if name.rpartition(".")[2] == "beams"}
@@ -205,7 +205,7 @@ class _Graph(nn.Module):
 
 
 class _Stages(nn.Module):
-    """The first stages alone: what the last of them returns for the features."""
+    """The first stages alone: a module that returns the outputs of the last of them."""
 
     def __init__(self, pipeline: Pipeline, features: list[str], count: int):
         super().__init__()
@@ -221,7 +221,7 @@ class _Stages(nn.Module):
 
 
 def to_onnx(pipeline: Pipeline, options: Known, opset: int, explain: bool = False) -> bytes:
-    """The bytes of model.onnx, every decode option an input with its default; ExportError names what prevents it.
+    """Return the bytes of model.onnx, with decode options as inputs with defaults; ExportError if it fails.
 
     Inputs: each feature, axes `batch_size` and `sequence_length` free; each option, a size n as a vector of length n.
     Outputs: the decision, and with `explain` the attention weights as `explain.<key>.<name>`.
@@ -230,7 +230,7 @@ def to_onnx(pipeline: Pipeline, options: Known, opset: int, explain: bool = Fals
 
 
 def graph_without_weights(pipeline: Pipeline, options: Known, opset: int, explain: bool = False) -> onnx.ModelProto:
-    """The graph as a model whose weights have no values: what it is does not depend on them."""
+    """Export the graph as a model without the values of its weights, which do not affect it."""
     features, feature_axes = example_features(pipeline)
     # A cache of an earlier call, and the free axes of each part; empty unless the head takes one.
     cache = {
@@ -250,7 +250,7 @@ def graph_without_weights(pipeline: Pipeline, options: Known, opset: int, explai
 
 
 def with_weights(model: onnx.ModelProto, pipeline: Pipeline) -> bytes:
-    """The bytes of a model without weights with a pipeline's weights; the model itself is left as it is."""
+    """Return the bytes of a weightless model with a pipeline's weights; the model is not changed."""
     whole = onnx.ModelProto()
     whole.CopyFrom(model)
     weights = dict(pipeline.named_parameters()) | dict(pipeline.named_buffers())
@@ -265,14 +265,14 @@ def with_weights(model: onnx.ModelProto, pipeline: Pipeline) -> bytes:
 
 
 def fill_weights(model: onnx.ModelProto, weights: Mapping[str, Tensor]) -> None:
-    """Give each initializer without values its weight."""
+    """Fill each initializer without values with its weight."""
     for initializer in model.graph.initializer:
         if not initializer.raw_data and initializer.name in weights:
             initializer.raw_data = raw_bytes(weights[initializer.name])
 
 
 def stages_to_onnx(pipeline: Pipeline, count: int, opset: int) -> bytes:
-    """The graph of the first `count` stages; its outputs are what the last of them returns."""
+    """Export the graph of the first `count` stages, with the outputs of the last of them."""
     features, axes = example_features(pipeline)
     graph = _Stages(pipeline, list(features), count).eval()
     with torch.no_grad():
@@ -303,7 +303,7 @@ def _exported(
 
 
 def _finished(model: onnx.ModelProto, defaults: Arrays) -> onnx.ModelProto:
-    """Check that the operators are standard, make the graph fast, set the options' defaults, strip exporter's notes."""
+    """Check for standard operators, optimise the graph, set the options' defaults, strip the exporter's metadata."""
     domains = {entry.domain for entry in model.opset_import} - {"", "ai.onnx"}
     if domains or model.functions:
         raise ExportError(
@@ -318,7 +318,7 @@ def _finished(model: onnx.ModelProto, defaults: Arrays) -> onnx.ModelProto:
 
 
 def _strip(graph: onnx.GraphProto) -> None:
-    """Removes the exporter's notes, which hold paths of this machine, from a graph and the bodies of its loops."""
+    """Remove the exporter's metadata, which holds local paths, from a graph and the bodies of its loops."""
     del graph.metadata_props[:]
     for value in (*graph.value_info, *graph.input, *graph.output, *graph.initializer):
         del value.metadata_props[:]
@@ -332,7 +332,7 @@ def _strip(graph: onnx.GraphProto) -> None:
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without looking for cycles meanwhile: tracing makes millions of objects that live on, a tenth of its time."""
+    """Disable cyclic garbage collection: tracing makes millions of long-lived objects; scans would take 10 % of it."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -344,7 +344,7 @@ def _uncollected() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Keeps the exporter's notes to itself; what fails is raised."""
+    """Suppress the exporter's output; exceptions are raised."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""The cache of exported graphs, whose key is a hash of all that a graph depends on but the values of its weights."""
+"""Cache of exported graphs; the key is a hash of all that determines a graph except the values of its weights."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class UnknownKeyError(ValueError):
 
 
 def graph_key(pipeline: nn.Module, *more: Any) -> str:
-    """A sha256 of all that the graph of a pipeline depends on, the values of parameters and buffers aside.
+    """Return a sha256 of all that determines the graph of a pipeline, except values of parameters and buffers.
 
     That is: every attribute of every module, the shapes, types and sharing of weights, the code of every package that
     a module's class comes from or that is not installed in the usual folders, the versions of all others, and `more`.
@@ -62,7 +62,7 @@ def graph_key(pipeline: nn.Module, *more: Any) -> str:
 
 
 def raw_bytes(tensor: Tensor) -> bytes:
-    """The content of a tensor of any type, row after row."""
+    """Return the content of a tensor of any type in row-major order."""
     return tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
 
 
@@ -139,7 +139,7 @@ class _Digest:
 
 
 def _object(value: Any) -> Iterable[Any]:
-    """The parts of a function or of an object with attributes."""
+    """Return the parts of a function or of an object with attributes."""
     if isinstance(value, functools.partial):
         return (value.func, value.args, value.keywords)
     if isinstance(value, types.MethodType):
@@ -165,7 +165,7 @@ def _has_attributes(value: Any) -> bool:
 
 @functools.cache
 def _installed() -> frozenset[tuple[str, str]]:
-    """Names and versions of the installed packages, read from the names of their folders."""
+    """Return names and versions of the installed packages, from the names of their folders."""
     packages = set()
     for distribution in importlib.metadata.distributions():
         if isinstance(distribution, importlib.metadata.PathDistribution):  # its metadata would have to be parsed
@@ -176,12 +176,12 @@ def _installed() -> frozenset[tuple[str, str]]:
 
 
 def _module_value(module: str, name: str) -> Any:
-    """An attribute of a loaded module; None where it has none, as one of C or a namespace has no file."""
+    """Return an attribute of a loaded module; None if missing, such as the file of a C module or a namespace."""
     return getattr(sys.modules.get(module), name, None)
 
 
 def _code(package: str) -> str:
-    """A hash of the Python files of a package; of the standard library and of plugin files the name is enough."""
+    """Return a hash of the Python files of a package; for the standard library and plugin files, its name."""
     if package in sys.stdlib_module_names or package.startswith(FILE_MODULE):
         return package
     file, folders = _module_value(package, "__file__"), [*(_module_value(package, "__path__") or ())]
@@ -206,13 +206,13 @@ _HASH = 32  # bytes in front of an entry
 
 
 class GraphCache:
-    """A folder of graphs by key; the entries used longest ago go when there are more than `most` bytes."""
+    """Folder of graphs by key; the least recently used entries are removed above `most` bytes."""
 
     def __init__(self, folder: Path, most: int = MOST_BYTES):
         self.folder, self.most = folder, most
 
     def read(self, key: str) -> bytes | None:
-        """The graph of a key; None if there is none, or a damaged one."""
+        """Return the graph of a key; None if there is none, or a damaged one."""
         path = self._path(key)
         try:
             entry = path.read_bytes()
@@ -249,6 +249,6 @@ class GraphCache:
 
 
 def default_cache() -> GraphCache:
-    """The cache in `$SEQPIPE_CACHE`, or else in the user's cache folder."""
+    """Return the cache in `$SEQPIPE_CACHE`, or else in the user's cache folder."""
     folder = os.environ.get(VARIABLE) or platformdirs.user_cache_dir("seqpipe", appauthor=False)
     return GraphCache(Path(folder) / "graphs")

@@ -22,7 +22,7 @@ def utf8(text: str) -> bytes:
 
 
 class WrittenBytes:
-    """The bytes that pieces write, of a target tokenizer.
+    """The bytes that the pieces of a target tokenizer decode to.
 
     With a byte-level tokenizer a piece may be part of a character. With others it is text, with the blank before or
     behind it where the decoder puts one; the special tokens write nothing.
@@ -37,11 +37,11 @@ class WrittenBytes:
 
     @cached_property
     def pieces(self) -> list[bytes]:
-        """Bytes that each token of the vocabulary writes, by its id."""
+        """Return the bytes that each token of the vocabulary decodes to, by its id."""
         return [b"" if i < len(SPECIALS) else self.of_token(token) for i, token in enumerate(self._vocabulary)]
 
     def of_token(self, token: str) -> bytes:
-        """Return the bytes that a token writes between two others; a copied word is a token too."""
+        """Return the bytes that a token, or a copied word, decodes to between two others."""
         if self.is_byte_level and all(letter in _BYTES for letter in token):
             return bytes(_BYTES[letter] for letter in token)
         if self._falls_back and (byte := re.fullmatch("<0x([0-9A-F]{2})>", token)):
@@ -56,7 +56,7 @@ class WrittenBytes:
 
     @cached_property
     def _context(self) -> tuple[str, str, str]:
-        """The text of a token, the token, and what the same one adds behind itself."""
+        """Return the text of a token, the token, and the text that a repetition adds."""
         words = (t for t in self._vocabulary[len(SPECIALS) :] if any(map(str.isalnum, t)) and len(t) < 9)
         tokens = sorted(words, key=lambda token: (len(self._joined([token, token])), token))
         token = tokens[0] if tokens else "x"
@@ -67,7 +67,7 @@ class WrittenBytes:
         return str(self._decoder.decode(list(tokens))) if self._decoder else " ".join(tokens)
 
     def torn(self, tokens: Sequence[int]) -> int:
-        """Count the characters at the end of these tokens' text that stand for a beginning of one."""
+        """Count the characters at the end of these tokens' text that stand for an incomplete character."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         decoder.decode(b"".join(self.pieces[token] for token in tokens if token < len(self.pieces)))
         open_bytes = len(decoder.getstate()[0])
@@ -117,14 +117,14 @@ class TextAutomaton:
         self._arcs = np.concatenate([np.array(never, np.int64).reshape(-1, 3), self._arcs_of(pieces, 0)])
 
     def after(self, text: bytes) -> int:
-        """The state behind a text, whatever it contains."""
+        """Return the state after a text."""
         state = 0
         for byte in text[-self._longest :]:
             state = int(self._next[state, byte])
         return state
 
     def inputs(self, starts: Sequence[int], copied: Sequence[Sequence[str]]) -> np.ndarray:
-        """The arcs (1 or B, A, 3) for texts that begin in these states and may copy these words."""
+        """Return the arcs (1 or B, A, 3) for texts that begin in these states and may copy these words."""
         V, rows = len(self.written.pieces), []
         for start, words in zip(starts, copied, strict=True):
             more = self._arcs_of([self.written.of_token(word) for word in words], V)
@@ -135,7 +135,7 @@ class TextAutomaton:
         return np.stack([np.pad(row, ((0, most - len(row)), (0, 0))) for row in rows])
 
     def _arcs_of(self, pieces: Sequence[bytes], first: int) -> np.ndarray:
-        """The arcs (A, 3) of pieces, the id of the first of which is given."""
+        """Return the arcs (A, 3) of pieces with consecutive ids from the given one."""
         ids = np.array([i for i, piece in enumerate(pieces) if piece], np.int64)
         if not len(ids):
             return np.zeros((0, 3), np.int64)
@@ -174,7 +174,7 @@ class TextAutomaton:
 
 @lru_cache(maxsize=16)
 def text_automaton(written: WrittenBytes, option: str, texts: tuple[str, ...]) -> TextAutomaton:
-    """The automaton by which these texts are not written; UsageError if it is too large."""
+    """Return the automaton that bans these texts; UsageError if it is too large."""
     size = sum(len(utf8(text)) for text in texts)
     if size > MOST_BYTES:
         raise UsageError(f"{option}: {size:,} bytes of texts are over the limit of {MOST_BYTES:,}; give fewer")

@@ -1,4 +1,4 @@
-"""The tokenizers of checkpoints of `transformers`, with our ids of special tokens."""
+"""Tokenizers of `transformers` checkpoints, with our ids of special tokens."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Pieces(NamedTuple):
 
 
 def marian_tokenizer(files: Mapping[str, Path], checkpoint: object, side: Side) -> tuple[Tokenizer, list[int]]:
-    """The tokenizer of one side, and of each of our ids the checkpoint's own.
+    """Return the tokenizer of one side, and the checkpoint's id for each of ours.
 
     Both sides have the same tokens under the same ids, unless the checkpoint has a vocabulary for each. Pieces that
     its vocabulary lacks, which are unknown to the model, come last and have the id of the unknown token.
@@ -72,7 +72,7 @@ def marian_tokenizer(files: Mapping[str, Path], checkpoint: object, side: Side) 
 
 
 def _tokenizer(model: _Pieces, others: list[str], extra: list[str]) -> Tokenizer:
-    """A unigram model in which only pieces of this side, and single letters of the other one, are found in texts."""
+    """Return a unigram model that uses only pieces of this side, and single letters of the other one."""
     least = min(model.scores.values())
 
     def entry(token: str) -> tuple[str, float]:
@@ -114,7 +114,7 @@ def _tokenizer(model: _Pieces, others: list[str], extra: list[str]) -> Tokenizer
 
 
 def _pieces(file: Path, checkpoint: object) -> _Pieces:
-    """A SentencePiece model; DataError if it is not a unigram model."""
+    """Read a SentencePiece model; DataError if it is not a unigram model."""
     from transformers.convert_slow_tokenizer import import_protobuf
 
     proto = import_protobuf().ModelProto()
@@ -139,7 +139,7 @@ _ROLES = ("pad_token", "unk_token", "cls_token", "sep_token")  # what stands for
 
 
 class CheckpointTokenizer(NamedTuple):
-    """A checkpoint's tokenizer under our ids; of each id the checkpoint's own; how many separators part two texts.
+    """A checkpoint's tokenizer with our ids, the checkpoint's id for each, and the number of separators of a pair.
 
     A checkpoint that writes texts may lack tokens that we have; their id there is NO_CHECKPOINT_ID.
     """
@@ -150,7 +150,7 @@ class CheckpointTokenizer(NamedTuple):
 
 
 def pretrained_tokenizer(checkpoint: str | Path, side: Side = "source") -> CheckpointTokenizer:
-    """The checkpoint's tokenizer with the special tokens as ids 0 to 3.
+    """Return the checkpoint's tokenizer with the special tokens as ids 0 to 3.
 
     Its tokens for padding, unknown pieces, the beginning and the end of a text become `SPECIALS`; all others keep their
     order, among them the one that hides a token, if it has one, as `MASK`. In a text no token is special. Added tokens
@@ -196,7 +196,7 @@ def pretrained_tokenizer(checkpoint: str | Path, side: Side = "source") -> Check
 
 
 def _of_decoder(original: Any, content: dict[str, Any], checkpoint: str | Path) -> tuple[Tokenizer, list[int]]:
-    """The same of a checkpoint that writes texts and has no token for some of what we have.
+    """Return the same for a generative checkpoint that lacks some of our special tokens.
 
     The further special tokens of a unigram model, T5's `<extra_id_0>` and so on, mean in a text what they mean there.
     """
@@ -231,7 +231,7 @@ def _of_decoder(original: Any, content: dict[str, Any], checkpoint: str | Path) 
 def _renumbered(
     content: dict[str, Any], names: Mapping[str, str], mask: str | None, checkpoint: str | Path
 ) -> list[int]:
-    """Puts the tokens of these names first, under their new names; returns the old id of each new one.
+    """Move the tokens of these names to the front, under their new names; return the old id of each new one.
 
     Added tokens of these names and the one that hides a token are put into the model; other special ones are dropped.
     """
@@ -267,7 +267,7 @@ def _renumbered(
 
 
 def language_tokens(checkpoint: str | Path, language: str | None) -> tuple[list[int], list[int]]:
-    """Its ids of the special tokens before and behind a text in a language; None for the tokenizer's own.
+    """Return the ids of the special tokens before and after a text in a language; None: the tokenizer's own.
 
     Raises:
         DataError: Its tokenizer knows no languages.
@@ -290,7 +290,7 @@ def language_tokens(checkpoint: str | Path, language: str | None) -> tuple[list[
 
 
 def _marian_files(checkpoint: str | Path) -> dict[str, Path]:
-    """The files of a Marian's tokenizers, by name; none of another checkpoint, or of one that has a tokenizer.json."""
+    """Return the tokenizer files of a Marian checkpoint by name; {} for others, or if it has a tokenizer.json."""
     from transformers import PreTrainedConfig
     from transformers.utils.hub import cached_file
 
@@ -306,7 +306,7 @@ def _marian_files(checkpoint: str | Path) -> dict[str, Path]:
 
 
 def is_folder(checkpoint: str | Path) -> bool:
-    """Return whether it is a folder, and no name on the hub."""
+    """Return whether a checkpoint is a folder, not a name on the hub."""
     return isinstance(checkpoint, Path) or Path(checkpoint).is_dir()
 
 
@@ -320,7 +320,7 @@ def where(checkpoint: str | Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def reading(checkpoint: str | Path, what: str) -> Iterator[None]:
-    """Errors of `transformers` in words that say what to do, and none of its own bars and warnings."""
+    """Convert errors of `transformers` to messages with a fix, and suppress its progress bars and warnings."""
     from transformers.utils import logging
 
     if is_folder(checkpoint) and not (Path(checkpoint) / "config.json").is_file():

@@ -1,4 +1,4 @@
-"""Records and the split text of one: tokens as written, where they stand, and their ids.
+"""Records and tokenized texts: tokens as written, their offsets and ids.
 
 Offsets are code points of the text as given.
 """
@@ -25,7 +25,7 @@ MASK = "mask"  # the name of the array (B, T) that is True for a token, False in
 
 @dataclass(frozen=True)
 class Doc:
-    """One text, split: the tokens as written, where they stand, and their ids.
+    """One tokenized text: the tokens as written, their offsets and ids.
 
     Where tokens are pieces of words, `starts` says which token each word begins with, and `places` where it stands.
     Of a pair, `second` is the position of the first token of the second text (see `join_pair`). What is no text has
@@ -49,7 +49,7 @@ class Doc:
 
     @property
     def first(self) -> Doc:
-        """The Doc of the first of several sources; this one where there is one source."""
+        """Return the Doc of the first of several sources; this one if there is one source."""
         return self.parts[0] if self.parts else self
 
     @property
@@ -59,7 +59,7 @@ class Doc:
 
 
 def join_pair(first: Doc, second: Doc) -> Doc:
-    """Two texts as one, a line feed between them, whose token is the end of a text; nothing if both are empty."""
+    """Join two texts with a line feed, whose token is the end of a text; empty if both are."""
     text, shift = f"{first.text}\n{second.text}", len(first.text) + 1
     if not len(first) + len(second):
         return Doc(text, [], [], [], second=0)
@@ -77,7 +77,7 @@ def join_pair(first: Doc, second: Doc) -> Doc:
 
 
 def join_sources(parts: Sequence[Doc]) -> Doc:
-    """The Docs of several sources as one, a line each; without tokens where one of them has none."""
+    """Join the Docs of several sources, one line each; without tokens if one of them has none."""
     text, words, offsets, shift = "\n".join(part.text for part in parts), [], [], 0
     for part in parts:
         words += part.words
@@ -88,7 +88,7 @@ def join_sources(parts: Sequence[Doc]) -> Doc:
 
 
 def padded(rows: Sequence[Sequence[int]]) -> Arrays:
-    """Rows of token ids as `ids` (B, T), 0 behind the end of each, and `mask`."""
+    """Pad rows of token ids with 0 to `ids` (B, T), and return them with `mask`."""
     longest = max(map(len, rows))
     ids = np.array([[*row, *[0] * (longest - len(row))] for row in rows], np.int64)
     return {"ids": ids, MASK: ids > 0}
@@ -100,7 +100,7 @@ def place_of(record: Record) -> str:
 
 
 def field_names(record: Record) -> str:
-    """The names of a record's fields, as a message lists them."""
+    """Return the names of a record's fields for a message."""
     return ", ".join(str(name) for name in record if name != "where") or "nothing"
 
 
@@ -128,7 +128,7 @@ def token_counts(docs: Iterable[Doc], size: int) -> tuple[list[int], int]:
 
 
 def words_of(doc: Doc, first: int, last: int) -> Doc:
-    """The words of a single text from one to before another, as a Doc with the text that stands before them."""
+    """Return a range of the words of a single text, as a Doc with the preceding text."""
     places = doc.word_offsets
     begin, end = places[first - 1][1] if first else 0, places[last - 1][1] if last else 0
     a, b = first, last
@@ -158,7 +158,7 @@ _LAST_SPECIAL = SPECIALS.index(EOS)
 
 @dataclass(frozen=True)
 class ExtendedVocabulary:
-    """The V tokens of a target tokenizer, then V, V + 1, … for the words of a source that it lacks, as they come.
+    """The V tokens of a target tokenizer, then ids V, V + 1, … for unknown words of a source, in their order.
 
     Words that are written the same have the same id (See, Liu and Manning 2017).
 
@@ -172,14 +172,14 @@ class ExtendedVocabulary:
     same: bool
 
     def read(self, doc: Doc) -> tuple[list[int], list[str]]:
-        """Each token's id, and the words that the vocabulary lacks, as written, in the order of their ids."""
+        """Return each token's id, and the unknown words, as written, in the order of their ids."""
         ids = doc.ids if self.same else [token_id(self.tokenizer, word) or 0 for word in doc.words]
         V, new = self.tokenizer.get_vocab_size(), dict[str, int]()
         pairs = zip(ids, doc.words, strict=True)
         return [i if i > _LAST_SPECIAL else V + new.setdefault(word, len(new)) for i, word in pairs], [*new]
 
     def written(self, text: str, doc: Doc, place: str = "") -> list[int]:
-        """The ids of a text that a head is to write of this source.
+        """Return the ids of a target text for this source.
 
         A word that the vocabulary lacks has the id of the source's word that is written the same, else of the first
         that the target tokenizer normalises to the same; else that of [UNK].
@@ -206,7 +206,7 @@ DROPPED = "dropped_spans"  # field of a record: how many of its spans are left o
 
 
 def resolve_overlaps(records: Iterable[Record], rule: Overlaps) -> Iterator[Record]:
-    """Yield the records without overlaps in `spans`; where spans are dropped, `dropped_spans` says how many.
+    """Yield the records without overlaps in `spans`; `dropped_spans` counts dropped spans.
 
     Raises:
         DataError: if two spans of a record overlap and the rule is `error`.
@@ -233,7 +233,7 @@ def resolve_overlaps(records: Iterable[Record], rule: Overlaps) -> Iterator[Reco
 
 
 def kept_spans(places: Sequence[tuple[int, int]], rule: Overlaps) -> list[int]:
-    """The numbers of the spans that remain, in the order of the text: the longest first, or the first by start."""
+    """Return the indices of the spans to keep, in text order: longest first, or first by start."""
 
     def rank(i: int) -> tuple[int, int, int]:
         start, end = places[i]
@@ -247,7 +247,7 @@ def kept_spans(places: Sequence[tuple[int, int]], rule: Overlaps) -> list[int]:
 
 
 def dropped_message(records: Sequence[Record], rule: Overlaps) -> Iterator[str]:
-    """A line about the spans that were dropped from these records, if there are any."""
+    """Yield a message about the spans that were dropped from these records, if any."""
     fewer = [record for record in records if DROPPED in record]
     if fewer:
         dropped = sum(record[DROPPED] for record in fewer)

@@ -24,7 +24,7 @@ Place = tuple[int, int]
 
 
 class Alignment:
-    """The places of the tokens of one tokenizer; the same as the library's where its normalizer has no form."""
+    """Offsets of the tokens of one tokenizer; those of the library if the normalizer has no Unicode form."""
 
     def __init__(self, tokenizer: Tokenizer):
         self.tokenizer = tokenizer
@@ -33,7 +33,7 @@ class Alignment:
         self._composes = self.forms[-1:] in (["NFC"], ["NFKC"])
 
     def places(self, offsets: list[Place], text: str) -> list[Place]:
-        """Start and end of each token, its offsets given: a combining mark belongs to what it is composed into."""
+        """Return start and end of each token from its offsets; a combining mark belongs to its base character."""
         if not self._composes or not offsets:
             return offsets
         limits = [*(start for start, _ in offsets[1:]), len(text)]
@@ -55,14 +55,14 @@ class Alignment:
 
 
 def form_of(tokenizer: Tokenizer) -> Form | None:
-    """The Unicode normalization form that a text is brought to before anything else, if any."""
+    """Return the Unicode normalization form that a tokenizer applies first, if any."""
     steps = _steps(tokenizer)
     is_first = bool(steps) and steps[0] in FORMS and steps[1:2] != ["StripAccents"]
     return steps[0] if is_first else None
 
 
 def sharing(offsets: Sequence[Place]) -> list[tuple[int, int]]:
-    """First and last (exclusive) of each run of tokens that share a code point; most runs have one token."""
+    """Return first and last (exclusive) of each run of tokens that share a code point; most runs have one token."""
     runs: list[tuple[int, int]] = []
     end = 0
     for i, place in enumerate(offsets):
@@ -75,7 +75,7 @@ def sharing(offsets: Sequence[Place]) -> list[tuple[int, int]]:
 
 
 def _steps(tokenizer: Tokenizer) -> list[Any]:
-    """The types of all steps of a tokenizer's normalizer, in order."""
+    """Return the types of all steps of a tokenizer's normalizer, in order."""
     normalizer = tokenizer.normalizer
     return [] if normalizer is None else [*_types(json.loads(normalizer.__getstate__()))]
 
@@ -95,13 +95,13 @@ Result = TypeVar("Result")
 
 
 def encode(tokenizer: Tokenizer, text: str | Sequence[str], at: str = "") -> Encoding:
-    """The tokens of a text, or of words; DataError, prefixed with `at`, if it cannot be split."""
+    """Encode a text, or words; DataError, prefixed with `at`, if it cannot be split."""
     words = not isinstance(text, str)
     return guard(lambda: tokenizer.encode(text, is_pretokenized=words, add_special_tokens=False), text, at)
 
 
 def encode_batch(tokenizer: Tokenizer, texts: Sequence[str], at: Callable[[int], str]) -> list[Encoding]:
-    """The tokens of each text; DataError for the first that cannot be split, prefixed with `at` of its position."""
+    """Encode texts; DataError for the first that cannot be split, prefixed with `at` of its position."""
     try:
         return list(tokenizer.encode_batch(texts, add_special_tokens=False))
     except BaseException as error:
@@ -121,13 +121,13 @@ def guard(split: Callable[[], Result], text: str | Sequence[str], at: str = "") 
 
 
 def cannot_split(text: str | Sequence[str], error: BaseException, at: str = "") -> DataError:
-    """The error about a text, or words, that the library refuses."""
+    """Return the error about a text, or words, that the library refuses."""
     whole = text if isinstance(text, str) else " ".join(text)
     return DataError(f"{at}the tokenizer cannot split {excerpt(whole)}: {error}; {FIX}")
 
 
 def is_library_error(error: BaseException) -> bool:
-    """Return whether a library raised this: not seqpipe itself, for lack of memory, or to end the process."""
+    """Return whether a library raised this error: not seqpipe, a lack of memory, or the end of the process."""
     return is_panic(error) or (isinstance(error, Exception) and not isinstance(error, SeqpipeError | MemoryError))
 
 
@@ -137,12 +137,12 @@ def is_panic(error: BaseException) -> bool:
 
 
 def excerpt(text: str) -> str:
-    """A text as a message shows it: its beginning, and how long it is."""
+    """Shorten a text for a message to its beginning and its length."""
     return repr(text) if len(text) <= SHOWN else f"{text[:SHOWN]!r}… ({len(text):,} characters)"
 
 
 def regular_expressions(content: Any) -> list[str]:
-    """Every regular expression in the JSON of a tokenizer, once each."""
+    """Return the distinct regular expressions in the JSON of a tokenizer."""
     if isinstance(content, list):
         patterns = [pattern for value in content for pattern in regular_expressions(value)]
     elif isinstance(content, dict):

@@ -1,4 +1,4 @@
-"""Raw text against the words of the data: how often a tokenizer splits it otherwise, and texts it cannot split."""
+"""Compare raw text with the words of the data: differences of a tokenizer, and texts that it cannot split."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FIXES = {"chars, keep_spaces: false": r"\S"} | {
 
 
 def with_raw_text(record: Record) -> Record:
-    """A record of words with the text that a deployment would see.
+    """Return a record of words with its text in deployment.
 
     That is its text; words that are merely joined by blanks lose those that their script does not have. Nothing is
     changed where spans count the characters of the text.
@@ -78,7 +78,7 @@ class RawText:
 
     @property
     def is_large(self) -> bool:
-        """Return whether a warning is due."""
+        """Return whether the share justifies a warning."""
         return self.share > MOST
 
     def add(self, gold: Doc, raw: Doc) -> None:
@@ -97,12 +97,12 @@ class RawText:
             self._gold.append(gold)
 
     def summary(self) -> str:
-        """The share, in words."""
+        """Describe the share in words."""
         text = "the words joined by blanks" if self.joined else "raw text"
         return f"{100 * self.share:.1f} % of {self.words:,} words are split otherwise by the tokenizer in {text}"
 
     def suggestion(self) -> str:
-        """An example, and what splits raw text more like the data."""
+        """Return an example, and a suggestion of a tokenizer that is closer to the data."""
         word, parts = self.example or ("", [])
         more = "…" if len(parts) > _SHOWN else ""
         seen = (
@@ -198,5 +198,5 @@ def _seconds(tokenizer: Tokenizer, text: str, tries: int = 1) -> float:
 
 
 def _grows(tokenizer: Tokenizer, text: str) -> bool:
-    """Return whether half the text takes less than a third of the time, each the best of three."""
+    """Return whether time grows superlinearly: half the text takes under a third of it, each the best of three."""
     return _seconds(tokenizer, text, 3) > max(SLOW, 3 * _seconds(tokenizer, text[: len(text) // 2], 3))

@@ -33,7 +33,7 @@ class NumericSource:
         return next((feature.size for feature in self.features.values()), 1)
 
     def docs(self, records: Sequence[Record]) -> list[Doc]:
-        """The rows of each record; DataError for what is no matrix of finite numbers of the fitted width."""
+        """Read the rows of each record; DataError if they are not a finite matrix of the fitted width."""
         docs = []
         for rows in map(self._rows, records):
             numbers = [str(position) for position in range(len(rows))]
@@ -66,7 +66,7 @@ class NumericSource:
         return rows
 
     def collate(self, docs: Sequence[Doc]) -> Arrays:
-        """Rows padded to the most of the batch (at least one): every feature, and `mask` (B, T)."""
+        """Pad rows to the maximum of the batch (at least one): every feature, and `mask` (B, T)."""
         lengths = np.array([len(doc) for doc in docs])
         longest = max(1, int(lengths.max(initial=1)))
         mask = np.arange(longest)[None] < lengths[:, None]
@@ -121,7 +121,7 @@ class TextSource:
         return {**vars(self), "_known": {}}  # a cache
 
     def docs(self, records: Sequence[Record]) -> list[Doc]:
-        """Splits texts; words that are split already bypass splitting, never normalising or the vocabulary."""
+        """Tokenize texts; pre-tokenized words bypass splitting, but not normalisation or the vocabulary."""
         if self.pairs:
             halves = (self._whole([self.text(record, field) for record in records], records) for field in self.fields)
             docs = [join_pair(*pair) for pair in zip(*halves, strict=True)]
@@ -144,7 +144,7 @@ class TextSource:
         return with_columns
 
     def _with_words(self, records: Sequence[Record], whole: Iterator[Doc]) -> list[Doc]:
-        """A Doc of each record: made of its words where it has some, else the next of those made of whole texts."""
+        """Return a Doc for each record: of its words if it has some, else the next of those of whole texts."""
         docs = []
         for record in records:
             if not self.presplit(record):
@@ -166,7 +166,7 @@ class TextSource:
 
     @property
     def field(self) -> str | list[str]:
-        """The field that is the input, or the two of a pair, as a bundle says it."""
+        """Return the field of the input, or the two of a pair, in the form of a bundle."""
         return list(self.fields) if self.pairs else self.fields[0]
 
     def presplit(self, record: Record) -> bool:
@@ -174,7 +174,7 @@ class TextSource:
         return words and not (self.lossless and isinstance(record.get("text"), str))
 
     def _whole(self, raw_texts: Sequence[str], records: Sequence[Record]) -> list[Doc]:
-        """A Doc of each text of these records."""
+        """Return a Doc for each text of these records."""
         texts = [replace_surrogates(text) for text in raw_texts]
         encodings = encode_batch(self.tokenizer, texts, lambda position: place_of(records[position]))
         docs = []
@@ -197,7 +197,7 @@ class TextSource:
         return docs
 
     def collate(self, docs: Sequence[Doc]) -> Arrays:
-        """Docs padded to the longest (at least one token): `ids` and `mask` (B, T), then every further feature."""
+        """Pad Docs to the longest (at least one token): `ids` and `mask` (B, T), then every further feature."""
         lengths = np.array([len(doc.ids) for doc in docs])
         longest = max(1, int(lengths.max(initial=1)))
         ids = np.zeros((len(docs), longest), np.int64)
@@ -221,7 +221,7 @@ class TextSource:
         return inputs
 
     def text(self, record: Record, field: str | None = None) -> str:
-        """The record's text in this field, else in the one that is the input; DataError if there is none."""
+        """Return the record's text in this field, by default the input's; DataError if there is none."""
         field = field or self.fields[0]
         text = record.get(field)
         if not isinstance(text, str):
@@ -232,7 +232,7 @@ class TextSource:
     def _of_pieces(
         self, raw: str, text: str, words: list[list[splitting.Piece]], places: list[tuple[int, int]] | None = None
     ) -> Doc:
-        """A Doc of the pieces of each word; a word at one of `places` that has no piece is an unknown one."""
+        """Return a Doc of the pieces of each word; a word at one of `places` without a piece is unknown."""
         if places is None:
             places = [(pieces[0][1], pieces[-1][2]) for pieces in words]
         words = [pieces or [(self._unknown, *place)] for pieces, place in zip(words, places, strict=True)]
@@ -249,7 +249,7 @@ class TextSource:
         )
 
     def _plain(self, ids: list[int]) -> list[int]:
-        """The ids with unknown ones for those of special tokens: a text may hold "[EOS]", which means nothing there."""
+        """Replace the ids of special tokens by the unknown one: "[EOS]" in a text has no meaning."""
         return ids if _SPECIAL_IDS.isdisjoint(ids) else [self._unknown if i in _SPECIAL_IDS else i for i in ids]
 
     def _id(self, word: str) -> int:
@@ -283,7 +283,7 @@ class MultiSource:
 
     @property
     def field(self) -> dict[str, Any]:
-        """By source the field that is its input, or the two of a pair, as a bundle says it."""
+        """Return, by source, its field, or the two of a pair, in the form of a bundle."""
         return {name: source.field for name, source in self.sources.items()}
 
     @property
@@ -291,7 +291,7 @@ class MultiSource:
         return tuple(dict.fromkeys(field for source in self.sources.values() for field in source.fields))
 
     def docs(self, records: Sequence[Record]) -> list[Doc]:
-        """Return one Doc for each record, of the Docs of all sources; it is empty where one of them is."""
+        """Return one Doc for each record from the Docs of all sources; it is empty if one of them is."""
         columns = [source.docs(records) for source in self.sources.values()]
         return [join_sources(parts) for parts in zip(*columns, strict=True)]
 
@@ -356,27 +356,27 @@ def _single(
 
 
 def sources_of(source: InputSource) -> Mapping[str, TextSource | NumericSource]:
-    """Each source by its name, which is empty where it is the only one."""
+    """Return each source by its name, "" for a single one."""
     return source.sources if isinstance(source, MultiSource) else {"": source}
 
 
 def tokenizers_of(source: InputSource) -> dict[str, Tokenizer]:
-    """The tokenizer of each source that is a text, by its name."""
+    """Return the tokenizer of each text source, by its name."""
     return {name: part.tokenizer for name, part in sources_of(source).items() if isinstance(part, TextSource)}
 
 
 def tokenizer_file_of(source: str) -> str:
-    """The file of a source's tokenizer; a source alone has the name ""."""
+    """Return the file of a source's tokenizer; a single source has the name ""."""
     return f"tokenizer.{source}.json" if source else "tokenizer.json"
 
 
 def columns(source: InputSource) -> tuple[str, ...]:
-    """The fields of a record that features read besides the input."""
+    """Fields of a record that features read besides the input."""
     return tuple(dict.fromkeys(field for feature in source.features.values() for field in feature.fields))
 
 
 def fields_of(source: InputSource) -> tuple[str, ...]:
-    """All fields of a record that are read, texts and numbers last."""
+    """All fields of a record that are read, with texts and numbers last."""
     return tuple(dict.fromkeys([*columns(source), *source.fields]))
 
 
@@ -386,7 +386,7 @@ def numeric_fields(source: InputSource) -> tuple[str, ...]:
 
 
 def one_text(source: InputSource) -> bool:
-    """Return whether a text is all that a record needs to hold."""
+    """Return whether a record needs a single text only."""
     return isinstance(source, TextSource) and not source.pairs and not columns(source)
 
 
@@ -396,7 +396,7 @@ def all_texts(source: InputSource) -> bool:
 
 
 def masks(feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """The mask of each source, by what stands in front of its names: "", or `<source>.`."""
+    """Return the mask of each source, by the prefix of its names: "", or `<source>.`."""
     names = [name for name in feeds if name == MASK or name.endswith(f".{MASK}")]
     return {name.removesuffix(MASK): feeds[name] for name in names}
 

@@ -18,12 +18,12 @@ Piece = tuple[int, int, int]  # id, start, end
 
 
 def splits_words(tokenizer: Tokenizer) -> bool:
-    """Return whether a word may be several tokens: every model of the library but one."""
+    """Return whether a word may be several tokens: True for all models of the library but one."""
     return not isinstance(tokenizer.model, WordLevel)
 
 
 def of_text(alignment: Alignment, encoding: Encoding, text: str) -> list[list[Piece]]:
-    """The pieces of each word, words being what the pre-tokenizer made.
+    """Return the pieces of each word of the pre-tokenizer.
 
     Words that share a code point, such as 1 and 2 of ½ in NFKC, are one.
     """
@@ -37,7 +37,7 @@ def of_text(alignment: Alignment, encoding: Encoding, text: str) -> list[list[Pi
 
 
 def of_words(alignment: Alignment, places: Sequence[Place], text: str, at: str = "") -> list[list[Piece]]:
-    """The pieces of the word at each place, none of a word of which the normalizer leaves nothing.
+    """Return the pieces of each word; none if the normalizer deletes the word.
 
     The tokenizer gets a word with the white space that stands before it in the text: many mark the first piece of a
     word by that. DataError, prefixed with `at`, if they cannot be split.
@@ -58,7 +58,7 @@ def of_words(alignment: Alignment, places: Sequence[Place], text: str, at: str =
 def _by_word(
     alignment: Alignment, encoding: Encoding, offsets: list[Place], text: str, count: int
 ) -> list[list[Piece]]:
-    """Pieces by the number of their word, white space around them cut off.
+    """Group pieces by their word, without surrounding white space.
 
     A piece of which nothing is left, and a ▁ that the tokenizer put before a word and placed at its first letter, have
     no characters: they belong to the next piece that has some. Behind the last of these they are left out.
@@ -89,12 +89,12 @@ _LINE_END = re.compile(r"\n")
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """Start and end of each sentence: after . ! ? … and a blank, after 。！？, at line ends; closing quotes belong."""
+    """Return offsets of sentences, split after . ! ? … and a blank, after 。！？, at line ends, with closing quotes."""
     return _parts(_SENTENCE_END, text)
 
 
 def lines(text: str) -> list[tuple[int, int]]:
-    """Start and end of each line that holds more than white space; its line feed belongs to it."""
+    """Return start and end of each line that is not blank, with its line feed."""
     return _parts(_LINE_END, text)
 
 
@@ -110,7 +110,7 @@ CUTS: tuple[Cut, ...] = get_args(Cut)
 
 
 class TextPieces:
-    """The pieces of one text, which together are the text.
+    """Splitter of a streamed text into chunks, which together are the text.
 
     What follows cannot change a word that white space stands behind. A piece ends before white space and the next one
     begins with it, since many tokenizers mark a word by what stands before it. Where every code point is a token of its
@@ -125,7 +125,7 @@ class TextPieces:
         self._rest = ""
 
     def feed(self, text: str) -> str:
-        """The next piece, "" where no further word is complete."""
+        """Return the next chunk; "" if no further word is complete."""
         self._rest += text
         end = len(self._rest)
         if self.cut == "word":
@@ -146,7 +146,7 @@ class TextPieces:
 
 
 def smallest_pieces(text: str, cut: Cut) -> Iterator[str]:
-    """The pieces of a text that comes character by character."""
+    """Yield the chunks of a text that is fed character by character."""
     pieces = TextPieces(cut)
     for character in text:
         if piece := pieces.feed(character):

@@ -24,7 +24,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Vocabulary(tuple[str, ...]):
-    """Tokens in the order of their ids; `counts` says how often training saw each."""
+    """Tokens in the order of their ids; `counts` holds their frequencies in training."""
 
     counts: Sequence[int] | None
 
@@ -54,12 +54,12 @@ def token_counts(values: Sequence[str] | int) -> Sequence[int] | None:
 
 
 def replace_surrogates(text: str) -> str:
-    """Lone surrogates, which no tokenizer takes, become U+FFFD; offsets stay."""
+    """Replace lone surrogates, which no tokenizer accepts, by U+FFFD; offsets stay."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def special_id(tokenizer: Tokenizer, token: str) -> int:
-    """The id of a special token; DataError if the tokenizer has none."""
+    """Return the id of a special token; DataError if the tokenizer has none."""
     token_id = tokenizer.token_to_id(token)
     if token_id is None:
         raise DataError(f"the tokenizer has no token {token}; it needs {', '.join(SPECIALS)} as ids 0 to 3")
@@ -67,19 +67,19 @@ def special_id(tokenizer: Tokenizer, token: str) -> int:
 
 
 def normal(tokenizer: Tokenizer, word: str) -> str:
-    """A word as the tokenizer looks it up."""
+    """Normalise a word like the tokenizer."""
     normalizer = tokenizer.normalizer
     return guard(lambda: str(normalizer.normalize_str(word)), word) if normalizer else word
 
 
 def token_id(tokenizer: Tokenizer, word: str) -> int | None:
-    """The id of a word that is split already, normalised; None if it is unknown, or looks like a special token."""
+    """Return the id of a pre-tokenized, normalised word; None if it is unknown, or looks like a special token."""
     token = word if word in _AS_WRITTEN else normal(tokenizer, word)
     return None if token in SPECIALS else tokenizer.token_to_id(token)
 
 
 def vocabulary_of(tokenizer: Tokenizer, counts: Sequence[int] | None = None) -> Vocabulary:
-    """The tokenizer's tokens in the order of their ids."""
+    """Return the tokenizer's tokens in the order of their ids."""
     ids = tokenizer.get_vocab(with_added_tokens=True)
     return Vocabulary(sorted(ids, key=ids.__getitem__), counts)
 
@@ -93,7 +93,7 @@ def word_level(
     min_count: int = 1,
     max_size: int | None = None,
 ) -> Tokenizer:
-    """A tokenizer with one id a token: the most frequent first, equally frequent ones in order of code points.
+    """Train a word-level tokenizer: ids by descending frequency, then by code points.
 
     Args:
         texts: Texts to split, or words already split.
@@ -126,7 +126,7 @@ def word_level(
 
 
 def _tokens(tokenizer: Tokenizer, alignment: Alignment, text: str) -> Iterable[str]:
-    """The normalised tokens of a text; those that share a code point are one, as they are read."""
+    """Return the normalised tokens of a text; tokens that share a code point are merged, as in reading."""
     tokens = [token for token, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text))]
     if not alignment.forms:
         return tokens

@@ -44,7 +44,7 @@ RECORDS = 200  # of a token corpus, which may be larger than memory
 
 @dataclass(frozen=True)
 class Trial:
-    """A pipeline with random weights, and what its data are like.
+    """A pipeline with random weights, and facts about its data.
 
     Attributes:
         pipeline: The pipeline.

@@ -72,7 +72,7 @@ def _starts(answer: Any) -> Iterator[int]:
 
 
 def shown_lines(lines: Sequence[str]) -> list[str]:
-    """The lines of an answer; more than `LINES` are joined to one, as far as that has room for them."""
+    """Return the lines of an answer; more than `LINES` are joined to one, cut to its width."""
     if len(lines) <= LINES:
         return [excerpt(line, ANSWER) for line in lines]
     joined, count = excerpt(lines[0], ANSWER), 1
@@ -82,7 +82,7 @@ def shown_lines(lines: Sequence[str]) -> list[str]:
 
 
 def excerpt(text: str, columns: int, start: int = 0) -> str:
-    """A text on one line; of a long one as much as fits, from shortly before `start`, cut at blanks."""
+    """Return a text on one line, a long one cut at blanks from shortly before `start`."""
     if text_width(text) <= columns:
         return " ".join(text.split())
     # Chinese and Japanese characters take two columns, so that the room in characters depends on the text. A quarter of

@@ -125,7 +125,7 @@ def _try_lock(handle: int, path: Path) -> bool:
 
 
 def _holder(path: Path, late: bool) -> str:
-    """Return who holds a lock, for a message; empty if that is not sure yet, and not too `late` to wait.
+    """Return the holder of a lock, for a message; "" if it is not known yet and it is not too `late` to wait.
 
     A holder that has just taken it may not have written its name: then the file is empty, or names one that ended.
     """

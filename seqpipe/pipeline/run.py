@@ -44,7 +44,7 @@ class Epoch:
 
 
 class Run:
-    """The folder of one training, with everything it made: `Run("runs/ner")`, or what `Pipeline.run` returns.
+    """Folder of one training, with all its results: `Run("runs/ner")`, or the result of `Pipeline.run`.
 
     Args:
         folder: Folder of the run.
@@ -116,7 +116,7 @@ class Run:
         return self.folder / CHECKPOINTS
 
     def outcome_lines(self) -> list[str]:
-        """The outcome of training as a person reads it, with the command that trains longer."""
+        """Return the outcome of training as text, with the command that trains longer."""
         from seqpipe.config.contract import metric_types
         from seqpipe.training.progress import outcome_lines
 

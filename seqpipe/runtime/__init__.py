@@ -1,1 +1,1 @@
-"""Open a bundle and answer with onnxruntime. Never imports PyTorch, and nothing that Windows or macOS lack."""
+"""Open a bundle and answer with onnxruntime. Imports neither PyTorch nor anything that Windows or macOS lack."""

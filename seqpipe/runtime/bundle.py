@@ -38,7 +38,7 @@ MOST_MANIFEST, MOST_FILE = 64 << 20, 1_900_000_000  # bytes
 
 @dataclass(frozen=True)
 class BundleContent:
-    """A bundle whose hashes are right: what bundle.json says, the bytes of the files it names, its own sha256."""
+    """A bundle with verified hashes: the manifest, the bytes of the files that it lists, and its own sha256."""
 
     path: Path
     manifest: Manifest
@@ -47,13 +47,13 @@ class BundleContent:
 
 
 def refuse_other(path: Path) -> None:
-    """UsageError where something else than a bundle would be replaced."""
+    """Raise UsageError if something other than a bundle would be replaced."""
     if path.exists() and not (path / MANIFEST).is_file() and not (path.is_dir() and not any(path.iterdir())):
         raise UsageError(f"{path}: is there and is not a bundle; name another folder, or move it out of the way")
 
 
 def write(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> None:
-    """Write a bundle whole or not at all, its manifest with the entries of these files; replace one that was there."""
+    """Write a bundle atomically, with these files in its manifest; replace an existing one."""
     refuse_other(path)
     entries = {name: FileEntry(sha256=sha256(data), bytes=len(data)) for name, data in files.items()}
     sealed = seal(manifest.model_copy(update={"files": entries}).content())
@@ -84,7 +84,7 @@ def read_manifest(path: Path, pin: str | None = None) -> tuple[Manifest, str]:
 
 
 def read(path: Path, pin: str | None = None) -> BundleContent:
-    """Reads and checks a bundle; BundleError says what is wrong with it.
+    """Read and check a bundle; BundleError if it is not valid.
 
     Args:
         path: Its folder.
@@ -104,7 +104,7 @@ def read(path: Path, pin: str | None = None) -> BundleContent:
 
 
 def read_again(path: Path, digest: str) -> BundleContent:
-    """Read a bundle that was opened before, maybe in another process; the error says why it has to be there still."""
+    """Reopen a bundle, maybe in another process; the error explains why its folder must still exist."""
     try:
         return read(path, digest)
     except BundleError as error:
@@ -114,7 +114,7 @@ def read_again(path: Path, digest: str) -> BundleContent:
 
 
 def _bytes(path: Path, most: int) -> bytes:
-    """A regular file's content; links, pipes and files over the limit are refused before a byte is read."""
+    """Return a regular file's content; links, pipes and files over the limit are refused before a byte is read."""
     try:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode):
@@ -142,7 +142,7 @@ _MODELS = ("BPE", "Unigram", "WordLevel", "WordPiece")
 
 
 def check_labels(kind: AnswerKind, shapes: Mapping[str, Sequence[Any]], what: str) -> None:
-    """BundleError for a graph that scores another number of labels than there are."""
+    """Raise BundleError if the number of labels and of the graph's scores differ."""
     for head, part in kind.parts.items():
         if not part.scored_labels:
             continue
@@ -154,7 +154,7 @@ def check_labels(kind: AnswerKind, shapes: Mapping[str, Sequence[Any]], what: st
 
 
 def check_tokenizer(tokenizer: Tokenizer, what: str) -> None:
-    """BundleError for a tokenizer without the special tokens, or one that makes a text longer without bound."""
+    """Raise BundleError for a tokenizer that lacks special tokens, or can lengthen a text without bound."""
     missing = [token for token in SPECIALS if tokenizer.token_to_id(token) is None]
     if missing:
         raise BundleError(f"{what}: has no token {', '.join(missing)}; export it again")
@@ -242,7 +242,7 @@ def _steps(part: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def build(content: BundleContent) -> tuple[InputSource, AnswerKind]:
-    """Build what turns records into arrays, and decisions into answers; BundleError for what cannot be built."""
+    """Build the input source and the answer kind of a bundle; BundleError if that fails."""
     manifest = content.manifest
     names = manifest.field if isinstance(manifest.field, Mapping) else ("",)
     files = {name: tokenizer_file_of(name) for name in names}
@@ -289,7 +289,7 @@ def _tokenizer(content: BundleContent, name: str) -> Tokenizer:
 
 
 def reader_from(stated: Reader, plugins: Plugins) -> Any:
-    """The installed reader that is called `use`, with these `options`.
+    """Return the installed reader named `use` with these `options`.
 
     Raises:
         PluginError: if it is not installed.

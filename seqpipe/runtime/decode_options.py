@@ -1,4 +1,4 @@
-"""Decode options at deployment: a caller's choices, checked, as inputs of the graph, and their JSON Schemas."""
+"""Decode options at deployment: checked choices of a caller, as graph inputs, and their JSON Schemas."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Chosen:
     rankings: Arrays = field(default_factory=dict)
 
     def of(self, docs: Sequence[Doc]) -> Arrays:
-        """The inputs for a batch of these texts.
+        """Return the inputs for a batch of these texts.
 
         Of a head without `max_length`, whose texts are as long as their sources, the longest says how many numbers.
         """
@@ -64,7 +64,7 @@ class Chosen:
         return arrays | drawn | {name: arcs(docs) for name, arcs in self.automata.items()}
 
     def written(self, read: int) -> int:
-        """Return the most tokens that the graph writes for a text of so many, over all beams and heads."""
+        """Return the maximum number of generated tokens for a text of this length, over all beams and heads."""
         fixed, of_each = self._written  # of heads that bound their length, and of the alternatives of those that don't
         return fixed + of_each * read
 
@@ -84,7 +84,7 @@ class Chosen:
 
 
 def chosen(known: Known, values: Mapping[str, Any], kind: AnswerKind | None = None) -> Chosen:
-    """The options that are known, as given or by default.
+    """Return all known options, with the caller's values or the defaults.
 
     Tokens are given as a text, which the target tokenizer of the answer kind splits, as a list of tokens, or as their
     ids; without a kind as ids alone, which are then not checked. Random numbers by their seed, a whole number from 0.
@@ -133,7 +133,7 @@ def chosen(known: Known, values: Mapping[str, Any], kind: AnswerKind | None = No
 
 
 def described(known: Known) -> dict[str, dict[str, Any]]:
-    """The options as a caller gives them: by name the type, the default, the least and the most."""
+    """Return the options by name: type, default, minimum and maximum."""
     options = {}
     for name, option in known.items():
         if option["type"] == "uniform":
@@ -145,12 +145,12 @@ def described(known: Known) -> dict[str, dict[str, Any]]:
 
 
 def option_arrays(known: Known, values: Mapping[str, Any]) -> Arrays:
-    """Decode options as graph inputs, where nothing is drawn."""
+    """Return decode options as graph inputs, without sampling."""
     return chosen(known, values).arrays
 
 
 def random_numbers(seed: int, doc: Doc, beams: int, steps: int) -> np.ndarray:
-    """Numbers from 0 up to but not 1, (beams, steps) float32: a function of the seed and the text, and of nothing else.
+    """Return uniform samples from [0, 1), (beams, steps) float32: a function of seed and text alone.
 
     The numbers 8 i to 8 i + 7 of beam k are the eight little-endian 32-bit words of the SHA-256 of the UTF-8 text
     "seed k i" and the text's tokens as written, a line each; of each word the upper 24 bits, divided by 2^24.
@@ -192,7 +192,7 @@ def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | 
 
 
 def _check(arrays: Arrays, values: Mapping[str, Any], seeds: set[str]) -> None:
-    """Refuses options that do not go together."""
+    """Refuse options that exclude each other."""
     for name, array in arrays.items():
         wide, long, seed = (beside(name, option) for option in ("beams", "max_length", SEED))
         beams, most = (len(arrays[size]) if size in arrays else math.inf for size in (wide, long))
@@ -211,7 +211,7 @@ def _check(arrays: Arrays, values: Mapping[str, Any], seeds: set[str]) -> None:
 
 
 def beside(name: str, option: str) -> str:
-    """Another option of the same head."""
+    """Return the name of another option of the same head."""
     return f"{name[: -len(name.rpartition('.')[2])]}{option}"
 
 
@@ -239,7 +239,7 @@ _SEED: Schema = {
 
 
 def option_schemas(known: Known) -> dict[str, Schema]:
-    """The JSON Schema of each option by its name: type, bounds and default."""
+    """Return the JSON Schema of each option by its name: type, bounds and default."""
     schemas = {}
     for name, option in known.items():
         match option["type"]:
@@ -259,7 +259,7 @@ def option_schemas(known: Known) -> dict[str, Schema]:
 
 
 def _schema_bounds(option: Mapping[str, Any]) -> Schema:
-    """The bounds by JSON Schema's names: the exclusive one where a bundle states it, else the inclusive one."""
+    """Return the bounds by JSON Schema's names: exclusive where a bundle states it, else inclusive."""
     bounds: Schema = {}
     for side in ("Minimum", "Maximum"):
         inclusive, exclusive = option.get(side.lower()), option.get(f"exclusive_{side.lower()}")

@@ -1,4 +1,4 @@
-"""Examine this machine: whether onnxruntime is sound and CUDA is there, and how many threads are right."""
+"""Examine this machine: the onnxruntime installation, CUDA, and the number of threads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Finding:
 
 
 def examine(require_cuda: bool = False) -> list[Finding]:
-    """Return what is worth knowing before a bundle runs here; where CUDA is required, try whether it works."""
+    """Return findings about this machine; if CUDA is required, test it."""
     system = f"{VERSION}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     # Looked at before plugins are imported, which may import onnxruntime themselves.
     onnxruntime = _onnxruntime(require_cuda)
@@ -43,7 +43,7 @@ def examine(require_cuda: bool = False) -> list[Finding]:
 
 
 def examine_placement(path: Path, device: str, only_gpu_in_loops: bool) -> Finding:
-    """Return where the nodes of a bundle run on a device; an error if one in a loop runs on the CPU and may not."""
+    """Return the placement of a bundle's nodes; an error if one in a loop runs on the CPU and must not."""
     from seqpipe.runtime.model import load
 
     opened = load(path, device).session

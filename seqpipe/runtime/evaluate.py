@@ -1,4 +1,4 @@
-"""A predictor and records in, the task's scores out: one code for PyTorch and bundles, so both print one number."""
+"""Score a predictor's answers to records, with the same code for PyTorch and bundles."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def evaluate(
     errors: Path | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Scores]:
-    """Scores of all records under `""`, and for each value of the field `by` under that value.
+    """Return the scores of all records under `""`, and for each value of the field `by` under that value.
 
     Args:
         predictor: Answers with PyTorch or onnxruntime.
@@ -69,7 +69,7 @@ def judged(
     by: str | None = None,
     errors: Path | None = None,
 ) -> dict[str, Scores]:
-    """The scores of answers to records, as `evaluate` gives them."""
+    """Return the scores of answers to records, in the form of `evaluate`."""
     task = predictor.task
     counters = {"": _counter(predictor)}
     wrong = []
@@ -90,7 +90,7 @@ def judged(
 def _perplexity_scores(
     predictor: Predictor, records: Iterable[Record], by: str | None, errors: Path | None
 ) -> dict[str, Scores]:
-    """Perplexity of a language model: of all texts, and for each value of a field."""
+    """Return the perplexity of a language model: of all texts, and for each value of a field."""
     if errors:
         raise UsageError("errors: a language model has no reference answers; leave --errors out")
     options = chosen(predictor.options, {SCORE_PROMPT: True, "max_length": 1}, predictor.kind).arrays
@@ -119,7 +119,7 @@ def _perplexity_scores(
 
 
 def headline(scores: Mapping[str, Any]) -> tuple[str, float]:
-    """The name and value of the metric that decides which weights are best; NaN if a file has null there."""
+    """Return the name and value of the metric that selects the best weights; NaN if a file has null there."""
     name, value = next(iter(scores.items()))
     return name, _number(value)
 
@@ -129,7 +129,7 @@ def _number(value: float | None) -> float:
 
 
 def deciding(scores: Mapping[str, Any], metric: str | None) -> tuple[str, float]:
-    """The name and value of the dev score that decides which weights are best: `train.metric`, or the headline.
+    """Return the name and value of the dev score that selects the best weights: `train.metric`, or the headline.
 
     Raises:
         UsageError: if there is no such score.
@@ -146,7 +146,7 @@ def deciding(scores: Mapping[str, Any], metric: str | None) -> tuple[str, float]
 
 
 def _score(scores: Mapping[str, Any], name: str) -> Any:
-    """The score of this name, of a head's as `slots.f1`; None if it is not there."""
+    """Return the score of this name, such as `slots.f1` for a head's; None if it does not exist."""
     value: Any = scores
     for part in name.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
@@ -154,14 +154,14 @@ def _score(scores: Mapping[str, Any], name: str) -> Any:
 
 
 def goodness(scores: Mapping[str, Any], metric: str | None, metrics: Mapping[str, Metric]) -> float:
-    """The deciding score so that more is better: those of which less is better are negated."""
+    """Return the deciding score, negated if lower is better."""
     name, value = deciding(scores, metric)
     less_is_better = (metric or "").startswith("-") or not metric_of(name, metrics).more_is_better
     return -value if less_is_better else value
 
 
 def is_perfect(scores: Mapping[str, Any], metric: str | None, metrics: Mapping[str, Metric]) -> bool:
-    """Return whether the deciding score can be no better: an error of 0, or all of a fraction."""
+    """Return whether the deciding score is perfect: an error of 0, or a fraction of 1."""
     name, _ = deciding(scores, metric)
     value, known = goodness(scores, metric, metrics), metric_of(name, metrics)
     if (metric or "").startswith("-") or not known.more_is_better:
@@ -178,7 +178,7 @@ def _names(scores: Mapping[str, Any]) -> Iterator[str]:
 
 
 def headlines(scores: Mapping[str, Any], metric: str | None = None) -> dict[str, float]:
-    """The headline of a head alone; of several heads together that of each, and first the mean of these.
+    """Return the headline score; for several heads their mean, followed by that of each.
 
     Args:
         scores: As `evaluate` gives them.
@@ -196,7 +196,7 @@ def _counter(predictor: Predictor) -> Counts:
 
 
 class _JointCounter:
-    """The scores of several heads by head, the mean of their headlines, and the share of records all right in all."""
+    """Scores of several heads by head, the mean of their headlines, and the share of records correct in all heads."""
 
     def __init__(self, task: Task, counters: Mapping[str, _HeadCounter]):
         self.task, self.counters = task, counters
@@ -216,7 +216,7 @@ class _JointCounter:
 
 
 class _HeadCounter:
-    """The answer kind's scores and the head's own, for which all answers are kept to the end.
+    """Scores of the answer kind and of the head itself, for which all answers are stored until the end.
 
     The head's come first, and so decide which weights are best, if it declares the first of them in `score_types`.
     """

@@ -1,4 +1,4 @@
-"""The explanation of one answer: attention weights over the text, origins of copied words, points; JSON and a table.
+"""Explanation of one answer: attention weights over the text, origins of copied words, points; as JSON and a table.
 
 The drawing is the package `seqpipe.explain`, which the runtime does not import.
 """
@@ -29,7 +29,7 @@ TOP = 10  # lines of the table for each attention, but of a written text one for
 
 @dataclass(frozen=True)
 class Attention:
-    """Weights as one stage made them.
+    """Attention weights of one stage.
 
     Args:
         name: The stage's key in the YAML and the stage's own name for them, such as `head.attention`.
@@ -48,12 +48,12 @@ class Attention:
 
     @property
     def is_matrix(self) -> bool:
-        """Return whether each of several rows looks at columns."""
+        """Return whether the weights are a matrix of rows and columns."""
         return self.over in ("pairs", "written")
 
     @property
     def mean(self) -> np.ndarray:
-        """The mean of the heads, (N, N), where there are any."""
+        """Mean over the heads, (N, N); the weights themselves without heads."""
         return np.asarray(self.weights.mean(0)) if self.is_matrix else self.weights
 
     @property
@@ -75,7 +75,7 @@ class Attention:
 def attention(
     attended: Attended, doc: Doc, weights: np.ndarray, sentences: np.ndarray | None, written: Sequence[str] = ()
 ) -> Attention:
-    """The weights of one text, (N,), (heads, N, N) or (M, N), with their places; BundleError if they do not fit it.
+    """Return the weights of one text, (N,), (heads, N, N) or (M, N), with their offsets; BundleError if shapes differ.
 
     Args:
         one: What the bundle says of them.
@@ -102,7 +102,7 @@ def attention(
 
 @dataclass(frozen=True)
 class Origin:
-    """A word that was written by a head that copies: with which probability it would be generated, and its source.
+    """Origin of a word from a copying head: its probability of being generated, and its position in the source.
 
     Args:
         token: The word.
@@ -143,7 +143,7 @@ def origins(
 
 @dataclass(frozen=True)
 class Figure:
-    """Points of one number or two, and the positions that an answer has of them.
+    """Points in one or two dimensions, and the positions in an answer.
 
     Args:
         points: Rows of numbers; of one number they stand on a line.
@@ -157,7 +157,7 @@ class Figure:
 
 
 def figure(kind: AnswerKind, doc: Doc, answer: Any) -> Figure | None:
-    """Return the figure of an answer, its first one if it has several; None if its kind is not drawn.
+    """Return the figure of an answer, of its first alternative; None if its kind has no figure.
 
     Rows of more than two numbers are none of the plane.
     """
@@ -169,7 +169,7 @@ def figure(kind: AnswerKind, doc: Doc, answer: Any) -> Figure | None:
 
 @dataclass(frozen=True)
 class Explanation:
-    """One text or points, the answer, what each attention looked at, the way through the points, and what was copied.
+    """Explanation of one answer: its input, attention weights, path through the points, and copied words.
 
     Of heads that copy, by the name of the probabilities, each word has its origin.
     """
@@ -182,7 +182,7 @@ class Explanation:
     copied: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)
 
     def data(self) -> dict[str, Any]:
-        """As JSON says it; weights are rounded to 6 decimal places."""
+        """Return the explanation as JSON data, with weights rounded to 6 decimal places."""
         attentions = {attention.name: attention.data() for attention in self.attentions}
         copied = {name: [origin.data() for origin in origins] for name, origins in self.copied.items()}
         points = {} if self.figure is None else {"points": [*map(list, self.figure.points)]}
@@ -190,7 +190,7 @@ class Explanation:
         return content | {"copied": copied} if copied else content
 
     def origin_rows(self, origins: Sequence[Origin]) -> list[tuple[str, str, str]]:
-        """A line for each word: the word, the probability of generating it, and where it stands in the text."""
+        """Return a row for each word: the word, its probability of being generated, and its position in the text."""
         return [
             (
                 origin.token,
@@ -201,7 +201,7 @@ class Explanation:
         ]
 
     def table(self) -> str:
-        """The answer, and of each attention the greatest weights; of a written text each token's, its alignment."""
+        """Return the answer and the greatest weights of each attention as a table; for generated text the alignment."""
         parts = [[*self.answer_lines]]
         for attention in self.attentions:
             rows = [[f"{weight:.4f}", *words] for weight, words in self._greatest(attention)]
@@ -227,7 +227,7 @@ class Explanation:
 
 
 def rounded(weights: np.ndarray) -> Any:
-    """The weights as nested lists, rounded to 6 decimal places."""
+    """Return the weights as nested lists, rounded to 6 decimal places."""
     return np.round(weights.astype(np.float64), 6).tolist()
 
 
@@ -241,7 +241,7 @@ def _indented(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def has_explanation(predictor: Predictor, attended: Sequence[Attended]) -> bool:
-    """Return whether `explain` has something to show."""
+    """Return whether the model has explanations."""
     is_single = len(sources_of(predictor.featurizer)) == 1
     return is_single and (bool(attended) or predictor.kind.figure_style is not None)
 
@@ -249,7 +249,7 @@ def has_explanation(predictor: Predictor, attended: Sequence[Attended]) -> bool:
 def explain(
     predictor: Predictor, graph: GraphSession, attended: Sequence[Attended], record: Record, options: Mapping[str, Any]
 ) -> Explanation:
-    """The answer to one record, with the attention weights of every stage that has any; points as a figure.
+    """Return the answer to one record with the attention weights of all stages, and a figure of points.
 
     Raises:
         UsageError: if the bundle was exported without them, or reads several inputs.

@@ -1,4 +1,4 @@
-"""Read records from files, write answers: whole files, and texts that come in parts."""
+"""Read records from files and write answers: whole files and streams."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".conll": "conll", ".bio": "c
 
 
 def input_format(form: str, source: Path | None, usual: str) -> str:
-    """The format of an input: as given, or for `auto` by the file's extension; UsageError for one that there is not."""
+    """Return the format of an input: as given, or for `auto` by the file's extension; UsageError if unknown."""
     if form == "auto":
         return _ENDINGS.get(source.suffix.lower(), usual) if source else usual
     if form not in FORMATS:
@@ -53,7 +53,7 @@ def open_source(source: Path | None, stack: ExitStack) -> BinaryIO:
 
 
 def read_lines(stream: BinaryIO, name: str, dry: Callable[[], None]) -> Iterator[tuple[str | DataError, str]]:
-    """Each line without its end, or the reason why it cannot be read, and its place."""
+    """Yield each line without its end, or the error if it cannot be read, and its place."""
     for number, line in enumerate(_split(stream, dry), 1):
         where = f"{name}:{number}"
         if len(line) > MOST_LINE:
@@ -67,7 +67,7 @@ def read_lines(stream: BinaryIO, name: str, dry: Callable[[], None]) -> Iterator
 
 
 def _split(stream: BinaryIO, dry: Callable[[], None]) -> Iterator[bytes]:
-    """The lines of a stream as they come, the first bytes of one that is too long; `dry` is called before a wait."""
+    """Yield the lines of a stream as they arrive, cut if too long; `dry` is called before each wait."""
     begun: list[bytes] = []  # of a line whose end is not here yet
     held = 0
     while True:
@@ -90,7 +90,7 @@ def _split(stream: BinaryIO, dry: Callable[[], None]) -> Iterator[bytes]:
 
 
 def _may_wait(stream: BinaryIO) -> bool:
-    """Return whether a read would wait for somebody to write; where the system cannot say, it may."""
+    """Return whether a read may block; True if the system cannot tell."""
     try:
         handle = stream.fileno()
         return not stat.S_ISREG(os.fstat(handle).st_mode) and not select.select([handle], [], [], 0)[0]
@@ -103,7 +103,7 @@ def _may_wait(stream: BinaryIO) -> bool:
 def read_records(
     model: Model, lines: Iterator[tuple[str | DataError, str]], form: str, name: str
 ) -> Iterator[tuple[Record | DataError, str]]:
-    """Each record, or the reason why a line is none, and its place; after an error in CoNLL there are no more."""
+    """Yield each record, or the error of an invalid line, and its place; an error in CoNLL ends the records."""
     featurizer = model.predictor.featurizer
     numbers = not all_texts(featurizer)
     if form == "text" and numbers:
@@ -144,7 +144,7 @@ def _raised(line: str | DataError) -> str:
 
 
 def one_record(model: Model, text: str) -> Record:
-    """The record of one argument or file: the text, or of several fields or numbers all, in the form of a line."""
+    """Return the record of one argument or file: the text, or several fields or numbers in the form of a line."""
     featurizer = model.predictor.featurizer
     fields, numbers = fields_of(featurizer), not all_texts(featurizer)
     if one_text(featurizer):
@@ -155,7 +155,7 @@ def one_record(model: Model, text: str) -> Record:
 
 
 def _plain(line: str, fields: Sequence[str], where: str) -> Record:
-    """A line as the text, or as those of a pair or of several sources, with tabs between them."""
+    """Return the record of a plain line: a text, or the tab-separated texts of a pair or of several sources."""
     texts = [line] if len(fields) == 1 else line.split("\t")
     if len(texts) != len(fields):
         keys = ", ".join(f'"{field}": …' for field in fields)
@@ -167,7 +167,7 @@ def _plain(line: str, fields: Sequence[str], where: str) -> Record:
 
 
 def _parsed(line: str, fields: Sequence[str], where: str, numbers: bool) -> Record:
-    """A line of JSON: an object, or what its only field holds, a text or, where it does, numbers."""
+    """Return the record of a JSON line: an object, or the value of its only field."""
     try:
         record = JSON_DECODER.decode(line)
     except RecursionError as error:
@@ -178,7 +178,7 @@ def _parsed(line: str, fields: Sequence[str], where: str, numbers: bool) -> Reco
 
 
 def json_record(value: Any, fields: Sequence[str], where: str, numbers: bool) -> Record:
-    """A value of JSON as a record: an object, or what its only field holds; DataError for anything else."""
+    """Return the record of a JSON value: an object, or the value of its only field; DataError for anything else."""
     if isinstance(value, (str, list) if numbers else str) and len(fields) == 1:
         return {fields[0]: value}
     if not isinstance(value, dict):
@@ -194,7 +194,7 @@ FORMS = ("text", "conll")
 
 
 def answer_pieces(model: Model, source: BinaryIO, name: str, form: str, write: Write) -> None:
-    """Answer what `source` holds as it comes, with an empty line at the end of each text.
+    """Answer the texts of `source` as they arrive, with an empty line at the end of each text.
 
     Of a bundle of tags or spans, a text is a line, and each token or span is a line of JSON; of others each line is a
     piece of a text that ends with an empty line, and the answer to the text so far is a line of JSON. In CoNLL a word
@@ -220,7 +220,7 @@ def answer_pieces(model: Model, source: BinaryIO, name: str, form: str, write: W
 
 
 def _lines(stream: PieceStream, source: BinaryIO, name: str, write: Write) -> None:
-    """Each line is a text, answered while it comes."""
+    """Answer lines as they arrive; each is a text."""
     begun, held = False, ""
     for text in _decoded(source, name):
         *lines, rest = (held + text).split("\n")
@@ -238,7 +238,7 @@ def _lines(stream: PieceStream, source: BinaryIO, name: str, write: Write) -> No
 
 
 def _stream_conll(stream: PieceStream, source: BinaryIO, name: str, reader: Any, tags: bool, write: Write) -> None:
-    """Each line is a word, and an empty line the end of a text."""
+    """Answer words as they arrive, one per line; an empty line ends a text."""
     begun = False
     for line in _whole_lines(source, name):
         words = [word for record in reader.records([line, ""], name) for word in record["words"]]
@@ -269,7 +269,7 @@ def _whole_lines(source: BinaryIO, name: str) -> Iterator[str]:
 
 
 def _decoded(source: BinaryIO, name: str) -> Iterator[str]:
-    """The text as it comes."""
+    """Decode a text incrementally."""
     decoder, line = codecs.getincrementaldecoder("utf-8-sig")(), 1
     while block := source.read1(BLOCK):  # type: ignore[attr-defined]
         line += block.count(b"\n")
@@ -299,7 +299,7 @@ def predict_file(
     options: Mapping[str, Any],
     on_error: str = "stop",
 ) -> None:
-    """Answers everything in `source`; `target` appears only when all is written.
+    """Answer everything in `source`; `target` appears only when all is written.
 
     Text gives a line of JSON a line, JSONL the record with the key `answer` added, CoNLL the words with their tags.
     What was read is answered when the source has nothing more to read for now.
@@ -339,7 +339,7 @@ def predict_file(
 
 
 class _Answering:
-    """Hands records to what answers them in groups, and writes each answer with the record that it belongs to."""
+    """Answers records in groups, and writes each answer with its record."""
 
     def __init__(
         self,
@@ -359,20 +359,20 @@ class _Answering:
         self._has_warned = False
 
     def add(self, record: Record | DataError, checked: Record | DataError) -> None:
-        """Takes a record as it is written again and as it is answered, or the reason why it cannot be."""
+        """Add a record in its output and input forms, or the error if it cannot be answered."""
         self._unanswered.append(record)
         self._group.append(checked)
         if len(self._group) == self._size:
             self._start()
 
     def flush(self) -> None:
-        """Answers everything that was taken."""
+        """Answer all pending records."""
         if self._group:
             self._start()
         self._put(self._answers.rest())
 
     def leave(self, kind: type[BaseException] | None, *rest: Any) -> None:
-        """Cancel the answers that an error or a signal leaves open."""
+        """Cancel pending answers after an error or a signal."""
         if kind:
             self._answers.cancel()
 
@@ -398,7 +398,7 @@ class _Answering:
 
 
 class _Documents:
-    """The answers to documents, one by one, each split into sentences."""
+    """Answers to documents, one by one, each split into sentences."""
 
     def __init__(self, model: Model, options: Mapping[str, Any]):
         self._predictor, self._options = model.predictor, options
@@ -420,7 +420,7 @@ class _Documents:
 
 
 def stream_file(model: Model, source: Path | None, target: Path | None, form: str, options: Mapping[str, Any]) -> None:
-    """Each line of `source` as a prompt, on standard output, and what follows it as it comes.
+    """Write each line of `source`, a prompt, and its continuation to standard output as it is generated.
 
     A bundle that answers in pieces answers what `source` holds as it comes (`seqpipe.runtime.file_io`).
     """
@@ -481,7 +481,7 @@ def _writer(target: Path | None, stack: ExitStack) -> Callable[[bytes], None]:
 
 @contextmanager
 def _writing_out() -> Iterator[None]:
-    """EnvError if standard output takes no more; a pipe that somebody closed is none."""
+    """Raise EnvError if standard output cannot be written; ignore a pipe closed by its reader."""
     try:
         yield
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""A cold process of `seqpipe bench`: open a bundle, give one answer, print how long each took and its memory, as JSON.
+"""Cold process of `seqpipe bench`: open a bundle, answer once, print the times and the memory as JSON.
 
 It is a file of its own because its start is measured: it imports nothing but what it needs.
 """

@@ -1,4 +1,4 @@
-"""Look at the bytes of a foreign model.onnx before onnxruntime does: what it may not hold, and sizes it only states.
+"""Check the bytes of an untrusted model.onnx before onnxruntime loads it: forbidden content and stated sizes.
 
 ONNX is protobuf: fields of a number, a wire type and a value (https://protobuf.dev/programming-guides/encoding/). The
 few that matter are read here, for a machine that deploys has neither the package `onnx` nor protobuf.
@@ -81,7 +81,7 @@ def refusal_reason(model: bytes) -> str:
 
 
 def nodes(model: bytes) -> Iterator[tuple[str, str, bool]]:
-    """The operator and name of every node of a sound model, and whether it is in the body of a Loop or Scan."""
+    """Yield operator and name of every node of a valid model, and whether it is in the body of a Loop or Scan."""
     graphs = [(a, b, False) for number, _, a, b in _fields(model, 0, len(model), "the model") if number == 7]
     for at, end, in_loop in graphs:  # it grows: the bodies of a graph's nodes come behind it
         for a, b in ((a, b) for number, _, a, b in _fields(model, at, end, "a graph") if number == 1):
@@ -93,11 +93,11 @@ def nodes(model: bytes) -> Iterator[tuple[str, str, bool]]:
 
 
 class _RefusedError(Exception):
-    """Something that no graph of a bundle has."""
+    """Content that no graph of a bundle has."""
 
 
 def _fields(data: bytes, at: int, end: int, what: str) -> Iterator[Field]:
-    """The fields of the message between two positions; ValueError or IndexError if it is none."""
+    """Yield the fields of the message between two positions; ValueError or IndexError if it is not valid."""
     known = _FIELDS[what]
     while at < end:
         key, at = _varint(data, at)
@@ -178,7 +178,7 @@ def _read_node(data: bytes, at: int, end: int, graph: _Graph, depth: int) -> Non
 
 
 def _read_attribute(data: bytes, at: int, end: int, graph: _Graph, depth: int) -> Numbers:
-    """The numbers of an attribute, where there are few."""
+    """Return the numbers of an attribute, if they are few."""
     numbers: Numbers = []
     for number, wire, a, b in _fields(data, at, end, "an attribute"):
         if number in (6, 11):
@@ -196,7 +196,7 @@ def _read_attribute(data: bytes, at: int, end: int, graph: _Graph, depth: int) -
 
 
 def _read_tensor(data: bytes, at: int, end: int, graph: _Graph) -> Numbers:
-    """The elements of a tensor whose type may say a size, where there are few."""
+    """Return the elements of a tensor whose type can hold a size, if they are few."""
     dims: list[int] = []
     numbers: Numbers = []
     name, kind, held, raw_at, packs_integers = b"", 0, 0, (0, 0), False
@@ -237,7 +237,7 @@ def _read_tensor(data: bytes, at: int, end: int, graph: _Graph) -> Numbers:
 
 
 def _check_weights(data: bytes, kind: int, at: int, end: int, what: str) -> None:
-    """Refuses numbers that are NaN or +infinite; masks are made of -infinity."""
+    """Refuse weights that are NaN or +infinite; -infinity occurs in masks."""
     width, infinity = _WEIGHTS[kind]
     if (count := (end - at) // width) < 1:
         return
@@ -250,13 +250,13 @@ def _check_weights(data: bytes, kind: int, at: int, end: int, what: str) -> None
 
 
 def _unpacked(kind: str, data: bytes) -> Numbers:
-    """Numbers of a type of `struct`, little-endian, one after the other."""
+    """Unpack consecutive little-endian numbers of a `struct` type."""
     whole = len(data) // struct.calcsize(f"<{kind}")
     return [*struct.unpack_from(f"<{whole}{kind}", data)]
 
 
 def _integers(data: bytes, wire: int, at: int, end: int) -> list[int]:
-    """One integer, or several that are packed: of very many the first."""
+    """Return one integer, or several packed ones; only the first of very many."""
     if wire == _VARINT:
         return [_signed(at)]
     sizes: list[int] = []
@@ -271,7 +271,7 @@ def _signed(value: int) -> int:
 
 
 def _refuse_large(graph: _Graph) -> None:
-    """Refuses an operator whose constant inputs make it write more elements than any sound graph does."""
+    """Refuse an operator whose constant inputs make its output larger than in any valid graph."""
     for operator, name in graph.sized:
         for numbers in graph.constants.get(name, ()):
             sizes = [max(1.0, abs(number)) for number in numbers]

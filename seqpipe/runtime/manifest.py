@@ -1,4 +1,4 @@
-"""The manifest of a bundle as types: bundle.json is read with every check of its form, and written.
+"""Manifest of a bundle as types: read bundle.json with all checks of its form, and write it.
 
 Every byte is hashed before anything parses it: bundle.json seals itself (its last entry is the sha256 of what stands
 before it) and holds the hashes of all other files. That shows damage, not forgery; against forged manifests there are
@@ -50,13 +50,13 @@ Items = Annotated[tuple[Item, ...], Strict(False), FailFast()]  # of a list, as 
 
 
 class _Form(BaseModel):
-    """An object of a manifest; keys that are not listed mean nothing to this version and are kept."""
+    """An object of a manifest; keys that this version does not know are preserved."""
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 
 
 class FileEntry(_Form):
-    """The hash and the size of a file in the bundle."""
+    """Hash and size of a file in the bundle."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -95,7 +95,7 @@ TokenCount = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 
 
 class Limits(_Form):
-    """The most tokens of a text, of the first of a pair, and of any input in training."""
+    """Maximum number of tokens of a text, of the first of a pair, and of any input in training."""
 
     tokens: TokenCount
     first_tokens: TokenCount = MOST_TOKENS
@@ -103,7 +103,7 @@ class Limits(_Form):
 
 
 class CacheEntry(_Form):
-    """One tensor of the cache: which output of a run of the graph is which input of the next.
+    """One tensor of the cache: the output of a run of the graph and the input of the next that it becomes.
 
     (B, C) token ids, or (B, C, …) numbers of an encoder; C counts the tokens that were read, or is 1 for all of them.
     Without the input nothing was read before, C = 0.
@@ -117,12 +117,12 @@ class CacheEntry(_Form):
 
     @classmethod
     def of(cls, input: str, output: str, slot: tuple[int, ...] = (), grows: bool = True) -> CacheEntry:
-        """The entry with the shape `slot` behind (B, C), () of token ids; `grows`: C counts tokens."""
+        """Return the entry with the shape `slot` after (B, C), () of token ids; `grows`: C counts tokens."""
         axes: tuple[str | int, ...] = (PAST_BATCH, PAST_LENGTH if grows else PAST_STATE, *slot)
         return cls(input=input, output=output, axes=axes, dtype="float32" if slot else "int64", grows=grows)
 
     def shape(self, rows: int, slots: int) -> tuple[int, ...]:
-        """The shape of the input with so many rows and slots."""
+        """Return the shape of the input with this many rows and slots."""
         return (rows, slots, *self.slot)
 
     @property
@@ -139,21 +139,21 @@ class CacheEntry(_Form):
 
 
 class Reader(_Form):
-    """The reader of the training data, and its options."""
+    """Reader of the training data, and its options."""
 
     use: str
     options: Mapping[str, Json]
 
 
 class MetricsOwner(Reader):
-    """The head that computes metrics of its own, and the distribution that it is from."""
+    """Head that computes its own metrics, and its distribution."""
 
     distribution: str
     version: str
 
 
 class Golden(_Form):
-    """A record and its answer on the machine that exported, with other decode options than the defaults."""
+    """A golden example: a record and its answer on the exporting machine, with non-default decode options if any."""
 
     record: str | Mapping[str, Json]
     options: Mapping[str, Json] = {}
@@ -161,7 +161,7 @@ class Golden(_Form):
 
 
 class Weights(_Form):
-    """Attention weights that the graph returns: over what, and at which axis."""
+    """Attention weights that the graph returns: the units that they are over, and their axis."""
 
     over: str
     axis: str
@@ -174,7 +174,7 @@ class Weights(_Form):
 
 
 class Streaming(_Form):
-    """Unit behind which a piece of a streamed text may end; None: pieces are lists of words."""
+    """Unit after which a chunk of a streamed text may end; None: chunks are lists of words."""
 
     cut: Cut | None
 
@@ -183,7 +183,7 @@ FieldNames = str | Annotated[list[str], Field(min_length=1, max_length=2)]
 
 
 class Manifest(_Form):
-    """The content of bundle.json besides format, version and seal; each key as `docs/bundle-format.md` has it.
+    """Content of bundle.json besides format, version and seal; `docs/bundle-format.md` describes each key.
 
     A description is how messages call the value, or an entry of it.
     """
@@ -223,28 +223,28 @@ class Manifest(_Form):
         return streaming
 
     def content(self) -> dict[str, object]:
-        """The object that bundle.json is, without its seal."""
+        """Return the object of bundle.json, without its seal."""
         return {"format": FORMAT, "version": VERSION, **_stated(self)}
 
 
 def _stated(form: BaseModel) -> dict[str, object]:
-    """Return the fields that were given, without defaults."""
+    """Return the fields that were set, without defaults."""
     return {name: value for name, value in form if name in form.model_fields_set}
 
 
 def next_inputs(cache: Iterable[CacheEntry], outputs: Mapping[str, Item]) -> dict[str, Item]:
-    """The cache inputs of the next run, of the outputs of one."""
+    """Return the cache inputs of the next run from the outputs of one."""
     return {entry.input: outputs[entry.output] for entry in cache}
 
 
 def seal(content: Mapping[str, object]) -> bytes:
-    """The bytes of bundle.json, its own sha256 as the last entry."""
+    """Return the bytes of bundle.json, with its own sha256 as the last entry."""
     body = json_bytes(content, indent=1, default=_stated).removesuffix(b"\n}")
     return body + f',\n "sha256": "{sha256(body)}"\n}}\n'.encode()
 
 
 def unseal(data: bytes, what: str) -> dict[str, object]:
-    """The object in these bytes; BundleError before anything is parsed if they were changed."""
+    """Return the object in these bytes; BundleError, before anything is parsed, if they were changed."""
     match = _SEAL.search(data[-90:])
     if match is None:
         raise BundleError(
@@ -263,7 +263,7 @@ def unseal(data: bytes, what: str) -> dict[str, object]:
 
 
 def parse(data: bytes, what: str) -> Manifest:
-    """The manifest in the bytes of bundle.json; BundleError, in one line, for the first thing that is wrong with it."""
+    """Parse the manifest in the bytes of bundle.json; BundleError, in one line, for the first problem."""
     content = unseal(data, what)
     stated_format, version = content.pop("format", None), content.pop("version", None)
     if stated_format != FORMAT:
@@ -305,7 +305,7 @@ _WORDS = {
 
 
 def _message(error: ErrorDetails) -> str:
-    """One line on one fault: the key, or the entry of a key, then what it must be and what it is."""
+    """Return one line on one problem: the key or entry, the expected value and the value found."""
     head, *inner = error["loc"]
     description = Manifest.model_fields[str(head)].description
     is_value = head in ("name", "field", "reader", "streaming", "no_golden")  # a value, and no list or object of such
@@ -323,7 +323,7 @@ def _message(error: ErrorDetails) -> str:
 
 
 def _named(key: int | str) -> str:
-    """A key as messages show it; the entries of lists count from 1."""
+    """Return a key in the notation of messages; list entries count from 1."""
     if isinstance(key, int):
         return str(key + 1)
     return key if re.fullmatch(r"[\w.-]{0,100}", key) else reprlib.repr(key)

@@ -1,4 +1,4 @@
-"""A bundle in, a callable Model out: onnxruntime and nothing of PyTorch or any plugin."""
+"""Open a bundle as a callable Model: with onnxruntime, without PyTorch or any plugin."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def load(
 
 
 class Verification(TypedDict):
-    """The proof that a bundle answers on this machine as it did where it was made.
+    """Result of comparing a bundle's answers on this machine with those of the exporting machine.
 
     Keys: `bundle`, its folder; `golden`, the number of golden examples that were answered the same; `device`, which
     answered them; `sha256`, that of bundle.json; `no_golden`, why it has no golden examples, if it has none.
@@ -66,7 +66,7 @@ class Verification(TypedDict):
 
 
 class Bundle:
-    """The folder of an exported pipeline: `Bundle("runs/ner/bundle")`, or the bundle of a `Run`.
+    """Folder of an exported pipeline: `Bundle("runs/ner/bundle")`, or the bundle of a `Run`.
 
     Args:
         path: Folder of the bundle.
@@ -81,7 +81,7 @@ class Bundle:
 
     @cached_property
     def manifest(self) -> Manifest:
-        """The content of bundle.json; BundleError if it is damaged, hostile, of another version, or another one."""
+        """Manifest of the bundle; BundleError if it is damaged, hostile, of another version, or was replaced."""
         return bundle.read_manifest(self.path, self.sha256)[0]
 
     def load(self, device: str = "auto", threads: int | None = None, *, timeout: float | None = SECONDS) -> Model:
@@ -100,7 +100,7 @@ class Bundle:
 def verify_bundle(
     path: Path, device: str = "auto", threads: int | None = None, sha256: str | None = None
 ) -> Verification:
-    """Verify that a bundle answers its golden examples on this machine as it did where it was made.
+    """Verify that a bundle answers its golden examples on this machine as on the exporting machine.
 
     Raises:
         BundleError: if it does not, or is refused.
@@ -119,7 +119,7 @@ def verify_bundle(
 
 
 def check_golden(model: Model, path: Path) -> None:
-    """BundleError if an open bundle does not answer its golden examples as it did where it was made."""
+    """Raise BundleError if an open bundle answers its golden examples differently from the exporting machine."""
     try:
         wrong = model.verify()
     except DataError as error:
@@ -153,7 +153,7 @@ class Model:
         self._attended = [Attended(key, weights.over, weights.axis) for key, weights in self.manifest.explain.items()]
 
     def __reduce__(self) -> Any:
-        """Pickle and copy as folder, sha256 and settings: where it arrives, the bundle is opened again."""
+        """Pickle and copy as folder, sha256 and settings; unpickling opens the bundle again."""
         return _load_again, self._opened
 
     def __repr__(self) -> str:
@@ -169,16 +169,16 @@ class Model:
 
     @property
     def session(self) -> Any:
-        """The session of onnxruntime."""
+        """onnxruntime's session."""
         return self.graph.session
 
     @property
     def run(self) -> Callable[[Arrays], Arrays]:
-        """One run of the graph: padded features and option inputs to the decision."""
+        """Run the graph: padded features and option inputs to the decision."""
         return self.graph.run
 
     def __call__(self, inputs: Any, *, documents: bool = False, chunk: int = CHUNK, **options: Any) -> Any:
-        """Answers: one for a text or record, a list for a list, a generator for any other iterable.
+        """Answer a text or record; return a list for a list, and a generator for any other iterable.
 
         Args:
             inputs: A text, a record, or an iterable of them.
@@ -196,7 +196,7 @@ class Model:
         return self._stream(inputs, documents, chunk, options)
 
     def stream(self, item: Any, **options: Any) -> Iterator[GeneratedText]:
-        """Yield the continuation of a prompt, a text or record, in pieces, each as soon as it is generated.
+        """Yield the continuation of a prompt, a text or record, in chunks, each as soon as it is generated.
 
         A piece is a text with the attributes `tokens`, the number that were generated so far, and `finish_reason`.
 
@@ -208,7 +208,7 @@ class Model:
         return stream(self.predictor, self.graph, self.record(item), **options)
 
     def open_stream(self, fields: Mapping[str, Any] | None = None) -> PieceStream:
-        """A text that is answered in pieces, as they are fed; `fields` is what else of a record the bundle reads.
+        """Open a text that is fed and answered in chunks; `fields` holds the record's other fields.
 
         Raises:
             UsageError: if the bundle was exported without `streaming`.
@@ -216,7 +216,7 @@ class Model:
         return PieceStream(self.predictor, self.graph, self.manifest.streaming, fields)
 
     def log_probability(self, inputs: Any, *, masking: Masking = "token") -> Any:
-        """The log-probability of a text or record under a language model: a number, or a list of them for a list.
+        """Return the log-probability of a text or record under a language model; a list of them for a list.
 
         Of a masked language model it is the pseudo-log-likelihood (Salazar et al. 2020).
 
@@ -234,11 +234,11 @@ class Model:
 
     @property
     def explains(self) -> bool:
-        """Return whether `explain` has something to show."""
+        """Return whether the model has explanations."""
         return has_explanation(self.predictor, self._attended)
 
     def explain(self, item: Any, **options: Any) -> Explanation:
-        """The answer to one text or record, with the attention weights of every stage that has any; points as a figure.
+        """Return the answer to one text or record with the attention weights of all stages, and a figure of points.
 
         Raises:
             UsageError: if the bundle was exported without them, or reads several inputs.
@@ -252,7 +252,7 @@ class Model:
         return self.predictor.stream(records, chunk, **options)
 
     def record(self, item: Any) -> Record:
-        """An input as a record; DataError or UsageError for what is none."""
+        """Return an input as a record; DataError or UsageError if it is not valid."""
         featurizer, fields = self.predictor.featurizer, self.fields
         if not isinstance(item, Mapping) and not self._reads_one_text:
             names = " and ".join(map(repr, fields))
@@ -272,12 +272,12 @@ class Model:
         return item
 
     def answer_example(self, example: Golden) -> Answer:
-        """The answer to a golden example, with the options that it states."""
+        """Return the answer to a golden example, with its options."""
         options: Mapping[str, Any] = example.options
         return self(example.record, **options)
 
     def verify(self) -> list[str]:
-        """Runs the golden examples; what differs from the answers of the machine that exported, a line each."""
+        """Run the golden examples; return a line for each difference from the answers of the exporting machine."""
         tolerance = LOOSE if self.manifest.parity.get("precision") == "int8" else TOLERANCE
         wrong = []
         for i, example in enumerate(self.manifest.golden, 1):
@@ -292,7 +292,7 @@ def _load_again(path: Path, digest: str, device: str, threads: int | None, timeo
 
 
 def same_answer(first: Any, second: Any, tolerance: float = TOLERANCE) -> bool:
-    """Equal in everything decided; numbers may differ by the tolerance, of those over 1 by this share of `other`."""
+    """Return whether decisions are equal; numbers may differ by the tolerance, relative to `other` above 1."""
     if isinstance(first, float) and isinstance(second, float):
         return abs(first - second) <= tolerance * max(1.0, abs(second))
     if isinstance(first, dict) and isinstance(second, dict):
@@ -308,7 +308,7 @@ def same_answer(first: Any, second: Any, tolerance: float = TOLERANCE) -> bool:
 
 
 def _ordered(answers: list[Any]) -> list[Any]:
-    """Objects with scores by what they hold besides numbers: those of almost equal scores may change places."""
+    """Sort scored objects by their content without numbers: objects with almost equal scores may be in either order."""
     if not all(isinstance(answer, dict) and any(map(_is_float, answer.values())) for answer in answers):
         return answers
     decided = [repr([value for value in answer.values() if not _is_float(value)]) for answer in answers]

@@ -1,4 +1,4 @@
-"""The one import of onnxruntime: its telemetry is switched off before, unless the user has decided otherwise."""
+"""The only import of onnxruntime: its telemetry is disabled first, unless the user has set it."""
 
 from __future__ import annotations
 

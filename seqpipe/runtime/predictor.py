@@ -1,4 +1,4 @@
-"""Texts in, answers out, in order: featurise, batch by length, run on every core, turn decisions into answers.
+"""Answer texts in order: featurise, batch by length, run on every core, turn decisions into answers.
 
 What runs a batch is given: onnxruntime at deployment, PyTorch in training and evaluation. All around it is this code.
 """
@@ -57,7 +57,7 @@ Task = tuple[list[Answer | DataError | None], list[tuple[list[int], "Future[list
 
 class Renewable(Protocol):
     def renew(self) -> None:
-        """Replace, in a process that was just forked, threads that are not in it and locks that may stay locked."""
+        """Replace, in a forked process, threads that do not exist in it and locks that may stay locked."""
 
 
 # Of all threads a forked process has the one that forked. Locks that others held at that moment are never released.
@@ -80,7 +80,7 @@ def refuse_long(
     before: int = 0,
     divided: bool = False,
 ) -> None:
-    """DataError for the first record that is over a limit, by its place, or its number from `before` + 1 on.
+    """Raise DataError for the first record over a limit, with its place or its number, counted from `before` + 1.
 
     Args:
         docs: The records, split.
@@ -105,7 +105,7 @@ def refuse_long(
 
 
 class Predictor:
-    """Answers for records: dicts with `text` or `words`. Safe to use from several threads at once."""
+    """Answers records: dicts with `text` or `words`. Thread-safe."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Predictor:
         self._pool = ThreadPoolExecutor(self.workers, "seqpipe") if self.workers > 1 else None
 
     def stream(self, records: Iterable[Record], chunk: int = CHUNK, **options: Any) -> Iterator[Answer]:
-        """Answers in the order of the records, in constant memory.
+        """Yield answers in the order of the records, in constant memory.
 
         While `chunk` records are answered the next are read; not so one at a time: there somebody waits for each.
         """
@@ -144,7 +144,7 @@ class Predictor:
         yield from map(_raised, answers.rest())
 
     def answer(self, record: Record, **options: Any) -> Answer:
-        """The answer to one record, the same as in a stream and sooner: nothing is put into groups and order."""
+        """Answer one record, the same as in a stream but sooner: without groups and reordering."""
         decoding = chosen(self.options, options, self.kind) if options else self.defaults
         (doc,) = self.docs([record])
         length = len(doc.ids)
@@ -158,13 +158,13 @@ class Predictor:
             raise DataError(f"{_place(record, 0)}: {error}") from None
 
     def answer_batch(self, records: Sequence[Record], decoding: Chosen) -> list[Answer | DataError]:
-        """The answers to records that are all in hand; one that cannot be answered has the reason in its place."""
+        """Answer a list of records; one that cannot be answered has the DataError in its place."""
         return list(_finish(self.start(records, decoding, 0), self.kind.empty_for(decoding.arrays)))
 
     def answer_docs(
         self, docs: Sequence[Doc | Exception], decoding: Chosen, places: Sequence[str]
     ) -> list[Answer | Exception]:
-        """The answers to what `split` returned, in one run whatever the lengths; an error is its own answer.
+        """Answer the results of `split` in one run whatever the lengths; an error is its own answer.
 
         Args:
             docs: Of like lengths, few enough for one run.
@@ -189,7 +189,7 @@ class Predictor:
         return self.kind.tags_words and one_text
 
     def document(self, record: Record, **options: Any) -> Answer:
-        """Answers for a whole document: split into sentences, offsets into the document."""
+        """Answer a whole document: split into sentences, with offsets into the document."""
         if not self.kind.tags_words:
             raise UsageError(f"documents are split for spans and tags; this bundle answers with {self.kind.kind!r}")
         if options.get("n_best", 1) != 1:
@@ -207,7 +207,7 @@ class Predictor:
         ]
 
     def docs(self, records: Sequence[Record], before: int = 0, within_text: bool = False) -> list[Doc]:
-        """The records split, a text of blanks as an empty one unless `within_text`; DataError for too long ones."""
+        """Tokenize records, a text of blanks as an empty one unless `within_text`; DataError for too long ones."""
         records = [self._readable(record, number, within_text) for number, record in enumerate(records, before + 1)]
         if self._pool is None or len(records) < ENOUGH:
             docs = self.featurizer.docs(records)
@@ -221,7 +221,7 @@ class Predictor:
         return docs
 
     def _readable(self, record: Record, number: int, keeps_blanks: bool) -> Record:
-        """The record, a text of blanks as an empty one; DataError for one that is too long to be split at all."""
+        """Return the record, a text of blanks as an empty one; DataError for one that is too long to tokenize."""
         texts = {field: record[field] for field in self.featurizer.fields if isinstance(record.get(field), str)}
         sizes = [
             (len(text), max(MOST_CHARACTERS, CHARACTERS * self.limits.tokens), "characters") for text in texts.values()
@@ -237,7 +237,7 @@ class Predictor:
         return {**record, **blank} if blank else record
 
     def start(self, records: Sequence[Record | DataError], decoding: Chosen, before: int) -> Task:
-        """Begins to answer records, the first of which is number `before` + 1; a DataError is its own answer."""
+        """Start to answer records, the first of which is number `before` + 1; a DataError is its own answer."""
         docs_or_errors, tasks = self.split(records, before), []
         docs = {i: doc for i, doc in enumerate(docs_or_errors) if isinstance(doc, Doc)}
         lengths = [self.kind.text_length(docs[i]) if i in docs else 0 for i in range(len(docs_or_errors))]
@@ -253,13 +253,13 @@ class Predictor:
         return [None if isinstance(doc, Doc) else doc for doc in docs_or_errors], tasks, os.getpid()
 
     def _free_memory(self, longest: int) -> None:
-        """Gives back what a huge text before left; called before each run, with the tokens of its longest text."""
+        """Free the memory of a former huge text; called before each run, with the tokens of its longest text."""
         if self._after_huge:
             trim_heap()
         self._after_huge = longest > TOKENS
 
     def split(self, records: Sequence[Record | DataError], before: int = 0) -> Sequence[Doc | DataError]:
-        """The records split, and in place of one that cannot be answered the reason."""
+        """Tokenize records; one that cannot be answered has the DataError in its place."""
         answerable = [record for record in records if not isinstance(record, DataError)]
         if len(answerable) == len(records):
             with suppress(DataError):  # which record it is shows one by one
@@ -275,7 +275,7 @@ class Predictor:
     def _answers_or_errors(
         self, docs: Sequence[Doc], decoding: Chosen, places: Sequence[str]
     ) -> list[Answer | DataError]:
-        """The answers to one batch; of one that cannot be answered as a whole those to each text, or the reason."""
+        """Answer one batch; if that fails, answer its texts one by one, with errors in their places."""
         try:
             return [*self.answers(docs, decoding)]
         except DataError as error:
@@ -285,15 +285,15 @@ class Predictor:
             return [answer for answers in alone for answer in answers]
 
     def answers(self, docs: Sequence[Doc], decoding: Chosen) -> list[Answer]:
-        """The answers to the texts of one batch."""
+        """Answer the texts of one batch."""
         return self.read(docs, self.run(self.featurizer.collate(docs) | decoding.of(docs)), decoding)
 
     def read_piece(self, reader: PieceReader, doc: Doc, decision: Arrays) -> Answer:
-        """Return the answers that the decision about one more piece of a text completes."""
+        """Return the answers that are completed by the decision about the next chunk of a text."""
         return reader.read(doc, decision, self.read([doc], decision)[0])
 
     def read(self, docs: Sequence[Doc], decision: Arrays, decoding: Chosen = _DEFAULTS) -> list[Answer]:
-        """The answers that a decision means, with a warning for an input that is longer than any in training.
+        """Convert a decision to answers, with a warning for an input longer than any in training.
 
         A generated text ends before the first of the stop texts.
         """
@@ -307,7 +307,7 @@ class Predictor:
 
 
 class Answers:
-    """The answers to records that come group by group, in their order.
+    """Answers to records that arrive in groups, in their order.
 
     A record that cannot be answered has its DataError in place of an answer, and no other record suffers by it.
 
@@ -325,19 +325,19 @@ class Answers:
         self._count = 0
 
     def take(self, records: Sequence[Record | DataError], ahead: int) -> Iterator[Answer | DataError]:
-        """Begins to answer these records; the answers to earlier groups, all but so many of the last."""
+        """Start to answer these records; yield the answers to earlier groups except the last few."""
         self._pending.append(self._predictor.start(records, self._decoding, self._count))
         self._count += len(records)
         while len(self._pending) > ahead:
             yield from _finish(self._pending.popleft(), self._empty)
 
     def rest(self) -> Iterator[Answer | DataError]:
-        """The answers to all that was taken and is not answered yet."""
+        """Yield all remaining answers."""
         while self._pending:
             yield from _finish(self._pending.popleft(), self._empty)
 
     def cancel(self) -> None:
-        """Drops what no core has begun yet."""
+        """Cancel the runs that have not started yet."""
         for _, tasks, _ in self._pending:
             for _, future in tasks:
                 future.cancel()
@@ -349,7 +349,7 @@ def _place(record: Record | DataError, before: int) -> str:
 
 
 def batches(lengths: Sequence[int], rows: int = ROWS, tokens: int = TOKENS) -> Iterator[list[int]]:
-    """Positions of like lengths together, longest first; empty texts are left out, they need no run."""
+    """Yield batches of positions of similar lengths, longest first, without empty texts, which need no run."""
     order = sorted((i for i, n in enumerate(lengths) if n), key=lambda i: (-lengths[i], i))
     while order:
         size = max(1, min(rows, tokens // lengths[order[0]]))
@@ -358,7 +358,7 @@ def batches(lengths: Sequence[int], rows: int = ROWS, tokens: int = TOKENS) -> I
 
 
 def cores() -> int:
-    """Cores this process may use: its CPU affinity, and the container's quota where there is one."""
+    """Return the number of cores of this process: its CPU affinity, limited by a container's quota."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = Path("/sys/fs/cgroup/cpu.max")
     if quota.exists():
@@ -369,14 +369,14 @@ def cores() -> int:
 
 
 def chunks(records: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """So many at a time, in order."""
+    """Yield lists of at most this many items, in order."""
     iterator = iter(records)
     while some := list(itertools.islice(iterator, size)):
         yield some
 
 
 def trim_heap() -> None:
-    """Gives back the memory that the C library keeps of what is freed, where it can be told to (glibc)."""
+    """Return freed memory that the C library holds to the system, where it supports that (glibc)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if platform.system() == "Linux" else None
     if trim:
         trim(0)
@@ -403,7 +403,7 @@ def _finish(task: Task, empty: Answer) -> Iterator[Answer | DataError]:
 
 
 class BundlePredictor(Predictor):
-    """Refuses a decision that holds NaN where an answer would, or of which no answers can be made."""
+    """Refuses a decision with NaN in the outputs of an answer, or one that cannot be converted to answers."""
 
     def __init__(self, *args: Any, **options: Any):
         super().__init__(*args, **options)
@@ -417,7 +417,7 @@ class BundlePredictor(Predictor):
         return self._meant(super().read_piece, reader, doc, decision)
 
     def _meant(self, read: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what this method reads in a decision; BundleError for a decision that means no answer."""
+        """Read a decision by this method; BundleError for a decision that is not an answer."""
         try:
             return read(*arguments)
         except BaseException as error:
@@ -430,7 +430,7 @@ class BundlePredictor(Predictor):
 
 
 def refuse_nan(numbers: Sequence[tuple[str, str, HeadAnswer]], docs: Sequence[Doc], decision: Arrays) -> None:
-    """DataError if an answer to one of these texts would hold a number that is none."""
+    """Raise DataError if the answer to one of these texts would hold NaN."""
     for output, name, part in numbers:
         array = decision.get(output)
         if array is None or array.dtype.kind != "f":
@@ -445,7 +445,7 @@ def refuse_nan(numbers: Sequence[tuple[str, str, HeadAnswer]], docs: Sequence[Do
 
 
 def number_outputs(kind: AnswerKind) -> list[tuple[str, str, HeadAnswer]]:
-    """The graph's outputs that may be numbers of an answer: each with the name that its own head's kind has for it."""
+    """Return the graph's outputs that can be numbers of an answer, each with its name in its head's answer kind."""
     return [
         (f"{head}.{name}" if head else name, name, part) for head, part in kind.parts.items() for name in part.decided
     ]

@@ -1,4 +1,4 @@
-"""The graph of a bundle, open on a device: sessions of onnxruntime, a watchdog over each run, and its memory."""
+"""Graph of a bundle on a device: onnxruntime sessions, a watchdog for each run, and the memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _RECURRENT = base64.b64decode(
 
 
 def open_on_device(onnxruntime: Any, model: bytes, options: Any, device: str, refused: str = "") -> tuple[Any, str]:
-    """A session, and why it does without the CUDA that this onnxruntime has and `auto` wants ("" if it doesn't).
+    """Return a session, and the reason why `auto` does not use CUDA though onnxruntime supports it, else "".
 
     Raises:
         UsageError: if there is no device of this name.
@@ -81,7 +81,7 @@ def cuda_fault(onnxruntime: Any, graph: bytes = _NEGATE) -> str:
 
 
 def missing_for_cuda(onnxruntime: Any) -> str:
-    """Return what CUDA lacks on this machine, as far as can be seen without loading it."""
+    """Return the requirement of CUDA that is missing on this machine, as far as visible without loading it."""
     if CUDA not in onnxruntime.get_available_providers():
         return "this onnxruntime has no CUDA; pip uninstall onnxruntime, then pip install 'seqpipe-nlp[gpu]'"
     if platform.system() == "Linux" and not any(map(os.path.exists, _DEVICES)):
@@ -90,7 +90,7 @@ def missing_for_cuda(onnxruntime: Any) -> str:
 
 
 def _cuda_session(onnxruntime: Any, model: bytes, options: Any, index: int) -> Any:
-    """A session on CUDA or, where it does not start, on the CPU; what onnxruntime prints about that is not shown."""
+    """Open a session on CUDA or, if that fails, on the CPU; onnxruntime's output about it is suppressed."""
     with _quiet(onnxruntime):
         onnxruntime.preload_dlls()
         return onnxruntime.InferenceSession(model, options, providers=[(CUDA, {"device_id": index}), CPU])
@@ -98,7 +98,7 @@ def _cuda_session(onnxruntime: Any, model: bytes, options: Any, index: int) -> A
 
 @contextlib.contextmanager
 def _quiet(onnxruntime: Any) -> Iterator[None]:
-    """It prints to standard output, where answers go, and logs to standard error.
+    """Suppress onnxruntime's output: it prints to standard output, like answers, and logs to standard error.
 
     Its severity is then that of onnxruntime by default: there is no way to ask what it was.
     """
@@ -130,7 +130,7 @@ _NOWHERE = os.path.join(os.devnull, "nowhere")  # no file is below this: all tha
 
 
 def import_onnxruntime() -> Any:
-    """The module; EnvError if it is not installed."""
+    """Return the module; EnvError if it is not installed."""
     try:
         from seqpipe.runtime.onnx_runtime import onnxruntime
     except ImportError as error:
@@ -141,7 +141,7 @@ def import_onnxruntime() -> Any:
 
 
 def open_session(onnxruntime: Any, model: bytes, device: str, path: Path, refused: str = "") -> Any:
-    """A session of a bundle's graph; BundleError if the graph is refused, EnvError if the device is not there."""
+    """Open a session of a bundle's graph; BundleError if the graph is refused, EnvError if the device is missing."""
     if fault := graph_check.refusal_reason(model):
         raise BundleError(f"{path / 'model.onnx'}: {fault}")
     options = onnxruntime.SessionOptions()
@@ -163,7 +163,7 @@ def open_session(onnxruntime: Any, model: bytes, device: str, path: Path, refuse
 
 
 def placement(session: Any, model: bytes) -> dict[str, Counter[str]]:
-    """The operators of a session's graph by where they run, such as `CPU within loops`; from onnxruntime 1.31 on."""
+    """Count the operators of a session's graph by placement, such as `CPU within loops`; from onnxruntime 1.31 on."""
     looped = {(operator, name) for operator, name, in_loop in graph_check.nodes(model) if in_loop}
     operators: dict[str, Counter[str]] = defaultdict(Counter)
     for part in session.get_provider_graph_assignment_info():
@@ -180,7 +180,7 @@ _OFTEN = 1.0  # seconds that the thread outlives the last run, at most
 
 
 class RunTimes(threading.local):
-    """A thread's deadline for its runs, and their times.
+    """Deadline and times of the runs of a thread.
 
     Attributes:
         deadline: When they have to end at the latest, by `time.monotonic`.
@@ -193,17 +193,17 @@ class RunTimes(threading.local):
     count, began, seconds = 0, 0.0, 0.0
 
     def restart(self, deadline: float = math.inf) -> None:
-        """Begins to count anew."""
+        """Reset the counts."""
         self.deadline, self.count, self.began, self.seconds = deadline, 0, 0.0, 0.0
 
     def add(self, began: float, ended: float) -> None:
-        """Counts a run."""
+        """Count a run."""
         self.began = self.began if self.count else began
         self.count, self.seconds = self.count + 1, self.seconds + ended - began
 
 
 class Watchdog:
-    """Sets `terminate` of the runs that are over their time, from a thread that lives only while there are runs.
+    """Terminates runs that exceed their time limit, from a thread that exists only while there are runs.
 
     A thread for each run would take longer than a run of a small graph does.
 
@@ -218,14 +218,14 @@ class Watchdog:
         self.renew()
 
     def renew(self) -> None:
-        """Forget all runs, as a forked process has to: its thread and those that ran are not in it."""
+        """Forget all runs, in a forked process: the threads do not exist in it."""
         self._changed = threading.Condition(threading.Lock())
         self.runs: dict[Any, float] = {}  # options of a run: when it has to end
         self._next = math.inf  # when the thread looks at them again
         self._thread: threading.Thread | None = None
 
     def start(self, options: Any, deadline: float = math.inf) -> None:
-        """Watch the run with these RunOptions, which begins now, and has to end at `deadline` at the latest."""
+        """Watch the run with these RunOptions, which starts now and must end by `deadline`."""
         end = min(deadline, math.inf if self.seconds is None else time.monotonic() + self.seconds)
         with self._changed:
             self.runs[options] = end
@@ -252,7 +252,7 @@ class Watchdog:
 
 
 class GraphSession:
-    """The graph of a bundle, open on a device; it runs in several threads at once.
+    """Graph of a bundle on a device. Thread-safe.
 
     Args:
         content: The bundle.
@@ -305,15 +305,15 @@ class GraphSession:
         self._lock = threading.Lock()
 
     def run(self, feeds: Arrays) -> Arrays:
-        """One run of the graph: padded features and option inputs to the decision."""
+        """Run the graph: padded features and option inputs to the decision."""
         return self._run(self._decision, feeds)
 
     def run_with_cache(self, feeds: Arrays) -> Arrays:
-        """The decision, and the cache for a later run (`seqpipe.runtime.manifest.next_inputs`)."""
+        """Return the decision, and the cache for a later run (`seqpipe.runtime.manifest.next_inputs`)."""
         return self._run(self._decision + self._caches, feeds)
 
     def run_all(self, feeds: Arrays) -> Arrays:
-        """The decision, the cache for a later run, and the attention weights too, as `explain.<name>`."""
+        """Return the decision, the cache for a later run, and the attention weights as `explain.<name>`."""
         return self._run(self._decision + self._caches + self._weights, feeds)
 
     def _run(self, names: Sequence[str], feeds: Arrays) -> Arrays:

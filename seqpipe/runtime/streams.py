@@ -1,4 +1,4 @@
-"""Answers to texts that come in parts, and texts written token by token."""
+"""Answers to streamed texts, and incremental text generation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST = 8  # tokens of a run; the first has one, so that nobody waits for it
 
 
 def stream(predictor: Predictor, graph: GraphSession, record: Record, **options: Any) -> Iterator[GeneratedText]:
-    """Pieces of text that together are what `model(record)` writes behind the prompt.
+    """Yield chunks of text that together are the continuation that `model(record)` generates.
 
     Each states the tokens that were generated so far, the last one why the text ends.
 
@@ -45,7 +45,7 @@ def stream(predictor: Predictor, graph: GraphSession, record: Record, **options:
 
 
 def prompt(predictor: Predictor, record: Record) -> str:
-    """Return the beginning of the answer to a prompt, before the pieces of `stream`."""
+    """Return the beginning of the answer to a prompt, before the chunks of `stream`."""
     (doc,) = predictor.docs([record])
     return cast(Generation, predictor.kind).prompt(doc)
 
@@ -92,7 +92,7 @@ FIX = (
 
 
 class PieceStream:
-    """A text that is answered while it is written.
+    """A text that is answered while it arrives.
 
     `feed` takes the next piece, a text or a list of words, and returns what it makes known: of a bundle of tags those
     of its words, of spans those that have ended, of others the answer to the text so far. `finish` ends the text; the
@@ -135,7 +135,7 @@ class PieceStream:
             raise BundleError(f"the graph has no output {', '.join(sorted(lacking))}; export the bundle again")
 
     def feed(self, piece: str | Sequence[str]) -> Answer:
-        """Read one more piece and return the answers that it completes.
+        """Read one more chunk and return the answers that it completes.
 
         A word of a text is complete when white space stands behind it, one of a list at once. Where every character is
         a token, a text is answered character by character.
@@ -167,14 +167,14 @@ class PieceStream:
         return answer + rest if self._predictor.kind.tags_words else rest
 
     def _begin(self) -> None:
-        """Forget the text."""
+        """Reset the text."""
         kind = self._predictor.kind
         self._is_text, self._has_words, self._skipped, self._count = None, False, "", 0
         self._pieces, self._reader, self._cache = TextPieces(self._cut or "word"), kind.piece_reader(), {}
         self._answer = kind.empty(False)  # to the text so far, of kinds that answer it as a whole
 
     def _read(self, text: str, words: list[str] | None) -> Answer:
-        """Read a piece of whole words and return the answers that it completes."""
+        """Read a chunk of whole words and return the answers that it completes."""
         self.tags = []
         predictor, text = self._predictor, self._skipped + text
         record = {**self._fields, self._source.fields[0]: text} | ({} if words is None else {"words": words})

@@ -30,7 +30,7 @@ _UNKNOWN = SPECIALS.index(UNK)
 
 @dataclass(frozen=True)
 class ScoredText:
-    """A record whose text is scored, or a part of it: start and end in the text."""
+    """A record and the range of its text that is scored."""
 
     record: Record
     part: Part | None = None
@@ -38,7 +38,7 @@ class ScoredText:
 
 @dataclass(frozen=True)
 class TextScore:
-    """The log-probability of a text, and what it is of.
+    """Log-probability of a text, and the units that it covers.
 
     Args:
         log_p: The sum of the tokens' log-probabilities.
@@ -79,7 +79,7 @@ def text_scores(predictor: Predictor, texts: Iterable[ScoredText], masking: Mask
 
 
 def scored_source(predictor: Predictor) -> TextSource:
-    """The source whose text is scored, of two fields the second; UsageError if the model is no language model."""
+    """Return the source of the scored text, of two fields the second; UsageError if not of a language model."""
     source = predictor.featurizer
     if predictor.kind.scoring_options is None:
         raise UsageError(NO_TEXT_SCORES.format(predictor.kind.kind))
@@ -140,7 +140,7 @@ _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 @dataclass(frozen=True)
 class Item:
-    """Texts of which one is right: a minimal pair, or a context with each of several alternatives.
+    """Alternatives with one correct text: a minimal pair, or a context with each of several continuations.
 
     Args:
         record: As the file has it, with `where`.
@@ -155,13 +155,13 @@ class Item:
     answer: int
 
     def scored(self, field: str) -> Iterator[ScoredText]:
-        """Each text as a record whose text stands in this field."""
+        """Yield each text as a record with the text in this field."""
         for i, text in enumerate(self.texts):
             yield ScoredText({**self.record, field: text, "words": None}, self.parts[i] if self.parts else None)
 
 
 def read_items(path: Path) -> Iterator[Item]:
-    """The items of a file of JSON lines, or of a table with a header if its name ends in .csv or .tsv.
+    """Yield the items of a file of JSON lines, or of a table with a header if its name ends in .csv or .tsv.
 
     Raises:
         DataError: names file and line of what is none, or that the file has none.
@@ -216,7 +216,7 @@ def item_of(record: Record) -> Item:
 
 
 def _alternatives(record: Record) -> Item:
-    """Alternatives that stand where the text has [MASK], else behind the text; whole texts where there is none."""
+    """Return the item of alternatives for [MASK] in a text, for its end, or for the whole text if there is none."""
     values, answer, text = record[ALTERNATIVES], record.get(ANSWER), record.get(TEXT, "")
     if not isinstance(values, list):
         raise DataError.at(record, f"{ALTERNATIVES!r} must be a list of texts, not {type(values).__name__}")
@@ -255,7 +255,7 @@ METRICS: Mapping[str, Metric] = {
 
 @dataclass(frozen=True)
 class Judged:
-    """The scores of an item's texts.
+    """Scores of an item's texts.
 
     Args:
         item: The texts.
@@ -271,7 +271,7 @@ class Judged:
 
     @property
     def difference(self) -> float:
-        """By how much the score of the right text is greater than the greatest of the others; 0 if incomparable."""
+        """Margin of the correct text's score over the best of the others; 0 if incomparable."""
         if not self.is_comparable:
             return 0.0
         return self.scores[self.item.answer] - max(s for i, s in enumerate(self.scores) if i != self.item.answer)
@@ -280,7 +280,7 @@ class Judged:
 def judge(
     predictor: Predictor, items: Sequence[Item], *, normalize: Normalize = "none", masking: Masking = "token"
 ) -> list[Judged]:
-    """The scores of the texts of each item under a language model.
+    """Score the texts of each item under a language model.
 
     Args:
         predictor: Answers with PyTorch or onnxruntime.
@@ -305,7 +305,7 @@ def judge(
 
 
 def pair_scores(judged: Sequence[Judged], by: str | None = None) -> Scores:
-    """Accuracy and the like of all items and, under `groups`, of those with each value of the field `by`.
+    """Return accuracy and other scores of all items and, under `groups`, for each value of the field `by`.
 
     By default that field is `UID`, if every item has it.
     """
@@ -333,7 +333,7 @@ def _pair_scores(judged: Sequence[Judged]) -> Scores:
 
 
 def wrong_preferences(judged: Sequence[Judged]) -> list[dict[str, Any]]:
-    """The records of the items whose right text is not preferred, each with the scores of its texts."""
+    """Return the records of items whose correct text is not preferred, each with the scores of its texts."""
     return [
         {**result.item.record, "scores": [*result.scores], "difference": result.difference}
         for result in judged

@@ -1,4 +1,4 @@
-"""A stranger's bundle verified in a process of its own, which may take so much memory and time and no more.
+"""Verification of an untrusted bundle in a process with limits on memory and time.
 
 That ends what takes too much. It is no sandbox: the process may read what the user may read.
 """
@@ -31,7 +31,7 @@ _KINDS: dict[int, type[SeqpipeError]] = {
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the process: GiB of address space, and seconds, both wall-clock and CPU."""
+    """Limits of the process: GiB of address space, and seconds of both wall-clock and CPU time."""
 
     memory: float = MEMORY
     seconds: float = SECONDS
@@ -109,7 +109,7 @@ def _limit(memory: int, seconds: int) -> None:
 
 
 def main(path: str, writer: str, memory: str, seconds: str, sha256: str) -> None:
-    """The child: limits itself before it imports anything that reads the bundle."""
+    """Entry point of the child process: set the limits before importing anything that reads the bundle."""
     try:
         _limit(int(memory), int(seconds))
         from seqpipe.runtime.model import verify_bundle

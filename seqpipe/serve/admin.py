@@ -1,4 +1,4 @@
-"""The addresses for those who run the server: `/metrics`, and `/v2/repository` to load and unload bundles."""
+"""Endpoints for operators: `/metrics`, and `/v2/repository` to load and unload bundles."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PARAMETERS = {"load": ("version",), "unload": ("unload_dependents",)}  # the la
 
 
 def routes(catalog: Catalog, settings: Settings, metrics: Metrics) -> list[BaseRoute]:
-    """`/metrics`, and with a repository `/v2/repository/index` and `…/models/NAME/load` and `/unload`."""
+    """Return `/metrics` and, with a repository, `/v2/repository/index` and `…/models/NAME/load` and `/unload`."""
 
     async def show_metrics(request: Request) -> Response:
         metrics.refresh(waiting(catalog))
@@ -63,7 +63,7 @@ def routes(catalog: Catalog, settings: Settings, metrics: Metrics) -> list[BaseR
 
 
 def waiting(catalog: Catalog) -> dict[str, Waiting]:
-    """The inputs that wait for each bundle."""
+    """Return the queued inputs of each bundle."""
     queues = {name: service.queue for name, service in catalog.services.items()}
     return {name: Waiting(len(queue), queue.tokens, queue.age()) for name, queue in queues.items()}
 
@@ -77,7 +77,7 @@ async def _parameters(request: Request, settings: Settings, action: str) -> dict
 
 
 async def _body(request: Request, settings: Settings, keys: tuple[str, ...]) -> dict[str, object]:
-    """The object that was sent, or none."""
+    """Return the JSON object of the body; an empty one for an empty body."""
     if request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers:
         return {}
     body = await read_json(request.scope, request.receive, settings)
@@ -122,18 +122,18 @@ class Repository:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def index(self) -> list[dict[str, str]]:
-        """Every bundle that is served or could be, as the Open Inference Protocol lists them."""
+        """List the bundles that are served or can be loaded, in the form of the Open Inference Protocol."""
         return [self.entry(name) for name in sorted({*names(self._folder), *self._catalog.services})]
 
     def entry(self, name: str) -> dict[str, str]:
-        """The entry of one bundle in the index."""
+        """Return the entry of one bundle in the index."""
         status, is_served = self._status.get(name, Status()), name in self._catalog.services
         state = "READY" if is_served else "LOADING" if status.is_loading else "UNAVAILABLE"
         reason = status.failure or ("" if is_served or status.is_loading else "not loaded")
         return {"name": name, "version": status.version, "state": state, "reason": reason}
 
     async def load(self, name: str, version: str | None = None) -> dict[str, str]:
-        """Load a bundle beside the one of its name, which answers until the new one takes over; the index's entry.
+        """Load a bundle; the one of its name answers until the new one takes over. Return the index entry.
 
         Raises:
             HttpError: 404 for a name that is not there, 422 for a bundle that is refused: the old one stays.
@@ -142,7 +142,7 @@ class Repository:
         return await self._finish(self._load(name, location))
 
     async def unload(self, name: str) -> dict[str, str]:
-        """Serve a bundle no longer, once what it has accepted is answered; the index's entry."""
+        """Unload a bundle after its accepted requests are answered. Return the index entry."""
 
         self._catalog.get(name)  # 404 for a name that is not served, which gets no lock
 
@@ -175,7 +175,7 @@ class Repository:
             return self.entry(name)
 
     async def _finish(self, change: Awaitable[dict[str, str]]) -> dict[str, str]:
-        """Complete a change even when the client that asked for it leaves."""
+        """Complete a change even when the client disconnects."""
 
         async def run() -> dict[str, str]:
             try:

@@ -1,4 +1,4 @@
-"""The ASGI application: the routes of every protocol, and what holds for each request from its head to its end."""
+"""The ASGI application: the routes of every protocol, and the handling that all requests share."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _WATCH_AFTER = 0.05  # seconds without an answer after which a client is watched
 def make_app(
     settings: Settings, models: Mapping[str, Model], report: Callable[[str], None] = lambda state: None
 ) -> Observed:
-    """Return what answers every request of a server, and counts it.
+    """Return the application that answers and counts every request of a server.
 
     Args:
         settings: Of the server.
@@ -107,7 +107,7 @@ def make_app(
 
 
 class Observed:
-    """The outermost layer: gives each request its id, ends it when its client leaves, and notes it.
+    """Outermost layer: assigns request ids, cancels requests of disconnected clients, and records each request.
 
     Args:
         app: Answers the requests.
@@ -122,7 +122,7 @@ class Observed:
         self._is_ending = False
 
     def say_goodbye(self) -> None:
-        """Tell each client from now on that its connection closes: a request sent just when it does would be lost."""
+        """Announce to each client that its connection will close: a request sent at that moment would be lost."""
         self._is_ending = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -175,7 +175,7 @@ class Observed:
 
 
 class Client:
-    """The client of the request that the running task answers; the task is cancelled when the client leaves.
+    """Client of the running task's request; the task is cancelled when the client disconnects.
 
     ASGI servers say that a client has left to whoever receives after the body. To receive takes a task of its own,
     which a request that is answered at once does not need: it starts after a while.
@@ -191,7 +191,7 @@ class Client:
         self.is_gone = False
 
     async def receive(self) -> Message:
-        """Return the next message; after the body, wait until the client leaves."""
+        """Return the next message; after the body, wait until the client disconnects."""
         if self._timer is not None:
             await asyncio.Future()  # ends when the task is cancelled
         message = await self._receive()
@@ -200,12 +200,12 @@ class Client:
         return message
 
     def watch(self) -> None:
-        """Cancel the task as soon as the client leaves."""
+        """Cancel the task as soon as the client disconnects."""
         if self._watch is None:
             self._watch = asyncio.create_task(self._wait())
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         if self._timer is not None:
             self._timer.cancel()
         if self._watch is not None:
@@ -218,7 +218,7 @@ class Client:
 
 
 def page_routes() -> list[BaseRoute]:
-    """`GET /`, the page to try bundles in, and the files that it names, which allow nothing from elsewhere."""
+    """Return the routes of the demo page: `GET /` and its files, with a policy that allows no foreign content."""
 
     class Files(StaticFiles):
         def file_response(self, *args: Any, **kwargs: Any) -> Response:

@@ -1,4 +1,4 @@
-"""Who may ask: the bearer token, which all but health asks for, and the hosts and sites that a request names."""
+"""Access control: the bearer token, which all routes but health require, and the allowed hosts and origins."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FIX = "make one with `openssl rand -hex 32`"
 
 
 def read_token(file: Path | None, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The token in this file, else that of the variable SEQPIPE_TOKEN; None if there is neither.
+    """Return the token in this file, else that of the variable SEQPIPE_TOKEN; None if neither is set.
 
     Raises:
         UsageError: for a file that cannot be read, and a token that is empty, short, or no single printable word.
@@ -52,7 +52,7 @@ def read_token(file: Path | None, environment: Mapping[str, str] = os.environ) -
 
 
 class TokenCheck:
-    """An ASGI application behind a token: 401 for a request without it.
+    """ASGI middleware that requires a token: 401 for a request without it.
 
     Args:
         app: Answers the requests that have the token.
@@ -74,7 +74,7 @@ class TokenCheck:
 
 
 def check_origins(origins: Sequence[str]) -> tuple[str, ...]:
-    """Return the origins as they are; UsageError for what is none."""
+    """Return the origins unchanged; UsageError for an invalid one."""
     for origin in origins:
         if origin != "*" and not _ORIGIN.fullmatch(origin):
             raise UsageError(f"--cors: {origin!r} is no origin; write it as browsers do: https://example.org, or *")
@@ -82,7 +82,7 @@ def check_origins(origins: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_hosts(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names in small letters; UsageError for what is none."""
+    """Return the host names in lower case; UsageError for an invalid one."""
     for name in names:
         if not _HOST.fullmatch(name.lower()):
             raise UsageError(f"--allow-host: {name!r} is no name of a host; write it without a port: example.org")
@@ -90,7 +90,7 @@ def check_hosts(names: Sequence[str]) -> tuple[str, ...]:
 
 
 class SiteCheck:
-    """An ASGI application that answers no page of another site, and nobody who calls the server by another's name.
+    """ASGI middleware that refuses requests with a foreign origin or an unknown host name.
 
     A browser sends a POST of another site's page before it asks whether it may. It takes a site whose name was made to
     lead to 127.0.0.1 (DNS rebinding) for the server's own. The headers tell both apart, whatever the server holds.
@@ -135,7 +135,7 @@ class SiteCheck:
 
 
 def exposure(host: str, token: str | None) -> str | None:
-    """Return a warning for an address that other machines reach, where no token is asked for."""
+    """Return a warning if other machines can reach the address and no token is required."""
     if token is not None or ipaddress.ip_address(host).is_loopback:
         return None
     return (

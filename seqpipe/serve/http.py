@@ -1,4 +1,4 @@
-"""Bodies of requests in, responses out: limits, JSON, errors, deadlines; the same for every protocol."""
+"""Request bodies and responses of all protocols: limits, JSON, errors, deadlines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("seqpipe.serve")
 
 
 class HttpError(Exception):
-    """A request that gets no answer: the status of its response, and why.
+    """A request without an answer: the status of its response, and the reason.
 
     Args:
         status: From 400 on.
@@ -33,18 +33,18 @@ class HttpError(Exception):
 
 
 def full(seconds: int) -> HttpError:
-    """More waits already than may wait."""
+    """Return the error for a full queue."""
     message = f"too many requests are waiting; try again in {seconds} s"
     return HttpError(429, message, {"Retry-After": str(seconds)})
 
 
 def late(seconds: float) -> HttpError:
-    """No answer came within this time."""
+    """Return the error for a request that timed out after this time."""
     return HttpError(504, f"no answer within {seconds:.3g} s; send less at a time, or allow more with --timeout")
 
 
 def http_error(error: Exception) -> HttpError:
-    """The response to a request whose answer raised this; what is no fault of the client is logged whole."""
+    """Return the response for this exception; an error that is not the client's is logged with its traceback."""
     if isinstance(error, HttpError):
         return error
     if isinstance(error, DataError | UsageError):
@@ -54,7 +54,7 @@ def http_error(error: Exception) -> HttpError:
 
 
 class Bodies:
-    """The bytes of all bodies that are not whole yet: slow clients would hold as many as there may be connections."""
+    """Budget of bytes for all incomplete bodies: without it, slow clients could hold one on each connection."""
 
     held, most = 0, 48 << 20
 
@@ -99,7 +99,7 @@ async def read_body(scope: Scope, receive: Receive, settings: Settings) -> bytes
 
 
 async def read_json(scope: Scope, receive: Receive, settings: Settings) -> dict[str, Any]:
-    """The JSON object that a request sends; HttpError 400 if its body is none."""
+    """Return the JSON object that a request sends; HttpError 400 if its body is not one."""
     body = await read_body(scope, receive, settings)
     try:
         value = JSON_DECODER.decode(body.decode())
@@ -111,7 +111,7 @@ async def read_json(scope: Scope, receive: Receive, settings: Settings) -> dict[
 
 
 async def send_json(send: Send, status: int, value: Any, headers: Mapping[str, str] | None = None) -> None:
-    """A response whose body is JSON."""
+    """Send a response with a JSON body."""
     body = json_bytes(value)
     written: list[tuple[bytes, bytes]] = [
         (b"content-type", b"application/json"),
@@ -123,18 +123,18 @@ async def send_json(send: Send, status: int, value: Any, headers: Mapping[str, s
 
 
 async def send_error(send: Send, error: HttpError) -> None:
-    """The response of a request without an answer."""
+    """Send the response of a request without an answer."""
     await send_json(send, error.status, error_content(error.message), error.headers)
 
 
 def error_content(message: str) -> dict[str, str]:
-    """The body of a response without an answer: why, and the id under which the log has the request."""
+    """Return the body of an error response: the reason, and the id of the request in the log."""
     record = current()
     return {"error": message} if record is None else {"error": message, "request_id": record.id}
 
 
 def deadline(scope: Scope, settings: Settings) -> float:
-    """When the client stops waiting, by `time.monotonic`: what X-Request-Timeout says, at most the server's limit."""
+    """Return the deadline by `time.monotonic`: from X-Request-Timeout, at most the server's limit."""
     seconds, text = settings.timeout_s, header(scope, b"x-request-timeout")
     if text is not None:
         try:
@@ -148,7 +148,7 @@ def deadline(scope: Scope, settings: Settings) -> float:
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """The first header of this name, in small letters."""
+    """Return the first header of this name, which is given in lower case."""
     headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
     for key, value in headers:
         if key == name:

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol v2 over HTTP, which KServe and Triton speak, with its binary tensor data extension."""
+"""The Open Inference Protocol v2 over HTTP (KServe, Triton), with its binary tensor data extension."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Tensor:
 
 
 def read_request(body: bytes, header_length: int | None) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """An inference request: its JSON object, and its input tensors, which are texts, by name.
+    """Parse an inference request: return its JSON object, and its input tensors of texts by name.
 
     Args:
         body: Of the HTTP request.
@@ -99,7 +99,7 @@ def read_request(body: bytes, header_length: int | None) -> tuple[dict[str, Any]
 def write_response(
     content: Mapping[str, Any], tensors: Sequence[Tensor], is_binary: Callable[[str], bool]
 ) -> tuple[bytes, int | None]:
-    """The body of a response, and the length of its JSON where binary data follow.
+    """Return the body of a response, and the length of its JSON if binary data follow.
 
     Args:
         content: The keys besides `outputs`.
@@ -125,7 +125,7 @@ def write_response(
 
 
 def _head(entry: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
-    """The name and the shape of an input of texts."""
+    """Return the name and the shape of an input of texts."""
     name, shape, datatype = entry.get("name"), entry.get("shape"), entry.get("datatype")
     if not isinstance(name, str):
         raise UsageError(f"inputs: the name of a tensor must be a text, not {name!r}")
@@ -139,7 +139,7 @@ def _head(entry: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
 
 
 def _flat(data: Any, name: str) -> list[str]:
-    """The texts of data in JSON, which may be nested as the shape is."""
+    """Return the texts of JSON data, which may be nested like the shape."""
     if not isinstance(data, list):
         raise UsageError(f"input {name!r}: data must be a list of texts, not {type(data).__name__}")
     texts = [text for part in data for text in (part if isinstance(part, list) else [part])]
@@ -150,7 +150,7 @@ def _flat(data: Any, name: str) -> list[str]:
 
 
 def _binary_texts(body: bytes, at: int, size: Any, name: str) -> list[str]:
-    """The texts of binary data that begin here; UsageError if they are no UTF-8 or not just so many bytes."""
+    """Decode texts from binary data; UsageError if they are not UTF-8 or not of the stated length."""
     if type(size) is not int or not 0 <= size <= len(body) - at:
         left = f"{len(body) - at:,} bytes are left of the body"
         raise UsageError(f"input {name!r}: {_SIZE} is {size!r}, and {left}")
@@ -170,7 +170,7 @@ def _binary_texts(body: bytes, at: int, size: Any, name: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Output:
-    """An output: what stands in every answer at this path.
+    """An output: the value at this path of every answer.
 
     Args:
         name: The path joined by dots; of several heads each begins with its head's name.
@@ -188,7 +188,7 @@ class Output:
         return {"name": self.name, "datatype": self.datatype, "shape": [-1, -1] if self.is_vector else [-1]}
 
     def tensor(self, answers: Sequence[Answer], shape: tuple[int, ...]) -> Tensor:
-        """The output of these answers; of several alternatives that of the best.
+        """Return the output of these answers; of several alternatives that of the best.
 
         A text that is missing is empty, a number that is missing is None.
 
@@ -214,13 +214,13 @@ class Output:
 
 
 def outputs_of(kind: AnswerKind) -> Mapping[str, Output]:
-    """The outputs of a bundle by name, that of whole answers first."""
+    """Return the outputs of a bundle by name, the output of whole answers first."""
     typed = _typed(kind.answer_schema(), ())
     return {output.name: output for output in (Output(JSON, BYTES), *typed)}
 
 
 def _typed(schema: Schema, path: tuple[str, ...]) -> Iterator[Output]:
-    """The texts, numbers and vectors that every answer of this schema has."""
+    """Yield the texts, numbers and vectors that every answer of this schema has."""
     types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     (kind, *_), may_be_null = types, "null" in types
     if kind == "object" and not may_be_null:
@@ -233,7 +233,7 @@ def _typed(schema: Schema, path: tuple[str, ...]) -> Iterator[Output]:
 
 
 def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
-    """`GET /v2`, health, and below `/v2/models/NAME` metadata, readiness and inference, with or without a version."""
+    """Return the routes: `GET /v2`, health, and below `/v2/models/NAME` metadata, readiness and inference."""
 
     async def server(request: Request) -> Response:
         repository = [] if settings.repository is None else ["model_repository"]
@@ -268,7 +268,7 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
 
 
 def _service(catalog: Catalog, request: Request) -> Service:
-    """The service that a path names; HttpError 404 where there is none of this name, or version."""
+    """Return the service that a path names; HttpError 404 if the name or version does not exist."""
     service, version = catalog.get(request.path_params["name"]), request.path_params.get("version", MODEL_VERSION)
     if version != MODEL_VERSION:
         raise HttpError(404, f"{service.name!r} has no version {version!r}; there is {MODEL_VERSION}")
@@ -276,7 +276,7 @@ def _service(catalog: Catalog, request: Request) -> Service:
 
 
 def metadata(service: Service) -> dict[str, Any]:
-    """The inputs and outputs of a bundle as tensors."""
+    """Return the inputs and outputs of a bundle as tensors."""
     predictor = service.model.predictor
     return {
         "name": service.name,
@@ -330,7 +330,7 @@ async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Resp
 
 
 def _records(service: Service, inputs: Mapping[str, Tensor]) -> tuple[list[Record], tuple[int, ...]]:
-    """A record of each row of the inputs, and the shape of these; UsageError for inputs that are not the bundle's."""
+    """Return a record for each row of the inputs, and their shape; UsageError for inputs that are not the bundle's."""
     featurizer = service.model.predictor.featurizer
     fields, numeric = fields_of(featurizer), numeric_fields(featurizer)
     for name in inputs:
@@ -351,7 +351,7 @@ def _records(service: Service, inputs: Mapping[str, Tensor]) -> tuple[list[Recor
 
 
 def _json(name: str, text: str) -> Any:
-    """Rows of numbers, which are written as JSON; the source refuses what are none."""
+    """Parse rows of numbers written as JSON; the source refuses any other value."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -367,7 +367,7 @@ def _parameters(entry: Mapping[str, Any], what: str) -> Mapping[str, Any]:
 
 
 def _requested(entries: Any, outputs: Mapping[str, Output], all_binary: bool) -> list[tuple[Output, bool]]:
-    """The outputs that a request asks for, each with whether it is to be binary data; all if it names none."""
+    """Return the requested outputs, each with a flag for binary data; all outputs if the request names none."""
     if not entries:
         return [(output, all_binary) for output in outputs.values()]
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):

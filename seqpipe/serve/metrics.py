@@ -24,7 +24,7 @@ _ITEMS = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Waiting(NamedTuple):
-    """A queue: items, their tokens, and for how many seconds the oldest has waited."""
+    """Size of a queue: items, their tokens, and the seconds that the oldest has waited."""
 
     items: int = 0
     tokens: int = 0
@@ -32,7 +32,7 @@ class Waiting(NamedTuple):
 
 
 class Metrics:
-    """All metrics of one process; with the variable PROMETHEUS_MULTIPROC_DIR each process gives those of all."""
+    """All metrics of one process; with the variable PROMETHEUS_MULTIPROC_DIR each process reports those of all."""
 
     def __init__(self) -> None:
         if SHARED in os.environ:  # prometheus_client itself looks only when it is imported
@@ -82,7 +82,7 @@ class Metrics:
         return Gauge(name, text, _BUNDLE, registry=self.registry, multiprocess_mode=mode)  # type: ignore[arg-type]
 
     def of(self, bundle: str) -> BundleMetrics:
-        """The metrics of one bundle's batches and requests."""
+        """Return the metrics of one bundle's batches and requests."""
         if bundle not in self._bundles:
             self._bundles[bundle] = BundleMetrics(
                 self._items.labels(bundle),
@@ -116,14 +116,14 @@ class Metrics:
             self._loaded_at.labels(bundle).set(time.time() if result == "loaded" else 0)
 
     def refresh(self, waiting: Mapping[str, Waiting]) -> None:
-        """Set what the queues of this process hold now; a bundle that is not named has none."""
+        """Set the current queue sizes of this process; a bundle that is not named has an empty queue."""
         self._watched |= waiting.keys()
         for bundle in self._watched:
             for name, value in waiting.get(bundle, Waiting())._asdict().items():
                 self._queue[name].labels(bundle).set(value)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the page that Prometheus reads, of all processes, and its content type."""
+        """Return the metrics of all processes in Prometheus' format, and the content type."""
         encode, content_type = choose_encoder(accept)
         registry = self.registry
         if SHARED in os.environ:

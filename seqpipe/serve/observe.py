@@ -1,4 +1,4 @@
-"""The record of one request for the access log and the metrics, and the id under which the log has it."""
+"""Record and id of one request, for the access log and the metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _encode = lru_cache(1000)(json.dumps)  # of what the lines of many requests shar
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One request; whoever answers a part of it adds to what stands here. Holds no text of the client.
+    """One request; every layer that handles it adds its figures. It holds no text of the client.
 
     Args:
         id: The request's id.
@@ -40,7 +40,7 @@ class RequestRecord:
     status: int = 0
 
     def add(self, tokens: Sequence[int], queued: float) -> None:
-        """Note inputs by their tokens, and how long they waited; a further piece of a stream has no tokens."""
+        """Record inputs by their tokens, and their waiting time; a further chunk of a stream has no tokens."""
         self.items += len(tokens) - tokens.count(0)
         self.tokens += sum(tokens)
         self.queued += queued
@@ -58,19 +58,19 @@ _current: ContextVar[RequestRecord | None] = ContextVar("seqpipe_request", defau
 
 
 def begin(headers: Iterable[tuple[bytes, bytes]]) -> RequestRecord:
-    """The record of a request with these headers, from now on that of the running task."""
+    """Create the record of a request with these headers and attach it to the running task."""
     record = RequestRecord(request_id(headers))
     _current.set(record)
     return record
 
 
 def current() -> RequestRecord | None:
-    """The record of the request that the running task answers; None outside of one."""
+    """Return the record of the running task's request; None outside of a request."""
     return _current.get()
 
 
 def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """The client's X-Request-Id if it is at most 128 harmless characters, else a new one."""
+    """Return the client's X-Request-Id if it is at most 128 harmless characters, else a new one."""
     for name, value in headers:
         if name == b"x-request-id":
             return value.decode() if _VALID_ID.fullmatch(value) else _new_id()
@@ -78,7 +78,7 @@ def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def _new_id() -> str:
-    """One that no other request has. It is no secret, and asking the system for it would cost a switch of threads."""
+    """Return a unique id. It is no secret, and a system call for it would cost a switch of threads."""
     return f"{random.getrandbits(128):032x}"
 
 
@@ -109,7 +109,7 @@ class AccessLog:
 
 
 def line(ended: Ended, route: str | None, time: str) -> str:
-    """One request as a line of JSON; an id has no character that JSON would escape."""
+    """Return one request as a line of JSON; an id has no character that JSON would escape."""
     scope, record, seconds = ended
     peer, *_ = scope.get("client") or (None,)  # empty on a Unix socket
     return (

@@ -48,7 +48,7 @@ class InvalidRequestError(UsageError):
 
 
 def error_object(error: Exception) -> tuple[HttpError, dict[str, Any]]:
-    """Return an error as HTTP has it, and OpenAI's error object; invalid input has the status 400 there."""
+    """Return the HTTP error and OpenAI's error object; invalid input has the status 400 there."""
     refused = http_error(error)
     status = 400 if refused.status == 422 else refused.status
     fault = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
@@ -58,12 +58,12 @@ def error_object(error: Exception) -> tuple[HttpError, dict[str, Any]]:
 
 
 def json_response(content: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A response in JSON; a lone surrogate of a client's text does not end it, as it would Starlette's."""
+    """Return a JSON response; unlike Starlette's, it can hold a lone surrogate of a client's text."""
     return Response(json_bytes(content), status, headers, "application/json")
 
 
 def checked_keys(body: Mapping[str, Any], known: Sequence[str]) -> None:
-    """InvalidRequestError for a parameter that is none of these; null is the same as leaving one out."""
+    """Raise InvalidRequestError for an unknown parameter; null is the same as leaving one out."""
     for name, value in body.items():
         if name not in known and value is not None:
             raise InvalidRequestError(
@@ -72,7 +72,7 @@ def checked_keys(body: Mapping[str, Any], known: Sequence[str]) -> None:
 
 
 def texts_of(parameter: str, value: Any, settings: Settings) -> list[str]:
-    """The texts of `input` or `prompt`: one, or a list of them.
+    """Return the texts of `input` or `prompt`, which is a text or a list of texts.
 
     Raises:
         InvalidRequestError: for anything else, such as token ids.
@@ -94,7 +94,7 @@ def flag(body: Mapping[str, Any], name: str) -> bool:
 
 
 def whole_number(body: Mapping[str, Any], name: str, default: int) -> int:
-    """A whole number from 1."""
+    """Return the value if it is a positive integer; InvalidRequestError if not."""
     value = default if body.get(name) is None else body[name]
     if type(value) is not int or value < 1:
         raise InvalidRequestError(name, f"must be a whole number from 1, not {value!r}")
@@ -102,7 +102,7 @@ def whole_number(body: Mapping[str, Any], name: str, default: int) -> int:
 
 
 def token_counts(model: Model, texts: Sequence[str]) -> list[int]:
-    """Count the tokens that are read of each text, of texts that the model has answered."""
+    """Count the tokens of each text, for texts that the model has answered."""
     predictor = model.predictor
     return [
         predictor.kind.text_length(doc) for doc in predictor.featurizer.docs([model.record(text) for text in texts])
@@ -110,7 +110,7 @@ def token_counts(model: Model, texts: Sequence[str]) -> list[int]:
 
 
 def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
-    """The addresses below `/v1` besides those of bundles."""
+    """Return the routes of OpenAI's protocol below `/v1`."""
 
     async def models(request: Request) -> Response:
         return json_response({"object": "list", "data": [_model(service) for service in catalog.services.values()]})
@@ -158,7 +158,7 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
 
 
 def _guarded(answer: Answer) -> Answer:
-    """An endpoint whose errors are OpenAI's error object."""
+    """Wrap an endpoint so that its errors are OpenAI's error objects."""
 
     async def guarded(request: Request) -> Response:
         try:
@@ -199,7 +199,7 @@ class CompletionRequest:
 
 
 async def complete(service: Service, body: Mapping[str, Any], settings: Settings, end: float) -> Response:
-    """The response to a request with this body."""
+    """Return the response to a completion request."""
     if not service.model.predictor.kind.is_generated:
         fix = f"POST /v1/{service.name} asks for its answers"
         raise InvalidRequestError("model", f"{service.name!r} is no language model; {fix}")
@@ -253,7 +253,7 @@ def _parse(service: Service, body: Mapping[str, Any], settings: Settings) -> Com
 
 
 def own_options(known: Known) -> list[str]:
-    """The decode options that OpenAI's parameters do not stand for, which are parameters by their own names."""
+    """Return the decode options without an equivalent in OpenAI's protocol; they keep their own names."""
     return [name for name in option_schemas(known) if name not in (*_KEYS, *_STANDS_FOR)]
 
 
@@ -271,7 +271,7 @@ def _wants_usage(body: Mapping[str, Any]) -> bool:
 async def _stream(
     service: Service, parsed: CompletionRequest, base: Mapping[str, Any], end: float, usage: bool
 ) -> Response:
-    """The response with server-sent events; what is refused is so before it begins."""
+    """Return the response with server-sent events; a refusal is raised before the first event."""
     if parsed.count > 1 or len(parsed.prompts) > 1:
         name = "n" if parsed.count > 1 else "prompt"
         raise InvalidRequestError(name, "a stream is of one continuation of one prompt; leave stream out")

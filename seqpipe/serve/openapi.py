@@ -34,7 +34,7 @@ TEXT: Schema = {"type": "string"}
 
 
 def obj(properties: Mapping[str, Schema], optional: Iterable[str] = ()) -> Schema:
-    """An object with just these properties, all of them required but the optional ones."""
+    """Return the schema of an object with exactly these properties, required unless listed as optional."""
     may_lack = {*optional}
     required = [name for name in properties if name not in may_lack]
     return {"type": "object", "properties": {**properties}, "required": required, "additionalProperties": False}
@@ -45,7 +45,7 @@ def array(items: Schema) -> Schema:
 
 
 def one_of(values: Iterable[str]) -> Schema:
-    """One of these texts."""
+    """Return the schema of an enumeration of texts."""
     return {"type": "string", "enum": [*values]}
 
 
@@ -65,7 +65,7 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
 
 
 def document(services: Iterable[Service], settings: Settings) -> dict[str, Any]:
-    """The OpenAPI document of a server of these bundles."""
+    """Return the OpenAPI document of a server of these bundles."""
     served = [*services]
     paths, schemas = _server_paths(), {**_SERVER_SCHEMAS, **V2_SCHEMAS, **OPENAI_SCHEMAS}
     for service in served:
@@ -112,7 +112,7 @@ def _server_paths() -> dict[str, Any]:
 
 
 def _repository_paths() -> dict[str, Any]:
-    """The addresses that load and unload bundles while the server runs; every body may be empty."""
+    """Return the endpoints that load and unload bundles while the server runs; every body may be empty."""
     name = {"name": "name", "in": "path", "required": True, "schema": TEXT}
     index = _get("Bundles of the repository", array({"type": "object", "required": ["name", "state"]}))
     paths: dict[str, Any] = {"/v2/repository/index": {"post": index}}
@@ -124,7 +124,7 @@ def _repository_paths() -> dict[str, Any]:
 
 
 def _bundle_paths(service: Service) -> dict[str, Any]:
-    """The addresses of one bundle, in seqpipe's own protocol and in the Open Inference Protocol."""
+    """Return the endpoints of one bundle, in seqpipe's own protocol and in the Open Inference Protocol."""
     name, kind = service.name, service.model.predictor.kind
     answered = _post(f"Answers of {name}", f"{name}.Request", f"{name}.Response")
     if (body := example(service.model)) is not None:
@@ -180,12 +180,12 @@ _FAILED: Schema = obj({"error": TEXT})
 
 
 def ref(name: str) -> Schema:
-    """The schema of this name among the components of a document."""
+    """Return a reference to the schema of this name."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 def bundle_schemas(name: str, model: Model) -> Mapping[str, Schema]:
-    """The schemas of a bundle by their names in a document, each of which begins with the bundle's."""
+    """Return the schemas of a bundle by their names, each prefixed with the bundle's."""
     options = model.predictor.options
     schemas = option_schemas(options)
     return {
@@ -198,7 +198,7 @@ def bundle_schemas(name: str, model: Model) -> Mapping[str, Schema]:
 
 
 def input_schema(source: InputSource) -> Schema:
-    """A record with the fields that are read; where one text is all that is, that text too."""
+    """Return the schema of a record; for a single text field, also of a bare text."""
     numeric, properties, columns = numeric_fields(source), dict[str, Schema](), dict[str, Schema]()
     for feature in source.features.values():  # fields besides the input, with what each may hold where that is known
         columns |= dict.fromkeys(feature.fields, one_of(feature.names) if feature.names else TEXT)
@@ -242,12 +242,12 @@ def _response(name: str, model: Model) -> Schema:
 
 
 def _skipped() -> Schema:
-    """The response to one input that cannot be answered, with on_error: skip."""
+    """Return the schema of the response to an input that cannot be answered, with on_error: skip."""
     return obj({"answer": _FAILED})
 
 
 def example(model: Model) -> Any:
-    """The body of a request that the bundle can answer, if it has a golden example."""
+    """Return the body of an example request, if the bundle has a golden example."""
     if not model.manifest.golden:
         return None
     record, (field, *_) = model.manifest.golden[0].record, fields_of(model.predictor.featurizer)
@@ -334,13 +334,13 @@ OPENAI_SCHEMAS: Mapping[str, Schema] = {
 
 
 def embedding_schema(names: Sequence[str]) -> Schema:
-    """A request for vectors of these bundles."""
+    """Return the schema of an embedding request to these bundles."""
     properties = {"model": one_of(names), "input": _TEXTS, "encoding_format": one_of(["float", "base64"]), "user": TEXT}
     return obj(properties, ["encoding_format", "user"])
 
 
 def completion_schema(models: Mapping[str, Known]) -> Schema:
-    """A request to these language models, whose decode options are given; those that OpenAI lacks are there too."""
+    """Return the schema of a completion request to these language models, with their decode options."""
     properties: dict[str, Schema] = {
         "model": one_of([*models]),
         "prompt": _TEXTS,

@@ -21,7 +21,7 @@ _RECENT = 0.1  # weight of the last one in a mean
 
 
 class Sized(Protocol):
-    """A thing with a length in tokens."""
+    """An item with a length in tokens."""
 
     length: int
 
@@ -30,7 +30,7 @@ S = TypeVar("S", bound=Sized)
 
 
 class BatchCost:
-    """Seconds of a run as a + b · (rows × longest), by least squares in which older runs fade.
+    """Model of the seconds of a run, a + b · (rows × longest), by least squares with decaying weights.
 
     A run of a small model costs as much as hundreds of tokens, so padding is cheap; of a large one, as much as ten.
     """
@@ -39,7 +39,7 @@ class BatchCost:
         self._weight = self._x = self._y = self._xx = self._xy = 0.0
 
     def add(self, padded: int, seconds: float) -> None:
-        """Takes in a run of so many tokens, padding included."""
+        """Add a run of this many tokens, padding included."""
         sums = self._weight, self._x, self._y, self._xx, self._xy
         new = 1.0, padded, seconds, padded * padded, padded * seconds
         self._weight, self._x, self._y, self._xx, self._xy = (
@@ -48,7 +48,7 @@ class BatchCost:
 
     @property
     def run(self) -> float:
-        """The cost of a run beside its tokens, in tokens: a / b."""
+        """Return the constant cost of a run in tokens: a / b."""
         if not self._weight:
             return _UNKNOWN
         x, y = self._x / self._weight, self._y / self._weight
@@ -57,7 +57,7 @@ class BatchCost:
         return min(max(y / slope - x, 0.0), float(TOKENS)) if slope > 0 else _UNKNOWN
 
     def choose(self, first: S, others: Sequence[S]) -> list[S]:
-        """The batch with `first` in it that costs least by token without padding; longest last.
+        """Return the batch with `first` in it that has the least cost per token without padding; longest last.
 
         Args:
             first: One of `others`.
@@ -114,7 +114,7 @@ class Job:
 
 
 class BatchQueue:
-    """The jobs that wait for one bundle. Safe to use from several threads.
+    """Queue of jobs for one bundle. Thread-safe.
 
     Args:
         most: How many tokens may wait: what a run takes of memory grows with those that it reads and those it writes.
@@ -138,13 +138,13 @@ class BatchQueue:
         return self._count
 
     def age(self) -> float:
-        """Return for how many seconds the oldest has waited."""
+        """Return the seconds that the oldest item has waited."""
         with self._changed:
             oldest = (next(iter(jobs)).arrived for jobs in (self._fresh, self._pool) if jobs)
             return max(0.0, time.monotonic() - min(oldest, default=math.inf))
 
     def put(self, jobs: Sequence[Job]) -> None:
-        """Takes all jobs of a request, or none.
+        """Add all jobs of a request, or none.
 
         Raises:
             HttpError: 429 if too much waits, 413 if it could never wait here, 503 after `close`.
@@ -167,19 +167,19 @@ class BatchQueue:
             self._changed.notify(len(jobs))
 
     def refuse_early(self) -> None:
-        """HttpError 429 if there is no room for a request of the usual size, so that it need not be read."""
+        """Raise HttpError 429 if there is no room for a request of the usual size, before it is read."""
         usual = min(math.exp(self._log_size), _SMALL * self._most)  # where requests are large, small ones may still fit
         if self.tokens + usual > self._most:
             raise full(self._wait())
 
     def cancel(self, jobs: Sequence[Job]) -> None:
-        """Takes out those that still wait."""
+        """Remove those that still wait."""
         with self._changed:
             for job in jobs:
                 self._remove(job)
 
     def take(self) -> list[Job]:
-        """The next batch, as soon as there is one; nothing when all is done after `close`."""
+        """Wait for the next batch and return it; empty when all jobs are done after `close`."""
         with self._changed:
             while True:
                 if (room := POOL - len(self._pool)) > 0 and self._fresh:
@@ -203,7 +203,7 @@ class BatchQueue:
                     return batch
 
     def done(self, jobs: Sequence[Job], seconds: float) -> None:
-        """Tells how long a batch took, for the choice of others and for the time that they will have to wait."""
+        """Record the duration of a batch, for the choice of batches and the estimate of waiting times."""
         speed = sum(job.cost for job in jobs) / max(seconds, 1e-6)
         with self._changed:
             self._speed = _mean(self._speed, speed)
@@ -211,13 +211,13 @@ class BatchQueue:
                 self._cost.add(len(jobs) * longest, seconds)
 
     def close(self) -> None:
-        """Takes no more jobs; workers finish those that wait."""
+        """Accept no more jobs; workers finish those that wait."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def _fill(self, jobs: list[Job]) -> None:
-        """Moves jobs to where batches are chosen from; while they are measured, the queue is free for others."""
+        """Move jobs to the candidates for batches; the queue is unlocked while they are measured."""
         for job in jobs:
             del self._fresh[job]
         batchable = [job for job in jobs if job.key is not None]
@@ -241,10 +241,10 @@ class BatchQueue:
                 self._changed.notify_all()
 
     def _wait(self) -> int:
-        """Seconds until what waits is done, about."""
+        """Estimate the seconds until all waiting jobs are done."""
         return min(60, math.ceil(self.tokens / self._speed)) if self._speed else 1
 
 
 def _mean(before: float, value: float) -> float:
-    """The mean of late, in which older values fade."""
+    """Return the exponential moving average."""
     return before + _RECENT * (value - before) if before else value

@@ -1,4 +1,4 @@
-"""A folder of bundles that may be loaded while a server runs: its names and versions, never a client's path."""
+"""A folder of bundles that can be loaded while a server runs, by name and version, never by path."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _VERSION = re.compile(r"v?[0-9]{1,18}([._-][0-9]{1,18}){0,7}")
 
 @dataclass(frozen=True)
 class Location:
-    """A bundle in the repository: its folder, and its version, which is empty where the folder of its name is it."""
+    """A bundle in the repository: its folder, and its version, "" for a bundle without version folders."""
 
     folder: Path
     version: str
 
 
 def bundles(folder: Path) -> Mapping[str, Path]:
-    """Every bundle of a repository in its newest version, by name.
+    """Return the newest version of every bundle of a repository, by name.
 
     Raises:
         UsageError: if the folder is not there, or a bundle has a name that none can be served under.
@@ -39,7 +39,7 @@ def bundles(folder: Path) -> Mapping[str, Path]:
 
 
 def names(folder: Path) -> list[str]:
-    """The names in a repository: folders that hold a bundle, or versions of one."""
+    """Return the names in a repository: folders that hold a bundle, or versions of one."""
     folders = [
         entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink() and entry.name[0] != "."
     ]
@@ -47,13 +47,13 @@ def names(folder: Path) -> list[str]:
 
 
 def versions(folder: Path) -> list[str]:
-    """The versions of one bundle, oldest first: folders called by numbers (3, v3, 1.10, 2026-11-23)."""
+    """Return the versions of one bundle, oldest first: folders with numeric names (3, v3, 1.10, 2026-11-23)."""
     present = [entry.name for entry in folder.iterdir() if _VERSION.fullmatch(entry.name)]
     return sorted(present, key=lambda version: ([int(number) for number in re.findall("[0-9]+", version)], version))
 
 
 def locate(root: Path, name: str, version: str | None = None) -> Location:
-    """Find the bundle of this name: the newest version, or the one that is named.
+    """Return the location of a bundle: the given version, or the newest.
 
     Raises:
         UsageError: for a name that none can be served under.
@@ -76,7 +76,7 @@ def locate(root: Path, name: str, version: str | None = None) -> Location:
 
 
 def _is_folder(path: Path) -> bool:
-    """Return whether this is a folder itself; HttpError for a link, which might lead out of the repository."""
+    """Return whether this is a folder; HttpError for a link, which might lead out of the repository."""
     try:
         mode = path.lstat().st_mode
     except OSError:

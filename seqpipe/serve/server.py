@@ -1,4 +1,4 @@
-"""Run the server: granian's processes, each of which loads the bundles, and at a signal ends what it accepted."""
+"""Run the server: granian's processes, each of which loads the bundles and shuts down gracefully at a signal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Report = tuple[int, str | SeqpipeError]  # from a process: its number, and its s
 
 
 def serve(settings: Settings, console: Console) -> None:
-    """Answer requests until SIGTERM or SIGINT, then what was accepted.
+    """Answer requests until SIGTERM or SIGINT, then finish accepted requests.
 
     Raises:
         UsageError: if the address cannot be listened at.
@@ -124,7 +124,7 @@ def _load(settings: Settings, sender: Connection) -> ASGIApp:
 
 @contextlib.contextmanager
 def _metrics_folder() -> Iterator[str]:
-    """A new folder in which processes share their metrics; those of servers that were killed are removed.
+    """Create a folder in which processes share their metrics; remove those of killed servers.
 
     A server holds the lock of its folder for as long as it runs, and the system releases it whatever ends the server.
     """
@@ -151,7 +151,7 @@ def _locked(folder: Path, mode: int = 0) -> Iterator[None]:
 
 
 class Listener:
-    """The address of a server, as clients use it."""
+    """Address of a server, in the form that clients use."""
 
     def __init__(self, family: int, address: object):
         self._family, self._address = family, address
@@ -172,7 +172,7 @@ class Listener:
 
 
 class Processes:
-    """The processes of a server as they report themselves, for the console and for systemd.
+    """States that the processes of a server report, for the console and for systemd.
 
     Args:
         settings: Of the server.
@@ -195,7 +195,7 @@ class Processes:
         self.failure: SeqpipeError | None = None
 
     def handle_signals(self) -> None:
-        """Tell clients of kept connections that the server ends, before granian's handlers of signals close them."""
+        """Announce the end to clients of persistent connections, before granian's signal handlers close them."""
 
         def say_goodbye(end: Any, number: int, frame: object) -> None:
             for child in multiprocessing.active_children():
@@ -208,13 +208,13 @@ class Processes:
             signal.signal(number, partial(say_goodbye, signal.getsignal(number)))
 
     def listen(self, reports: Connection) -> None:
-        """Hear reports until every process has ended."""
+        """Receive reports until every process has ended."""
         with contextlib.suppress(EOFError):
             while True:
                 self.hear(reports.recv())
 
     def hear(self, report: Report) -> None:
-        """Take in one report."""
+        """Process one report."""
         pid, state = report
         if isinstance(state, SeqpipeError):
             self.failure = self.failure or state
@@ -253,7 +253,7 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> None:
 
 
 def watchdog_seconds(environment: Mapping[str, str] = os.environ) -> float | None:
-    """Return how often systemd wants to hear that this process lives, or None if `WatchdogSec=` is not set."""
+    """Return the interval of systemd's watchdog in seconds; None if `WatchdogSec=` is not set."""
     if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     microseconds = environment.get("WATCHDOG_USEC")
@@ -262,7 +262,7 @@ def watchdog_seconds(environment: Mapping[str, str] = os.environ) -> float | Non
 
 @contextlib.contextmanager
 def _reserved(settings: Settings) -> Iterator[tuple[Listener, tuple[str, int]]]:
-    """Find an address that is free, and keep others from taking it until the server listens."""
+    """Find a free address, and reserve it until the server listens."""
     place = f"{settings.host}:{settings.port}"
     try:
         addresses = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -287,7 +287,7 @@ def _reserved(settings: Settings) -> Iterator[tuple[Listener, tuple[str, int]]]:
 
 
 def _check_unix_socket(path: Path) -> None:
-    """Make way for a socket: remove one that an ended server left behind.
+    """Remove the socket of a server that has ended.
 
     Raises:
         UsageError: if something else is there, a server listens there already, or the path is no place for a socket.

@@ -1,4 +1,4 @@
-"""One bundle that is served: its queue, and the worker threads that answer what waits there."""
+"""One served bundle: its queue, and the worker threads that answer the queued inputs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Batch:
 
 @dataclass(slots=True)
 class _Input:
-    """One input of a batch: its record, and what it was split into or why it cannot be."""
+    """One input of a batch: its record, and its tokenized text or the error."""
 
     record: Record
     decoding: Chosen
@@ -73,7 +73,7 @@ class _Input:
 
 
 class Request:
-    """The answers that one request still waits for; used in the event loop alone."""
+    """Pending answers of one request; used in the event loop only."""
 
     __slots__ = ("answers", "future", "missing", "waited")
 
@@ -81,7 +81,7 @@ class Request:
         self.future, self.answers, self.missing, self.waited = future, answers, missing, 0.0
 
     def set(self, place: int, answer: Any, waited: float) -> None:
-        """The answer to one of its jobs, or what that raised, and for how many seconds it waited."""
+        """Set the answer to one of its jobs, or the exception, and the seconds that it waited."""
         self.waited = max(self.waited, waited)
         if self.future.done():
             return
@@ -95,7 +95,7 @@ class Request:
 
 
 class Service:
-    """Answers requests with one bundle, in batches of what waits.
+    """Answers requests with one bundle, in batches of queued inputs.
 
     Args:
         name: What it is served under.
@@ -123,7 +123,7 @@ class Service:
     async def answer(
         self, items: Sequence[Any], options: Mapping[str, Any], *, deadline: float, documents: bool = False
     ) -> list[Answer | DataError]:
-        """The answer to each text or record, and to one that cannot be answered the reason.
+        """Return the answer to each text or record; for one that cannot be answered, the DataError.
 
         Raises:
             UsageError: for options that the bundle does not have.
@@ -149,12 +149,12 @@ class Service:
         return await self._answered(jobs, request) if jobs else answers
 
     async def explain(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> Explanation:
-        """The answer to one input with what the model looked at; raises what `Model.explain` does."""
+        """Return the answer to one input with its explanation; raises the same errors as `Model.explain`."""
         record, (_, decoding) = self._record(item, 0), self._decoding(options)
         return await self._call(partial(self.model.explain, record, **options), tokens(record), deadline, decoding)
 
     async def stream(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> AsyncGenerator[GeneratedText]:
-        """Continue a prompt piece by piece; between two pieces others are answered."""
+        """Generate the continuation of a prompt in chunks; other jobs are answered between two chunks."""
         record = self._record(item, 0)
         end = object()
         self._active += 1
@@ -167,11 +167,11 @@ class Service:
             self._active -= 1
 
     def prompt(self, item: Any) -> str:
-        """Return the beginning of the whole text, before the pieces of `stream`."""
+        """Return the beginning of the whole text, before the chunks of `stream`."""
         return prompt(self.model.predictor, self._record(item, 0))
 
     async def close(self) -> None:
-        """Take no more when every request that was accepted is answered; then the workers end, or time is up."""
+        """Answer all accepted requests, then end the workers; give up when the time is over."""
         end = time.monotonic() + self._close_s
         while self._active:
             await asyncio.sleep(_OFTEN)
@@ -215,7 +215,7 @@ class Service:
         return self.model.record({**json_record(item, self.model.fields, where, self._numbers), "where": where})
 
     def _decoding(self, options: Mapping[str, Any]) -> tuple[str, Chosen]:
-        """The options as JSON, and as the graph takes them: made once for as long as requests give the same."""
+        """Return the options as JSON and as graph inputs; cached while requests give the same options."""
         key = json.dumps(options, sort_keys=True) if options else ""
         if key in self._decodings:
             self._decodings.move_to_end(key)
@@ -228,7 +228,7 @@ class Service:
         return key, decoding
 
     def _split(self, jobs: Sequence[Job]) -> None:
-        """Splits the inputs of jobs, which counts their tokens; what that raises is the answer."""
+        """Tokenize and measure the inputs of jobs; an exception becomes the answer."""
         began, predictor = time.monotonic(), self.model.predictor
         inputs: list[_Input] = [job.payload for job in jobs]
         try:
@@ -258,7 +258,7 @@ class Service:
             self._loop.call_soon_threadsafe(self._deliver, jobs, results, batch)
 
     def _results(self, jobs: Sequence[Job]) -> list[Any]:
-        """The answer to each job, or what it raised: one that fails a batch fails alone."""
+        """Return the answer to each job, or its exception: a job that fails its batch fails alone."""
         end = max(job.deadline for job in jobs)
         self.model.run_times.restart(end)
         try:
@@ -287,12 +287,12 @@ class Service:
 
 
 def _error(raised: BaseException) -> Exception:
-    """Return an exception that a request can be answered with."""
+    """Return an exception that can be sent as the answer to a request."""
     return raised if isinstance(raised, Exception) else RuntimeError(f"{type(raised).__name__}: {raised}")
 
 
 def tokens(record: Record) -> int:
-    """About how many tokens a record has, before it is split: a quarter of its bytes, a token a row."""
+    """Estimate the tokens of a record before it is split: a quarter of its bytes, or one per row."""
     return sum(_size(value) for name, value in record.items() if name != "where")
 
 
@@ -305,7 +305,7 @@ def _size(value: Any) -> int:
 
 
 def open_model(folder: Path, settings: Settings) -> Model:
-    """Load a bundle that answers its golden examples here, and bound its options as the server does; or BundleError."""
+    """Load and verify a bundle, and apply the server's limits to its options; BundleError if it is not valid."""
     model = load(folder, settings.device, threads=1, timeout=settings.timeout_s)
     check_golden(model, folder)
     limits = {"max_length": settings.max_length, "beams": settings.max_beams, "n_best": settings.max_beams}
@@ -317,7 +317,7 @@ def open_model(folder: Path, settings: Settings) -> Model:
 
 
 class Catalog:
-    """The services by name; used in the event loop alone.
+    """The services by name; used in the event loop only.
 
     Attributes:
         services: In the order in which they were loaded.
@@ -330,7 +330,7 @@ class Catalog:
         self.observers: list[Observer] = []
 
     def get(self, name: str) -> Service:
-        """The service of this name: to be used before anything else is awaited, since it may be exchanged.
+        """Return the service of this name. Use it before the next await: it may be replaced.
 
         Raises:
             HttpError: 404 if there is none.
@@ -351,7 +351,7 @@ class Catalog:
             self.services[name] = Service(name, model, self._settings, self.observers, folder)
 
     async def load(self, name: str, folder: Path) -> Service:
-        """Serves a bundle that has answered its golden examples; one of this name is served until then.
+        """Load, verify and serve a bundle; the former one of this name is served until then.
 
         Raises:
             BundleError: if it is refused or answers otherwise; what was served before stays.
@@ -364,11 +364,11 @@ class Catalog:
         return service
 
     async def unload(self, name: str) -> None:
-        """Serves a bundle no longer, when what it has accepted is answered."""
+        """Stop serving a bundle once its accepted requests are answered."""
         service = self.get(name)
         del self.services[name]
         await service.close()
 
     async def stop(self) -> None:
-        """Answer what was accepted, and end all workers."""
+        """Answer accepted requests, and end all workers."""
         await asyncio.gather(*(service.close() for service in self.services.values()))

@@ -1,4 +1,4 @@
-"""Settings of a server: which bundles under which names, where it listens, and its limits."""
+"""Settings of a server: its bundles and their names, its address, and its limits."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Settings:
 
 
 def named(items: Sequence[str]) -> Mapping[str, Path]:
-    """Return the folder of each bundle by its name, from what a command line gives: FOLDER or NAME=FOLDER.
+    """Return the folder of each bundle by its name, from command-line arguments FOLDER or NAME=FOLDER.
 
     Raises:
         UsageError: for a name that cannot be part of an address, is reserved, or is given twice.
@@ -90,7 +90,7 @@ def named(items: Sequence[str]) -> Mapping[str, Path]:
 
 
 def check_name(name: str) -> None:
-    """Raise UsageError for a name that no bundle can be served under."""
+    """Raise UsageError for an invalid bundle name."""
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} cannot be a name in an address: letters, digits, . _ and -; write NAME=FOLDER")
     if name in RESERVED:

@@ -1,4 +1,4 @@
-"""seqpipe's own protocol: `POST /v1/NAME` answers inputs, explains one, or streams what follows a prompt."""
+"""seqpipe's own protocol: `POST /v1/NAME` answers inputs, explains one, or streams a continuation."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ KEYS = tuple(key.name for key in fields(PredictRequest))
 
 
 def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
-    """`GET /v1` and `GET /v1/NAME`; what is posted goes to `answer`."""
+    """Return the routes `GET /v1` and `GET /v1/NAME`; `answer` handles `POST /v1/NAME`."""
 
     async def everything(request: Request) -> JSONResponse:
         return JSONResponse({"bundles": [describe(service) for service in catalog.services.values()]})
@@ -62,7 +62,7 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
 
 
 def describe(service: Service) -> dict[str, Any]:
-    """The description of a bundle, for clients and for the page."""
+    """Return the description of a bundle, for clients and for the page."""
     model = service.model
     stated: Mapping[str, Any] = model.manifest.answer
     parts = {name: part["labels"] for name, part in stated.get("parts", {}).items() if "labels" in part}
@@ -90,7 +90,7 @@ def describe(service: Service) -> dict[str, Any]:
 
 
 async def answer(name: str, scope: Scope, receive: Receive, send: Send, catalog: Catalog, settings: Settings) -> None:
-    """`POST /v1/NAME`; raises HttpError, DataError and UsageError for requests without an answer."""
+    """Handle `POST /v1/NAME`; HttpError, DataError or UsageError for requests without an answer."""
     end = deadline(scope, settings)
     catalog.get(name).queue.refuse_early()  # what gets no answer need not be read
     parsed = _parse(await read_json(scope, receive, settings), settings)
@@ -141,7 +141,7 @@ def _parse(body: Mapping[str, Any], settings: Settings) -> PredictRequest:
 
 
 async def _stream(send: Send, service: Service, parsed: PredictRequest, end: float) -> None:
-    """Server-sent events: each piece, and at the end the whole; an error before the first piece is raised."""
+    """Send each chunk as a server-sent event, and the whole at the end; an error before the first chunk is raised."""
     written: list[str] = []
     async with aclosing(service.stream(parsed.inputs, parsed.options, deadline=end)) as pieces:
         try:

@@ -67,32 +67,32 @@ class Artifacts:
 
     @property
     def vocabularies(self) -> dict[str, Vocabulary]:
-        """The vocabulary of every text source, by its name; the name of a single source is empty."""
+        """Vocabulary of every text source, by its name; the name of a single source is empty."""
         tokenizers = tokenizers_of(self.featurizer)
         return {name: vocabulary_of(tokenizer, self.counts[name]) for name, tokenizer in tokenizers.items()}
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The vocabulary of a single text source; empty for rows of numbers and for several sources."""
+        """Vocabulary of a single text source; empty for rows of numbers and for several sources."""
         return self.vocabularies.get("", Vocabulary([]))
 
     @property
     def target_tokenizers(self) -> dict[str, Tokenizer]:
-        """The target tokenizers by the name of their head."""
+        """Target tokenizers by the name of their head."""
         return {task.name: task.target_tokenizer for task in self.tasks if task.target_tokenizer}
 
     @property
     def kind(self) -> AnswerKind:
-        """The answer kind of a single head, or of several together."""
+        """Answer kind of a single head, or of several together."""
         return joined({task.name: task.kind for task in self.tasks})
 
     @property
     def task(self) -> Task:
-        """The task of a single head, or of several together."""
+        """Task of a single head, or of several together."""
         return task_of(self.kind)
 
     def save(self, folder: Path) -> None:
-        """Write tokenizer.json, a target tokenizer for each head that writes text, and learned.json."""
+        """Write tokenizer.json, a target tokenizer for each head that generates text, and learned.json."""
         for name, tokenizer in tokenizers_of(self.featurizer).items():
             write(folder / tokenizer_file_of(name), tokenizer.to_str(pretty=True))
         for name, tokenizer in self.target_tokenizers.items():

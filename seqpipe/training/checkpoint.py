@@ -1,4 +1,4 @@
-"""Save and load training state: one sealed file, written whole, synced, and refused if a byte was changed."""
+"""Save and load training state: one sealed file, written atomically, synced, and refused if a byte was changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEADER = re.compile(rb"seqpipe-checkpoint-(\d{1,9})\n([0-9a-f]{64})\n")
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Writes a state of tensors and plain values; what was there before stays if this fails."""
+    """Write a state of tensors and plain values; a former file is kept if this fails."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     payload = buffer.getvalue()
@@ -28,7 +28,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The state of a checkpoint; only tensors and plain values are ever read.
+    """Load the state of a checkpoint; only tensors and plain values are read.
 
     Raises:
         DataError: if the file is damaged.
@@ -51,7 +51,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def best(folder: Path) -> tuple[Path, str]:
-    """The file of a run's best weights and its sha256; UsageError if the run was not trained so far."""
+    """Return the file of a run's best weights and its sha256; UsageError if the run has none yet."""
     run = folder.parent
     if not (folder / LAST).exists():
         raise UsageError(f"{run}: not trained yet; `seqpipe train` or `seqpipe run` first")
@@ -62,7 +62,7 @@ def best(folder: Path) -> tuple[Path, str]:
 
 
 def load_best(folder: Path) -> dict[str, torch.Tensor]:
-    """The best weights of a run, also of one that is training: its next best ones remove those before."""
+    """Load the best weights of a run, even while it trains and replaces them."""
     while True:
         path, digest = best(folder)
         try:
@@ -73,7 +73,7 @@ def load_best(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def save_weights(path: Path, weights: dict[str, torch.Tensor]) -> str:
-    """Writes weights as safetensors and returns the file's sha256."""
+    """Write weights as safetensors and return the file's sha256."""
     data = save_tensors(
         {name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in weights.items()}
     )
@@ -82,7 +82,7 @@ def save_weights(path: Path, weights: dict[str, torch.Tensor]) -> str:
 
 
 def load_weights(path: Path, digest: str) -> dict[str, torch.Tensor]:
-    """Weights whose file has this sha256; DataError otherwise."""
+    """Load weights from a file; DataError if its sha256 differs."""
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The forms of training data: examples, candidates, windows of a running text."""
+"""Forms of training data: examples, candidates, windows of a running text."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from seqpipe.training.pipeline import Pipeline
 
 
 def candidates_of(artifacts: Artifacts) -> Candidates | None:
-    """The texts that a pipeline chooses from; None where it does not."""
+    """Return the candidates that a pipeline chooses from; None if it does not choose."""
     sets = [kind.candidates for task in artifacts.tasks if (kind := task.kind).candidates]
     return sets[0] if sets else None
 
 
 def candidate_docs(artifacts: Artifacts, texts: Sequence[str]) -> list[Doc]:
-    """These candidates split; DataError for one without a token."""
+    """Tokenize candidates; DataError for one without a token."""
     field = artifacts.featurizer.fields[0]
     docs = artifacts.featurizer.docs([{field: text} for text in texts])
     for text, doc in zip(texts, docs, strict=True):
@@ -58,14 +58,14 @@ def candidate_docs(artifacts: Artifacts, texts: Sequence[str]) -> list[Doc]:
 
 
 def refuse_long_candidates(pipeline: Pipeline) -> None:
-    """DataError, before training, for a candidate that is longer than a stage can read."""
+    """Raise DataError, before training, for a candidate that is longer than a stage can read."""
     if candidates := candidates_of(pipeline.artifacts):
         docs = candidate_docs(pipeline.artifacts, candidates.texts)
         refuse_long(docs, [{"where": f"the candidate {doc.text!r}"} for doc in docs], pipeline.limits)
 
 
 def with_matches(artifacts: Artifacts, data: Sequence[Example]) -> list[Example]:
-    """The examples, each with a candidate of its label that is another text, taking turns; without where none is."""
+    """Pair each example with another candidate of its label, in rotation; without one if there is none."""
     candidates = candidates_of(artifacts)
     if candidates is None:
         return list(data)
@@ -87,7 +87,7 @@ def with_matches(artifacts: Artifacts, data: Sequence[Example]) -> list[Example]
 
 
 def encode_candidates(pipeline: Pipeline, device: torch.device | str = "cpu") -> None:
-    """Give the head the vectors of its candidates, by the weights as they are; equal texts have equal vectors."""
+    """Give the head the vectors of its candidates under the current weights; equal texts have equal vectors."""
     candidates = candidates_of(pipeline.artifacts)
     if candidates is None:
         return
@@ -116,7 +116,7 @@ COMPARED = 200  # records of train that parity is shown on, without dev and test
 
 
 class TrainingBatches(Protocol):
-    """Batches in an order that is a function of the epoch alone.
+    """Batches whose order is a function of the epoch alone.
 
     Attributes:
         stateful: Whether recurrent states are carried from a batch to the next one of the epoch.
@@ -163,14 +163,14 @@ class DataForm(ABC):
 
     @abstractmethod
     def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
-        """The training data of these records of train; what is cached lies in the folder of the run."""
+        """Return the training data of these records; caches are in the folder of the run."""
 
     @abstractmethod
     def trial(self, artifacts: Artifacts, records: Sequence[Record]) -> TrainingData:
-        """The training data of these records for one step; nothing is cached."""
+        """Return the training data of these records for one step; nothing is cached."""
 
     def compared_records(self, folder: Path) -> Sequence[Record]:
-        """The records that parity is shown on: the first test set of a run, else dev, else the first of train."""
+        """Return the records for the parity check: the first test set of a run, else dev, else the first of train."""
         data = self.config.data
         path = next(iter(data.tests.values()), None) or data.dev
         if self.corpus is None:
@@ -182,7 +182,7 @@ class DataForm(ABC):
 
 
 class ExampleData(DataForm):
-    """Each record is an example: features, and targets or the text itself as the target."""
+    """Data of examples: each record has features, and targets or the text itself as the target."""
 
     def read(self, path: Path) -> Sequence[Record]:
         return read(self.config.data.reader, path, overlaps=self.config.data.overlaps)
@@ -224,13 +224,13 @@ class ExampleData(DataForm):
         return Batches(artifacts, data, settings.batch_tokens, settings.batch_size, settings.seed, data_of_epoch)
 
     def _of_epoch(self, artifacts: Artifacts) -> Callable[[int], Sequence[Example]] | None:
-        """The function that makes the examples of an epoch, with their matches; None where all have the same."""
+        """Return the function that makes the examples of an epoch, with their matches; None if epochs do not differ."""
         make = of_epoch(self.config, artifacts)
         return None if make is None else lambda number: with_matches(artifacts, make(number))
 
 
 class TokenCorpus(DataForm):
-    """The records are one long text of tokens, of which windows are drawn; it may be larger than memory."""
+    """Data of one long text of tokens, from which windows are sampled; it may be larger than memory."""
 
     corpus: CorpusSettings
 
@@ -250,7 +250,7 @@ class TokenCorpus(DataForm):
         return TrainingData(artifacts, batches, f"a text of {len(batches.tokens):,}", [], [], None, [])
 
     def _of_file(self, artifacts: Artifacts, path: Path, tokens: Path, is_dev: bool = False) -> Windows:
-        """The windows of a file's texts, whose tokens are cached in another; errors name the file."""
+        """Return the windows of a file's texts, whose tokens are cached in another file; errors name the file."""
         cached = token_file(tokens, artifacts, self.read(path))
         try:
             if not is_dev or not self.corpus.stateful:
@@ -270,6 +270,6 @@ class TokenCorpus(DataForm):
 
 
 def data_form(config: Config) -> DataForm:
-    """The form of training data that the head of a config asks for."""
+    """Return the form of training data that the head of a config requires."""
     corpus = corpus_settings(config.head[0])
     return (TokenCorpus if corpus is not None and corpus.packed else ExampleData)(config, corpus)

@@ -1,4 +1,4 @@
-"""Training examples and batches of them, and texts as one row of tokens on disk."""
+"""Training examples and their batches, and texts as one row of tokens on disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Batch = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class Example:
-    """One training example: the split text and its targets, and the candidate that stands in its batch with it."""
+    """One training example: the tokenized text, its targets, and the candidate in its batch."""
 
     doc: Doc
     targets: Targets
@@ -40,7 +40,7 @@ class Example:
 
 
 def read(reader: Component, path: Path, most: int | None = None, overlaps: Overlaps = "error") -> list[Record]:
-    """The records of a file, or its first `most`; DataError if there are none."""
+    """Return the records of a file, or its first `most`; DataError if there are none."""
     records = list(itertools.islice(resolve_overlaps(build_component(reader).read(path), overlaps), most))
     if not records:
         raise DataError(f"{path}: holds no record")
@@ -48,7 +48,7 @@ def read(reader: Component, path: Path, most: int | None = None, overlaps: Overl
 
 
 def of_epoch(config: Config, artifacts: Artifacts) -> Callable[[int], Sequence[Example]] | None:
-    """The examples of an epoch, where the reader makes other records of the training file in each; else None."""
+    """Return the examples of an epoch if the reader makes other records in each; None if it does not."""
     reader, path = build_component(config.data.reader), config.data.train
     if not (has_member(reader, "epoch") and reader.changes(path)):
         return None
@@ -136,7 +136,7 @@ class Batches:
         self._of_epoch, self._epoch = of_epoch, 0
 
     def order(self, epoch: int) -> list[list[int]]:
-        """The batches of an epoch, as positions: the same for the same seed and epoch, whatever ran before."""
+        """Return the batches of an epoch as positions: a function of seed and epoch."""
         if self._of_epoch is not None and epoch != self._epoch:
             self.data, self._epoch = self._of_epoch(epoch), epoch
         random = np.random.default_rng((self.seed, epoch))
@@ -163,7 +163,7 @@ class Batches:
 
 
 def collate(artifacts: Artifacts, data: Sequence[Example]) -> Batch:
-    """Examples as padded tensors: features, then targets.
+    """Collate examples to padded tensors: features, then targets.
 
     Targets of tokens are padded with 0, and `…_mask` is boolean; one number a record is (B,), a row of them (B, L).
     """
@@ -186,7 +186,7 @@ def _holds_fractions(target: Any) -> bool:
 
 
 def _padded(rows: list[Any]) -> list[Any]:
-    """Rows of equal shape: lists, and lists of lists, with zeros behind them."""
+    """Pad rows, lists or lists of lists, with zeros to equal shape."""
     if not isinstance(rows[0], list):
         return rows
     width = max(map(len, rows))
@@ -197,7 +197,7 @@ def _padded(rows: list[Any]) -> list[Any]:
 
 
 def unseen_labels(artifacts: Artifacts, records: Iterable[Record]) -> Iterator[tuple[str, Record]]:
-    """Labels of these records that training never saw, each once, with the first record that has it."""
+    """Yield labels of these records that are not in the training data, each once, with its first record."""
     tasks = [fitted.head_task for fitted in artifacts.tasks if fitted.labels]
     known = [(task, task.answer_labels()) for task in tasks if task.answer_labels()]
     for record in records:
@@ -215,7 +215,7 @@ _WRITE = 1 << 20  # tokens written at a time
 
 
 class Records(Sequence[Record]):
-    """The records of a file, read anew at each iteration."""
+    """Records of a file, read again at each iteration."""
 
     def __init__(self, reader: Component, path: Path):
         self.reader, self.path = reader, path
@@ -236,19 +236,19 @@ class Records(Sequence[Record]):
 
 
 def split(artifacts: Artifacts, records: Sequence[Record]) -> Iterator[tuple[Doc, bool]]:
-    """The records split, each with whether its text continues in the next one."""
+    """Tokenize the records; yield each with a flag whether its text continues in the next one."""
     for chunk in chunks(records, _CHUNK):
         record_continues = [record.get(RECORD_CONTINUES) is True for record in chunk]
         yield from zip(artifacts.featurizer.docs(chunk), record_continues, strict=True)
 
 
 def in_memory(artifacts: Artifacts, records: Sequence[Record]) -> np.ndarray:
-    """All texts as one row of tokens."""
+    """Return all texts as one row of tokens."""
     return np.fromiter(flowing(split(artifacts, records), SPECIALS.index(EOS)), np.int64)
 
 
 def token_file(path: Path, artifacts: Artifacts, records: Sequence[Record]) -> np.memmap:
-    """All texts as one row of tokens, memory-mapped; written whole or not at all, and once.
+    """Return all texts as one memory-mapped row of tokens; written atomically, and only once.
 
     Two bytes a token, or four where the vocabulary has more than 65,536.
     """
@@ -265,7 +265,7 @@ def token_file(path: Path, artifacts: Artifacts, records: Sequence[Record]) -> n
 
 
 class Windows:
-    """Windows of one long text, drawn at random.
+    """Windows of one long text, sampled at random.
 
     Args:
         tokens: The text.
@@ -319,7 +319,7 @@ class Windows:
         return [begins[i : i + self.rows].tolist() for i in range(0, self.windows, self.rows)]
 
     def __call__(self, rows: Sequence[int]) -> Batch:
-        """The windows that begin at these places."""
+        """Return the windows with these start offsets."""
         windows = [self.tokens[start : start + self.context + 1] for start in rows]
         ids = np.zeros((len(windows), max(map(len, windows))), np.int64)
         for number, window in enumerate(windows):
@@ -330,6 +330,6 @@ class Windows:
         return {**inputs, "target_ids": tokens[:, 1:].contiguous(), "target_mask": mask}
 
     def once(self) -> Iterator[Batch]:
-        """Every token of the text but the first once, in order."""
+        """Yield batches with every token of the text but the first once as a target, in order."""
         for starts in chunks(range(0, len(self.tokens) - 1, self.context), self.rows):
             yield self(starts)

@@ -40,7 +40,7 @@ _MAX_EXPONENT = 700.0  # exp of more overflows a float
 
 @contextmanager
 def evaluation(pipeline: Pipeline) -> Iterator[None]:
-    """Evaluation mode without gradients; the mode before is restored."""
+    """Switch to evaluation mode without gradients, and restore the former mode afterwards."""
     was_training = pipeline.training
     pipeline.eval()
     with torch.no_grad():
@@ -49,7 +49,7 @@ def evaluation(pipeline: Pipeline) -> Iterator[None]:
 
 
 def calibrate(pipeline: Pipeline, batches: Callable[[], Batches]) -> None:
-    """Let every head that chooses something on dev do so, from its evidence of these batches of dev data."""
+    """Calibrate every head that chooses values on dev, from its evidence of these batches."""
     choosing = [head for head in pipeline.head_stages if dev_option(head.component)]
     if not choosing:
         return
@@ -100,7 +100,7 @@ def _mean(name: str, total: float, count: float) -> float:
 
 
 def first_not_finite(pipeline: Pipeline, batch: Mapping[str, Tensor]) -> str:
-    """Describe the first stage that makes a NaN or an infinity of this batch."""
+    """Describe the first stage whose output for this batch has a NaN or an infinity."""
     with torch.no_grad():
         names = pipeline.corrupt(batch)
         for stage, outputs in pipeline.trace(names):
@@ -117,7 +117,7 @@ def first_not_finite(pipeline: Pipeline, batch: Mapping[str, Tensor]) -> str:
 
 
 def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
-    """The heads' active decode options as a bundle lists them; of several heads by the heads' names."""
+    """Return the heads' active decode options in the form of a bundle; for several heads prefixed with their names."""
     return {
         f"{head.name}.{name}" if len(heads) > 1 else name: option.manifest()
         for head in heads
@@ -127,7 +127,7 @@ def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
 
 
 def option_trials(*heads: Component) -> dict[str, list[dict[str, Any]]]:
-    """By decode option the values beside which it has an effect, as its `TryWith` state them; names as a bundle has."""
+    """Return, by decode option, the values of others under which it has an effect (`TryWith`); names of a bundle."""
     trials = {}
     for head in heads:
         prefix = f"{head.name}." if len(heads) > 1 else ""
@@ -145,7 +145,7 @@ def predictor(
     before: Callable[[], None] = lambda: None,
     explain: bool = False,
 ) -> Predictor:
-    """A Predictor over a pipeline.
+    """Return a Predictor of a pipeline.
 
     Args:
         pipeline: Decides.
@@ -191,7 +191,7 @@ def predictor(
 
 @dataclass(frozen=True)
 class DevScores:
-    """A function that scores a pipeline on the dev set.
+    """Function that scores a pipeline on the dev set.
 
     Attributes:
         pipeline: The pipeline in training.
@@ -233,7 +233,7 @@ class DevScores:
         return scores
 
     def _device_batches(self) -> Iterator[Batch]:
-        """Yield the batches on the device; none is made before it is asked for."""
+        """Yield the batches on the device lazily."""
         for batch in self.batches():
             yield {name: tensor.to(self.device) for name, tensor in batch.items()}
 
@@ -242,13 +242,13 @@ class DevScores:
 
 
 def unknown_share(artifacts: Artifacts, docs: Sequence[Doc]) -> float:
-    """The share of tokens of all text sources that the vocabulary does not hold."""
+    """Return the share of tokens of all text sources that are not in the vocabulary."""
     unknown, texts = SPECIALS.index(UNK), [part for doc in docs for part in doc.parts or (doc,) if part.rows is None]
     return sum(doc.ids.count(unknown) for doc in texts) / max(1, sum(map(len, texts)))
 
 
 def unwritable(artifacts: Artifacts, task: FittedTask, records: Sequence[Record], longest: int | None) -> Iterator[str]:
-    """Report what a head that writes text can never write of these records' targets, a line each.
+    """Yield messages about content of these records' targets that a head cannot generate.
 
     Args:
         artifacts: Of the run.
@@ -261,7 +261,7 @@ def unwritable(artifacts: Artifacts, task: FittedTask, records: Sequence[Record]
 
 
 def unwritable_notes(config: Config, artifacts: Artifacts, records: Sequence[Record]) -> Iterator[str]:
-    """Report what heads that write text cannot write of the records, a line each."""
+    """Yield messages about target texts that the heads cannot generate, for all heads."""
     for head, task in zip(config.head, artifacts.tasks, strict=True):
         longest = option_table(head).get("max_length", {}).get("default")
         yield from (f"{head.key}: {note}" for note in unwritable(artifacts, task, records, longest))

@@ -55,12 +55,12 @@ from seqpipe.training.datasets import read
 
 
 def replacing_encoder(source: Input) -> Component | None:
-    """The encoder whose output rows are no longer the tokens, if there is one."""
+    """Return the encoder whose output rows are no longer the tokens; None if there is none."""
     return next((stage for stage in source.encoder if replaces_mask(stage)), None)
 
 
 def _refuse(heads: Sequence[Component], subjects: tuple[str, ...], message: str) -> None:
-    """ConfigError for heads whose decision is about one of these subjects, if there is a message."""
+    """Raise ConfigError for heads that decide about one of these subjects, if there is a message."""
     if not message:
         return
     refused = [head for head in heads if head_task(head).declared_subject(answer_settings(head)) in subjects]
@@ -90,7 +90,7 @@ Texts = Iterator[tuple[Record, str | list[str]]]  # texts, or their words, each 
 
 
 def fit_tokenizer(component: Component, texts: Callable[[], Texts]) -> Tokenizer:
-    """Train a component's tokenizer on texts, which are iterated anew at each call.
+    """Train a component's tokenizer on texts, which are iterated again at each call.
 
     Raises:
         PluginError: The special tokens are not where every vocabulary has them.
@@ -124,7 +124,7 @@ def fit_tokenizer(component: Component, texts: Callable[[], Texts]) -> Tokenizer
 
 
 def refuse_panicking_text(trainer: Any, texts: list[tuple[Record, Any]]) -> None:
-    """DataError for the text at which the library panics, located by halving, if one text alone suffices."""
+    """Raise DataError for the text at which the library panics, located by bisection, if one text alone suffices."""
 
     def panic_of(part: list[tuple[Record, Any]]) -> BaseException | None:
         try:
@@ -146,7 +146,7 @@ def refuse_panicking_text(trainer: Any, texts: list[tuple[Record, Any]]) -> None
 
 
 def fit_target_tokenizer(head: Component, source: Tokenizer | None, records: Sequence[Record], field: str) -> Tokenizer:
-    """The tokenizer that a head writes with: that of the only source, or one trained on its target texts."""
+    """Return a head's target tokenizer: that of the only source, or one trained on its target texts."""
     choice: Any = head.common_keys.get("target_tokenizer")
     if is_language_model_head(head) or (is_self_supervised(head) and choice is None):
         choice = "same"
@@ -163,7 +163,7 @@ def fit_target_tokenizer(head: Component, source: Tokenizer | None, records: Seq
 
 
 def add_special_tokens(tokenizer: Tokenizer, heads: Sequence[Component]) -> Tokenizer:
-    """Add the tokens that heads need, behind all others, or where a checkpoint has them.
+    """Add the special tokens of heads after all others, or at their ids in a checkpoint.
 
     In a text they stand for themselves. Where tokens hold the blank before them, one takes that blank with it.
     """
@@ -174,7 +174,7 @@ def add_special_tokens(tokenizer: Tokenizer, heads: Sequence[Component]) -> Toke
 
 
 def split_or_whole(record: Record, fields: Sequence[str], field: str) -> str | list[str]:
-    """The words of a record where its text is given so, else the text of a field."""
+    """Return the words of a record if its text is given as words, else the text of a field."""
     if tuple(fields) == ("text",) and record.get("words") is not None:
         return list(record["words"])
     return text_of(record, field)
@@ -243,7 +243,7 @@ def fit_task(
 
 
 def _old_labels(head: Component) -> Sequence[str]:
-    """The labels of the run that a head starts from; ConfigError if it answers with something else."""
+    """Return the labels of the run that a head is initialised from; ConfigError if its answer kind differs."""
     folder = head.common_keys.get("init")
     if not folder:
         return ()
@@ -263,7 +263,7 @@ def _old_labels(head: Component) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class _Source:
-    """The fitted artifacts of one source.
+    """Fitted artifacts of one source.
 
     Attributes:
         source: Turns its records into arrays.
@@ -309,7 +309,7 @@ def fit_artifacts(config: Config, records: Sequence[Record]) -> Artifacts:
 
 
 def _fit_copying(config: Config, source: InputSource, tasks: Sequence[FittedTask]) -> None:
-    """Give the copy feature of a head the tokenizer it writes with; ConfigError where the two do not go together."""
+    """Give a head's copy feature the target tokenizer; ConfigError if they are incompatible."""
     copying = [(head, task) for head, task in zip(config.head, tasks, strict=True) if can_copy(head)]
     for head, task in copying:
         writer, encoder = task.target_tokenizer, replacing_encoder(config.inputs[0])
@@ -378,7 +378,7 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
 
 
 class _StreamedDocs(Iterable[Doc]):
-    """The records of a stream split, anew at each iteration."""
+    """Tokenized records of a stream, read again at each iteration."""
 
     def __init__(self, splitter: TextSource, records: Sequence[Record]):
         self.splitter, self.records = splitter, records

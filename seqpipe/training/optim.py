@@ -1,4 +1,4 @@
-"""The optimiser, the learning-rate schedule, the precision and the averages of weights in training."""
+"""Optimiser, learning-rate schedule, precision and weight averaging of training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def check_precision(precision: str, device: str) -> None:
-    """EnvError where a device cannot train in `train.precision`, naming what it can train in."""
+    """Raise EnvError if a device cannot train in `train.precision`, naming the precisions that it supports."""
     device_type = device.partition(":")[0]
     if precision == "fp16" and device_type == "cpu":
         raise EnvError("train.precision: fp16 is for a GPU (--device cuda); on a processor take bf16 or fp32")
@@ -31,13 +31,13 @@ def check_precision(precision: str, device: str) -> None:
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:
-    """The context of a loss: matrix products in `train.precision`, the rest as PyTorch chooses."""
+    """Return the autocast context of a loss: matrix products in `train.precision`, the rest as PyTorch chooses."""
     dtype = DTYPES[precision]
     return torch.autocast(device.type, dtype, enabled=dtype is not torch.float32)
 
 
 def _eager(optimizer: type[Optimizer]) -> type[Optimizer]:
-    """The optimizer without what its methods do for `torch.compile`: they import `torch._dynamo`.
+    """Return the optimiser class without the wrappers for `torch.compile`, which import `torch._dynamo`.
 
     That takes a second, as long as a whole short training, and nothing is compiled here.
     """
@@ -54,7 +54,7 @@ OPTIMIZERS: Mapping[str, Any] = {
 
 
 def make_optimizer(pipeline: Pipeline, config: Config) -> Optimizer:
-    """The optimiser of the YAML: a group of parameters for each learning rate, `lr` times `learning_rate_factor`."""
+    """Return the optimiser: a parameter group for each learning rate, `lr` times `learning_rate_factor`."""
     settings = config.train.optimizer
     groups: dict[float, list[Tensor]] = {}
     for stage, module in pipeline.stages:
@@ -89,7 +89,7 @@ def clip_gradients(parameters: Iterable[Tensor], most: float) -> None:
 
 
 def rate_factor(settings: Train, share: float) -> float:
-    """Factor of the learning rate when this share of training is done: warm-up, then the schedule."""
+    """Return the factor of the learning rate at this share of training: warm-up, then the schedule."""
     schedule = settings.schedule
     if share < schedule.warmup_ratio:
         return max(share, 1e-4) / schedule.warmup_ratio
@@ -105,7 +105,7 @@ def rate_factor(settings: Train, share: float) -> float:
 
 
 class WeightAverage:
-    """The average of a module's parameters over optimiser steps; none with a decay of 0.
+    """Exponential moving average of a module's parameters over optimiser steps; disabled with a decay of 0.
 
     Attributes:
         tensors: The averages by parameter name.
@@ -131,7 +131,7 @@ class WeightAverage:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """The averages in place of the trained weights, where averaging is on."""
+        """Use the averages in place of the trained weights, if averaging is enabled."""
         if not self.tensors:
             yield
             return

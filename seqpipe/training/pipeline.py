@@ -1,4 +1,4 @@
-"""A pipeline as one PyTorch module: its stages, tied weights and heads, its losses and decisions."""
+"""Pipeline as one PyTorch module: its stages, tied weights and heads, its losses and decisions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Stage = tuple[Component, nn.Module]
 
 
 def build_stage(component: Component, wired: Names) -> nn.Module:
-    """The module of a component, given what its constructor asks for by position."""
+    """Build the module of a component from the wired values of its constructor's positional parameters."""
     parameters = list(inspect.signature(component.cls).parameters.values())
     module = build_component(component, *[wired[p.name] for p in parameters if p.kind is not p.KEYWORD_ONLY])
     if not isinstance(module, nn.Module):
@@ -59,7 +59,7 @@ def build_stage(component: Component, wired: Names) -> nn.Module:
 
 
 def width_of(component: Component, module: nn.Module) -> int:
-    """The width of the x that an embedding or encoder states to return."""
+    """Return the declared width of the x of an embedding or encoder."""
     dim = member(module, "dim")
     if not isinstance(dim, int):
         raise stage_error(component, "it must state its width as `self.dim`, an int")
@@ -67,7 +67,7 @@ def width_of(component: Component, module: nn.Module) -> int:
 
 
 def trace_source(stages: Sequence[Stage], names: Names) -> Iterator[tuple[Component, Names]]:
-    """Run the stages of one source; yield each with what it returned, which is joined to the names on the way."""
+    """Run the stages of one source; yield each with its outputs, which are added to the names."""
     embedded: list[Tensor] = []
     count = sum(component.kind == "embedding" for component, _ in stages)
     for component, module in stages:
@@ -98,7 +98,7 @@ def call_stage(component: Component, method: Callable[..., Any], names: Names, *
 
 @contextlib.contextmanager
 def errors_of(component: Component, what: str) -> Iterator[None]:
-    """Report whatever a component raises as its own error: the boundary to plugin code."""
+    """Report any exception of a component as the component's error: the boundary to plugin code."""
     try:
         yield
     except ConfigError:
@@ -123,7 +123,7 @@ Score = Callable[[Decision], Tensor]  # a head's log-probability (B,) of the fir
 
 
 def decided(decision: Decision) -> list[str]:
-    """The outputs that say what was decided."""
+    """Return the names of the outputs that hold the decision."""
     return [name for name in decision if not (decision[name].is_floating_point() or name.startswith(PRESENT))]
 
 
@@ -134,7 +134,7 @@ def same_rows(first: Decision, second: Decision) -> Tensor:
 
 
 def score_gap(choices: Sequence[Choice], is_stepwise: bool, score: Score, first: Decision, second: Decision) -> Tensor:
-    """Return by how much, (B,), the scores of two decisions differ at the first rank where the decisions differ.
+    """Return the difference of the scores of two decisions, (B,), at the first rank where the decisions differ.
 
     Of answers that are decided step by step it is the difference of the first choices that differ, if that is less:
     behind it all may be different. Infinite where something differs that has no score.
@@ -165,7 +165,7 @@ def score_gap(choices: Sequence[Choice], is_stepwise: bool, score: Score, first:
 def _alternatives(
     choices: Sequence[Choice], first: Decision, second: Decision
 ) -> Iterator[tuple[set[str], Decision, Decision]]:
-    """Names of outputs, and what `score` takes of both: of ranked answers those of the first rank that differs."""
+    """Yield output names and the two inputs of `score`: for ranked answers, those of the first rank that differs."""
     for choice in choices:
         names = choice.outputs
         if not {*names} <= first.keys():
@@ -184,7 +184,7 @@ def _alternatives(
 
 
 def _of_first_choice(score: Score, mine: Decision, theirs: Decision) -> Tensor:
-    """Return the difference of scores of two sequences (B, 1, N), cut behind the first place where they differ."""
+    """Return the difference of the scores of two sequences (B, 1, N), cut after the first difference."""
     ((name, first),) = mine.items()
     second = theirs[name]
     differ = (first != second)[:, 0]
@@ -205,7 +205,7 @@ def _same(first: Tensor, second: Tensor) -> Tensor:  # (B, …) -> (B,)
 
 @dataclass(frozen=True)
 class HeadStage:
-    """A head and its place among several.
+    """A head and its position among several.
 
     Attributes:
         name: Its name; empty where it is the only head.
@@ -221,19 +221,19 @@ class HeadStage:
 
     @property
     def prefix(self) -> str:
-        """The beginning of the names of its targets, options and outputs."""
+        """Prefix of the names of its targets, options and outputs."""
         return f"{self.name}." if self.name else ""
 
     def part(self, names: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return this head's own tensors, by their names without the prefix."""
+        """Return the tensors of this head, by their names without the prefix."""
         return part_of(names, self.name) if self.name else names
 
     def call(self, method: Callable[..., Any], names: Names) -> Any:
-        """Call a method of the head with the names it asks for; the head's part needs no prefix."""
+        """Call a method of the head with the tensors that its parameters name, without the prefix."""
         return call_stage(self.component, method, {**names, **self.part(names)})
 
     def corrupt(self, batch: Mapping[str, Tensor]) -> Names:
-        """The batch as the first stage gets it in training: unchanged, or with the inputs that the head corrupts."""
+        """Return the batch as input of training: unchanged, or with the head's corrupted inputs."""
         expected = declared_corrupted_inputs(self.component)
         if not expected:
             return dict(batch)
@@ -244,7 +244,7 @@ class HeadStage:
         return {**batch, **corrupted}
 
     def loss(self, names: Names) -> Tensor:
-        """The loss, in fp32 also under autocast: most heads are small and their sums are long.
+        """Return the loss, in fp32 also under autocast: most heads are small and their sums are long.
 
         A head that decides step by step does the greater part of the work, so it is left to autocast.
         """
@@ -335,7 +335,7 @@ class Pipeline(nn.Module):
                 module.requires_grad_(False)
 
     def _build_source(self, source: Input, wired: Names) -> list[Stage]:
-        """The stages of one source; `wired` gets the width of what they return."""
+        """Build the stages of one source; their width is added to `wired`."""
         embeddings = [build_stage(stage, wired) for stage in source.embedding]
         wired["dim"] = sum(map(width_of, source.embedding, embeddings))
         encoders = []
@@ -345,7 +345,7 @@ class Pipeline(nn.Module):
         return list(zip(source.stages, (*embeddings, *encoders), strict=True))
 
     def forward(self, names: Names) -> Names:
-        """Return everything that a head may ask for: the features (B, T, …), x, and what else the stages returned.
+        """Return the inputs of the heads: the features (B, T, …), x, and the other outputs of the stages.
 
         `sources` is a list with these names for each source that heads read. Of several they are there alone, or with
         those of the first as `join_sources` has them, where a head asks for that.
@@ -357,26 +357,26 @@ class Pipeline(nn.Module):
 
     @property
     def is_language_model(self) -> bool:
-        """Return whether the head is a language model: it runs the stages before it by itself."""
+        """Return whether the head is a language model, which runs the stages before it by itself."""
         return is_language_model_head(self.stages[-1][0])
 
     @property
     def cache(self) -> tuple[CacheEntry, ...]:
-        """The cache of a language model, or of a pipeline that answers in pieces; of others none."""
+        """Cache entries of a language model or a streaming pipeline; empty for others."""
         if self.streams:
             state = CacheEntry.of(PAST + HEAD, PRESENT + HEAD, tuple(self.head.state_shape), grows=False)
             return *stage_entries(list(self.encoder)), state
         return cache_entries(list(self.encoder)) if self.is_language_model else ()
 
     def set_stateful(self, rows: int | None) -> None:
-        """Carry recurrent states across batches of so many rows (truncated BPTT), from zeros; None stops."""
+        """Carry recurrent states across batches of this many rows (truncated BPTT), from zeros; None stops."""
         encoders: Any = self.encoder
         for encoder in encoders:
             encoder.set_stateful(rows)
 
     @property
     def carried_states(self) -> dict[int, Tensor]:
-        """The carried states, of each encoder that has any, by its place."""
+        """Carried states of each encoder that has any, by its position."""
         states = ((place, member(encoder, "carried_state")) for place, encoder in enumerate(self.encoder))
         return {place: state for place, state in states if isinstance(state, Tensor)}
 
@@ -387,18 +387,18 @@ class Pipeline(nn.Module):
             encoders[place].carried_state = state
 
     def _incremental(self, names: Names) -> Names:
-        """The stages as a language-model head asks for them; nothing for others."""
+        """Return the incremental stages for a language-model head; empty for other heads."""
         if not self.is_language_model:
             return {}
         return {"incremental": IncrementalStages(list(self.embedding), list(self.encoder), names, self.head.adds_bos)}
 
     @property
     def head(self) -> Any:
-        """The only head, or the first of several."""
+        """Only head, or the first of several."""
         return self.heads[0]
 
     def trace(self, names: Names) -> Iterator[tuple[Component, Names]]:
-        """Run the stages before the head; yield each with what it returned, which is joined to the names on the way."""
+        """Run the stages before the head; yield each with its outputs, which are added to the names."""
         sources: dict[str, Names] = {}
         for source, stages in self.sources.items():
             source_names = dict(part_of(names, source)) if source else names
@@ -417,25 +417,25 @@ class Pipeline(nn.Module):
             names |= names["sources"][0]
 
     def mask_at(self, stage: Component) -> str:
-        """The name of the mask of a stage's source among the names that `trace` joins."""
+        """Return the name of the mask of a stage's source among the names of `trace`."""
         source = self.source_of[stage.key]
         return mask_of(f"{source}.x" if source else "x")
 
     def loss(self, batch: Mapping[str, Tensor]) -> Tensor:
-        """The heads' losses of a batch of features and targets, each times its weight, summed."""
+        """Return the weighted sum of the heads' losses of a batch of features and targets."""
         names = self(self.corrupt(batch))
         losses = [head.loss(names) * head.component.common_keys.get("weight", 1.0) for head in self.head_stages]
         total: Tensor = sum(losses[1:], losses[0])
         return total
 
     def corrupt(self, batch: Mapping[str, Tensor]) -> Names:
-        """The batch as the first stage gets it in training: unchanged, or with the inputs that the head corrupts."""
+        """Return the batch as input of training: unchanged, or with the head's corrupted inputs."""
         return self.head_stages[-1].corrupt(batch)
 
     def decide(
         self, features: Mapping[str, Tensor], options: Mapping[str, Any], explain: bool = False
     ) -> dict[str, Tensor]:
-        """The heads' decisions; options that are left out have the defaults of their signatures.
+        """Return the heads' decisions; missing options have the defaults of their signatures.
 
         With `explain` also the attention weights of every stage, as `explain.<key>.<name>`, each where it is computed.
         With `past.…` among the features, they are the next piece of each text, and the decision holds `present.…`.
@@ -468,27 +468,27 @@ class Pipeline(nn.Module):
         return decision | weights
 
     def _weights(self, stage: Component, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The attention weights among what a stage returned, by their names in the graph."""
+        """Return the attention weights among a stage's outputs, by their names in the graph."""
         for name in self.attended[stage.key]:
             if name not in outputs:
                 raise stage_error(stage, f"it returned no {name!r}, which its `explains` states")
         return {attention.output: outputs[name].float() for name, attention in self.attended[stage.key].items()}
 
     def messages(self) -> Iterator[str]:
-        """The messages of the stages before training."""
+        """Yield the messages of the stages before training."""
         for stage, module in self.stages:
             messages = member(module, "messages")
             yield from (f"{stage.key}: {message}" for message in (messages() if messages else ()))
 
     @property
     def long(self) -> list[int]:
-        """Lengths of text at which a stage does what it leaves with shorter ones: its `example_length`."""
+        """Text lengths from which a stage takes another path than for shorter ones: its `example_length`."""
         lengths: list[Any] = [member(module, "example_length") for _, module in self.stages]
         return [length for length in lengths if length is not None]
 
     @property
     def limits(self) -> Limits:
-        """The most tokens of one text, and of the first of a pair where a stage reads that as a whole."""
+        """Maximum number of tokens of one text, and of the first of a pair if a stage reads it as a whole."""
         max_lengths: list[Any] = [member(module, "max_length") for _, module in self.stages]
         context = [most for most in max_lengths if most is not None]
         if context and self.is_language_model:
@@ -501,16 +501,16 @@ class Pipeline(nn.Module):
 
     @property
     def most_written(self) -> int:
-        """The most tokens of a text that is written: a language model has one table of positions for all it handles."""
+        """Maximum number of tokens of a generated text: a language model has one table of positions for all tokens."""
         return self.limits.tokens if self.is_language_model else MOST_TOKENS
 
     @property
     def refuses_long_texts(self) -> bool:
-        """Return whether a stage cannot read a text of any length; a language model reads texts in pieces."""
+        """Return whether a stage limits the length of texts; False for a language model, which reads windows."""
         return not self.is_language_model and self.limits != Limits(tokens=MOST_TOKENS)
 
     def score(self, features: Mapping[str, Tensor], decision: Mapping[str, Tensor]) -> Tensor:
-        """The first head's own score of one of its decisions, (B,)."""
+        """Return the first head's score of one of its decisions, (B,)."""
         head = self.head_stages[0]
         return head.call(head.module.score, {**self(dict(features)), **decision})
 

@@ -1,4 +1,4 @@
-"""The progress of a training, its interruption and its outcome."""
+"""Progress of a training, its interruption and its outcome."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from seqpipe.runtime.evaluate import deciding, is_perfect
 
 @dataclass
 class Progress:
-    """The position of a run; with the weights and the optimiser it is the whole state."""
+    """Position of a run; with the weights and the optimiser it is the whole state."""
 
     epoch: int = 0
     position: int = 0  # batches done in this epoch
@@ -45,7 +45,7 @@ class Progress:
         self.best_file = f"best-{self.epoch + 1:04d}.safetensors"
 
     def begin_patience(self, metric: float, is_perfect: bool) -> None:
-        """Note whether learning has begun, as far as the dev metric shows it.
+        """Record whether the dev metric shows that learning has begun.
 
         It has once the metric differs from its first value: a score may stay at 0, or at that of the most frequent
         label, for many epochs while the loss falls. A perfect score waits for nothing better.
@@ -56,7 +56,7 @@ class Progress:
             self.is_learning = True
 
     def next_epoch(self, settings: Train, improved: bool) -> None:
-        """Move to the next epoch; on a plateau lower the learning rate, after too many evaluations on it stop."""
+        """Move to the next epoch; lower the learning rate on a plateau, and stop after too many evaluations on it."""
         if not improved and self.is_learning:
             self.plateau += 1
             if settings.schedule.use == "plateau" and self.plateau % settings.schedule.patience == 0:
@@ -72,7 +72,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """Context in which the first signal is remembered, so that training can save its state, and a second one kills."""
+    """Context manager that records the first signal, so that training can save its state; a second one kills."""
 
     received: int | None = None
 
@@ -100,7 +100,7 @@ LONGER = 2  # factor of epochs advised to a training that was still improving
 
 
 def outcome_of(progress: Progress, config: Config) -> dict[str, Any]:
-    """The outcome of a training that has ended, as plain values; epochs are counted from 1.
+    """Return the outcome of a finished training as plain values; epochs are counted from 1.
 
     - `ended_by`: `epochs` or `patience`; `epochs`: how many were trained; `max_epochs`: `train.epochs`.
     - `best_epoch`, `best_step`: whose weights were kept: the best on dev, without dev data the last.
@@ -130,7 +130,7 @@ def outcome_of(progress: Progress, config: Config) -> dict[str, Any]:
 
 
 def outcome_lines(outcome: Mapping[str, Any], metrics: Mapping[str, Metric], command: str = "") -> list[str]:
-    """The outcome as a person reads it, and what to do about it; none without dev data.
+    """Return the outcome as text, with advice; empty without dev data.
 
     Args:
         outcome: As `outcome_of` gives it.

@@ -1,4 +1,4 @@
-"""A small checkpoint of `transformers` in place of a real one, made from a pipeline's own training texts.
+"""A small checkpoint of `transformers` in place of a real one, made from a pipeline's training texts.
 
 Its tokenizer learned its pieces from these texts, its weights are random: it knows nothing, and a pipeline that starts
 from it shows the way, not what a real one reaches. The same bytes each time.
@@ -47,7 +47,7 @@ def tiny_bert(folder: Path, texts: Sequence[str], pieces: int) -> int:
 
 
 def checkpoint_texts(config: Config, folder: Path) -> list[str]:
-    """The training texts that the tokenizers of the checkpoint in this folder are to split."""
+    """Return the training texts for the tokenizers of the checkpoint in this folder."""
     fields = [tokenizer.common_keys["field"] for tokenizer in config.tokenizers if folder in tokenizer.options.values()]
     names = [name for field in fields for name in ((field,) if isinstance(field, str) else field)]
     records = read(config.data.reader, config.data.train)
@@ -56,7 +56,7 @@ def checkpoint_texts(config: Config, folder: Path) -> list[str]:
 
 
 def word_pieces(texts: Sequence[str], size: int) -> Tokenizer:
-    """A lower-casing WordPiece tokenizer as BERT has it."""
+    """Return a lower-casing WordPiece tokenizer like BERT's."""
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()

@@ -60,7 +60,7 @@ class Trainer:
         self._order = batches.order(0)
 
     def run(self) -> None:
-        """Train to the end, from where `progress` stands."""
+        """Train to the end, from the position in `progress`."""
         self._save_if_interrupted()
         at, epochs = self.progress, self.config.train.epochs
         with self.console.progress("training", len(self._order)) as tick:
@@ -80,7 +80,7 @@ class Trainer:
         return {name: tensor.to(self.device) for name, tensor in self.batches(rows).items()}
 
     def train_batch(self, batch: Batch) -> None:
-        """Add the gradient of a batch; behind `accumulate` of them, or the last of the epoch, update the weights."""
+        """Add the gradient of a batch; update the weights after `accumulate` batches, or the last of the epoch."""
         at, settings = self.progress, self.config.train
         seed = settings.seed * 1_000_003 + at.epoch * 100_003 + at.position
         if self.device.type == "cpu":
@@ -130,7 +130,7 @@ class Trainer:
         return TrainingError(f"{what} in epoch {self.progress.epoch + 1}, step {step}; {fix} ({detail})")
 
     def finish_epoch(self) -> None:
-        """Score the dev set, keep the best weights, decide whether to stop; save before and after."""
+        """Score the dev set, keep the best weights and decide whether to stop; save before and after."""
         at, settings = self.progress, self.config.train
         self.save()
         row: dict[str, Any] = {"epoch": at.epoch + 1, "step": at.step, "loss": at.loss / max(1, len(self._order))}
@@ -178,7 +178,7 @@ class Trainer:
     # -- state
 
     def save(self) -> None:
-        """Write last.ckpt, then remove best weights that it no longer names."""
+        """Write last.ckpt, then remove best weights to which it no longer refers."""
         state = {
             "progress": asdict(self.progress),
             "weights": self.pipeline.state_dict(),
@@ -193,7 +193,7 @@ class Trainer:
                 old.unlink()
 
     def restore(self) -> bool:
-        """Go back to last.ckpt; return False without one."""
+        """Restore the state of last.ckpt; return False without one."""
         remove_torn(self.folder)
         if not (self.folder / LAST).exists():
             return False

@@ -67,7 +67,7 @@ def warm_start(pipeline: Pipeline, config: Config) -> list[str]:
 
 
 class _WarmStart:
-    """One stage that starts from a stage of a run."""
+    """One stage that is initialised from a stage of a run."""
 
     def __init__(self, stage: Component, module: nn.Module, run_stage: Stage, names: Names, run_names: Names):
         self.stage, self.module, self.run_stage, self.names, self.run_names = stage, module, run_stage, names, run_names
@@ -167,7 +167,7 @@ class _WarmStart:
 
 
 def _put(into: Tensor, rows: Tensor, places: Sequence[tuple[int, Tensor]]) -> Tensor:
-    """The tensor with rows at these places of some of its axes; with none, the rows themselves."""
+    """Return the tensor with rows put at these positions of some of its axes; with none, the rows themselves."""
     if not places:
         return rows
     (axis, index), *rest = places
@@ -190,7 +190,7 @@ def _names(artifacts: Artifacts, task: FittedTask | None, source: str) -> Names:
 
 
 def _sole(artifacts: Artifacts) -> FittedTask | None:
-    """The task that stages before the head may know of: of several heads none."""
+    """Return the task that stages before the head may depend on; None for several heads."""
     return artifacts.tasks[0] if len(artifacts.tasks) == 1 else None
 
 

@@ -29,10 +29,10 @@ class _Counter:
 
 
 class SpanCounter(_Counter):
-    """Precision, recall and F1 of spans whose label and both ends are right (micro average, as conlleval has it)."""
+    """Precision, recall and F1 of spans with correct label and boundaries (micro average, like conlleval)."""
 
     def add(self, gold: Iterable[Span], predicted: Iterable[Span]) -> None:
-        """One record's spans; a span given twice counts once."""
+        """Add one record's spans; a repeated span counts once."""
         right, answered = set(gold), set(predicted)
         self.gold.update(label for label, _, _ in right)
         self.predicted.update(label for label, _, _ in answered)
@@ -47,7 +47,7 @@ class TagCounter(_Counter):
     """Accuracy over all words, and precision, recall and F1 of each tag."""
 
     def add(self, gold: Sequence[Span], predicted: Sequence[Span]) -> None:
-        """One record's tags, each with its word's place; a word that the model split otherwise is missed."""
+        """Add one record's tags, each with its word's offsets; a word that the model splits differently is missed."""
         tags = {(start, end): tag for tag, start, end in predicted}
         for right, start, end in gold:
             tag = tags.get((start, end), SPLIT)
@@ -72,7 +72,7 @@ class LabelCounter(_Counter):
         super().__init__()
 
     def add(self, gold: str, predicted: str | None) -> None:
-        """One record's label; None for a text that has none, since it has no token."""
+        """Add one record's label; None for a text without tokens."""
         self.gold[gold] += 1
         self.predicted.update([] if predicted is None else [predicted])
         self.correct[gold] += gold == predicted
@@ -99,7 +99,7 @@ class LabelsCounter(_Counter):
         self.texts = self.equal = 0
 
     def add(self, gold: Iterable[str], predicted: Iterable[str]) -> None:
-        """One record's labels; one given twice counts once."""
+        """Add one record's labels; a repeated label counts once."""
         right, answered = set(gold), set(predicted)
         self.gold.update(right)
         self.predicted.update(answered)

@@ -15,7 +15,7 @@ from seqpipe.console import text_table
 
 
 class ScoreCounter:
-    """The share of the variance that is explained, Pearson's correlation, and errors in the target's own unit.
+    """Explained variance (R²), Pearson's correlation, and errors in the target's unit.
 
     Sums of squares are kept about the running means (Welford 1962), so that numbers far from 0 lose nothing.
     """
@@ -27,7 +27,7 @@ class ScoreCounter:
         self.errors = self.squares = 0.0
 
     def add(self, gold: float, predicted: float | None) -> None:
-        """One record's number; None for a text that has none, since it has no token: it is counted, no error is."""
+        """Add one record's number; None for a text without tokens, which is counted without an error."""
         if predicted is None:
             self.unanswered += 1
             return
@@ -52,7 +52,7 @@ class ScoreCounter:
 
 
 class NumberCounter:
-    """The mean of numbers that nothing is known to compare with, and how many texts have none."""
+    """Mean of numbers without a reference, and the number of texts without one."""
 
     def __init__(self) -> None:
         self.total = 0.0
@@ -73,7 +73,7 @@ class NumberCounter:
 
 
 def ratio(part: float, whole: float) -> float:
-    """A part of a whole, 0 of none."""
+    """Return part / whole, 0 if the whole is 0."""
     return part / whole if whole else 0.0
 
 
@@ -91,7 +91,7 @@ class RankCounter:
         self.reciprocal = 0.0
 
     def add(self, gold: str, predicted: Sequence[str]) -> None:
-        """One record's label, and those of the list, best first; an empty list is wrong."""
+        """Add one record's label, and the list of predicted ones, best first; an empty list is wrong."""
         self.records += 1
         if gold in predicted:
             rank = 1 + [*predicted].index(gold)
@@ -110,7 +110,7 @@ BLOCK = 512  # vectors compared with all others at a time
 
 
 class LengthCounter:
-    """The mean length of vectors that nothing is known to compare with, and how many texts have none."""
+    """Mean length of vectors without a reference, and the number of texts without one."""
 
     def __init__(self) -> None:
         self.lengths = NumberCounter()
@@ -135,7 +135,7 @@ class VectorCounter:
         self.texts = 0
 
     def add(self, gold: str, predicted: Sequence[float] | None) -> None:
-        """One record's label and vector; None for a text that has none, since it has no token: it finds none."""
+        """Add one record's label and vector; None for a text without tokens, which is wrong."""
         self.texts += 1
         if predicted is not None:
             vector = np.asarray(predicted, np.float64)
@@ -216,7 +216,7 @@ class FieldCounter:
 
 
 class StructureCounter:
-    """The scores of every field, and the share of records in which every field is right."""
+    """Scores of every field, and the share of records in which all fields are correct."""
 
     def __init__(self, fields: Sequence[Described]):
         self.fields = [FieldCounter(field) for field in fields]
@@ -239,7 +239,7 @@ PLAIN = Metric(percent=False)  # of a score that nothing is known of
 
 
 def table(scores: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
-    """The scores as aligned plain text: a row a label, then one over all; fractions in per cent.
+    """Format scores as aligned plain text: a row for each label, then the overall one; fractions in per cent.
 
     Of several heads each has a table of its own under its name; what is said of all of them stands last.
 
@@ -260,12 +260,12 @@ def table(scores: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
 
 
 def metric_of(name: str, metrics: Mapping[str, Metric]) -> Metric:
-    """The metric of a score, whose name may have a head's name in front."""
+    """Return the metric of a score, whose name may have a head's name as a prefix."""
     return metrics.get(name.rpartition(".")[2], PLAIN)
 
 
 def format_score(name: str, value: float, metrics: Mapping[str, Metric]) -> str:
-    """A score as a person reads it."""
+    """Format a score for people."""
     return f"{100 * value:.2f}" if metric_of(name, metrics).percent else f"{value:.4g}"
 
 

@@ -1,4 +1,4 @@
-"""The answers that people gave to a question and the one of a model in, how well they match out: SQuAD's metrics."""
+"""SQuAD's metrics: the match of a model's answer with the reference answers to a question."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARKS = str.maketrans("", "", string.punctuation)
 
 
 def gold_answers(record: Mapping[str, Any], field: str) -> list[Gold]:
-    """The answers of a record, none if its question has none; DataError if the field is missing or of another form."""
+    """Return the answers of a record, none if its question has none; DataError if the field is missing or malformed."""
     where, answers = record.get("where", "record"), record.get(field)
     if answers is None:
         raise DataError(f"{where}: no field {field!r} with the answers; the record has: {', '.join(record)}")
@@ -41,7 +41,7 @@ def gold_answers(record: Mapping[str, Any], field: str) -> list[Gold]:
 
 
 def locate_answer(gold: Gold, passage: str, where: str) -> tuple[int, int]:
-    """Start and end of an answer without the blanks around it; DataError if it does not stand there."""
+    """Return start and end of an answer without surrounding blanks; DataError if the text differs there."""
     text, start = gold
     there = passage[start : start + len(text)] if start >= 0 else ""
     if there != text:
@@ -53,12 +53,12 @@ def locate_answer(gold: Gold, passage: str, where: str) -> tuple[int, int]:
 
 
 def normalized(text: str) -> str:
-    """Lower case, without punctuation, articles and further blanks (Rajpurkar et al. 2016)."""
+    """Normalise an answer: lower case, no punctuation, articles or extra blanks (Rajpurkar et al. 2016)."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_MARKS)).split())
 
 
 def match(gold: Sequence[str], predicted: str) -> tuple[float, float]:
-    """Exact match and F1 over words, each with the answer that it fits best; no answer in gold is the answer ""."""
+    """Return exact match and word F1, each with the best reference; no reference counts as the answer ""."""
     golds = [text for text in gold if normalized(text)] or [""]
     return max(float(normalized(text) == normalized(predicted)) for text in golds), max(
         _overlap(text, predicted) for text in golds
@@ -85,7 +85,7 @@ class ReadingCounter:
         self.exact = self.f1 = self.kept_silent = 0.0
 
     def add(self, gold: Sequence[str], predicted: str) -> None:
-        """One question: the texts of its answers, none if it has none, and the text of the model's."""
+        """Add one question: the texts of its answers, none if it has none, and the model's answer."""
         exact, f1 = match(gold, predicted)
         self.questions += 1
         self.exact += exact

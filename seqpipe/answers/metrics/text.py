@@ -1,4 +1,4 @@
-"""Gold and predicted texts in, scores out: equal texts, tokens in place, errors; BLEU, chrF and ROUGE by packages."""
+"""Metrics of generated text: equal texts, token accuracy, error rates; BLEU, chrF and ROUGE by packages."""
 
 from __future__ import annotations
 
@@ -185,12 +185,12 @@ class _Characters:
 
 
 def unordered_distance(a: Sequence[str], b: Sequence[str]) -> int:
-    """Words of the longer sequence that the shorter lacks, each counted as often as it occurs."""
+    """Count the words of the longer sequence that the shorter lacks, with multiplicity."""
     return max(len(a), len(b)) - (Counter(a) & Counter(b)).total()
 
 
 def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
-    """Levenshtein's distance over code points or words, each column of its table as the bits of one integer.
+    """Return the Levenshtein distance over code points or words, with each table column as the bits of an integer.
 
     By the algorithm of Hyyrö (2003).
     """

@@ -1,4 +1,4 @@
-"""Compare the bundle with training on records: the same tokens and features, and the same answers."""
+"""Compare a bundle with training on records: tokens, features and answers must be the same."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_features(
     probes: Iterable[Record],
     on_compared: Callable[[int], None],
 ) -> None:
-    """ParityError if the bundle reads a record or a probe as other features than training does: that is exact.
+    """Raise ParityError if bundle and training make different features of a record or probe; they must be identical.
 
     Args:
         ours: PyTorch's.
@@ -52,12 +52,12 @@ def check_features(
 
 
 def same_array(first: np.ndarray | None, second: np.ndarray | None) -> bool:
-    """Return whether both are there and equal in type, shape and content."""
+    """Return whether both arrays exist and are equal in type, shape and content."""
     return first is not None and second is not None and first.dtype == second.dtype and np.array_equal(first, second)
 
 
 def described(record: Record) -> str:
-    """The place and the first words of a record, for a message."""
+    """Return the place and the first words of a record, for a message."""
     text = next((str(value) for name, value in record.items() if name != "where"), "")
     return f"{record.get('where', 'a record')} ({text[:60]!r})"
 
@@ -89,7 +89,7 @@ def _read(side: Predictor, records: Sequence[Record]) -> _Reading:
 
 
 def _check_batch(ours: Predictor, theirs: Predictor, records: Sequence[Record]) -> None:
-    """ParityError about the first record that both read otherwise."""
+    """Raise ParityError for the first record that the two sides read differently."""
     if not any(_read(ours, records).difference(_read(theirs, records))):
         return
     for record in records:
@@ -115,7 +115,7 @@ def possible_cut(source: TextSource, records: Sequence[Record]) -> Cut | None:
 
 
 def split_otherwise(source: TextSource, records: Iterable[Record], cut: Cut) -> str | None:
-    """The first text whose tokens in pieces are not those of the whole; None if there is none."""
+    """Return the first text whose tokens differ when it is streamed in chunks; None if there is none."""
     known: dict[str, Doc] = {}  # each piece, split once
     for record in records:
         raw = {name: value for name, value in with_raw_text(record).items() if name != "words"}
@@ -143,7 +143,7 @@ def _words(docs: Iterable[Doc]) -> list[tuple[int, int]]:
 
 
 def _placed(docs: Iterable[Doc]) -> Iterator[tuple[Doc, int]]:
-    """Each piece, and where it stands in the text."""
+    """Yield each chunk with its position in the text."""
     length = 0
     for doc in docs:
         yield doc, length
@@ -156,7 +156,7 @@ ROUNDED = 1e-3  # how far numbers of an answer may differ: they are rounded, and
 
 
 class Comparison(Predictor):
-    """PyTorch's predictor, which runs the graph beside itself and tallies how the decisions differ.
+    """PyTorch's predictor, which also runs the graph and counts differences of the decisions.
 
     Args:
         pipeline: In evaluation, on the CPU.
@@ -180,7 +180,7 @@ class Comparison(Predictor):
         self._theirs = type(theirs)(theirs.featurizer, theirs.kind, self._graph_decision, theirs.options, theirs.limits)
 
     def answer_both(self, records: Sequence[Record], **options: Any) -> tuple[list[Answer], list[Answer]]:
-        """PyTorch's answers to the records as they are, and the bundle's.
+        """Return the answers of PyTorch and of the bundle to the records.
 
         Raises:
             ParityError: if they differ and no tie explains it.
@@ -222,7 +222,7 @@ class Comparison(Predictor):
         return self.read(docs, decision, decoding)
 
     def _graph_decision(self, feeds: Arrays) -> Arrays:
-        """The graph's decision, which is there already if the bundle reads the batch as training does."""
+        """Return the graph's decision; it is available already if both sides have the same features."""
         inputs, decision = self._graph_runs.popleft() if self._graph_runs else ({}, {})
         same = inputs.keys() == feeds.keys() and all(same_array(inputs[name], feeds[name]) for name in feeds)
         return decision if same else self.model.run(feeds)

@@ -35,7 +35,7 @@ _ARCS = [[2, 3, -1], [2, 1, -1], [2, 4, -1], [-1, 4, 1], [1, 4, -1], [1, 3, -1]]
 
 @dataclass(frozen=True)
 class Trials:
-    """Decode options to compare under.
+    """Decode options for the comparison.
 
     Args:
         options: Decode options of the heads.
@@ -59,7 +59,7 @@ class Trials:
         return [{}, *([sizes] if sizes else []), *([every | others] if others else []), *alone]
 
     def alone(self) -> dict[str, list[dict[str, Any]]]:
-        """By name of each decode option that is no size: decode options in which it is off its default.
+        """Return, by name of each decode option that is not a size, sets of options in which it is not its default.
 
         It then changes a decision only if others are set too, those that it declares: each alternative is tried.
         """
@@ -80,7 +80,7 @@ class Trials:
         return candidates
 
     def with_short_texts(self, chosen_options: Mapping[str, Any]) -> dict[str, Any]:
-        """Decode options with texts of few tokens, as the options declare them, unless a length was chosen.
+        """Return decode options that limit texts to few tokens, as the options declare, unless a length is set.
 
         A loop's step is traced once: what goes wrong in its graph does so in the first steps. Real records are compared
         at the length that the options say.
@@ -94,7 +94,7 @@ class Trials:
 
     @property
     def _lengths(self) -> dict[str, int]:
-        """Sizes that declare a value of their own to be tried at, the lengths of texts, with that value."""
+        """Return the sizes that declare a test value, such as lengths of texts, with that value."""
         return {
             name: values[name]
             for name, option in self.options.items()
@@ -103,7 +103,7 @@ class Trials:
         }
 
     def _declared(self, name: str) -> list[Mapping[str, Any]]:
-        """The alternatives that an option declares, without those that name what the heads lack."""
+        """Return the alternatives that an option declares, without those for options that the heads lack."""
         known = {*self.options, *self._seeds}
         return [values for values in self.declared.get(name, ()) if values.keys() <= known]
 
@@ -122,7 +122,7 @@ def _off_default(option: Mapping[str, Any]) -> Any:
 
 
 def option_inputs(feeds: Arrays, options: Known, chosen_options: Mapping[str, Any]) -> Arrays:
-    """The options' inputs for these features; random numbers depend on the row's number."""
+    """Return the options' inputs for these features; random numbers depend on the row's number."""
     lengths = np.sum([mask.sum(1) for mask in masks(feeds).values()], 0).tolist()
     return chosen(options, chosen_options).of([Doc("", [str(row)], [], [0] * n) for row, n in enumerate(lengths)])
 
@@ -184,7 +184,7 @@ _LONG, _MOST = 2_000, 20_000  # letters of a word that is cut, and tokens of a t
 
 
 def probe_records(source: InputSource, tokens: int, seed: int = 1) -> Iterator[Record]:
-    """Records of all scripts, of all vocabularies, blank and at the limit of length, raw and already split.
+    """Yield records of many scripts, from the vocabularies, blank and of maximum length, raw and pre-tokenized.
 
     Args:
         source: The inputs of the pipeline.
@@ -221,7 +221,7 @@ def _texts(source: InputSource, tokens: int, draw: random.Random) -> Iterator[st
 
 
 def _record(source: InputSource, text: str, draw: random.Random) -> dict[str, Any]:
-    """A record with this text in every field of text; rows of numbers and values of columns are random."""
+    """Return a record with this text in every text field and random numbers and column values."""
     record: dict[str, Any] = {}
     for part in sources_of(source).values():
         if isinstance(part, NumericSource):
@@ -242,7 +242,7 @@ CLOSE, RELATIVE = 1e-4, 1e-5  # how far scores may differ
 
 @dataclass
 class Tally:
-    """Decisions compared, ties among them, decisions that differ, and the largest difference of a score."""
+    """Counts of compared decisions, ties and differences, and the largest difference of a score."""
 
     decisions: int = 0
     ties: int = 0
@@ -251,7 +251,7 @@ class Tally:
     where: str = ""
 
     def check(self) -> None:
-        """Raises ParityError if the graph answers differently."""
+        """Raise ParityError if the graph answers differently."""
         if self.different:
             raise ParityError(
                 f"{self.different} of {self.decisions} decisions differ between PyTorch and onnxruntime "
@@ -319,7 +319,7 @@ class DecisionParity:
             self.compare(feeds, inputs, sum(mask.size for mask in masks(feeds).values()) <= most_garbage)
 
     def resolve_ties(self) -> None:
-        """ParityError if more than `MOST_TIES` of at least `ENOUGH` decisions are tied; compares more if need be."""
+        """Raise ParityError if over `MOST_TIES` of at least `ENOUGH` decisions are ties; compare more if needed."""
         more = (random_batches(self.pipeline.artifacts, seed, (33,), (1, 2, 5, 9, 17)) for seed in itertools.count(2))
         batches = itertools.chain.from_iterable(more)
         while self.tally.ties and self.tally.decisions < ENOUGH:
@@ -366,7 +366,7 @@ class DecisionParity:
             yield leaked, f"{name} changes with what stands in the padding"
 
     def _compare_alone(self, feeds: Arrays, options: Arrays, expected: Arrays) -> Iterator[tuple[np.ndarray, str]]:
-        """The shortest row by itself, without padding: the others must not have changed its answer."""
+        """Compare the shortest row alone, without padding: other rows must not affect its answer."""
         row, alone = shortest_row(self.pipeline.artifacts, feeds)
         if _shape(alone) == _shape(feeds):
             return
@@ -400,7 +400,7 @@ def _decided_alike(expected: Arrays, got: Arrays) -> np.ndarray:
 
 
 def _summed(name: str, decision: Arrays) -> np.ndarray:
-    """√n where an output adds up n numbers, since errors add up so: the score (B, K) of a text or of positions."""
+    """Return √n for an output that sums n numbers, as errors grow with it: the score (B, K) of a text or positions."""
     head = name.removesuffix("scores")
     steps = {f"{head}tokens": 0, f"{head}pointers": -1} if name.endswith("scores") else {}  # and their padding
     lengths = [(decision[key] != padding).sum(2) for key, padding in steps.items() if key in decision]

@@ -1,4 +1,4 @@
-"""The parity gate: all comparisons of a bundle with PyTorch, whose differences fail the export."""
+"""Parity gate: all comparisons of a bundle with PyTorch; a difference fails the export."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def compare_pieces(parity: DecisionParity, batches: Iterable[Arrays]) -> None:
 
 
 def _exactly(length: int, defaults: Arrays) -> Arrays:
-    """So many tokens, and no end before."""
+    """Return the options for exactly this many tokens."""
     return {"max_length": np.zeros(length, np.int64), "min_length": np.array(length, defaults["min_length"].dtype)}
 
 
@@ -91,7 +91,7 @@ WHERE = "a text in pieces, with `past.…`, is not the text as a whole"
 
 
 def compare_streams(parity: DecisionParity, seed: int) -> None:
-    """Answer random texts piece by piece with the cache of the piece before, and add to the tally.
+    """Answer random texts chunk by chunk with the cache of the former chunk, and add to the tally.
 
     Each piece is decided by PyTorch with the same `past.…` as well, and the answers in pieces, of the graph, are those
     of PyTorch to the whole texts, for which no cache is used.
@@ -106,7 +106,7 @@ def compare_streams(parity: DecisionParity, seed: int) -> None:
 
 
 def pieces_of(docs: Sequence[Doc], size: int) -> Iterable[list[Doc]]:
-    """The next piece of each text until all have ended; every second text begins a piece later, so they are ragged.
+    """Yield the next chunk of each text until all have ended; every second text starts one chunk later (ragged).
 
     Texts have pieces of their own sizes, from `size` words on, and of none before they begin and after they end.
     """
@@ -122,7 +122,7 @@ def pieces_of(docs: Sequence[Doc], size: int) -> Iterable[list[Doc]]:
 
 
 class _Texts:
-    """A batch of texts that is answered as a whole by PyTorch, and piece by piece by both."""
+    """A batch of texts answered as a whole by PyTorch, and chunk by chunk by PyTorch and the graph."""
 
     def __init__(self, parity: DecisionParity, docs: Sequence[Doc]):
         self.parity, self.docs = parity, docs
@@ -139,7 +139,7 @@ class _Texts:
         self.other, self.off = np.zeros(len(docs), bool), np.zeros(len(docs), bool)  # decisions, and numbers
 
     def answer(self, size: int) -> None:
-        """Run both on all pieces from `size` words on."""
+        """Run both sides on all chunks of `size` words."""
         cache = self.parity.pipeline.cache
         past = {entry.input: np.zeros(entry.shape(1, 0), entry.dtype) for entry in cache}
         for pieces in pieces_of(self.docs, size):
@@ -152,7 +152,7 @@ class _Texts:
                     self._add(row, piece, *rows)
 
     def _add(self, row: int, piece: Doc, expected: Arrays, got: Arrays) -> None:
-        """One more piece of a text, as PyTorch and the graph decide it."""
+        """Add PyTorch's and the graph's decisions about the next chunk of a text."""
         begin, end = self.done[row], self.done[row] + len(piece.word_offsets)
         self.done[row] = end
         self.other[row] |= any((got[name] != expected[name]).any() for name in self.joined)
@@ -171,7 +171,7 @@ class _Texts:
         self.answers[row].append(self.readers[row].read(piece, got, answer))
 
     def add_to_tally(self) -> None:
-        """Compare the pieces with the whole."""
+        """Compare the chunks with the whole."""
         tally, B = self.parity.tally, len(self.docs)
         for name, array in self.joined.items():
             self.other |= (array != self.whole[name]).reshape(B, -1).any(1)
@@ -205,7 +205,7 @@ TRIED = 3  # random batches in which a decode option may show an effect
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """PyTorch on one thread: on small batches the others wait for longer than they work."""
+    """Run PyTorch on one thread: on small batches, threads wait longer than they work."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -216,7 +216,7 @@ def one_thread() -> Iterator[None]:
 
 @one_thread()
 def verify_parity(comparison: Comparison, records: Sequence[Record], console: Console) -> dict[str, Any]:
-    """Compares what a pipeline and its bundle read of texts, decide about random features and answer to records.
+    """Compare features, decisions on random features, and answers to records of a pipeline and its bundle.
 
     - Decisions on random ragged batches, under many decode options (`seqpipe.export.parity.decisions`).
     - Features, exactly, of all records and of probes: texts of every script and of every vocabulary.
@@ -270,13 +270,13 @@ def verify_parity(comparison: Comparison, records: Sequence[Record], console: Co
 
 
 def sampled(records: Sequence[Record]) -> list[Record]:
-    """The records; of more than `MOST_RECORDS` a sample of so many, in order."""
+    """Return the records, or an ordered sample of `MOST_RECORDS` if there are more."""
     chosen = random.Random(SEED).sample(range(len(records)), min(MOST_RECORDS, len(records)))
     return [records[i] for i in sorted(chosen)]
 
 
 def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[str, float, float]:
-    """Compare the answers to records and their metric; its name, PyTorch's value and the bundle's."""
+    """Compare the answers to records; return the metric's name, PyTorch's value and the bundle's."""
     ours, theirs = comparison.ours, comparison.model.predictor
     without_targets = [ours.task.question(record) for record in records]
     if ours.kind.is_generated:  # judged by perplexity, not by its continuations
@@ -337,7 +337,7 @@ def _trials(comparison: Comparison, records: Sequence[Record], probes: Sequence[
 
 
 class _Count:
-    """Adds up what was compared, and shows it as progress with the stage of the comparison."""
+    """Counts comparisons, and shows them as progress with the stage of the comparison."""
 
     def __init__(self, tick: Tick):
         self.tick, self.done, self.stage = tick, 0, ""
@@ -349,7 +349,7 @@ class _Count:
 
 @contextlib.contextmanager
 def _counting(comparison: Comparison, what: str, total: int, console: Console) -> Iterator[_Count]:
-    """Show progress while the block counts what it has compared, as the comparison does of answers."""
+    """Show the progress of the comparisons that the block counts."""
     with console.progress(what, total) as tick:
         before, comparison.on_compared = comparison.on_compared, (count := _Count(tick))
         yield count
@@ -384,7 +384,7 @@ def _compare_random_features(comparison: Comparison, on_compared: Callable[[int]
 
 
 def _matters(comparison: Comparison, feeds: Arrays, name: str, chosen: Mapping[str, Any]) -> bool:
-    """Return whether PyTorch decides otherwise under these options than with the default of one of them."""
+    """Return whether PyTorch's decisions under these options change if one of them is set to its default."""
     ours, trials = comparison.ours, comparison.decisions.trials
     default = {**chosen, name: ours.options[name]["default"]}
     changed, unchanged = (
@@ -412,7 +412,7 @@ _FIX = "set export.precision: fp32, or make the model wider or train it longer"
 
 
 def judge_int8(comparison: Comparison, small: Model, records: Sequence[Record]) -> dict[str, Any]:
-    """Judges a bundle in int8 by its metric on `RECORDS` or more, else by how many decisions are those of fp32.
+    """Judge a bundle in int8 by its metric on at least `RECORDS` records, else by its agreement with fp32.
 
     Args:
         comparison: Of PyTorch and the bundle in fp32.

@@ -23,14 +23,14 @@ _LEAST_SCALE = 1e-12
 
 
 class _Weight(NamedTuple):
-    """A matrix as it stands in the graph: the initializer, and whether a product takes it transposed."""
+    """A weight matrix of the graph: its initializer, and whether a product uses it transposed."""
 
     name: str
     transposed: bool
 
 
 def in_int8(graph: bytes) -> bytes:
-    """The bytes of a model whose matrix products and look-ups are of integers, where a weight has `LEAST` numbers."""
+    """Return the bytes of a model with its matrix products and look-ups of at least `LEAST` numbers in int8."""
     model = ModelProto()
     model.ParseFromString(graph)
     _Quantiser(model.graph).quantise()
@@ -99,7 +99,7 @@ class _Quantiser:
         graph.node.extend(nodes)
 
     def replacement(self, node: NodeProto) -> list[NodeProto]:
-        """The nodes in the place of a node."""
+        """Return the nodes that replace a node."""
         settings = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         if node.op_type == "Gather" and node.input[0] in self.weights and settings.get("axis", 0) == 0:
             return self.looked_up(node)
@@ -149,7 +149,7 @@ class _Quantiser:
         ]
 
     def integers(self, weight: _Weight) -> tuple[str, str]:
-        """The names of a weight as integers (K, N), and of what its products are multiplied by, (N,)."""
+        """Return the names of a weight's integers (K, N) and of the scales of its products, (N,)."""
         key = f"{weight.name}.product{'.turned' * weight.transposed}"
         if key in self.products:
             return self.products[key], f"{key}.scale"
@@ -181,7 +181,7 @@ class _Quantiser:
 
 
 def _integers(weight: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """A weight as integers, and the scale of each of its rows (axis 1) or columns (axis 0)."""
+    """Quantise a weight; return the integers and the scale of each row (axis 1) or column (axis 0)."""
     scale = np.maximum(np.abs(weight).max(axis, keepdims=True), np.float32(_LEAST_SCALE)) / np.float32(_MOST)
     return np.rint(weight / scale).astype(np.int8), scale.astype(np.float32)
 

@@ -42,7 +42,7 @@ def rewrite_linear_layers(graph: GraphProto) -> None:
 
 
 class _Rows:
-    """(B, T, D) as (B * T, D) from a layer norm on, for as long as operators treat every token by itself.
+    """(B, T, D) reshaped to (B * T, D) from a layer norm on, while operators are token-wise.
 
     A linear layer over a matrix is one Gemm, bias and all, where one over three axes is a MatMul and an Add. And
     onnxruntime takes a sum before a layer norm over three axes for its SkipLayerNormalization, which on a CPU costs
@@ -178,7 +178,7 @@ def _shape(value: ValueInfoProto) -> Shape:
 
 
 def _read(node: NodeProto) -> Iterator[str]:
-    """Everything that a node reads, in the bodies of its loops too."""
+    """Yield all names that a node reads, including the bodies of its loops."""
     yield from node.input
     for attribute in node.attribute:
         for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):

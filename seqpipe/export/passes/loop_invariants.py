@@ -1,4 +1,4 @@
-"""Hoist loop invariants: what is the same at each step of a loop is computed once, before it.
+"""Hoist loop invariants: values that are the same at each step of a loop are computed once, before it.
 
 The exporter writes a step as it was traced: the sizes of a loop's state, numbers computed from them, and all that
 follows from the options alone stand inside. For one short text that is most of what a step costs in onnxruntime.

@@ -65,7 +65,7 @@ class Frame:
         self._sources: dict[sympy.Expr, tuple[fx.Node, int]] = {}  # a tensor, and which of its axes has this size
 
     def add_input(self, name: str, value: Any) -> fx.Node:
-        """A new input, behind the others."""
+        """Add an input after the others."""
         inputs = [node for node in self.graph.nodes if node.op == "placeholder"]
         position = self.graph.inserting_after(inputs[-1]) if inputs else self.graph.inserting_before()
         with position:
@@ -73,11 +73,11 @@ class Frame:
         return _with_value(node, value)
 
     def call(self, function: Callable[..., Any], args: Any, kwargs: Any, value: Any) -> fx.Node:
-        """A new node that calls an operator; `value` is its result, fake."""
+        """Add a node that calls an operator; `value` is its fake result."""
         return _with_value(self.graph.call_function(function, args, kwargs), value)
 
     def bind(self, value: Any, node: fx.Node) -> None:
-        """Note that a node's result is this tensor, size, or sequence of them."""
+        """Register a tensor, a size, or a sequence of them as the result of a node."""
         if isinstance(value, Tensor):
             self._tensors[id(value)] = node
             self._alive.append(value)
@@ -106,7 +106,7 @@ class Frame:
         return id(tensor) in self._tensors or (self.outer is not None and self.outer.knows(tensor))
 
     def overwrite(self, tensor: Tensor, node: fx.Node) -> bool:
-        """Let a tensor be another node's result from now on: False if others would have to see only a part of it.
+        """Make a tensor the result of another node; return False if that is not possible.
 
         That is so unless an operator of this very frame made it and all that share its memory are the same tensor.
         """
@@ -141,7 +141,7 @@ class Frame:
         return int(expr) if expr.is_Integer else self._size(expr, size)
 
     def close(self, lifted: dict[int | sympy.Expr, tuple[Any, fx.Node]]) -> None:
-        """Finish a loop's graph: behind its state it takes what `lifted` names, in that order."""
+        """Finish a loop's graph: its inputs are the state, then those of `lifted`, in that order."""
         # PyTorch's loop operators give the condition and the body one list of inputs, so each graph also takes what
         # only the other one reads. Inputs were added in the order of first reading: moving each in front of the first
         # operator brings them into the common order.
@@ -193,7 +193,7 @@ def _with_value(node: fx.Node, value: Any) -> fx.Node:
 
 
 class FakeMode(FakeTensorMode):
-    """Fake tensors without what makes a trace slow.
+    """Fake tensor mode without features that make a trace slow.
 
     That is a wrapper that keeps Dynamo out of every call (a fifth of the time), and a cache of results (a third): each
     operator of a program runs once, so that the cache is filled and hardly read.
@@ -211,7 +211,7 @@ class FakeMode(FakeTensorMode):
 
 
 def axis_sizes(inputs: Mapping[str, Tensor], axes: Sequence[Mapping[int, str]]) -> dict[str, int]:
-    """The size of each free axis while tracing: its example's, or the next that no other one has."""
+    """Return distinct sizes of the dynamic axes for tracing: the example's, or the next unused one."""
     sizes: dict[str, int] = {}
     for tensor, free in zip(inputs.values(), axes, strict=True):
         for axis, name in free.items():
@@ -237,7 +237,7 @@ _ASSERTIONS = {
 
 
 class UntraceableError(RuntimeError):
-    """The program does what the recorder cannot take down, such as writing into a part of a tensor."""
+    """The program does something that cannot be recorded, such as writing into a part of a tensor."""
 
 
 class Recorder(TorchDispatchMode):
@@ -301,7 +301,7 @@ class Recorder(TorchDispatchMode):
         return out
 
     def _promoted(self, func: OpOverload, args: Any, kwargs: Any) -> Tensor | None:
-        """The result for arguments of several types, converted as PyTorch does; None where they have one type."""
+        """Return the result for arguments of several types, promoted like in PyTorch; None if they have one type."""
         rule = promotions().get_rule(func.overloadpacket)
         if rule is None:
             return None
@@ -379,7 +379,7 @@ class Recorder(TorchDispatchMode):
         return frame
 
     def _functions(self, name: str, **frames: Frame) -> tuple[list[Any], tuple[Any, ...]]:
-        """Nodes that refer to a loop's graphs, and what these read from outside: all of them take the same."""
+        """Return nodes that refer to a loop's graphs, and their common inputs from outside."""
         lifted: dict[Any, Any] = {}
         for frame in frames.values():
             lifted |= frame.lifted
@@ -395,7 +395,7 @@ class Recorder(TorchDispatchMode):
 
 @contextlib.contextmanager
 def _unrecorded() -> Iterator[None]:
-    """Inside it operators run on fake tensors and leave no node."""
+    """Run operators on fake tensors without recording them."""
     modes = dispatch_modes()
     with without_innermost_mode() if modes and isinstance(modes[-1], Recorder) else contextlib.nullcontext():
         yield
@@ -507,7 +507,7 @@ def trace(
 
 @contextlib.contextmanager
 def _no_fast_path() -> Iterator[None]:
-    """Without the operator that is a whole layer of `nn.TransformerEncoder`: nothing translates it."""
+    """Disable the fused layer operator of `nn.TransformerEncoder`, which has no ONNX translation."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

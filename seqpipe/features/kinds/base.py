@@ -1,4 +1,4 @@
-"""The base class of feature kinds, and the names of the axes of their arrays; imports no NumPy by itself."""
+"""Base class of feature kinds, and the axis names of their arrays; imports no NumPy by itself."""
 
 from __future__ import annotations
 
@@ -74,19 +74,19 @@ class FeatureKind(ABC):
         return ""
 
     def unfitted(self) -> Self:
-        """The same feature before training data were seen, which accepts whatever a field holds."""
+        """Return the feature before fitting, which accepts any value of a field."""
         return self
 
     def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
-        """The same feature for texts that this tokenizer splits."""
+        """Return the feature for texts of this tokenizer."""
         return self
 
     def fit(self, docs: Iterable[Doc]) -> Self:
-        """The same feature fitted to training data; what an older run fitted stays."""
+        """Return the feature fitted to training data; entries fitted by an older run stay."""
         return self
 
     def initialise_from(self, older: FeatureKind | None) -> Self:
-        """The same feature with what an older run's feature of the same name was fitted to."""
+        """Return the feature with the fitted entries of an older run's feature of the same name."""
         return self
 
     def with_target_tokenizer(self, same: bool, file: str, tokenizer: Tokenizer) -> Self:
@@ -99,15 +99,15 @@ class FeatureKind(ABC):
 
     @abstractmethod
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
-        """Its array for a batch of which the longest text has `longest` tokens; 0 in the padding."""
+        """Return its array for a batch whose longest text has `longest` tokens; 0 in the padding."""
 
     def manifest(self) -> dict[str, Any]:
-        """All that a runtime needs to make it, as JSON."""
+        """Return all that a runtime needs to compute the feature, as JSON data."""
         return {"kind": self.kind}
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizers: Mapping[str, Tokenizer]) -> Self:
-        """The fitted feature that a manifest describes; `tokenizers` are those of heads that write, by file."""
+        """Return the fitted feature that a manifest describes; `tokenizers` are the target tokenizers by file."""
         return cls()
 
     def out_of_bounds(self) -> str:
@@ -115,16 +115,16 @@ class FeatureKind(ABC):
         return ""
 
     def example_fields(self, choose: Callable[[Sequence[str]], Any]) -> dict[str, str]:
-        """Each of its `fields` with a value that `choose` takes from those that it can read."""
+        """Return each of its `fields` with a valid value, selected by `choose`."""
         return {}
 
     def example_tokens(
         self, words: list[str], ids: list[int], random: np.random.Generator
     ) -> tuple[list[str], list[int]]:
-        """The words and ids of a random text, some of them replaced if the kind distinguishes between words."""
+        """Return the words and ids of a random text, some of them replaced if the kind distinguishes words."""
         return words, ids
 
 
 def unknown_kind(kind: str) -> BundleError:
-    """The error about a feature kind that this version does not have."""
+    """Return the error about a feature kind that this version does not have."""
     return BundleError(f"feature kind {kind} is not known to this version; update seqpipe")

@@ -42,11 +42,11 @@ class Matrix(FeatureKind):
         return (*TOKEN_AXES, self.size)
 
     def initialise_from(self, older: FeatureKind | None) -> Self:
-        """An older feature as it is: numbers keep their meaning."""
+        """Return the older feature unchanged: numbers keep their meaning."""
         return older if isinstance(older, type(self)) else self
 
     def fit(self, docs: Iterable[Doc]) -> Self:
-        """The same feature with the means and deviations of these rows, if it has none; DataError for unlike widths."""
+        """Return the feature with means and deviations of these rows, if it has none; DataError if widths differ."""
         if self.means:
             return self
         matrices = [doc.rows for doc in docs if doc.rows is not None and len(doc.rows)]

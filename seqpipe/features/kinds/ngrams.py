@@ -67,11 +67,11 @@ class Ngrams(FeatureKind):
         return (self.label,) if self.label else ()
 
     def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
-        """The same feature in the Unicode normalization form that the tokenizer begins with."""
+        """Return the feature in the Unicode normalization form that the tokenizer applies first."""
         return replace(self, normalize=form_of(tokenizer), _rows={})
 
     def fit(self, docs: Iterable[Doc]) -> Self:
-        """The same feature with the n-grams of these texts, those in most texts first, behind its own.
+        """Return the feature with the n-grams of these texts, by descending document frequency, after its own.
 
         `counts` begins with the number of texts, followed by how many of them have each n-gram; with `label` it has
         these numbers for each label in turn.
@@ -95,7 +95,7 @@ class Ngrams(FeatureKind):
         return replace(self._with(kept, counts), label=None)
 
     def initialise_from(self, older: FeatureKind | None) -> Self:
-        """The same feature with the n-grams of an older one of the same lengths behind its own."""
+        """Return the feature with the n-grams of an older one of the same lengths after its own."""
         if not isinstance(older, Ngrams):
             return self
         return self._with(dict.fromkeys((*self.hashes, *older.hashes)), ())
@@ -136,14 +136,14 @@ class Ngrams(FeatureKind):
         return array  # (B, T, K)
 
     def _of_words(self, words: np.ndarray) -> Iterator[np.ndarray]:  # (…, T) -> (…, T - n + 1) for each n
-        """The hashes of the n-grams of words, in the order of their first words, for n from 1 up."""
+        """Yield the hashes of the word n-grams, in the order of their first words, for n from 1 up."""
         hashes = np.full((*words.shape[:-1], words.shape[-1] + 1), _WORDS, np.uint32)
         for n in range(min(self.words, words.shape[-1])):
             hashes = hashes[..., 1:] * np.uint32(_FACTOR) + words[..., : words.shape[-1] - n]
             yield hashes
 
     def _of_characters(self, word: str) -> Iterator[int]:
-        """The hashes of the n-grams of a word between `<` and `>`."""
+        """Yield the hashes of the character n-grams of a word between `<` and `>`."""
         if self.chars is None:
             return
         low, high = self.chars
@@ -156,7 +156,7 @@ class Ngrams(FeatureKind):
                     yield value
 
     def _row(self, word: str) -> tuple[int, bytes]:
-        """A word's hash, and the numbers of the n-grams of its characters that are known."""
+        """Return a word's hash, and the ids of its known character n-grams."""
         get = self._numbers().get
         written = self._in_form(word)
         ids = [number for number in (get(h, 0) for h in self._of_characters(written)) if number]
@@ -203,12 +203,12 @@ class Ngrams(FeatureKind):
 
 
 def folded(word: str) -> list[int]:
-    """The first code points of a word in lower case, each by itself."""
+    """Return the first code points of a word, each in lower case by itself."""
     return [ord(c) for c in "".join(map(str.lower, word[:_LONGEST]))]
 
 
 def hash_of_word(word: str) -> int:
-    """A 32-bit hash: the polynomial of the code points, mixed as MurmurHash3 ends."""
+    """Return a 32-bit hash: the polynomial of the code points with the final mix of MurmurHash3."""
     value = 0
     for point in folded(word):
         value = (value * _FACTOR + point) & _MASK
@@ -218,12 +218,12 @@ def hash_of_word(word: str) -> int:
 
 
 def _packed(numbers: Sequence[int]) -> str:
-    """Numbers below 2**32 as base64 of little-endian bytes, four each."""
+    """Encode numbers below 2**32 as base64 of little-endian bytes, four each."""
     return base64.b64encode(np.array(numbers, "<u4").tobytes()).decode("ascii")
 
 
 def _unpacked(text: str) -> tuple[int, ...]:
-    """The numbers; BundleError for what is not base64 of such bytes."""
+    """Decode the numbers; BundleError if the text is not base64 of such bytes."""
     try:
         return tuple(np.frombuffer(base64.b64decode(text, validate=True), "<u4").tolist())
     except (ValueError, binascii.Error) as error:

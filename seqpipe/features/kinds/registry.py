@@ -37,7 +37,7 @@ def feature_kinds() -> Mapping[str, type[FeatureKind]]:
 
 
 def feature_from(manifest: Mapping[str, Any], tokenizers: Mapping[str, Tokenizer] | None = None) -> FeatureKind:
-    """The fitted feature that a bundle or a run describes; `tokenizers` are those of heads that write, by file."""
+    """Return the fitted feature that a bundle or run describes; `tokenizers` are the target tokenizers by file."""
     kind = manifest.get("kind")
     if not isinstance(kind, str) or kind not in feature_kinds():
         raise unknown_kind(repr(kind))

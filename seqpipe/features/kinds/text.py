@@ -42,18 +42,18 @@ class Chars(FeatureKind):
     shows_tokens = True
 
     def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
-        """The same feature in the Unicode normalization form that the tokenizer begins with."""
+        """Return the feature in the Unicode normalization form that the tokenizer applies first."""
         return replace(self, normalize=form_of(tokenizer), _rows={}, _ids={})
 
     def fit(self, docs: Iterable[Doc]) -> Self:
-        """The same feature with the new characters of these texts behind its alphabet, in order of code points."""
+        """Return the feature with the new characters of these texts after its alphabet, in code point order."""
         characters: set[str] = set()
         for doc in docs:
             characters.update(*map(self._in_form, doc.words))
         return self._extended(sorted(characters - {*self.alphabet}))
 
     def initialise_from(self, older: FeatureKind | None) -> Self:
-        """The same feature with the characters of an older one behind its alphabet."""
+        """Return the feature with the characters of an older one after its alphabet."""
         characters = older.alphabet if isinstance(older, Chars) else ""
         return self._extended([c for c in characters if c not in self.alphabet])
 
@@ -138,12 +138,12 @@ class Column(FeatureKind):
         return replace(self, values=())
 
     def fit(self, docs: Iterable[Doc]) -> Self:
-        """The same feature with the new values of these records behind its own, in order."""
+        """Return the feature with the new values of these records after its own, in order."""
         new = {doc.columns[self.field] for doc in docs} - {*self.values}
         return replace(self, values=(*self.values, *sorted(new)))
 
     def initialise_from(self, older: FeatureKind | None) -> Self:
-        """The same feature with the values of an older one."""
+        """Return the feature with the values of an older one."""
         return replace(self, values=older.values) if isinstance(older, Column) else self
 
     def value(self, text: str, place: str = "") -> str:
@@ -216,7 +216,7 @@ class Copy(FeatureKind):
     def example_tokens(
         self, words: list[str], ids: list[int], random: np.random.Generator
     ) -> tuple[list[str], list[int]]:
-        """Words and ids of which none, half or all are in the target vocabulary; the others can only be copied."""
+        """Return words and ids, none, half or all in the target vocabulary; the others can only be copied."""
         known = random.random(len(words)) < random.choice([0.0, 0.5, 1.0])
         tokens, unknown = sorted(self.vocabulary.tokenizer.get_vocab()), SPECIALS.index(UNK)
         words = [str(random.choice(tokens)) if is_known else word for word, is_known in zip(words, known, strict=True)]
