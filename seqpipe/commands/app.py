@@ -28,6 +28,7 @@ from seqpipe.commands.doctor import doctor
 from seqpipe.commands.evaluate import evaluate
 from seqpipe.commands.explain import explain
 from seqpipe.commands.init import init
+from seqpipe.commands.options import override_for
 from seqpipe.commands.plugins import app as plugins_app
 from seqpipe.commands.predict import predict
 from seqpipe.commands.run import export, run, train
@@ -100,9 +101,13 @@ def main() -> None:
     try:
         exit_code = app(args=arguments, standalone_mode=False)
     except COMMAND_LINE_ERROR as error:
-        error.show()
+        message = _override_message(error, arguments)
+        if message:
+            sys.stderr.write(f"{message}\n")
+        else:
+            error.show()
         if as_json:
-            _print_json(UsageError(), error.exit_code, error.format_message(), [])
+            _print_json(UsageError(), error.exit_code, message or error.format_message(), [])
         sys.exit(error.exit_code)
     except SeqpipeError as error:
         if debug:
@@ -138,6 +143,19 @@ def main() -> None:
 
 
 # The report of an error that ends a command.
+
+
+def _override_message(error: Any, arguments: Sequence[str]) -> str:
+    """The override that an unknown option of a command on a YAML stands for; nothing for other errors."""
+    option, context = getattr(error, "option_name", ""), error.ctx
+    if not option or context is None or "overrides" not in {parameter.name for parameter in context.command.params}:
+        return ""
+    for place, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == option:
+            return override_for(option, [value] if equals else arguments[place + 1 :])
+    return ""
+
 
 _ROOM = "make room, or write to another place"
 _FILE = "a file stands where a folder has to be; move it, or give another path"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -58,6 +60,36 @@ def load_pipeline(
     for note in pipeline.notes:
         console.say(note)
     return pipeline
+
+
+# Options that other tools have, and the keys of the YAML that are the same.
+_USUAL_OPTIONS = {
+    "learning_rate": "train.optimizer.lr",
+    "lr": "train.optimizer.lr",
+    "o": "name",
+    "out": "name",
+    "output": "name",
+    "output_dir": "name",
+}
+
+
+def dotted_keys() -> dict[str, str]:
+    """The dotted keys of a YAML, each with its meaning: those of the built-in components, as the wheel carries them."""
+    keys: dict[str, str] = json.loads(resources.files("seqpipe.commands").joinpath("keys.json").read_text("utf-8"))
+    return keys
+
+
+def override_for(option: str, following: Sequence[str]) -> str:
+    """The message for an unknown option that is a key of the YAML, with the override to type; else nothing."""
+    name = option.lstrip("-").replace("-", "_")
+    names = dotted_keys()
+    usual = _USUAL_OPTIONS.get(name)
+    keys = [usual] if usual else [key for key in names if name in (key, key.rpartition(".")[2])]
+    if not keys:
+        return ""
+    value = following[0] if following and not following[0].startswith("-") else "VALUE"
+    overrides = [shlex.join([f"{key}={value}"]) for key in keys]
+    return f"no option {option}; a key of the YAML is set behind the file: {' or '.join(overrides)}"
 
 
 def parse_decode_options(

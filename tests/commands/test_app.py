@@ -273,6 +273,39 @@ def test_every_problem_of_a_yaml_is_told_at_once_and_nothing_is_run(tmp_path: Pa
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("option", "override"),
+    [
+        (["--epochs", "3"], "train.epochs=3"),
+        (["--epochs=3"], "train.epochs=3"),
+        (["--batch-size", "8"], "train.batch_size=8"),
+        (["--lr", "0.1"], "train.optimizer.lr=0.1"),
+        (["--train.patience", "2"], "train.patience=2"),
+        (["-o", "out"], "name=out"),
+        (["--streaming"], "export.streaming=VALUE"),
+    ],
+)
+def test_an_option_that_is_a_key_of_the_yaml_is_answered_with_the_override(
+    here: Path, option: list[str], override: str
+) -> None:
+    for name in ("run", "check", "train"):
+        done = seqpipe(name, "tiny.yaml", *option, folder=here)
+        assert (done.code, done.err.rstrip().endswith(f": {override}")) == (2, True), done.err
+    done = seqpipe("run", "tiny.yaml", *option, "--json", folder=here)
+    assert json.loads(done.out)["error"]["message"].endswith(override)
+    assert "No such option" in seqpipe("predict", "runs/tiny/bundle", "--epochs", "3", folder=here).err
+
+
+def test_init_takes_its_file_as_argument_or_as_option(here: Path) -> None:
+    for name, file in (("one", ["test.conll"]), ("two", ["--data", "test.conll"])):
+        done = seqpipe("init", *file, "-o", f"{name}.yaml", folder=here)
+        assert (done.code, (here / f"{name}.yaml").exists()) == (0, True), done.err
+    assert (here / "one.yaml").read_text().replace("name: one", "name: two") == (here / "two.yaml").read_text()
+    for wrong in ([], ["test.conll", "--data", "test.conll"]):
+        done = seqpipe("init", *wrong, folder=here)
+        assert (done.code, "seqpipe init train.csv" in done.err) == (2, True)
+
+
 def test_with_json_an_error_is_one_json_object_and_the_exit_code_stays(here: Path) -> None:
     plain = seqpipe("check", "tiny.yaml", "train.epoch=3", "encoder=lsmt", folder=here)
     done = seqpipe("check", "tiny.yaml", "train.epoch=3", "encoder=lsmt", "--json", folder=here)

@@ -116,7 +116,12 @@ def test_options_are_handed_on(tiny: Model, tmp_path: Path) -> None:
     [
         ("a.txt", b"Anna\n\xe9t\xe9\n", DataError, r"a\.txt:2: byte 1 is not UTF-8; convert it: iconv"),
         ("a.txt", "Anna\n".encode("utf-16"), DataError, r"a\.txt:1: byte 1 is not UTF-8; convert it: iconv -f utf-16"),
-        ("a.txt", gzip.compress(b"Anna\n", mtime=0), DataError, r"a\.txt:1: byte 2 is not UTF-8; it is compressed; .*gunzip"),
+        (
+            "a.txt",
+            gzip.compress(b"Anna\n", mtime=0),
+            DataError,
+            r"a\.txt:1: byte 2 is not UTF-8; it is compressed; .*gunzip",
+        ),
         ("a.txt", "a\n" + "a " * 1001, DataError, r"a\.txt:2: 1,001 tokens are over the limit"),
         ("a.jsonl", '{"text": "a"}\nnot json\n', DataError, r"a\.jsonl:2: not JSON: .*; use --format text"),
         ("a.jsonl", "[1]", DataError, r"a\.jsonl:1: must be an object with `text` or `words`, not list"),
