@@ -29,6 +29,7 @@ from pydantic import BaseModel
 
 from seqpipe import errors, plugin
 from seqpipe.commands.app import app
+from seqpipe.commands.help import examples
 from seqpipe.config.contract import decode_options
 from seqpipe.config.json_schema import schema as json_schema
 from seqpipe.config.members import ABSENT, MEMBERS, REQUIRED, Member
@@ -211,6 +212,7 @@ def commands_page() -> str:
         lines += ["", f"## {path}", "", f"`{usage.replace('`', '')}`", "", " ".join((command.help or "").split())]
         if arguments or options:
             lines += ["", *_table(("argument or option", "meaning"), [*arguments, *options])]
+        lines += ["", "```text", *examples(path.removeprefix("seqpipe").strip()), "```"]
     lines += [
         "",
         "## Exit codes",

@@ -27,8 +27,9 @@ from seqpipe.commands.deploy import app as deploy_app
 from seqpipe.commands.doctor import doctor
 from seqpipe.commands.evaluate import evaluate
 from seqpipe.commands.explain import explain
+from seqpipe.commands.help import Command, Group
 from seqpipe.commands.init import init
-from seqpipe.commands.options import override_for
+from seqpipe.commands.options import override_message
 from seqpipe.commands.plugins import app as plugins_app
 from seqpipe.commands.predict import predict
 from seqpipe.commands.run import export, run, train
@@ -42,6 +43,7 @@ from seqpipe.version import VERSION
 
 app = typer.Typer(
     name="seqpipe",
+    cls=Group,
     help="Train a sequence model from one YAML; ship it as one ONNX bundle that needs no PyTorch.",
     no_args_is_help=True,
     add_completion=False,
@@ -49,11 +51,18 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_RUNS = (run, check, train, evaluate, export, vectors, distill_vectors)
-for command in (*_RUNS, verify, predict, candidates, serve, explain, bench, init, schema, doctor):
-    app.command()(command)
-app.add_typer(deploy_app, name="deploy", no_args_is_help=True)
-app.add_typer(plugins_app, name="plugins", invoke_without_command=True)
+_GROUPS = {
+    "Everyday": (init, check, run, train, evaluate, predict, serve),
+    "Data": (candidates, vectors),
+    "Deploy": (export, verify, bench, doctor),
+    "Extend": (schema,),
+    "Research": (explain, distill_vectors),
+}
+for group, commands in _GROUPS.items():
+    for command in commands:
+        app.command(cls=Command, rich_help_panel=group)(command)
+app.add_typer(deploy_app, name="deploy", cls=Group, no_args_is_help=True, rich_help_panel="Deploy")
+app.add_typer(plugins_app, name="plugins", cls=Group, invoke_without_command=True, rich_help_panel="Extend")
 
 
 def _print_version(wanted: bool) -> None:
@@ -99,9 +108,9 @@ def main() -> None:
         arguments.insert(0, "--debug")
     handler_before = signal.signal(signal.SIGTERM, _raise_terminated)
     try:
-        exit_code = app(args=arguments, standalone_mode=False)
+        exit_code = app(args=arguments, prog_name="seqpipe", standalone_mode=False)
     except COMMAND_LINE_ERROR as error:
-        message = _override_message(error, arguments)
+        message = override_message(error, arguments)
         if message:
             sys.stderr.write(f"{message}\n")
         else:
@@ -143,18 +152,6 @@ def main() -> None:
 
 
 # The report of an error that ends a command.
-
-
-def _override_message(error: Any, arguments: Sequence[str]) -> str:
-    """The override that an unknown option of a command on a YAML stands for; nothing for other errors."""
-    option, context = getattr(error, "option_name", ""), error.ctx
-    if not option or context is None or "overrides" not in {parameter.name for parameter in context.command.params}:
-        return ""
-    for place, argument in enumerate(arguments):
-        name, equals, value = argument.partition("=")
-        if name == option:
-            return override_for(option, [value] if equals else arguments[place + 1 :])
-    return ""
 
 
 _ROOM = "make room, or write to another place"

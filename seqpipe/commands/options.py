@@ -33,7 +33,7 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of a bundle.")]
 FailOn = Annotated[
     Literal["cpu-in-loop"] | None,
-    typer.Option("--fail-on", help="cpu-in-loop: fail if a node within a loop runs on the CPU."),
+    typer.Option("--fail-on", metavar="FAULT", help="cpu-in-loop: fail if a node within a loop runs on the CPU."),
 ]
 DecodeOptions = Annotated[
     list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="A decode option, such as n_best=3.")
@@ -63,14 +63,9 @@ def load_pipeline(
 
 
 # Options that other tools have, and the keys of the YAML that are the same.
-_USUAL_OPTIONS = {
-    "learning_rate": "train.optimizer.lr",
-    "lr": "train.optimizer.lr",
-    "o": "name",
-    "out": "name",
-    "output": "name",
-    "output_dir": "name",
-}
+_USUAL_OPTIONS = dict.fromkeys(("o", "out", "output", "output_dir"), "name") | dict.fromkeys(
+    ("learning_rate", "lr"), "train.optimizer.lr"
+)
 
 
 def dotted_keys() -> dict[str, str]:
@@ -79,17 +74,20 @@ def dotted_keys() -> dict[str, str]:
     return keys
 
 
-def override_for(option: str, following: Sequence[str]) -> str:
-    """The message for an unknown option that is a key of the YAML, with the override to type; else nothing."""
-    name = option.lstrip("-").replace("-", "_")
-    names = dotted_keys()
-    usual = _USUAL_OPTIONS.get(name)
-    keys = [usual] if usual else [key for key in names if name in (key, key.rpartition(".")[2])]
-    if not keys:
+def override_message(error: Any, arguments: Sequence[str]) -> str:
+    """The override that an unknown option of a command on a YAML stands for; nothing for other errors."""
+    option, context = getattr(error, "option_name", ""), error.ctx
+    if not option or context is None or "overrides" not in {parameter.name for parameter in context.command.params}:
         return ""
-    value = following[0] if following and not following[0].startswith("-") else "VALUE"
-    overrides = [shlex.join([f"{key}={value}"]) for key in keys]
-    return f"no option {option}; a key of the YAML is set behind the file: {' or '.join(overrides)}"
+    name = option.lstrip("-").replace("-", "_")
+    usual = _USUAL_OPTIONS.get(name)
+    keys = [usual] if usual else [key for key in dotted_keys() if name in (key, key.rpartition(".")[2])]
+    place = next((i for i, argument in enumerate(arguments) if argument.partition("=")[0] == option), len(arguments))
+    _, equals, value = "".join(arguments[place : place + 1]).partition("=")
+    if not equals:
+        value = next((text for text in arguments[place + 1 : place + 2] if text[0:1] != "-"), "VALUE")
+    overrides = " or ".join(shlex.join([f"{key}={value}"]) for key in keys)
+    return f"no option {option}; a key of the YAML is set behind the file: {overrides}" if keys else ""
 
 
 def parse_decode_options(
