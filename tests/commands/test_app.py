@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from factory import LEAN, Done, command, environ, process, seqpipe, tagging, write_jsonl
+from factory import LEAN, Done, command, environ, labelling, process, seqpipe, tagging, write_jsonl
 
 from seqpipe.commands.app import app
 from seqpipe.commands.plugins import app as plugins_app
@@ -61,9 +62,27 @@ def test_run_tells_what_it_does_and_gives_its_scores_as_json(here: Path) -> None
     assert f"the best dev f1 is {100 * training['dev']:.2f}, of epoch {training['best_epoch']} (step" in ending
     test = result["scores"]["test"]
     assert f"\ndev f1 {100 * training['dev']:.2f}\ntest f1 {100 * test['f1']:.2f}\n" in ending
+    last = said.splitlines()[-5:]
+    assert [line.split()[0] for line in last] == ["ended", "dev", "test", "runs/tiny/bundle:", "next:"]
+    assert re.search(r"onnxruntime = PyTorch in [\d,]+ decisions on 16 held-out records and \d+ generated", last[3])
+    again = seqpipe("run", "tiny.yaml", *CRF, folder=here)
+    assert again.err.splitlines()[-5:] == last  # a finished run repeats its scores
     card = (here / "runs/tiny/bundle/README.md").read_text()
     assert f"| dev | f1 | {100 * training['dev']:.2f} |\n| test | f1 |" in card
     assert f"of epoch {training['best_epoch']} (step" in card
+
+
+def test_the_shown_answers_stand_beside_what_was_expected(here: Path, tmp_path: Path) -> None:
+    shown = (here / "run.err").read_text().partition("answers of the bundle:")[2].partition("\n\n")[0]
+    examples = re.split(r"\n  (?! )", shown)[1:]
+    assert len(examples) == 4
+    assert all(re.search(r"\n    (as expected|missed: |wrong: )", example) for example in examples)
+    labelling(tmp_path)
+    done = seqpipe(
+        "run", "moods.yaml", "head={use: label}", "train.epochs=1", "train.optimizer.lr=1e-5", folder=tmp_path
+    )
+    assert done.code == 0, done.err
+    assert re.search(r"\n    expected: \w+\n", done.err.partition("answers of the bundle:")[2])
 
 
 def test_the_metric_that_chose_the_weights_leads_the_scores_and_the_command_to_train_longer_works(
