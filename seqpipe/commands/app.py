@@ -37,7 +37,7 @@ from seqpipe.commands.schema import schema
 from seqpipe.commands.serve import serve
 from seqpipe.commands.vectors import distill_vectors, vectors
 from seqpipe.commands.verify import verify
-from seqpipe.console import printable
+from seqpipe.console import RED, printable, write_error
 from seqpipe.errors import ConfigError, EnvError, SeqpipeError, UsageError
 from seqpipe.version import VERSION
 
@@ -112,7 +112,7 @@ def main() -> None:
     except COMMAND_LINE_ERROR as error:
         message = override_message(error, arguments)
         if message:
-            sys.stderr.write(f"{message}\n")
+            write_error(message, RED)
         else:
             error.show()
         if as_json:
@@ -178,7 +178,7 @@ def report(error: SeqpipeError, as_json: bool = False) -> None:
     if isinstance(error, ConfigError):
         count = len(error.problems)
         text += f"\n{count} problem{'s' if count > 1 else ''}; nothing was run"
-    sys.stderr.write(printable(text) + "\n")  # messages quote files, which strangers may have written
+    write_error(printable(text), RED)  # messages quote files, which strangers may have written
 
 
 def report_system_error(error: OSError | MemoryError, exit_code: int, as_json: bool = False) -> None:
@@ -188,7 +188,7 @@ def report_system_error(error: OSError | MemoryError, exit_code: int, as_json: b
     else:
         cure = _CURES.get(error.errno or 0, "seqpipe --debug shows where it happened")
         message = f"{error.filename or 'standard output or error'}: {error.strerror or error}; {cure}"
-    sys.stderr.write(f"{message}\n")
+    write_error(message, RED)
     if as_json:
         _print_json(error, exit_code, message, [])
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import pty
 import re
 import shlex
 import shutil
 import subprocess
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +161,56 @@ def test_a_run_under_several_seeds_gives_mean_and_deviation(tmp_path: Path) -> N
     assert (
         "train.seed" in seqpipe("train", "tiny.yaml", *LEAN, "name=tiny-seed2", "train.epochs=2", folder=tmp_path).err
     )
+
+
+# On a terminal
+
+
+def on_terminal(*arguments: str, folder: Path, typed: bytes = b"", **environment: str) -> str:
+    """What a command writes to a terminal of 80 columns while something is typed."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    child = subprocess.Popen(
+        command(*arguments),
+        cwd=folder,
+        stdin=theirs,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env=environ(**environment),
+    )
+    os.close(theirs)
+    os.write(ours, typed)
+    written = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while block := os.read(ours, 4096):
+            written += block
+    child.wait()
+    os.close(ours)
+    return written.decode()
+
+
+def test_an_error_on_a_terminal_is_red_and_wraps_at_words(here: Path) -> None:
+    arguments = ("check", "tiny.yaml", "--static", "train.epoch=3", "encoder.hiden=9")
+    coloured = on_terminal(*arguments, folder=here, NO_COLOR="", COLUMNS="80")
+    plain = on_terminal(*arguments, folder=here, NO_COLOR="1", COLUMNS="80")
+    assert coloured.replace("\x1b[31m", "").replace("\x1b[0m", "") == plain
+    assert (coloured.count("\x1b[31m"), "\x1b" in plain) == (1, False)
+    assert max(map(len, plain.splitlines())) <= 80
+    assert "did you mean 'hidden'?" in " ".join(plain.split())
+    assert "\x1b" not in process(*arguments, folder=here).err
+
+
+def test_scores_and_warnings_on_a_terminal_are_coloured(here: Path) -> None:
+    text = on_terminal("run", "tiny.yaml", *CRF, folder=here, NO_COLOR="")
+    assert re.search(r"\x1b\[1mtest f1 [\d.]+\x1b\[0m", text)
+    assert "\x1b[31m" not in text
+
+
+def test_predict_prompts_on_a_terminal_and_nowhere_else(here: Path) -> None:
+    text = on_terminal("predict", "runs/tiny/bundle", "--device", "cpu", folder=here, typed=b"Ada left\n\x04")
+    assert "one text a line; Ctrl-D ends" in text
+    assert "> " in text
+    assert predict(here, stdin="Ada left\n").err == ""
 
 
 # Predict
