@@ -163,6 +163,22 @@ def test_a_run_under_several_seeds_gives_mean_and_deviation(tmp_path: Path) -> N
     )
 
 
+def test_a_missing_embedding_is_one_problem(tmp_path: Path) -> None:
+    file = tagging(tmp_path)
+    for head in ("crf", "label", "tags"):
+        done = seqpipe("check", "--static", file, "embedding=null", "encoder=null", f"head={head}", folder=tmp_path)
+        assert (done.code, "1 problem; nothing was run" in done.err, "add an embedding" in done.err) == (2, True, True)
+
+
+def test_a_learning_rate_far_above_the_usual_gives_a_warning(tmp_path: Path) -> None:
+    file = tagging(tmp_path)
+    quiet = seqpipe("check", "--static", file, "train.optimizer={use: sgd, lr: 20}", folder=tmp_path)
+    assert (quiet.code, "warning" in quiet.err) == (0, False)
+    for key in ("train.optimizer.lr", "head.lr"):
+        done = seqpipe("check", "--static", file, f"{key}=1e9", folder=tmp_path)
+        assert (done.code, f"{key}: 1e+09 is over 1000 times" in done.err, "warning: " in done.err) == (0, True, True)
+
+
 # On a terminal
 
 
