@@ -46,7 +46,6 @@ app = typer.Typer(
     cls=Group,
     help="Train a sequence model from one YAML; ship it as one ONNX bundle that needs no PyTorch.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -17,9 +17,25 @@ from seqpipe.errors import UsageError
 if TYPE_CHECKING:
     from seqpipe.pipeline.pipeline import Pipeline
 
+
+def complete_override(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """The keys that may be meant, each with its meaning, or behind `=` the components that are installed."""
+    key, equals, _ = incomplete.partition("=")
+    given, before = context.params.get("overrides") or [], f"{key}="
+    if given[-1:] == ["="]:  # bash parts words at "="
+        key, equals, before = given[-2], "=", ""
+    if not equals:
+        return [(f"{name}=", meaning) for name, meaning in dotted_keys().items()]
+    from seqpipe.config.plugins import Plugins
+
+    place = [part for part in key.split(".") if part != "use" and not part.isdigit()]
+    return [(f"{before}{name}", "") for name in Plugins().names(place[-1].removeprefix("target_"))] if place else []
+
+
 YamlFile = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's YAML.")]
 Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as train.epochs=3.")
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Such as train.epochs=3.", autocompletion=complete_override),
 ]
 Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An override; may be repeated.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Short for --set train.seed=N.")]
@@ -63,9 +79,7 @@ def load_pipeline(
 
 
 # Options that other tools have, and the keys of the YAML that are the same.
-_USUAL_OPTIONS = dict.fromkeys(("o", "out", "output", "output_dir"), "name") | dict.fromkeys(
-    ("learning_rate", "lr"), "train.optimizer.lr"
-)
+_USUAL_OPTIONS = {"o": "name", "out": "name", "output": "name", "output_dir": "name", "lr": "train.optimizer.lr"}
 
 
 def dotted_keys() -> dict[str, str]:

@@ -19,8 +19,10 @@ import pytest
 import torch
 from factory import LEAN, Done, command, environ, labelling, process, seqpipe, tagging, write_jsonl
 
+from seqpipe import Pipeline
 from seqpipe.commands.app import app
 from seqpipe.commands.plugins import app as plugins_app
+from seqpipe.console import Progress
 
 CRF = ("embedding={use: lookup, dim: 8}", "train.epochs=8")
 
@@ -177,6 +179,16 @@ def test_a_learning_rate_far_above_the_usual_gives_a_warning(tmp_path: Path) -> 
     for key in ("train.optimizer.lr", "head.lr"):
         done = seqpipe("check", "--static", file, f"{key}=1e9", folder=tmp_path)
         assert (done.code, f"{key}: 1e+09 is over 1000 times" in done.err, "warning: " in done.err) == (0, True, True)
+
+
+def test_the_progress_of_a_training_is_that_of_the_whole_run(tmp_path: Path) -> None:
+    file, reports = tagging(tmp_path), list[Progress]()
+    Pipeline(file, [*LEAN, "train.epochs=3"]).train(device="cpu", progress=reports.append, runs=tmp_path / "runs")
+    steps = [report for report in reports if (report.kind, report.text) == ("step", "training") and report.done]
+    assert [report.done for report in steps] == [*range(1, steps[-1].done + 1)]
+    assert steps[-1].done == steps[-1].total
+    assert re.fullmatch(r"epoch 1/3, loss [\d.]+, [\d,]+ tokens/s", steps[0].note)
+    assert re.fullmatch(r"epoch 3/3, loss [\d.]+, best f1 [\d.]+, [\d,]+ tokens/s", steps[-1].note)
 
 
 # On a terminal

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
-from factory import seqpipe
+from factory import process, seqpipe
 
 from seqpipe.commands.app import app
 from seqpipe.commands.help import examples
@@ -42,6 +43,32 @@ def test_a_help_has_examples_and_plain_words_within_80_columns(path: str, monkey
 def test_every_word_of_a_long_text_stays_whole() -> None:
     assert "answer-span" in seqpipe("init", "--help").out
     assert "where a bundle's nodes run." in " ".join(seqpipe("--help").out.split())
+
+
+COMPLETIONS = [
+    ("seqpipe pre", {"predict"}),
+    ("seqpipe run x.yaml train.patie", {"train.patience="}),
+    ("seqpipe check x.yaml encoder=lst", {"encoder=lstm"}),
+    ("seqpipe train x.yaml encoder.0.use=lst", {"encoder.0.use=lstm"}),
+    ("seqpipe run x.yaml nothing=lst", set()),
+    ("seqpipe plugins sho", {"show"}),
+]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(("line", "offered"), COMPLETIONS)
+def test_a_shell_completes_commands_keys_and_components(shell: str, line: str, offered: set[str]) -> None:
+    variables = {"_SEQPIPE_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line}
+    variables |= {"_TYPER_COMPLETE_FISH_ACTION": "get-args", "COMP_WORDS": line}
+    done = process(folder=Path.cwd(), **variables, COMP_CWORD=str(len(line.split()) - 1))
+    assert done.code == 0, done.err
+    found = re.findall(r"[\w.=-]+", done.out)
+    assert {word for word in found if word.startswith(line.split()[-1])} == offered
+
+
+def test_bash_parts_an_override_at_its_equals_sign() -> None:
+    variables = {"_SEQPIPE_COMPLETE": "complete_bash", "COMP_WORDS": "seqpipe run x.yaml encoder = lst"}
+    assert process(folder=Path.cwd(), **variables, COMP_CWORD="5").out == "lstm\n"
 
 
 def test_the_commands_stand_in_groups() -> None:
