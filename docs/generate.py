@@ -1,7 +1,8 @@
 """Generate the reference pages from settings, components and commands, and the licences from installed packages.
 
-`python docs/generate.py` writes docs/reference/yaml.md, commands.md and contract.md, and the licences in
-requirements/README.md between their markers; a test fails where a file differs.
+`python docs/generate.py` writes docs/reference/yaml.md, commands.md and contract.md, the licences in
+requirements/README.md between their markers, and the keys for tab completion in seqpipe/commands/keys.json; a test
+fails where a file differs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from functools import partial
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import typer
 from packaging.requirements import Requirement
@@ -27,7 +29,9 @@ from pydantic import BaseModel
 
 from seqpipe import errors, plugin
 from seqpipe.commands.app import app
+from seqpipe.commands.help import examples
 from seqpipe.config.contract import decode_options
+from seqpipe.config.json_schema import schema as json_schema
 from seqpipe.config.members import ABSENT, MEMBERS, REQUIRED, Member
 from seqpipe.config.plugins import BUILTIN, KINDS, Plugins
 from seqpipe.config.schema import OF_A_SOURCE, TOP, AdamW, Constant, DataKeys, Export, NeedKeys, PluginKeys, Train
@@ -220,6 +224,7 @@ def commands_page() -> str:
         lines += ["", f"## {path}", "", f"`{usage.replace('`', '')}`", "", " ".join((command.help or "").split())]
         if arguments or options:
             lines += ["", *_table(("argument or option", "meaning"), [*arguments, *options])]
+        lines += ["", "```text", *examples(path.removeprefix("seqpipe").strip()), "```"]
     lines += [
         "",
         "## Exit codes",
@@ -445,11 +450,35 @@ def with_licences(page: str) -> str:
     return with_table(page, "licences", _table(("package", "licence", "needed by"), rows))
 
 
+# The keys for tab completion
+
+
+def keys_file() -> str:
+    """Every dotted key of a YAML with one input, and the first sentence of its meaning, as JSON."""
+    pipeline = json_schema()
+    keys: dict[str, str] = {}
+
+    def collect(prefix: str, node: Mapping[str, Any]) -> None:
+        if "$ref" in node:
+            node = pipeline["$defs"][unquote(node["$ref"].removeprefix("#/$defs/"))]
+        for branch in node.get("anyOf", ()):
+            collect(prefix, branch)
+        for name, inner in node.get("properties", {}).items():
+            key = f"{prefix}.{name}" if prefix else name
+            keys.setdefault(key, re.split(r"[;.](?:\s|$)", inner.get("description", ""))[0])
+            if name not in ("inputs", "target_tokenizer"):
+                collect(key, inner)
+
+    collect("", pipeline)
+    return json.dumps(dict(sorted(keys.items())), ensure_ascii=False, indent=0) + "\n"
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/yaml.md": yaml_page,
     "docs/reference/commands.md": commands_page,
     "docs/reference/contract.md": contract_page,
     "requirements/README.md": partial(with_licences, "requirements/README.md"),
+    "seqpipe/commands/keys.json": keys_file,
 }
 
 

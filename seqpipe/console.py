@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shutil
 import sys
+import textwrap
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 EVERY = 30.0  # seconds between lines where there is no terminal
+RED, YELLOW, BOLD = "31", "33", "1"
 
 
 def printable(text: str) -> str:
@@ -34,6 +38,24 @@ def text_table(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[str
 def text_width(text: str) -> int:
     """Columns on a terminal: Chinese and Japanese characters take two."""
     return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def write_error(text: str, style: str = "") -> None:
+    """Write a line to standard error; on a terminal wrapped at words, and in a style unless NO_COLOR is set."""
+    if sys.stderr.isatty():
+        width, lines = shutil.get_terminal_size().columns, []
+        for line in text.split("\n"):
+            indent = line[: len(line) - len(line.lstrip())] + "  "
+            if text_width(line) > width and "seqpipe " not in line:  # a command that is to be copied stays on one line
+                line = textwrap.fill(
+                    line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+                )
+            lines.append(line)
+        text = "\n".join(lines)
+        if style and text and not os.environ.get("NO_COLOR"):
+            text = f"\x1b[{style}m{text}\x1b[0m"
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
 
 
 @dataclass(frozen=True)
@@ -89,8 +111,7 @@ class Console:
     def say(self, text: str = "") -> None:
         """A line that belongs to normal work."""
         if self.volume >= 0:
-            sys.stderr.write(text + "\n")
-            sys.stderr.flush()
+            write_error(text, YELLOW if text.lstrip().startswith(("note:", "warning:")) else "")
 
     def warn(self, text: str, indent: str = "") -> None:
         """A line about what is probably a mistake."""
@@ -98,8 +119,7 @@ class Console:
 
     def result(self, text: str) -> None:
         """A line that was asked for: said at any volume."""
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
+        write_error(text, BOLD)
 
     def detail(self, text: str) -> None:
         """A line for those who asked for more."""

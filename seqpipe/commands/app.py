@@ -27,7 +27,9 @@ from seqpipe.commands.deploy import app as deploy_app
 from seqpipe.commands.doctor import doctor
 from seqpipe.commands.evaluate import evaluate
 from seqpipe.commands.explain import explain
+from seqpipe.commands.help import Command, Group
 from seqpipe.commands.init import init
+from seqpipe.commands.options import override_message
 from seqpipe.commands.plugins import app as plugins_app
 from seqpipe.commands.predict import predict
 from seqpipe.commands.run import export, run, train
@@ -35,24 +37,31 @@ from seqpipe.commands.schema import schema
 from seqpipe.commands.serve import serve
 from seqpipe.commands.vectors import distill_vectors, vectors
 from seqpipe.commands.verify import verify
-from seqpipe.console import printable
+from seqpipe.console import RED, printable, write_error
 from seqpipe.errors import ConfigError, EnvError, SeqpipeError, UsageError
 from seqpipe.version import VERSION
 
 app = typer.Typer(
     name="seqpipe",
+    cls=Group,
     help="Train a sequence model from one YAML; ship it as one ONNX bundle that needs no PyTorch.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_RUNS = (run, check, train, evaluate, export, vectors, distill_vectors)
-for command in (*_RUNS, verify, predict, candidates, serve, explain, bench, init, schema, doctor):
-    app.command()(command)
-app.add_typer(deploy_app, name="deploy", no_args_is_help=True)
-app.add_typer(plugins_app, name="plugins", invoke_without_command=True)
+_GROUPS = {
+    "Everyday": (init, check, run, train, evaluate, predict, serve),
+    "Data": (candidates, vectors),
+    "Deploy": (export, verify, bench, doctor),
+    "Extend": (schema,),
+    "Research": (explain, distill_vectors),
+}
+for group, commands in _GROUPS.items():
+    for command in commands:
+        app.command(cls=Command, rich_help_panel=group)(command)
+app.add_typer(deploy_app, name="deploy", cls=Group, no_args_is_help=True, rich_help_panel="Deploy")
+app.add_typer(plugins_app, name="plugins", cls=Group, invoke_without_command=True, rich_help_panel="Extend")
 
 
 def _print_version(wanted: bool) -> None:
@@ -98,11 +107,15 @@ def main() -> None:
         arguments.insert(0, "--debug")
     handler_before = signal.signal(signal.SIGTERM, _raise_terminated)
     try:
-        exit_code = app(args=arguments, standalone_mode=False)
+        exit_code = app(args=arguments, prog_name="seqpipe", standalone_mode=False)
     except COMMAND_LINE_ERROR as error:
-        error.show()
+        message = override_message(error, arguments)
+        if message:
+            write_error(message, RED)
+        else:
+            error.show()
         if as_json:
-            _print_json(UsageError(), error.exit_code, error.format_message(), [])
+            _print_json(UsageError(), error.exit_code, message or error.format_message(), [])
         sys.exit(error.exit_code)
     except SeqpipeError as error:
         if debug:
@@ -139,6 +152,7 @@ def main() -> None:
 
 # The report of an error that ends a command.
 
+
 _ROOM = "make room, or write to another place"
 _FILE = "a file stands where a folder has to be; move it, or give another path"
 _PERMISSION = "this user may not do that; give another path, or change its permissions"
@@ -163,7 +177,7 @@ def report(error: SeqpipeError, as_json: bool = False) -> None:
     if isinstance(error, ConfigError):
         count = len(error.problems)
         text += f"\n{count} problem{'s' if count > 1 else ''}; nothing was run"
-    sys.stderr.write(printable(text) + "\n")  # messages quote files, which strangers may have written
+    write_error(printable(text), RED)  # messages quote files, which strangers may have written
 
 
 def report_system_error(error: OSError | MemoryError, exit_code: int, as_json: bool = False) -> None:
@@ -173,7 +187,7 @@ def report_system_error(error: OSError | MemoryError, exit_code: int, as_json: b
     else:
         cure = _CURES.get(error.errno or 0, "seqpipe --debug shows where it happened")
         message = f"{error.filename or 'standard output or error'}: {error.strerror or error}; {cure}"
-    sys.stderr.write(f"{message}\n")
+    write_error(message, RED)
     if as_json:
         _print_json(error, exit_code, message, [])
 

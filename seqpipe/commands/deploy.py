@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from seqpipe.commands.help import Command
 from seqpipe.commands.options import BundlePath, Quiet, make_console
 from seqpipe.errors import BundleError, UsageError
 from seqpipe.version import VERSION
@@ -79,7 +80,7 @@ OnCuda = Annotated[bool, typer.Option("--cuda", help="Run on an NVIDIA GPU in pl
 Port = Annotated[int, typer.Option("--port", "-p", min=1, max=65535, help="Port that the server listens at.")]
 
 
-@app.command()
+@app.command(cls=Command)
 def triton(bundle: BundlePath, output: Output, name: Name = None, cuda: OnCuda = False, quiet: Quiet = False) -> None:
     """Write a model repository for NVIDIA Triton: NAME takes texts, NAME_graph takes the tensors of the graph."""
     from seqpipe.features.sources import fields_of
@@ -102,7 +103,7 @@ def triton(bundle: BundlePath, output: Output, name: Name = None, cuda: OnCuda =
     write_files(output, files, quiet, f'docker run --rm {gpus}{ports} -v {mount} {TRITON_IMAGE} sh -c "{inside}"')
 
 
-@app.command()
+@app.command(cls=Command)
 def docker(
     bundle: BundlePath, output: Output, name: Name = None, cuda: OnCuda = False, port: Port = 8000, quiet: Quiet = False
 ) -> None:
@@ -120,7 +121,7 @@ def docker(
     )
 
 
-@app.command()
+@app.command(cls=Command)
 def kserve(
     bundle: BundlePath,
     output: Output,
@@ -151,7 +152,7 @@ def kserve(
     )
 
 
-@app.command()
+@app.command(cls=Command)
 def systemd(
     bundle: BundlePath,
     output: Output,

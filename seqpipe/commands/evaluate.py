@@ -42,11 +42,15 @@ def evaluate(
     ] = None,
     normalize: Annotated[
         Literal["none", "token", "character"],
-        typer.Option("--normalize", help="With --pairs: what log-probabilities are divided by the number of."),
+        typer.Option(
+            "--normalize", metavar="UNIT", help="With --pairs: none, or divide by the number of token, character."
+        ),
     ] = "none",
     masking: Annotated[
         Literal["token", "word"],
-        typer.Option("--masking", help="With --pairs, masked language model: word masks the rest of the word too."),
+        typer.Option(
+            "--masking", metavar="UNIT", help="With --pairs: token, or word, which masks the rest of the word."
+        ),
     ] = "token",
     options: DecodeOptions = None,
     beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,

@@ -8,19 +8,23 @@ from typing import Annotated
 import typer
 
 from seqpipe.console import Console
+from seqpipe.errors import UsageError
 
 
 def init(
-    data: Annotated[
-        Path,
-        typer.Option("--data", help="Training data: a file in one of many formats, or a folder of texts by label."),
-    ],
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="Training data: a file in one of many formats, or a folder of texts by label."
+        ),
+    ] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="The same as FILE.")] = None,
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
-            help="The YAML to write; default: the name of DATA, or of its folder if DATA is called train or data, with "
+            help="The YAML to write; default: the name of FILE, or of its folder if FILE is called train or data, with "
             "the extension .yaml, in the current folder.",
         ),
     ] = None,
@@ -36,6 +40,8 @@ def init(
     """Detect the format of a data file and write a commented YAML for it."""
     from seqpipe.init import init_yaml
 
+    if (file is None) == (data is None):
+        raise UsageError("name one data file: seqpipe init train.csv")
     console = Console()
-    path = init_yaml(data, output, say=console.say, task=task)
+    path = init_yaml(file or data or Path(), output, say=console.say, task=task)
     console.say(f"wrote {path}\nnext: seqpipe check {path}")

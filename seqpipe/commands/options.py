@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,9 +17,25 @@ from seqpipe.errors import UsageError
 if TYPE_CHECKING:
     from seqpipe.pipeline.pipeline import Pipeline
 
+
+def complete_override(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """The keys that may be meant, each with its meaning, or behind `=` the components that are installed."""
+    key, equals, _ = incomplete.partition("=")
+    given, before = context.params.get("overrides") or [], f"{key}="
+    if given[-1:] == ["="]:  # bash parts words at "="
+        key, equals, before = given[-2], "=", ""
+    if not equals:
+        return [(f"{name}=", meaning) for name, meaning in dotted_keys().items()]
+    from seqpipe.config.plugins import Plugins
+
+    place = [part for part in key.split(".") if part != "use" and not part.isdigit()]
+    return [(f"{before}{name}", "") for name in Plugins().names(place[-1].removeprefix("target_"))] if place else []
+
+
 YamlFile = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's YAML.")]
 Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as train.epochs=3.")
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Such as train.epochs=3.", autocompletion=complete_override),
 ]
 Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An override; may be repeated.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Short for --set train.seed=N.")]
@@ -31,7 +49,7 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run.
 BundlePath = Annotated[Path, typer.Argument(metavar="BUNDLE", help="Folder of a bundle.")]
 FailOn = Annotated[
     Literal["cpu-in-loop"] | None,
-    typer.Option("--fail-on", help="cpu-in-loop: fail if a node within a loop runs on the CPU."),
+    typer.Option("--fail-on", metavar="FAULT", help="cpu-in-loop: fail if a node within a loop runs on the CPU."),
 ]
 PluginFiles = Annotated[
     list[Path] | None,
@@ -67,6 +85,32 @@ def load_pipeline(
     for note in pipeline.notes:
         console.say(note)
     return pipeline
+
+
+# Options that other tools have, and the keys of the YAML that are the same.
+_USUAL_OPTIONS = {"o": "name", "out": "name", "output": "name", "output_dir": "name", "lr": "train.optimizer.lr"}
+
+
+def dotted_keys() -> dict[str, str]:
+    """The dotted keys of a YAML, each with its meaning: those of the built-in components, as the wheel carries them."""
+    keys: dict[str, str] = json.loads(resources.files("seqpipe.commands").joinpath("keys.json").read_text("utf-8"))
+    return keys
+
+
+def override_message(error: Any, arguments: Sequence[str]) -> str:
+    """The override that an unknown option of a command on a YAML stands for; nothing for other errors."""
+    option, context = getattr(error, "option_name", ""), error.ctx
+    if not option or context is None or "overrides" not in {parameter.name for parameter in context.command.params}:
+        return ""
+    name = option.lstrip("-").replace("-", "_")
+    usual = _USUAL_OPTIONS.get(name)
+    keys = [usual] if usual else [key for key in dotted_keys() if name in (key, key.rpartition(".")[2])]
+    place = next((i for i, argument in enumerate(arguments) if argument.partition("=")[0] == option), len(arguments))
+    _, equals, value = "".join(arguments[place : place + 1]).partition("=")
+    if not equals:
+        value = next((text for text in arguments[place + 1 : place + 2] if text[0:1] != "-"), "VALUE")
+    overrides = " or ".join(shlex.join([f"{key}={value}"]) for key in keys)
+    return f"no option {option}; a key of the YAML is set behind the file: {overrides}" if keys else ""
 
 
 def parse_decode_options(

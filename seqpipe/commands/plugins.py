@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from seqpipe.commands.help import Command
 from seqpipe.commands.options import Json, Quiet, make_console, parse_decode_options, print_json
 from seqpipe.console import text_table
 from seqpipe.errors import PluginError, UsageError, did_you_mean
@@ -45,13 +46,13 @@ def list_by_default(context: typer.Context) -> None:
         list_all()
 
 
-@app.command("list")
+@app.command("list", cls=Command)
 def list_all() -> None:
     """List every component and every broken plugin."""
     typer.echo(list_components())
 
 
-@app.command()
+@app.command(cls=Command)
 def show(
     name: Annotated[str, typer.Argument(help="A component, such as lstm, or encoder/lstm if the name is ambiguous.")],
 ) -> None:
@@ -59,7 +60,7 @@ def show(
     typer.echo(show_component(name))
 
 
-@app.command()
+@app.command(cls=Command)
 def new(
     name: Annotated[str, typer.Argument(help="Name of the distribution, such as acme-conv.")],
     kind: Annotated[str, typer.Option("--kind", help="encoder, head, embedding, tokenizer or reader.")],
@@ -82,7 +83,7 @@ def new(
     console.say(f"\nnext: pip install -e {folder} && pytest {folder}")
 
 
-@app.command()
+@app.command(cls=Command)
 def check(
     package: Annotated[str, typer.Argument(help="An installed distribution, such as acme-conv.")],
     sets: Annotated[

@@ -32,11 +32,18 @@ def predict(
         ),
     ] = False,
     on_error: Annotated[
-        str, typer.Option("--on-error", help="stop at an invalid line, or skip it: the output has the error instead.")
+        str,
+        typer.Option(
+            "--on-error",
+            metavar="ACTION",
+            help="stop at an invalid line, or skip it: the output has the error instead.",
+        ),
     ] = "stop",
     options: DecodeOptions = None,
     beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,
-    n_best: Annotated[str | None, typer.Option("--n-best", help="Short for --option n_best=N, or all.")] = None,
+    n_best: Annotated[
+        str | None, typer.Option("--n-best", metavar="N", help="Short for --option n_best=N, or all.")
+    ] = None,
     device: Device = "auto",
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Number of parallel runs; default: one per core.")

@@ -62,7 +62,7 @@ def distill_vectors(
     ] = None,
     dim: Annotated[int, typer.Option("--dim", min=1, help="Width of the vectors: their principal components.")] = 256,
     weighting: Annotated[
-        Literal["zipf", "none"], typer.Option("--weighting", help="zipf: frequent words get shorter vectors.")
+        Literal["zipf", "none"], typer.Option("--weighting", help="none, or zipf: frequent words get shorter vectors.")
     ] = "zipf",
     binary: Annotated[bool, typer.Option("--binary", help="Write the binary format.")] = False,
     device: Device = "auto",

@@ -123,11 +123,13 @@ class Trace:
 
     Attributes:
         without_x: Names of the inputs that heads read and that have no x.
+        lacking_x: Keys of the stages that ask for an x where there is none: one problem of each, not one a method.
     """
 
     names: list[ProvidedName] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     without_x: list[str] = field(default_factory=list)
+    lacking_x: set[str] = field(default_factory=set)
 
     def complain(self, stage: Component, message: str) -> None:
         self.problems.append(stage.problem(f"{describe(stage)}: {message}"))
@@ -169,6 +171,7 @@ class Scope:
             if name in self.wired:
                 self.wired[name].users.append(f"{stage.key}()")
             else:
+                self.trace.lacking_x |= {stage.key} if name == "dim" else set()
                 self.trace.complain(stage, f"it is built from {name!r}, and {_FIXES[name]}")
         if stage.common_keys.get("target_tokenizer") is not None and "target_vocabulary" not in names:
             self.trace.complain(stage, "it is built without a target vocabulary; delete `target_tokenizer`")
@@ -196,7 +199,8 @@ class Scope:
                 self.trace.complain(stage, message)
             elif name in self.available:
                 self.available[name].users.append(f"{stage.key}.{method}")
-            elif name not in optional_names(function):
+            elif name not in optional_names(function) and (name != "x" or stage.key not in self.trace.lacking_x):
+                self.trace.lacking_x |= {stage.key} if name == "x" else set()
                 message = f"`{method}` asks for {name!r}, which nothing provides{self.suggest_fix(name)}"
                 self.trace.complain(stage, message)
 

@@ -40,6 +40,9 @@ class Data:
     candidates: Path | None = None
 
 
+MOST_TIMES = 1000  # its default: a greater learning rate is taken for a slip
+
+
 @dataclass(frozen=True)
 class Config:
     """A checked pipeline: its components with all their options, and every setting."""
@@ -90,8 +93,9 @@ class Config:
     def notes(self) -> list[str]:
         """Warnings for a person.
 
-        Of each component that comes from another distribution or version than `plugins.versions` says, and of each
-        member of a stage that seqpipe does not read, though it reads an optional one of nearly that name.
+        Of each component that comes from another distribution or version than `plugins.versions` says, of each member
+        of a stage that seqpipe does not read, though it reads an optional one of nearly that name, and of a learning
+        rate far above the default.
         """
         stated = self.plugins.versions
         notes = [
@@ -103,6 +107,13 @@ class Config:
             for name, right in misspelt_members(stage.cls, stage.kind):
                 problem = stage.problem(f"{describe(stage)}: its member {name!r} is not read; is it {right!r}?")
                 notes.append(f"note: {problem}")
+        usual = type(self.train.optimizer).model_fields["lr"].default
+        rates = {"train.optimizer.lr": self.train.optimizer.lr}
+        rates |= {f"{stage.key}.lr": stage.common_keys.get("lr") or 0 for stage in (*self.stages, *self.head)}
+        for key, rate in rates.items():
+            if rate > MOST_TIMES * usual:
+                message = f"is over {MOST_TIMES} times the default of {self.train.optimizer.use}, {usual:g}: lower it"
+                notes.append(f"warning: {self.file}: {key}: {rate:g} {message}")
         return notes
 
 

@@ -405,7 +405,7 @@ class _ComparedBundle:
         parity = self.parity
         score = format_score(parity["metric"], parity["pytorch"], metrics)
         console.say(
-            f"  {parity['decisions']:,} decisions: the same but for {parity['ties']} ties; "
+            f"  onnxruntime = PyTorch in {parity['decisions']:,} decisions, of which {parity['ties']} are ties; "
             f"scores within {parity['worst_score']:.1g}; {parity['metric']} {score} in both"
         )
         optional = parity["records_with_options"]

@@ -22,6 +22,7 @@ from seqpipe.init.look import TASKS, summarise
 from seqpipe.init.refuse import refuse_useless
 from seqpipe.init.summary import DataSummary
 
+EDITOR = "# yaml-language-server: $schema=schema.json\n# `seqpipe schema -o schema.json` writes that schema.\n"
 LABELS = 12  # that a comment lists
 SMALL = 3000  # records: fewer make a smaller model, trained for longer
 RARE = 1 / 30  # spans a word; fewer leave most sentences without any
@@ -76,7 +77,8 @@ def init_yaml(
             say(line)
     run = re.sub("[^A-Za-z0-9._-]", "-", name if target.stem in _GENERIC else target.stem).lstrip("._-")
     dev = sibling(data, "dev")
-    write(target, data_yaml(summary, data, target, run or "pipeline") + model_yaml(summary, has_dev=dev is not None))
+    content = data_yaml(summary, data, target, run or "pipeline") + model_yaml(summary, has_dev=dev is not None)
+    write(target, f"{EDITOR}{content}")
     return target
 
 

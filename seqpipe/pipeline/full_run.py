@@ -45,8 +45,8 @@ LINES = 4  # of an answer that stands below each other
 SLACK = 20  # characters in which a cut looks for a blank
 
 
-def print_answers(model: Model, console: Console) -> None:
-    """Print the first golden examples that are answered without options."""
+def print_answers(model: Model, records: Sequence[Record], console: Console) -> None:
+    """Print the first golden examples that are answered without options, each beside the reference of its record."""
     console.say("\nanswers of the bundle:")
     examples = [example for example in model.manifest.golden if not example.options]
     for example in examples[:EXAMPLES]:
@@ -58,6 +58,24 @@ def print_answers(model: Model, console: Console) -> None:
         console.say(f"  {' | '.join([*(excerpt(text, INPUT) for text in before), excerpt(last, INPUT, start)])}")
         for line in shown_lines(model.predictor.kind.lines(example.answer)):
             console.say(f"    {line}")
+        source = next((r for r in records if all(r.get(key) == value for key, value in record.items())), None)
+        if source is not None:
+            for line in expected_lines(model.predictor, source, example.answer):
+                console.say(f"    {excerpt(line, ANSWER)}")
+
+
+def expected_lines(predictor: Predictor, record: Record, answer: Any) -> Iterator[str]:
+    """Say that an answer is right, or what was expected in its place; nothing where there is no reference."""
+    task = predictor.task
+    if predictor.kind.is_generated or not task.is_comparable or task.question(record) != record:
+        return
+    gold, predicted = task.gold(record), task.predicted(answer)
+    if task.is_right(gold, predicted):
+        yield "as expected"
+        return
+    for name, value in task.mistakes(gold, predicted).items():
+        if value and name != "got":
+            yield f"{name}: {value if isinstance(value, str) else files.json_bytes(value).decode()}"
 
 
 def _starts(answer: Any) -> Iterator[int]:
@@ -143,16 +161,16 @@ def run_all(
     with start_run(config, console, fresh, runs) as run:
         scores = run.scores
         if run.bundle_folder.exists() and scores is not None:
-            bundle.read(run.bundle_folder)
+            parity = bundle.read(run.bundle_folder).manifest.parity
             console.say(f"{run.folder} is finished and nothing changed: nothing to do (--fresh trains again)")
         else:
             pipeline = train_run(run, console, device)
             scores = score_test_sets(run, predictor(pipeline, config), console)
             files.write(run.folder / SCORES, json.dumps(files.finite(scores), indent=1, ensure_ascii=False))
             records, outcome = held_out_records(run), run.outcome
-            print_answers(
-                export(pipeline, config, records, run.bundle_folder, console, scores, cache, outcome), console
-            )
+            model = export(pipeline, config, records, run.bundle_folder, console, scores, cache, outcome)
+            print_answers(model, records, console)
+            parity = model.manifest.parity
         metrics, outcome = metric_types(config.head), run.outcome
         console.say("")
         for line in run.outcome_lines():
@@ -164,7 +182,12 @@ def run_all(
             console.result(
                 f"{name} {', '.join(f'{metric} {format_score(metric, value, metrics)}' for metric, value in listed)}"
             )
-        console.say(f"\nnext: seqpipe predict {run.bundle_folder}")
+        fp32 = " (fp32)" if "precision" in parity else ""  # an int8 graph was compared before it was quantized
+        compared = f"{parity['decisions']:,} decisions on {parity['records']:,} held-out records"
+        console.say(
+            f"{run.bundle_folder}: onnxruntime{fp32} = PyTorch in {compared} and {parity['texts']:,} generated texts"
+        )
+        console.say(f"next: seqpipe predict {run.bundle_folder}")
         return run
 
 

@@ -70,9 +70,13 @@ def _split(stream: BinaryIO, dry: Callable[[], None]) -> Iterator[bytes]:
     """Yield the lines of a stream as they arrive, cut if too long; `dry` is called before each wait."""
     begun: list[bytes] = []  # of a line whose end is not here yet
     held = 0
+    prompt = "one text a line; Ctrl-D ends\n> " if stream.isatty() and sys.stderr.isatty() else ""
     while True:
         if _may_wait(stream):
             dry()
+        sys.stderr.write(prompt)
+        sys.stderr.flush()
+        prompt = prompt[-2:]
         block = stream.read1(BLOCK)  # type: ignore[attr-defined]
         if not block:
             break

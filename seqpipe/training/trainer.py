@@ -63,13 +63,21 @@ class Trainer:
         """Train to the end, from the position in `progress`."""
         self._save_if_interrupted()
         at, epochs = self.progress, self.config.train.epochs
-        with self.console.progress("training", len(self._order)) as tick:
+        with self.console.progress("training", epochs * len(self._order)) as tick:
             while not at.done:
                 self._order = self.batches.order(at.epoch)
-                start = time.monotonic()
+                best = ""
+                if at.history and (dev := at.history[at.best_epoch].get("dev")):
+                    name, value = deciding(dev, self.config.train.metric)
+                    best = f", best {name} {shown(name, value, metric_types(self.config.head))}"
+                start, tokens = time.monotonic(), 0
                 for rows in self._order[at.position :]:
-                    self.train_batch(self._on_device(rows))
-                    tick(at.position, f"epoch {at.epoch + 1}/{epochs}, loss {at.loss / at.position:.4f}")
+                    batch = self._on_device(rows)
+                    self.train_batch(batch)
+                    tokens += int(batch["mask"].sum()) if "mask" in batch else 0
+                    speed = f", {tokens / (time.monotonic() - start):,.0f} tokens/s" if tokens else ""
+                    note = f"epoch {at.epoch + 1}/{epochs}, loss {at.loss / at.position:.4f}{best}{speed}"
+                    tick(at.epoch * len(self._order) + at.position, note)
                 at.seconds += time.monotonic() - start
                 self.finish_epoch()
                 self.stop_if_interrupted()

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import pty
+import re
 import shlex
 import shutil
 import subprocess
+import termios
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from factory import LEAN, Done, command, environ, process, seqpipe, tagging, write_jsonl
+from factory import LEAN, Done, command, environ, labelling, process, seqpipe, tagging, write_jsonl
 
+from seqpipe import Pipeline
 from seqpipe.commands.app import app
 from seqpipe.commands.plugins import app as plugins_app
+from seqpipe.console import Progress
 
 CRF = ("embedding={use: lookup, dim: 8}", "train.epochs=8")
 
@@ -61,9 +67,27 @@ def test_run_tells_what_it_does_and_gives_its_scores_as_json(here: Path) -> None
     assert f"the best dev f1 is {100 * training['dev']:.2f}, of epoch {training['best_epoch']} (step" in ending
     test = result["scores"]["test"]
     assert f"\ndev f1 {100 * training['dev']:.2f}\ntest f1 {100 * test['f1']:.2f}\n" in ending
+    last = said.splitlines()[-5:]
+    assert [line.split()[0] for line in last] == ["ended", "dev", "test", "runs/tiny/bundle:", "next:"]
+    assert re.search(r"onnxruntime = PyTorch in [\d,]+ decisions on 16 held-out records and \d+ generated", last[3])
+    again = seqpipe("run", "tiny.yaml", *CRF, folder=here)
+    assert again.err.splitlines()[-5:] == last  # a finished run repeats its scores
     card = (here / "runs/tiny/bundle/README.md").read_text()
     assert f"| dev | f1 | {100 * training['dev']:.2f} |\n| test | f1 |" in card
     assert f"of epoch {training['best_epoch']} (step" in card
+
+
+def test_the_shown_answers_stand_beside_what_was_expected(here: Path, tmp_path: Path) -> None:
+    shown = (here / "run.err").read_text().partition("answers of the bundle:")[2].partition("\n\n")[0]
+    examples = re.split(r"\n  (?! )", shown)[1:]
+    assert len(examples) == 4
+    assert all(re.search(r"\n    (as expected|missed: |wrong: )", example) for example in examples)
+    labelling(tmp_path)
+    done = seqpipe(
+        "run", "moods.yaml", "head={use: label}", "train.epochs=1", "train.optimizer.lr=1e-5", folder=tmp_path
+    )
+    assert done.code == 0, done.err
+    assert re.search(r"\n    expected: \w+\n", done.err.partition("answers of the bundle:")[2])
 
 
 def test_the_metric_that_chose_the_weights_leads_the_scores_and_the_command_to_train_longer_works(
@@ -139,6 +163,82 @@ def test_a_run_under_several_seeds_gives_mean_and_deviation(tmp_path: Path) -> N
     assert (
         "train.seed" in seqpipe("train", "tiny.yaml", *LEAN, "name=tiny-seed2", "train.epochs=2", folder=tmp_path).err
     )
+
+
+def test_a_missing_embedding_is_one_problem(tmp_path: Path) -> None:
+    file = tagging(tmp_path)
+    for head in ("crf", "label", "tags"):
+        done = seqpipe("check", "--static", file, "embedding=null", "encoder=null", f"head={head}", folder=tmp_path)
+        assert (done.code, "1 problem; nothing was run" in done.err, "add an embedding" in done.err) == (2, True, True)
+
+
+def test_a_learning_rate_far_above_the_usual_gives_a_warning(tmp_path: Path) -> None:
+    file = tagging(tmp_path)
+    quiet = seqpipe("check", "--static", file, "train.optimizer={use: sgd, lr: 20}", folder=tmp_path)
+    assert (quiet.code, "warning" in quiet.err) == (0, False)
+    for key in ("train.optimizer.lr", "head.lr"):
+        done = seqpipe("check", "--static", file, f"{key}=1e9", folder=tmp_path)
+        assert (done.code, f"{key}: 1e+09 is over 1000 times" in done.err, "warning: " in done.err) == (0, True, True)
+
+
+def test_the_progress_of_a_training_is_that_of_the_whole_run(tmp_path: Path) -> None:
+    file, reports = tagging(tmp_path), list[Progress]()
+    Pipeline(file, [*LEAN, "train.epochs=3"]).train(device="cpu", progress=reports.append, runs=tmp_path / "runs")
+    steps = [report for report in reports if (report.kind, report.text) == ("step", "training") and report.done]
+    assert [report.done for report in steps] == [*range(1, steps[-1].done + 1)]
+    assert steps[-1].done == steps[-1].total
+    assert re.fullmatch(r"epoch 1/3, loss [\d.]+, [\d,]+ tokens/s", steps[0].note)
+    assert re.fullmatch(r"epoch 3/3, loss [\d.]+, best f1 [\d.]+, [\d,]+ tokens/s", steps[-1].note)
+
+
+# On a terminal
+
+
+def on_terminal(*arguments: str, folder: Path, typed: bytes = b"", **environment: str) -> str:
+    """What a command writes to a terminal of 80 columns while something is typed."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    child = subprocess.Popen(
+        command(*arguments),
+        cwd=folder,
+        stdin=theirs,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env=environ(**environment),
+    )
+    os.close(theirs)
+    os.write(ours, typed)
+    written = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while block := os.read(ours, 4096):
+            written += block
+    child.wait()
+    os.close(ours)
+    return written.decode()
+
+
+def test_an_error_on_a_terminal_is_red_and_wraps_at_words(here: Path) -> None:
+    arguments = ("check", "tiny.yaml", "--static", "train.epoch=3", "encoder.hiden=9")
+    coloured = on_terminal(*arguments, folder=here, NO_COLOR="", COLUMNS="80")
+    plain = on_terminal(*arguments, folder=here, NO_COLOR="1", COLUMNS="80")
+    assert coloured.replace("\x1b[31m", "").replace("\x1b[0m", "") == plain
+    assert (coloured.count("\x1b[31m"), "\x1b" in plain) == (1, False)
+    assert max(map(len, plain.splitlines())) <= 80
+    assert "did you mean 'hidden'?" in " ".join(plain.split())
+    assert "\x1b" not in process(*arguments, folder=here).err
+
+
+def test_scores_and_warnings_on_a_terminal_are_coloured(here: Path) -> None:
+    text = on_terminal("run", "tiny.yaml", *CRF, folder=here, NO_COLOR="")
+    assert re.search(r"\x1b\[1mtest f1 [\d.]+\x1b\[0m", text)
+    assert "\x1b[31m" not in text
+
+
+def test_predict_prompts_on_a_terminal_and_nowhere_else(here: Path) -> None:
+    text = on_terminal("predict", "runs/tiny/bundle", "--device", "cpu", folder=here, typed=b"Ada left\n\x04")
+    assert "one text a line; Ctrl-D ends" in text
+    assert "> " in text
+    assert predict(here, stdin="Ada left\n").err == ""
 
 
 # Predict
@@ -271,6 +371,39 @@ def test_every_problem_of_a_yaml_is_told_at_once_and_nothing_is_run(tmp_path: Pa
     )
     assert "3 problems; nothing was run" in done.err
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "override"),
+    [
+        (["--epochs", "3"], "train.epochs=3"),
+        (["--epochs=3"], "train.epochs=3"),
+        (["--batch-size", "8"], "train.batch_size=8"),
+        (["--lr", "0.1"], "train.optimizer.lr=0.1"),
+        (["--train.patience", "2"], "train.patience=2"),
+        (["-o", "out"], "name=out"),
+        (["--streaming"], "export.streaming=VALUE"),
+    ],
+)
+def test_an_option_that_is_a_key_of_the_yaml_is_answered_with_the_override(
+    here: Path, option: list[str], override: str
+) -> None:
+    for name in ("run", "check", "train"):
+        done = seqpipe(name, "tiny.yaml", *option, folder=here)
+        assert (done.code, done.err.rstrip().endswith(f": {override}")) == (2, True), done.err
+    done = seqpipe("run", "tiny.yaml", *option, "--json", folder=here)
+    assert json.loads(done.out)["error"]["message"].endswith(override)
+    assert "No such option" in seqpipe("predict", "runs/tiny/bundle", "--epochs", "3", folder=here).err
+
+
+def test_init_takes_its_file_as_argument_or_as_option(here: Path) -> None:
+    for name, file in (("one", ["test.conll"]), ("two", ["--data", "test.conll"])):
+        done = seqpipe("init", *file, "-o", f"{name}.yaml", folder=here)
+        assert (done.code, (here / f"{name}.yaml").exists()) == (0, True), done.err
+    assert (here / "one.yaml").read_text().replace("name: one", "name: two") == (here / "two.yaml").read_text()
+    for wrong in ([], ["test.conll", "--data", "test.conll"]):
+        done = seqpipe("init", *wrong, folder=here)
+        assert (done.code, "seqpipe init train.csv" in done.err) == (2, True)
 
 
 def test_with_json_an_error_is_one_json_object_and_the_exit_code_stays(here: Path) -> None:

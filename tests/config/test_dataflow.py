@@ -235,7 +235,7 @@ def test_an_encoder_that_returns_no_x_leaves_the_one_before() -> None:
         returns = ("state",)
 
     assert messages([Lookup], [StateOnly], Tagger) == []
-    assert "asks for 'x'" in messages([], [Alone], Tagger)[1]
+    assert "built from 'dim', and there is no x yet" in messages([], [Alone], Tagger)[0]
 
 
 def test_what_is_known_of_windows_goes_with_the_x_that_came_of_them() -> None:

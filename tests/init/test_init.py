@@ -90,6 +90,13 @@ def test_the_scheme_of_a_column_file_is_found(
     assert made.head[0].options["scheme"] == "BIOES"
 
 
+def test_the_first_line_names_the_schema_to_editors(tmp_path: Path) -> None:
+    (tmp_path / "train.tsv").write_text("Ada\tB-PER\nleft\tO\n\n" * 20)
+    lines = init_yaml(tmp_path / "train.tsv", tmp_path / "made.yaml").read_text().splitlines()
+    assert lines[0] == "# yaml-language-server: $schema=schema.json"
+    assert "seqpipe schema -o schema.json" in lines[1]
+
+
 def test_tags_in_a_middle_column_are_found(tmp_path: Path) -> None:
     made = initialised(tmp_path, conll(lambda word, tag: f"{word}\t{tag}\tnoun\t3"))
     assert changed(made) == {"tags": 1}

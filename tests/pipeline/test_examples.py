@@ -71,7 +71,7 @@ def test_the_answers_of_a_bundle_are_shown_with_their_texts(capsys: pytest.Captu
         manifest=SimpleNamespace(golden=[Golden.model_validate(example) for example in golden]),
         predictor=SimpleNamespace(kind=kind),
     )
-    print_answers(cast(Any, model), Console())
+    print_answers(cast(Any, model), [], Console())
     said = capsys.readouterr().err.splitlines()
     assert said[:2] == ["", "answers of the bundle:"]
     assert said[2].startswith("  Who? | … word")

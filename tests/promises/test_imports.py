@@ -54,6 +54,13 @@ def test_looking_around_imports_neither_torch_nor_onnxruntime(arguments: list[st
     assert imported(command(*arguments)).isdisjoint(TRAINING | RUNTIME)
 
 
+@pytest.mark.parametrize("words", ["train.ep", "encoder=ls"])
+def test_completion_imports_neither_torch_nor_onnxruntime(words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_SEQPIPE_COMPLETE", "complete_zsh")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", f"seqpipe run x.yaml {words}")
+    assert imported(command()).isdisjoint(TRAINING | RUNTIME)
+
+
 def test_twenty_plugins_are_listed_without_torch(
     tmp_path: Path, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:

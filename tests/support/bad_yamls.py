@@ -596,10 +596,10 @@ BAD = [
     # Wiring
     Bad(
         GOOD.replace("embedding: {use: lookup}\n", ""),
-        ["6:16: encoder", "6:16: encoder"],
-        "`forward` asks for 'x', which nothing provides; add an embedding",
+        ["6:16: encoder"],
+        "built from 'dim', and there is no x yet whose width that could be: add an embedding",
     ),
-    Bad(stage(embedding="[]"), ["7:16: encoder", "7:16: encoder"], "built from 'dim', and there is no x yet"),
+    Bad(stage(embedding="[]"), ["7:16: encoder"], "built from 'dim', and there is no x yet"),
     Bad(
         stage(encoder="flat", head="{use: writer, cells: 3, target_tokenizer: same}"),
         ["8:13: head"] * 2,

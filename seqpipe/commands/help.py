@@ -1,0 +1,89 @@
+"""The help of the commands: a usage line, columns that wrap at words, commands in groups, examples to copy."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+
+def examples(path: str) -> list[str]:
+    """The command lines that a command or a group shows; seqpipe itself shows the way from data to a server."""
+    lines = resources.files("seqpipe.commands").joinpath("examples.txt").read_text("utf-8").splitlines()
+    return [line for line in lines if f"{line} ".startswith(f"seqpipe {path} ")] if path else lines[:3]
+
+
+class _Help:
+    """The help of a command or a group, without types of Python and without a summary that is cut."""
+
+    def collect_usage_pieces(self: Any, ctx: Any) -> list[str]:
+        pieces = ["COMMAND"] if hasattr(self, "commands") else []
+        for parameter in self.params:
+            if parameter.param_type_name == "argument":
+                name = parameter.metavar or parameter.name.upper()
+                pieces.append(name if parameter.required or name.startswith("[") else f"[{name}]")
+        return [*pieces, "[OPTIONS]"]
+
+    def format_help(self: Any, ctx: Any, formatter: Any) -> None:
+        """Write usage, summary, examples, commands, arguments and options."""
+        self.format_usage(ctx, formatter)
+        formatter.write("\n" + _wrapped(" ".join(self.help.split()), formatter.width, "  ") + "\n")
+        path = ctx.command_path.rpartition("seqpipe")[2].strip()
+        formatter.write("\nExamples:\n" + "".join(f"  {example}\n" for example in examples(path)))
+        sections: dict[str, list[tuple[str, str]]] = {}
+        options = []
+        for parameter in self.get_params(ctx):
+            if parameter.param_type_name == "argument":
+                sections.setdefault("Arguments", []).append(
+                    (parameter.metavar or parameter.name.upper(), parameter.help)
+                )
+            else:
+                options.append(_option(parameter))
+        for name, child in getattr(self, "commands", {}).items():
+            summary = " ".join(child.help.split()).partition(". ")[0].removesuffix(".")
+            sections.setdefault(child.rich_help_panel or "Commands", []).append((name, f"{summary}."))
+        for title, rows in [*sections.items(), ("Options", options)]:
+            formatter.write(f"\n{title}:\n{_columns(rows, formatter.width)}\n")
+
+
+class Command(_Help, TyperCommand): ...
+
+
+class Group(_Help, TyperGroup): ...
+
+
+def _option(option: Any) -> tuple[str, str]:
+    """The names of an option with its value, and its meaning with the bounds and the default."""
+    opts = sorted(option.opts, key=len)
+    names, notes = ", ".join(opts), []
+    if option.is_flag:
+        names += "".join(f" / {name}" for name in option.secondary_opts)
+    else:
+        names += f" {option.metavar or opts[-1].rpartition('-')[2].upper()}"
+    least, most = (getattr(option, bound, None) for bound in ("min", "max"))
+    if least is not None:
+        notes.append(f"at least {least}" if most is None else f"{least} to {most}")
+    if option.required:
+        notes.append("required")
+    if not option.is_flag and option.default not in (None, ()):
+        notes.append(f"default: {option.default}")
+    return names, f"{option.help} [{'; '.join(notes)}]" if notes else option.help
+
+
+def _columns(rows: Sequence[tuple[str, str]], width: int) -> str:
+    """Names and texts in two columns; a name that is too long for its column has a line of its own."""
+    left = min(26, max(len(name) for name, _ in rows))
+    lines = []
+    for name, text in rows:
+        column = _wrapped(text, width, " " * (left + 4))
+        lines.append(f"  {name:<{left}}{column[left + 2 :]}" if len(name) <= left else f"  {name}\n{column}")
+    return "\n".join(lines)
+
+
+def _wrapped(text: str, width: int, indent: str) -> str:
+    return textwrap.fill(
+        text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
