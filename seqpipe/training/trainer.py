@@ -69,7 +69,7 @@ class Trainer:
                 best = ""
                 if at.history and (dev := at.history[at.best_epoch].get("dev")):
                     name, value = deciding(dev, self.config.train.metric)
-                    best = f", best {name} {shown(name, value, metric_types(self.config.head))}"
+                    best = f", best {name} {format_score(name, value, metric_types(self.config.head))}"
                 start, tokens = time.monotonic(), 0
                 for rows in self._order[at.position :]:
                     batch = self._on_device(rows)
