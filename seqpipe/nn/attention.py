@@ -209,7 +209,7 @@ def _softmax(scores: Tensor, mask: Tensor) -> Tensor:  # (B, H, N, T), (B, T) or
 
 
 def attention_mask(mask: Tensor, causal: bool) -> Tensor:
-    """The attention mask: (B, T), or causal (B, T, T), in which each token sees itself and those before it."""
+    """Return the attention mask: (B, T), or causal (B, T, T): each token attends to itself and earlier ones."""
     if not causal:
         return mask
     t = torch.arange(mask.shape[1], device=mask.device)
@@ -231,7 +231,7 @@ class _Learned(nn.Module):
 
 
 class Glimpse(nn.Module):
-    """A glimpse at what can be chosen (Vinyals, Bengio and Kudlur 2016; Bello et al. 2017), as a Transformer looks.
+    """Glimpse at the candidates (Vinyals, Bengio and Kudlur 2016; Bello et al. 2017), by Transformer attention.
 
     Of a state h it makes y = h + a(LN(h)), a being attention of several heads to the positions, and then y + f(LN(y)).
 
@@ -351,7 +351,7 @@ class HardAttention(Attention):
 
 
 def first(weights: Tensor) -> Tensor:  # (…, T) -> (…, T)
-    """1 at the greatest of each row, at the first of those that are as great, and 0 elsewhere; of a row of 0 all 0."""
+    """Return the one-hot argmax of each row, the first of equal values; 0 for a row of zeros."""
     near = (weights >= (1 - TIED) * weights.amax(-1, keepdim=True)) & (weights > 0)
     return (near & (near.long().cumsum(-1) == 1)).to(weights.dtype)
 
@@ -377,7 +377,7 @@ class IntraDecoderAttention(nn.Module):
         self.attention = Attention(dim, dim, score="dot")
 
     def start(self, like: Tensor, max_length: int) -> State:
-        """Nothing written: states (B, N, H) and their number (B,), with the rows and the device of `like` (B, …)."""
+        """Return an empty cache: states (B, N, H) and their number (B,), with rows and device of `like` (B, …)."""
         rows = like.shape[0]
         return (
             torch.zeros(rows, max_length, self.dim, device=like.device),

@@ -13,20 +13,20 @@ EDGE = 1e-6  # how far beyond a probability of 0 or 1 a threshold lies that take
 
 
 def softmax_temperature(logits: Tensor, label: Tensor) -> float:  # (N, L), (N,)
-    """The T at which softmax(logits / T) gives the labels the greatest likelihood (Guo et al. 2017); 1 of no text."""
+    """Return the T that maximises the labels' likelihood by softmax(logits / T) (Guo et al. 2017); 1 if no texts."""
     z = logits.double()
     right = z.gather(1, label[:, None])[:, 0]
     return _temperature(lambda sharpness: ((z * sharpness).softmax(1) * z).sum(1) - right, len(z))
 
 
 def sigmoid_temperature(logits: Tensor, labels: Tensor) -> float:  # (N, L), (N, L) of 0 and 1
-    """The T at which sigmoid(logits / T) gives the labels the greatest likelihood; 1 of no text."""
+    """Return the T that maximises the labels' likelihood under sigmoid(logits / T); 1 without texts."""
     z = logits.double()
     return _temperature(lambda sharpness: ((z * sharpness).sigmoid() - labels) * z, len(z))
 
 
 def _temperature(slope: Callable[[float], Tensor], texts: int) -> float:
-    """1 / s where the loss has no slope: it is convex in the sharpness s, so halving the interval finds the place."""
+    """Return 1 / s at the minimum of the loss, by bisection: the loss is convex in the sharpness s."""
     if not texts:
         return 1.0
     low, high = 1 / MOST, 1 / LEAST
@@ -37,7 +37,7 @@ def _temperature(slope: Callable[[float], Tensor], texts: int) -> float:
 
 
 def f1_threshold(p: Tensor, right: Tensor) -> float | None:  # (N,), (N,) bool
-    """From which probability on to say yes for the greatest F1 (Lipton et al. 2014); None if nothing is right."""
+    """Return the probability threshold with the greatest F1 (Lipton et al. 2014); None without positive labels."""
     ordered, order = p.double().sort(descending=True)
     taken = torch.arange(1, len(p) + 1, dtype=torch.double)  # so many are said yes to
     f1 = 2 * right[order].double().cumsum(0) / (taken + right.sum())
@@ -45,14 +45,14 @@ def f1_threshold(p: Tensor, right: Tensor) -> float | None:  # (N,), (N,) bool
 
 
 def refusal_threshold(confidence: Tensor, right: Tensor, outside: Tensor) -> float:  # (N,), (N,) bool, (N,) bool
-    """The threshold of the confidence under which to answer out of scope, of the greatest accuracy."""
+    """Return the confidence threshold for out-of-scope answers with the greatest accuracy."""
     ordered, order = confidence.double().sort(descending=True)
     gain = (right[order].double() - outside[order].double()).cumsum(0)  # of answering the most confident, not refusing
     return _between(gain, ordered)
 
 
 def _between(worth: Tensor, ordered: Tensor) -> float:
-    """The middle between two neighbours of a falling row of probabilities, where taking all before is worth most.
+    """Return the best cut of a descending row of probabilities, midway between two neighbours.
 
     Taking none is worth 0; equal numbers are not parted; of equally good places it is the lowest.
     """
@@ -64,7 +64,7 @@ def _between(worth: Tensor, ordered: Tensor) -> float:
 
 
 def calibration_error(p: Tensor, right: Tensor) -> float:  # (N,), (N,) bool
-    """The expected calibration error over 15 bins (Guo et al. 2017): how far probabilities are from frequencies."""
+    """Return the expected calibration error over 15 bins (Guo et al. 2017)."""
     if not len(p):
         return 0.0
     p = p.double()

@@ -203,7 +203,7 @@ class RecurrentCell(nn.Module, ABC):
 
 
 def split_columns(weight: Tensor, columns: int) -> tuple[Tensor, Tensor]:
-    """The first so many columns of a weight (…, columns) and the others, as copies: Scan takes no two views of one."""
+    """Split the columns of a weight (…, columns) in two copies: Scan accepts no two views of one tensor."""
     return weight[..., :columns].clone(), weight[..., columns:].clone()
 
 

@@ -24,7 +24,7 @@ class BatchRandom:
         self.generator = None if training else torch.Generator(device).manual_seed(_EVALUATION)
 
     def uniform(self, *sizes: int) -> Tensor:
-        """Numbers from 0 up to but not 1."""
+        """Return uniform samples from [0, 1)."""
         return torch.rand(sizes, generator=self.generator, device=self.device)
 
 
@@ -47,7 +47,7 @@ def word_starts(mask: Tensor, pieces: Tensor | None) -> Tensor:
 
 
 def choose_tokens(candidates: Tensor, mask: Tensor, begins: Tensor, share: float, drawn: BatchRandom) -> Tensor:
-    """Tokens to guess (B, T): each word with a probability of `share`, and at least one of a text that has any.
+    """Sample the tokens to predict (B, T): each word with a probability of `share`, at least one in each text.
 
     Args:
         candidates: Which tokens may be chosen, (B, T); a word is, if all of its tokens are.
@@ -80,7 +80,7 @@ class Hidden(NamedTuple):
 
 
 def spans_hidden(ids: Tensor, mask: Tensor, marks: Tensor, share: float, length: float, drawn: BatchRandom) -> Hidden:
-    """Each of some spans of tokens as one mark, the first as the first; and the marks with the tokens behind each.
+    """Replace spans of tokens by sentinels, in order; return also the targets: sentinels followed by their tokens.
 
     A last mark and [EOS] close what is to be written (Raffel et al. 2020, section 3.1.4). No two spans stand side by
     side; how the hidden tokens are parted and where the spans stand is drawn evenly.
@@ -117,7 +117,7 @@ def spans_hidden(ids: Tensor, mask: Tensor, marks: Tensor, share: float, length:
 
 
 def _some(first: Tensor, second: Tensor, count: Tensor, drawn: BatchRandom) -> Tensor:
-    """So many (B, 1) of the places (B, N) where both hold."""
+    """Sample this many (B, 1) of the positions (B, N) where both are true."""
     number = torch.where(first & second, drawn.uniform(*first.shape), 2.0)
     return number.argsort(1).argsort(1) < count
 
@@ -129,7 +129,7 @@ def _laid(real: Tensor, places: Tensor, values: Tensor, width: int) -> Tensor:
 
 
 def replace_second_texts(ids: Tensor, mask: Tensor, segments: Tensor, begins: Tensor, drawn: BatchRandom) -> Pairs:
-    """Half of the pairs with the second text of another row of the batch; a row alone stays as it is."""
+    """Give half of the pairs the second text of another row of the batch; a single row is unchanged."""
     B, T = ids.shape
     rows = torch.arange(B, device=ids.device)
     shift = 1 + (drawn.uniform(1) * (B - 1)).long()
@@ -154,7 +154,7 @@ def replace_second_texts(ids: Tensor, mask: Tensor, segments: Tensor, begins: Te
 
 
 class SpanCorruption(nn.Module):
-    """A part of a head that writes: with an option `spans` that is no null it learns from texts alone.
+    """Mixin of generative heads: with an option `spans` that is not null, training is self-supervised.
 
     The text with a mark for each hidden span is read, the marks and what they hide are written (Raffel et al. 2020).
     """
@@ -182,7 +182,7 @@ class SpanCorruption(nn.Module):
         return {"share": options["spans"], "length": options["span_length"], **bleu}
 
     def learn_spans(self, vocabulary: Sequence[str], spans: float | None, length: float) -> None:
-        """Finds the marks among the tokens; UsageError where there are none and there is to be a use for them."""
+        """Find the sentinels among the tokens; UsageError if there are none and they are needed."""
         ids = {token: i for i, token in enumerate(vocabulary)}
         marks = [ids[mark] for mark in SPAN_MARKS if mark in ids]
         if spans is not None and len(marks) < 2:

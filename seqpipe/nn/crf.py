@@ -27,7 +27,7 @@ TINY = 1e-37  # what underflows all the same
 
 
 def chain(start: Tensor, end: Tensor, steps: Tensor) -> Tensor:  # (L,), (L,), (L, L) -> (P, P)
-    """Every transition from row to column, the boundary's included."""
+    """Return all transitions from row to column, including the boundary's."""
     return torch.cat([torch.cat([steps, end[:, None]], 1), F.pad(start, (0, 1))[None]])
 
 
@@ -146,7 +146,7 @@ def _score_at_boundary(emissions: Tensor) -> Tensor:  # (T, P, B) -> (P, B)
 
 
 def _traced(scores: Tensor, chain: Tensor) -> Tensor:  # (T, P, B), (P, P) -> (T, B)
-    """The best path, backward from the boundary behind the end."""
+    """Trace the best path backward from the boundary after the end."""
 
     def back(state: State, rows: State) -> tuple[State, State]:
         tag = (rows[0] + chain.index_select(1, state[0])).argmax(0)  # (B,)

@@ -52,7 +52,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention to the text itself, in a decoder then to the source, and a feed-forward network; each f adds to x.
+    """Residual layer of self-attention, in a decoder also cross-attention, and a feed-forward network.
 
     Pre-norm: x + f(norm(x)). Post-norm: norm(x + f(x)) (Xiong et al. 2020 compare the two).
     """
@@ -104,7 +104,7 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module, ABC):
-    """All layers of an encoder or of a decoder. A subclass says what positions do, and what is before and after."""
+    """All layers of an encoder or a decoder. A subclass defines positions, input and output."""
 
     def __init__(self, layers: Iterable[Layer], dropout: float):
         super().__init__()
@@ -123,7 +123,7 @@ class Stack(nn.Module, ABC):
         """The output, of the last layer's x."""
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # (B, n, D), (B, n) -> (B, n, D)
-        """An encoder: each token looks at all."""
+        """Run an encoder: each token attends to all."""
         t = torch.arange(x.shape[1], device=x.device)
         bias = self.position_bias(t - t[:, None]) + padding_bias(mask)
         x = self.enter(x, t)
@@ -136,7 +136,7 @@ class Stack(nn.Module, ABC):
         return tuple(layer.cross_attention.memory(x) for layer in self._layers)
 
     def teacher_forced(self, x: Tensor, source: tuple[DecoderMemory, ...], mask: Tensor) -> tuple[Tensor, Tensor]:
-        """A decoder: x (B, N, D), each token looking at those before it and at the source; the weights (B, N, S)."""
+        """Run a decoder on x (B, N, D) with teacher forcing; return also the weights on the source (B, N, S)."""
         t, weights = torch.arange(x.shape[1], device=x.device), x
         bias = self.position_bias(t - t[:, None]) + torch.where(t <= t[:, None], 0.0, LOG_ZERO)
         x = self.enter(x, t)
@@ -156,7 +156,7 @@ class Stack(nn.Module, ABC):
     def step(
         self, x: Tensor, state: State, source: tuple[DecoderMemory, ...], mask: Tensor
     ) -> tuple[Tensor, State, Tensor]:  # (R, D), …, (B, S) -> (R, D), …, (B, R / B, S)
-        """A decoder, a token of each row at a time; all rows have as many."""
+        """Run a decoder for one token of each row; all rows have the same length."""
         *caches, t = state
         x, weights, N = x[:, None], x, caches[0].shape[2]
         times, now = torch.arange(N, device=x.device)[None], t[:1, None]

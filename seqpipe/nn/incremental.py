@@ -33,7 +33,7 @@ class PrefixCache(NamedTuple):
     length: Tensor  # (B,) how many tokens each text has so far
 
     def repeated(self, times: int) -> PrefixCache:
-        """The same with each row so many times, one behind the other."""
+        """Repeat each row consecutively."""
         memory, (real, length) = repeated(self.memory, times), repeated((self.real, self.length), times)
         return PrefixCache(memory, real, length)
 
@@ -44,7 +44,7 @@ def prefix_cache(memory: State, real: Tensor) -> PrefixCache:
 
 
 def repeated(rows: State, times: int) -> State:
-    """Each row (B, …) so many times, one behind the other: (B * times, …)."""
+    """Repeat each row (B, …) consecutively: (B * times, …)."""
     return tuple(part[:, None].expand(-1, times, *part.shape[1:]).flatten(0, 1).contiguous() for part in rows)
 
 
@@ -80,7 +80,7 @@ class IncrementalEncoder(Protocol):
         ...
 
     def init_cache(self, prefix: PrefixCache, max_length: int) -> State:
-        """The state, of B rows, before the first of at most so many steps."""
+        """Return the initial state of B rows for at most this many steps."""
         ...
 
     def step(self, x: Tensor, t: Tensor, prefix: PrefixCache, state: State) -> tuple[Tensor, State]:
@@ -197,7 +197,7 @@ def places_of(t: Tensor, groups: int) -> State:
 
 
 def put(cache: Tensor, new: Tensor, places: State) -> Tensor:
-    """The cache (B, G, N, d) with new rows (B, G, d) at these places; it is copied once, whole.
+    """Return the cache (B, G, N, d) with new rows (B, G, d) at these positions; it is copied once.
 
     A loop's state has no other shape than its own here: in onnxruntime that would be another copy.
     """
@@ -211,7 +211,7 @@ LOGIT_WEIGHTS = ("table", "table_bias")  # what embeddings return beside x, for 
 
 
 class TokenPrefix(NamedTuple):
-    """Texts of which all tokens but the last were read."""
+    """Texts whose tokens except the last have been read."""
 
     x: Tensor  # (B, M, D) of the tokens that were read now, M = n - 1, at least 1
     ids: Tensor  # (B, M + 1) these tokens, and the last of the longest row
@@ -250,7 +250,7 @@ class IncrementalStages:
 
     @property
     def max_length(self) -> int | None:
-        """The most tokens of a text: the least that an encoder can read; None: no limit."""
+        """Maximum number of tokens of a text, the minimum over the encoders; None: no limit."""
         limits = (member(encoder, "max_length") for encoder in self.encoder)
         return min((limit for limit in limits if isinstance(limit, int)), default=None)
 
@@ -284,11 +284,11 @@ class IncrementalStages:
         return TokenPrefix(x, ids, inside, ids.gather(1, count - 1)[:, 0], tuple(caches), held)
 
     def repeated(self, prefix: TokenPrefix, times: int) -> TokenPrefix:
-        """The same texts, each so many times, to be continued in as many ways."""
+        """Repeat each text consecutively, for several continuations."""
         return prefix._replace(caches=tuple(cache.repeated(times) for cache in prefix.caches))
 
     def start(self, prefix: TokenPrefix, max_length: int) -> State:
-        """The state, of B rows, before the first of at most so many steps."""
+        """Return the initial state of B rows for at most this many steps."""
         features = [self.names[name] for name in self.features]
         pairs = zip(self.encoder, prefix.caches, strict=True)
         states = [encoder.init_cache(cache, max_length) for encoder, cache in pairs]
@@ -353,7 +353,7 @@ class IncrementalStages:
 
 
 def cache_entries(encoder: Sequence[Any]) -> tuple[CacheEntry, ...]:
-    """The cache of these encoders: the token ids, and what each encoder has computed of them."""
+    """Return the cache entries of these encoders: the token ids, and each encoder's values for them."""
     tensors = [
         CacheEntry.of(f"{PAST}{n}", f"{PRESENT}{n}", tuple(stage.cache_shape), member(stage, "cache_per_token"))
         for n, stage in enumerate(encoder)
@@ -374,7 +374,7 @@ LENGTH, HEAD = "length", "head"  # of a cache, how many tokens were read, and th
 
 
 class Piece(NamedTuple):
-    """The next tokens of texts, as a head reads them."""
+    """The next tokens of streamed texts, as input of a head."""
 
     x: Tensor  # (B, T, D), 0 in the padding
     mask: Tensor  # (B, T); a row may have no token
@@ -411,7 +411,7 @@ def read_piece(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Ma
 
 
 def stage_entries(encoder: Sequence[Any]) -> tuple[CacheEntry, ...]:
-    """The cache of these stages: how many tokens were read, and what each encoder has computed of them."""
+    """Return the cache entries of these stages: the number of tokens read, and each encoder's values for them."""
     tensors = [
         CacheEntry.of(f"{PAST}{n}", f"{PRESENT}{n}", tuple(stage.cache_shape), member(stage, "cache_per_token"))
         for n, stage in enumerate(encoder)

@@ -132,7 +132,7 @@ Readings = tuple[Tensor, Tensor, Tensor]
 
 
 class TokenWindows(NamedTuple):
-    """The window that decides each token, and the neighbour that has it too (or the same one), (B, T) int64 each."""
+    """Index of the window that decides each token, and of its overlapping neighbour (or itself), (B, T) int64 each."""
 
     window: Tensor
     neighbour: Tensor

@@ -38,7 +38,7 @@ _exporter: ContextVar[Exporter | None] = ContextVar("exporter", default=None)
 
 @contextlib.contextmanager
 def exported_by(exporter: Exporter) -> Iterator[None]:
-    """Inside it loops are recorded by this exporter."""
+    """Record loops with this exporter inside the block."""
     token = _exporter.set(exporter)
     try:
         yield

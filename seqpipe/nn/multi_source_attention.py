@@ -118,7 +118,7 @@ class SourceAttention(nn.Module):
 
 
 def _transposed(projected: ProjectedKeys) -> ProjectedKeys:
-    """With keys that stand in columns in rows, and back: a loop would take how many there are from their stride."""
+    """Transpose the keys: a loop would infer their number from the stride."""
     return (
         projected if projected.keys.dim() == 3 else projected._replace(keys=projected.keys.transpose(2, 3).contiguous())
     )

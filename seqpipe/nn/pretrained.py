@@ -123,7 +123,7 @@ def pretrained_decoder(
 
 
 class Seq2SeqCheckpoint(NamedTuple):
-    """A checkpoint that reads a text and writes another.
+    """A sequence-to-sequence checkpoint.
 
     Args:
         name: The folder, or its name on the hub.
@@ -146,7 +146,7 @@ class Seq2SeqCheckpoint(NamedTuple):
 
     @property
     def start_token(self) -> int | None:
-        """Its id of what it begins to write with."""
+        """The model's id of its decoder start token."""
         return _start_token(self.config, self.generation)
 
     def numbers(self, tokens: Sequence[int]) -> list[int]:
@@ -158,7 +158,7 @@ class Seq2SeqCheckpoint(NamedTuple):
         return [self.ids.index(token) for token in tokens]
 
     def refuse_language(self, language: str | None) -> None:
-        """UsageError for a language: of a checkpoint whose special tokens name none."""
+        """Raise UsageError if a language is given: the checkpoint has no language tokens."""
         if language is not None:
             problem = f"{self.name} ({self.config.model_type}) has no special tokens for languages"
             raise UsageError(f"{_SEQ2SEQ}.language: {problem}; leave `language` out")
@@ -167,7 +167,7 @@ class Seq2SeqCheckpoint(NamedTuple):
 def pretrained_seq2seq(
     checkpoint: str | Path, vocabulary: Sequence[str], families: Sequence[str], side: Side
 ) -> Seq2SeqCheckpoint:
-    """As `pretrained_decoder`, of one that reads a text and writes another; [BOS] is what it begins to write with.
+    """Load a sequence-to-sequence checkpoint, like `pretrained_decoder`; [BOS] is its decoder start token.
 
     `side` is whose tokens the vocabulary has, where the tokenizers of both texts differ.
     """
@@ -191,7 +191,7 @@ def _start_token(config: Any, generation: Any) -> int | None:
 def _writer(
     checkpoint: str | Path, vocabulary: Sequence[str], families: Sequence[str], use: str, side: Side = "source"
 ) -> tuple[Any, list[int]]:
-    """The model, and of each of our ids its own."""
+    """Return the model, and its id for each of ours."""
     import transformers
 
     tokenizer, ids, _ = pretrained_tokenizer(checkpoint, side)
@@ -241,7 +241,7 @@ def longest_input(model: Any) -> int | None:
 
 
 def has_segment_embeddings(model: Any) -> bool:
-    """Return whether the model takes, of each token of a pair, to which of the two texts it belongs."""
+    """Return whether the model has segment embeddings (token types) for the two texts of a pair."""
     types = optional_attribute(model.config, "type_vocab_size")
     return (types or 0) > 1 and "token_type_ids" in inspect.signature(model.forward).parameters
 
@@ -253,7 +253,7 @@ def _refuse_other_tokens(checkpoint: str | Path, ids: Sequence[int], table: torc
 
 
 def _refuse_pickles(checkpoint: str | Path) -> None:
-    """DataError for a folder without weights, or with pickled weights: loading these could run any program."""
+    """Raise DataError for a folder without weights, or with pickled ones, which could run any code when loaded."""
     if not is_folder(checkpoint) or any(Path(checkpoint).glob("*.safetensors")):
         return
     pickled = sorted(path.name for pattern in _PICKLED for path in Path(checkpoint).glob(pattern))
@@ -271,7 +271,7 @@ _UNUSED = re.compile(r"\[unused\d+\]")  # rows of BERT's table that no text has
 
 
 class Distiller:
-    """A sentence encoder that makes a vector of each token of its vocabulary, or of each word of a list.
+    """Distils a sentence encoder to a vector for each token of its vocabulary, or each word of a list.
 
     Args:
         checkpoint: A folder, or a name on the hub.

@@ -213,7 +213,7 @@ _T5_ACTIVATIONS = {"relu": "", "gelu_new": "tanh", "gelu": "none"}
 
 
 class Distances(nn.Module):
-    """A number for each head by how far behind a token the one stands that it looks at, which is added to its scores.
+    """Relative position bias: a number for each head and distance, which is added to the attention scores.
 
     Distances share a number, the more the farther: half of them have one of their own, the others are logarithmic.
 

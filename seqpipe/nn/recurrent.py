@@ -34,7 +34,7 @@ _KERNELS: Mapping[str, Callable[..., Any]] = {  # by an `nn.RNNBase`'s mode: the
 def ragged_rnn(
     rnn: nn.RNNBase | RecurrentCell, x: Tensor, lengths: Tensor, *, backward: bool = False, start: State = ()
 ) -> tuple[Tensor, Tensor]:
-    """Runs one layer of an `nn.RNN`, `nn.GRU`, `nn.LSTM` or `RecurrentCell` over rows of their own lengths.
+    """Run one layer of an `nn.RNN`, `nn.GRU`, `nn.LSTM` or `RecurrentCell` over ragged rows.
 
     Args:
         rnn: One layer, one or two directions, without `proj_size`.
@@ -267,7 +267,7 @@ Merge = Literal["concat", "sum", "mean"]
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentOptions:
-    """The options that all recurrent encoders share.
+    """Options that all recurrent encoders share.
 
     Args:
         hidden: Number of units in each direction.

@@ -123,12 +123,12 @@ def repeat_axis(rows: Tensor, axis: int, size: int) -> Tensor:
 
 
 def rows_at(rows: Tensor, places: Tensor) -> Tensor:  # (B, M, N), (B, m) -> (B, m, N)
-    """The rows at these places."""
+    """Return the rows at these positions."""
     return rows.gather(1, places[..., None].expand(-1, -1, rows.shape[2]))
 
 
 def top_n(values: Tensor, n: int, largest: bool = True) -> tuple[Tensor, Tensor]:  # (R, M) -> (R, n), (R, n)
-    """The n largest (or smallest) of each row, best first, and where they stand; of equal ones the first."""
+    """Return the n largest (or smallest) of each row, best first, and their positions; ties go to the first."""
     top, places = values.topk(n, 1, largest)
     if torch.compiler.is_exporting() or not n:
         return top, places  # onnxruntime's is in this order; eager `topk` takes any of equal ones
@@ -151,7 +151,7 @@ def with_arcs(arcs: Tensor | None, more: Sequence[tuple[int, int, int]], device:
 
 
 class PieceAutomaton:
-    """A finite automaton over tokens, which says for each beam which tokens may come next.
+    """A finite automaton over tokens, which determines the permitted next tokens of each beam.
 
     An arc (state, token, next state) holds in its state, one of state -1 in any. The next state is the greatest of the
     arcs that hold for the token, 0 where there is none; -1 says that the token is forbidden. A text begins in the state
@@ -222,7 +222,7 @@ class Constraints:
         self.ends = None if stop is None else prepend_token(EOS_ID, stop, rows, device)  # (B, 1 + E)
 
     def banned(self, t: Tensor, written: Tensor, sequences: Tensor, repeats: Tensor) -> Tensor:
-        """Tokens (B K, N + E') that may not come at step t; where there is none, [PAD], which never may.
+        """Return the banned tokens (B K, N + E') at step t, padded with [PAD], which is always banned.
 
         Args:
             t: ().
@@ -237,7 +237,7 @@ class Constraints:
         return torch.cat([repeated, ends[:, None].expand(-1, sequences.shape[1], -1).flatten(0, 1)], 1)
 
     def forced(self, t: Tensor, beams: int) -> Tensor:
-        """The tokens (B K, 1) that must come at step t, [PAD] where any may."""
+        """Return the forced tokens (B K, 1) at step t, [PAD] where any is permitted."""
         tokens = self.prefix.index_select(1, t[None].clamp(max=self.prefix.shape[1] - 1))  # (B, 1)
         return torch.where(self.exact[:, None] == t, EOS_ID, tokens).expand(-1, beams).reshape(-1, 1)
 
@@ -252,7 +252,7 @@ def prepend_token(token: int, tokens: Tensor | None, rows: int, device: torch.de
 
 
 class Decoder(Protocol):
-    """A model that writes token by token.
+    """A model that generates text token by token.
 
     `step` takes the tokens just written, (R,), and a state, and returns the log-probabilities of the next ones (R, V),
     the state after, and the attention to the source (B, K, S), S the length of `mask` (B, S), or None for none.
@@ -506,7 +506,7 @@ def _taken(total: Tensor, tokens: Tensor, places: Tensor) -> State:  # (B, K, C)
 
 
 class Generated(NamedTuple):
-    """Texts (B, K, N), [PAD] behind their end, their log-probabilities (B, K), and where the decoder stands."""
+    """Texts (B, K, N), [PAD] after their end, their log-probabilities (B, K), and the decoder's state."""
 
     tokens: Tensor
     scores: Tensor

@@ -1,4 +1,4 @@
-"""The base class of heads that write a text token by token: loss, search and scores."""
+"""Base class of heads that generate text token by token: loss, search and scores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DecoderSource(NamedTuple):
 
 
 class Seq2SeqHead(nn.Module, ABC):
-    """A head that writes a text token by token.
+    """A head that generates text token by token.
 
     A subclass gives the model: `read`, `start`, `step` and `teacher_forced`. The loss, search and scores are here.
 
@@ -52,7 +52,7 @@ class Seq2SeqHead(nn.Module, ABC):
 
     @staticmethod
     def inactive_options(options: Mapping[str, Any]) -> tuple[str, ...]:
-        """Decode options that mean nothing: of lengths, where the source says them."""
+        """Inactive decode options: those of lengths, if the source determines the length."""
         return ("max_length", "min_length") if options.get("equal_length") else ()
 
     @abstractmethod
@@ -92,7 +92,7 @@ class Seq2SeqHead(nn.Module, ABC):
         return logits.log_softmax(-1)
 
     def row_limits(self, sources: Sequence[StageOutputs]) -> Tensor | None:
-        """The most tokens that the model can write, (B,), where there is a limit beside `max_length`."""
+        """Return the maximum number of generated tokens, (B,), if there is a limit besides `max_length`."""
         return None
 
     def decided_logits(self, logits: Tensor) -> Tensor:

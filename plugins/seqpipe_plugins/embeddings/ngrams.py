@@ -117,7 +117,7 @@ class Ngrams(nn.Module):
 
 
 def _refuse_lengths(words: int, chars: list[int] | None) -> None:
-    """UsageError where there is no n-gram to read."""
+    """Raise UsageError if there is no n-gram to read."""
     if not words and not chars:
         raise UsageError("ngrams: no n-grams at all; give words 1 or more, or chars such as [2, 5]")
     if chars and chars[0] > chars[1]:

@@ -222,7 +222,7 @@ class Label(PooledHead):
 
 
 def _refuse(options: Mapping[str, Any], labels: Sequence[str]) -> None:
-    """UsageError for options that do not go together, or not with these labels."""
+    """Raise UsageError for options that exclude each other, or do not fit these labels."""
     set_options = {name: value for name, value in options.items() if value not in (None, 0.0, False)}
     outside, positive = options["out_of_scope"], options["positive"]
     if options["multi"]:

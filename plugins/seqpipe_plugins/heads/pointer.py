@@ -123,7 +123,7 @@ class Pointer(nn.Module):
 
     @staticmethod
     def inactive_options(options: Mapping[str, Any]) -> tuple[str, ...]:
-        """Decode options that mean nothing: of lengths, where no position is chosen twice."""
+        """Inactive decode options: those of lengths, if no position is chosen twice."""
         return ("max_length",) if options.get("once", True) else ()
 
     def loss(

@@ -72,7 +72,7 @@ class JsonStream:
         self.take("]", "the end of the list")
 
     def end(self, what: str) -> None:
-        """DataError unless the text ends here."""
+        """Raise DataError unless the text ends here."""
         if self.next():
             raise self.fault(f"something stands behind the end of {what}; give one a file")
 

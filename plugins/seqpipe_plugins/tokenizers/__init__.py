@@ -91,7 +91,7 @@ def learned_subwords(
 
 
 def changed(tokenizer: Tokenizer, change: Callable[[dict[str, Any]], None]) -> Tokenizer:
-    """The same tokenizer with its model changed; a special token that stands in a text is text to it."""
+    """Return the tokenizer with its model changed; it treats a special token in a text as plain text."""
     # The library finds its added tokens in a text before anything else, so that [EOS] in a text would become the
     # token. As plain entries of the vocabulary they keep their ids, and the text [EOS] is split like any other. The
     # library has no method that removes an added token; in its JSON form they are a list.

@@ -207,5 +207,5 @@ def _branch(character: str, node: dict[str, Any]) -> str:
 
 
 def _escaped(character: str) -> str:
-    """A character as a pattern and a range in brackets have it."""
+    """Escape a character for a pattern and a bracket expression."""
     return f"\\{character}" if character in r"\^$.|?*+()[]{}-" else character
