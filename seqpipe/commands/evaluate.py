@@ -42,15 +42,11 @@ def evaluate(
     ] = None,
     normalize: Annotated[
         Literal["none", "token", "character"],
-        typer.Option(
-            "--normalize", metavar="UNIT", help="With --pairs: none, or divide by the number of token, character."
-        ),
+        typer.Option("--normalize", metavar="UNIT", help="With --pairs: none, or divide by token or character counts."),
     ] = "none",
     masking: Annotated[
         Literal["token", "word"],
-        typer.Option(
-            "--masking", metavar="UNIT", help="With --pairs: token, or word, which masks the rest of the word."
-        ),
+        typer.Option("--masking", metavar="UNIT", help="With --pairs: token, or word, which masks all of it."),
     ] = "token",
     options: DecodeOptions = None,
     beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,

@@ -33,11 +33,7 @@ def predict(
     ] = False,
     on_error: Annotated[
         str,
-        typer.Option(
-            "--on-error",
-            metavar="ACTION",
-            help="stop at an invalid line, or skip it: the output has the error instead.",
-        ),
+        typer.Option("--on-error", metavar="ACTION", help="stop at an invalid line, or skip: its output is the error."),
     ] = "stop",
     options: DecodeOptions = None,
     beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,

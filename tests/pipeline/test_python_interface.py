@@ -96,7 +96,7 @@ def test_each_step_is_reported_from_its_start_to_its_end(finished: tuple[Run, li
     assert (training[0].kind, training[0].done) == ("step", 0)
     assert [report.kind for report in training].count("end") == 1
     assert training[-1].kind == "end"
-    assert max(report.done for report in training) == training[0].total == run.history[0].step
+    assert max(report.done for report in training) == training[0].total == run.history[-1].step
     assert "loss" in training[-2].note
     assert {report.kind for report in reports} >= {"message", "result", "step", "end"}
 
