@@ -155,7 +155,7 @@ PICTURES: Mapping[str, Picture] = {
     "chinese": Picture([ask("ner-zh", "明天早上七点播放周杰伦的稻香")], ["ner-zh"]),
     "segmentation": Picture([ask("segment-zh", "我们明天去北京的医院")], ["segment-zh"]),
     "init": Picture(
-        [Step("head -n 4 requests.csv"), Step("seqpipe init --data requests.csv"), Step("head -n 16 requests.yaml")],
+        [Step("head -n 4 requests.csv"), Step("seqpipe init requests.csv"), Step("head -n 16 requests.yaml")],
         files={"requests.csv": REQUESTS},
     ),
     "check": Picture(
