@@ -22,6 +22,7 @@ PLUGINS = Path(seqpipe_plugins.__file__).parent
 CONTRACT = PACKAGE / "config" / "contract.py"
 COMPONENTS = {"component", "embedding", "encoder", "head", "module", "reader", "stage", "tokenizer"}
 MOST_MODULES = 8  # directly in the package
+CLAUSE = re.compile(r"(What|Whether|How|Where|That|Of|Why|Which)\b")
 
 
 def member_lookups(path: Path) -> Iterator[str]:
@@ -334,3 +335,16 @@ def test_one_file_owns_the_private_parts_of_torch() -> None:
         )
     }
     assert users == {"seqpipe/nn/torch_internals.py"}
+
+
+def clauses(source: str) -> list[str]:
+    """The docstrings of a source text that open with a clause, of which no reader knows yet what it is about."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, documented)]
+    return [text for text in map(ast.get_docstring, nodes) if text and CLAUSE.match(text)]
+
+
+def test_docstrings_say_what_something_is_or_does() -> None:
+    assert clauses('def f():\n    """What it is."""') == ["What it is."]
+    files = [path for root in (PACKAGE, PLUGINS) for path in root.rglob("*.py")]
+    assert [text for path in files for text in clauses(path.read_text(encoding="utf-8"))] == []
