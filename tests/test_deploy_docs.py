@@ -793,7 +793,7 @@ def test_a_bundle_sealed_by_the_page_is_opened_by_both(copy: Path) -> None:
         ("text", {"top_p": 0, "seed": 1}),
         ("text", {"seed": -1}),
         ("text", {"seed": True}),
-        ("label", {"n_best": 1}),
+        ("label", {"n_best": 0}),
     ],
 )
 def test_decode_options_out_of_their_bounds_are_refused_by_both(

@@ -23,6 +23,8 @@ pytestmark = pytest.mark.xdist_group("wheel")  # with --dist loadfile a file sta
 
 PACKAGES = {"seqpipe": "seqpipe", "seqpipe_plugins": "plugins/seqpipe_plugins"}  # name: folder
 NOT_CODE = (
+    "commands/examples.txt",
+    "commands/keys.json",
     "commands/templates/deploy/*.txt",
     "commands/templates/plugin/*.txt",
     "commands/templates/plugin/licenses/*.txt",
