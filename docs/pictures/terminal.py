@@ -86,7 +86,7 @@ PICTURES: Mapping[str, Picture] = {
         [
             Step(
                 "seqpipe run pipelines/ner.yaml",
-                keep=r"^training|epoch +(1|2|15)/|^exporting|onnxruntime|decisions|^(dev|test|new-templates) f1",
+                keep=r"^training|epoch +(1|2|15)/|^exporting|^comparing|^runs/ner|^(dev|test|new-templates) f1",
                 hidden="--fresh",
             ),
             ask("ner", "Wake me at seven in Lausanne"),
