@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 from documents import ROOT
+from scripts import load_script
 
 from seqpipe.config.loader import load
 from seqpipe.config.signature import construct
@@ -34,15 +34,7 @@ def test_it():
 
 
 def script(name: str) -> Any:
-    if str(ROOT / "benchmarks") not in sys.path:
-        sys.path.append(str(ROOT / "benchmarks"))  # a script imports the modules beside it
-    spec = importlib.util.spec_from_file_location(f"benchmarks_{name}", ROOT / "benchmarks" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
+    return load_script(ROOT / "benchmarks" / f"{name}.py")
 
 
 @pytest.fixture(scope="module")

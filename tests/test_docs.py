@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import select
@@ -14,6 +13,7 @@ import pytest
 from cuda_placement import faults_on_cuda
 from documents import Block, PageError, Place, blocks, compare, make_place, parse, run_page
 from forks import Forks
+from scripts import load_script
 
 from seqpipe.answers.registry import ANSWER_KINDS, TASKS
 from seqpipe.config.signature import WIRED
@@ -65,12 +65,7 @@ def test_what_a_page_only_shows_can_be_read(name: str) -> None:
 
 
 def generate() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(DOCS / "generate.py")
 
 
 @pytest.mark.parametrize("name", generate().PAGES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import re
 import shutil
@@ -14,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from documents import ROOT
 from playwright.sync_api import Browser, sync_playwright
+from scripts import load_script
 from site_search import SiteSearch
 
 DOCS = ROOT / "docs"
@@ -107,16 +106,6 @@ def search(site: Path) -> SiteSearch:
     return SiteSearch(site)
 
 
-def script(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look there
-    spec.loader.exec_module(module)
-    return module
-
-
 # README and the number of pages
 
 
@@ -140,7 +129,7 @@ def test_there_are_few_pages_and_each_has_a_place_in_the_navigation() -> None:
 
 
 def test_every_picture_is_drawn_by_a_script_and_shown_by_a_page() -> None:
-    by_terminal = {f"{name}.svg" for name in script(DOCS / "pictures" / "terminal.py").PICTURES}
+    by_terminal = {f"{name}.svg" for name in load_script(DOCS / "pictures" / "terminal.py").PICTURES}
     drawn = {path.name for path in DOCS.rglob("*.svg")} - {"icon.svg"}
     by_benchmarks = {"gradients.svg", "speed.svg"}
     assert drawn - by_terminal <= by_benchmarks
@@ -170,7 +159,7 @@ def test_what_seqpipe_does_not_have_is_said_by_the_faq(search: SiteSearch, query
 
 
 def test_a_synonym_of_a_section_that_does_not_exist_is_an_error(site: Path, tmp_path: Path) -> None:
-    hooks = script(DOCS / "hooks.py")
+    hooks = load_script(DOCS / "hooks.py")
     shutil.copytree(site / "search", tmp_path / "site" / "search")
     (tmp_path / "synonyms.yml").write_text("faq.md#nowhere: [words]\n", encoding="utf-8")
     with pytest.raises(hooks.PluginError, match=r"faq\.md#nowhere: there is no such page or section"):
@@ -181,7 +170,7 @@ def test_a_synonym_of_a_section_that_does_not_exist_is_an_error(site: Path, tmp_
 
 
 def test_formulas_become_mathml_and_code_stays_as_it_is() -> None:
-    hooks = script(DOCS / "hooks.py")
+    hooks = load_script(DOCS / "hooks.py")
     page = "The $`x_t`$ of\n\n```math\n\\frac{1}{2}\n```\n\n```sh\necho '$`x`$'\n```\n\n~~~text\n```math\n~~~\n"
     made = hooks.with_formulas(page)
     assert made.count("<math") == 2
