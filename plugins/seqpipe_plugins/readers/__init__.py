@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -26,8 +27,8 @@ _SIGNATURES = {
 }
 
 
-class LineReader:
-    """A reader of text files: one record for each line that is not blank, unless `records` says otherwise."""
+class FileReader(ABC):
+    """A reader of text files, one record at a time."""
 
     def read(self, path: Path) -> Iterator[Record]:
         """The records of a UTF-8 file, one at a time; DataError names file, line and fix."""
@@ -38,16 +39,23 @@ class LineReader:
         if empty:
             raise DataError(f"{path}: there is nothing in this file; give one with at least one example")
 
+    @abstractmethod
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
         """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
+
+
+class LineReader(FileReader):
+    """A reader of text files with one record for each line that is not blank."""
+
+    def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
         for number, line in numbered(lines, name):
             if line.strip():
                 where = f"{name}:{number}"
                 yield {**self.parse(line, where), "where": where}
 
+    @abstractmethod
     def parse(self, line: str, where: str) -> Record:
         """The record of one line, without `where`, which messages begin with."""
-        raise NotImplementedError
 
 
 def file_lines(path: Path) -> Iterator[str]:

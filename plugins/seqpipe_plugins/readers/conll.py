@@ -12,7 +12,7 @@ import regex
 from seqpipe.plugin import DataError, UsageError, did_you_mean
 from seqpipe.plugin import tagging_schemes as schemes
 
-from . import IllFormed, LineReader, Record, SchemeOption, TagError, free, numbered, to_iob2
+from . import FileReader, IllFormed, Record, SchemeOption, TagError, free, numbered, to_iob2
 
 MATCH_SECONDS = 1.0  # for a pattern and a line; a pattern that backtracks exponentially would take years
 LONGEST_SENTENCE = 100_000  # words; more means that the empty lines are missing
@@ -31,7 +31,7 @@ class Layout:
     line: int  # the first line of words, which decided all this
 
 
-class Conll(LineReader):
+class Conll(FileReader):
     """Reads CoNLL: one word and its tag a line, an empty line between sentences.
 
     Comments `# key = value` before a sentence, and further named columns, become fields of the record. Columns are

@@ -10,7 +10,7 @@ from typing import Literal
 
 from seqpipe.plugin import DataError
 
-from . import LineReader, Record, free, numbered
+from . import FileReader, Record, free, numbered
 
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 LONGEST_SENTENCE = 100_000  # words; more means that the empty lines are missing
@@ -32,7 +32,7 @@ class Sentence:
     covered: int = 0  # the last word of a range such as 1-2: it is written with the range
 
 
-class Conllu(LineReader):
+class Conllu(FileReader):
     """Reads CoNLL-U (Universal Dependencies): ten tab-separated columns, an empty line after each sentence.
 
     Lines of multiword tokens (1-2) and of empty nodes (1.1) are skipped. The text is that of the comment `# text = …`,

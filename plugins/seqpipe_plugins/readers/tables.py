@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from seqpipe.plugin import DataError, UsageError, did_you_mean
 
-from . import LONGEST_LINE, LineReader, Record, free, numbered
+from . import LONGEST_LINE, FileReader, Record, free, numbered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class TableOptions:
     columns: list[str] | None = None
 
 
-class Table(LineReader):
+class Table(FileReader):
     """Reads a table whose first line, or the option `columns`, names the columns.
 
     Args:

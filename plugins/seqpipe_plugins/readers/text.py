@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from . import LineReader, Record, numbered
+from . import FileReader, Record, numbered
 
 PIECE = 65_536  # characters of a piece, about
 
 
-class Text(LineReader):
+class Text(FileReader):
     """Reads plain text for language models, one record at a time; a file may be larger than memory.
 
     A whole text comes in pieces that end with a line. In each, `record_continues` says whether the text continues in
