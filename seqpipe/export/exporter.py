@@ -411,8 +411,8 @@ class _ComparedBundle:
         optional = parity["records_with_options"]
         drawn = f"{parity['records']:,} of {held_out:,} (drawn with seed {SEED})"
         console.say(
-            f"  the same features of {held_out:,} held-out records and {parity['read'] - held_out:,} generated texts; "
-            f"the same answers to {'all' if parity['records'] == held_out else drawn} held-out records and "
+            f"  the same features of {held_out:,} records and {parity['read'] - held_out:,} generated texts; "
+            f"the same answers to {'all' if parity['records'] == held_out else drawn} records and "
             f"{parity['texts']:,} generated texts"
             + (f"; with other decode options to {optional:,} of these records" if optional else "")
         )

@@ -183,7 +183,7 @@ def run_all(
                 f"{name} {', '.join(f'{metric} {format_score(metric, value, metrics)}' for metric, value in listed)}"
             )
         fp32 = " (fp32)" if "precision" in parity else ""  # an int8 graph was compared before it was quantized
-        compared = f"{parity['decisions']:,} decisions on {parity['records']:,} held-out records"
+        compared = f"{parity['decisions']:,} decisions on {parity['records']:,} records"
         console.say(
             f"{run.bundle_folder}: onnxruntime{fp32} = PyTorch in {compared} and {parity['texts']:,} generated texts"
         )

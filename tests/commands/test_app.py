@@ -69,7 +69,7 @@ def test_run_tells_what_it_does_and_gives_its_scores_as_json(here: Path) -> None
     assert f"\ndev f1 {100 * training['dev']:.2f}\ntest f1 {100 * test['f1']:.2f}\n" in ending
     last = said.splitlines()[-5:]
     assert [line.split()[0] for line in last] == ["ended", "dev", "test", "runs/tiny/bundle:", "next:"]
-    assert re.search(r"onnxruntime = PyTorch in [\d,]+ decisions on 16 held-out records and \d+ generated", last[3])
+    assert re.search(r"onnxruntime = PyTorch in [\d,]+ decisions on 16 records and \d+ generated", last[3])
     again = seqpipe("run", "tiny.yaml", *CRF, folder=here)
     assert again.err.splitlines()[-5:] == last  # a finished run repeats its scores
     card = (here / "runs/tiny/bundle/README.md").read_text()
