@@ -48,7 +48,7 @@ _STRICT: dict[str, Any] = {"object_pairs_hook": _unique, "parse_constant": _no_c
 JSON_DECODER = json.JSONDecoder(**_STRICT)  # Decodes JSON; ValueError for NaN and for a key given twice in an object.
 
 
-def encoding_cure(data: bytes) -> str:
+def encoding_fix(data: bytes) -> str:
     """Return the fix for bytes that are not UTF-8, by the mark that they begin with."""
     if data.startswith(b"\x1f\x8b"):
         return "it is compressed; unpack it: gunzip"

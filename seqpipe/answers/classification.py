@@ -222,8 +222,8 @@ def counted_labels(head: HeadInfo, labels_of_records: Iterable[str], always: Seq
     counts.update(dict.fromkeys(always, 0))
     if not counts:
         field = head.target or "labels"
-        cure = "write labels, or name another field with the head's option `target`"
-        raise DataError(f"no training record has a label: the field {field!r} is empty in each; {cure}")
+        fix = "write labels, or name another field with the head's option `target`"
+        raise DataError(f"no training record has a label: the field {field!r} is empty in each; {fix}")
     labels = [*head.old_labels, *sorted(counts.keys() - {*head.old_labels})]
     return Vocabulary(labels, [counts[label] for label in labels])
 

@@ -156,7 +156,7 @@ def main() -> None:
 _ROOM = "make room, or write to another place"
 _FILE = "a file stands where a folder has to be; move it, or give another path"
 _PERMISSION = "this user may not do that; give another path, or change its permissions"
-_CURES = {
+_FIXES = {
     errno.ENOSPC: _ROOM,
     errno.EDQUOT: _ROOM,
     errno.ENOTDIR: _FILE,
@@ -185,8 +185,8 @@ def report_system_error(error: OSError | MemoryError, exit_code: int, as_json: b
     if isinstance(error, MemoryError):
         message = "out of memory; give shorter texts, a smaller train.batch_tokens, or fewer --threads"
     else:
-        cure = _CURES.get(error.errno or 0, "seqpipe --debug shows where it happened")
-        message = f"{error.filename or 'standard output or error'}: {error.strerror or error}; {cure}"
+        fix = _FIXES.get(error.errno or 0, "seqpipe --debug shows where it happened")
+        message = f"{error.filename or 'standard output or error'}: {error.strerror or error}; {fix}"
     write_error(message, RED)
     if as_json:
         _print_json(error, exit_code, message, [])

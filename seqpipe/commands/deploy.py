@@ -55,11 +55,11 @@ class NameRule:
     longest: int
     words: str
 
-    def choose(self, given: str | None, content: BundleContent) -> str:
+    def choose(self, name: str | None, content: BundleContent) -> str:
         """Return the name that was given, else the bundle's own; UsageError if the target does not take it."""
         from seqpipe.serve.settings import check_name
 
-        name = content.manifest.name if given is None else given
+        name = content.manifest.name if name is None else name
         if not re.fullmatch(self.pattern, name) or len(name) > self.longest:
             rule = f"{self.words}, at most {self.longest} characters"
             raise UsageError(f"{self.target} takes no name {name!r}; give one with --name: {rule}")

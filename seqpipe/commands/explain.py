@@ -36,7 +36,7 @@ def explain(
     from seqpipe import load
     from seqpipe.explain.html import check_ending, draw
     from seqpipe.features.vocabulary import replace_surrogates
-    from seqpipe.files import encoding_cure
+    from seqpipe.files import encoding_fix
     from seqpipe.runtime.file_io import one_record
 
     if output:
@@ -48,8 +48,8 @@ def explain(
         try:
             text = data.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            cure = encoding_cure(data)
-            raise DataError(f"standard input: byte {error.start + 1} is not UTF-8; {cure}") from error
+            fix = encoding_fix(data)
+            raise DataError(f"standard input: byte {error.start + 1} is not UTF-8; {fix}") from error
     explanation = model.explain(one_record(model, text), **decode_options)
     if output:
         draw(explanation, output)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -20,7 +20,7 @@ class _Help:
     """The help of a command or a group, without types of Python and without a summary that is cut."""
 
     def collect_usage_pieces(self: Any, ctx: Any) -> list[str]:
-        pieces = ["COMMAND"] if hasattr(self, "commands") else []
+        pieces = ["COMMAND"] if isinstance(self, TyperGroup) else []
         for parameter in self.params:
             if parameter.param_type_name == "argument":
                 name = parameter.metavar or parameter.name.upper()
@@ -42,7 +42,8 @@ class _Help:
                 )
             else:
                 options.append(_option(parameter))
-        for name, child in getattr(self, "commands", {}).items():
+        commands: Mapping[str, Any] = self.commands if isinstance(self, TyperGroup) else {}
+        for name, child in commands.items():
             summary = " ".join(child.help.split()).partition(". ")[0].removesuffix(".")
             sections.setdefault(child.rich_help_panel or "Commands", []).append((name, f"{summary}."))
         for title, rows in [*sections.items(), ("Options", options)]:

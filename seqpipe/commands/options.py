@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def complete_override(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """The keys that may be meant, each with its meaning, or behind `=` the components that are installed."""
     key, equals, _ = incomplete.partition("=")
-    given, before = context.params.get("overrides") or [], f"{key}="
-    if given[-1:] == ["="]:  # bash parts words at "="
-        key, equals, before = given[-2], "=", ""
+    words, before = context.params.get("overrides") or [], f"{key}="
+    if words[-1:] == ["="]:  # bash parts words at "="
+        key, equals, before = words[-2], "=", ""
     if not equals:
         return [(f"{name}=", meaning) for name, meaning in dotted_keys().items()]
     from seqpipe.config.plugins import Plugins

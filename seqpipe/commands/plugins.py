@@ -176,8 +176,8 @@ def write_package(
     for offer in Plugins().offers:
         if offer.name.lower() == use.lower():
             whose = f"{offer.distribution} {offer.version}"
-            cure = f"choose another, such as 'acme-{use}', or give --use its name in a YAML"
-            raise UsageError(f"{use!r} is the name of {offer.kind} {offer.name!r} of {whose}; {cure}")
+            fix = f"choose another, such as 'acme-{use}', or give --use its name in a YAML"
+            raise UsageError(f"{use!r} is the name of {offer.kind} {offer.name!r} of {whose}; {fix}")
     files = _files(name, use, module, kind, license)
     with writing_folder(place) as temporary:
         for path, text in files.items():
@@ -206,18 +206,18 @@ def _check_free(name: str, module: str) -> None:
     import importlib.util
     from importlib import metadata
 
-    cure = f"choose another, such as 'acme-{name}'"
+    fix = f"choose another, such as 'acme-{name}'"
     if module in ("seqpipe", "seqpipe_plugins"):
-        raise UsageError(f"{name!r} is seqpipe's own name; {cure}")
+        raise UsageError(f"{name!r} is seqpipe's own name; {fix}")
     if module in sys.stdlib_module_names:
-        raise UsageError(f"{name!r} is a module of Python's standard library; {cure}")
+        raise UsageError(f"{name!r} is a module of Python's standard library; {fix}")
     try:
         whose = f"the distribution {name} {metadata.version(name)}"
     except metadata.PackageNotFoundError:
         if importlib.util.find_spec(module) is None:
             return
         whose = f"a module {module!r}"
-    raise UsageError(f"{name!r}: there is {whose} here already; {cure}")
+    raise UsageError(f"{name!r}: there is {whose} here already; {fix}")
 
 
 def _files(name: str, use: str, module: str, kind: str, license: str) -> dict[str, str]:

@@ -128,8 +128,8 @@ def _trained(path: Path) -> list[str]:
     records = read(config.data.reader, config.data.train, overlaps=config.data.overlaps)
     artifacts = fit_artifacts(config, records)
     if any(map(splits_words, tokenizers_of(artifacts.featurizer).values())):
-        cure = "leave --pipeline out, so that the subwords of the checkpoint get the vectors, or set tokenizer: words"
-        raise UsageError(f"--pipeline {path}: its tokenizer splits words into subwords of its own; {cure}")
+        fix = "leave --pipeline out, so that the subwords of the checkpoint get the vectors, or set tokenizer: words"
+        raise UsageError(f"--pipeline {path}: its tokenizer splits words into subwords of its own; {fix}")
     vocabularies = artifacts.vocabularies.values()
     words = dict.fromkeys(word for vocabulary in vocabularies for word in vocabulary if is_word(word))
     if not words:

@@ -55,9 +55,9 @@ def verify(
     if fail_on or result["device"] == "cuda":
         from seqpipe.runtime.environment import examine_placement
 
-        found = examine_placement(bundle, device, fail_on is not None)
-        if found.state == "error":
-            raise BundleError(f"{bundle}: --fail-on {fail_on}: {found.detail}")
-        summary += f"; {found.detail}"
+        placement = examine_placement(bundle, device, fail_on is not None)
+        if placement.state == "error":
+            raise BundleError(f"{bundle}: --fail-on {fail_on}: {placement.detail}")
+        summary += f"; {placement.detail}"
     make_console(quiet).say(f"{bundle}: {summary}\nsha256 of its bundle.json: {result['sha256']}")
     print_json(result, as_json)

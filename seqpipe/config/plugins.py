@@ -211,8 +211,8 @@ def _offers_of_file(path: Path) -> list[Offer]:
     try:
         code = path.read_bytes()
     except OSError as error:
-        cure = "--plugin takes a Python file with a hook; an installed plugin needs no --plugin"
-        raise PluginError(f"{path}: {(error.strerror or str(error)).lower()}; {cure}") from None
+        fix = "--plugin takes a Python file with a hook; an installed plugin needs no --plugin"
+        raise PluginError(f"{path}: {(error.strerror or str(error)).lower()}; {fix}") from None
     digest = hashlib.sha256(code).hexdigest()
     # The name is that of the content, so that a process which loads the file twice has each class once, and loads it
     # anew after an edit. The bytes that were hashed are compiled: the import system could take an old .pyc instead.
@@ -239,5 +239,5 @@ def _offers_of_file(path: Path) -> list[Offer]:
 def _reason(error: BaseException) -> str:
     text = " ".join(str(error).split())
     lacks_torch = isinstance(error, ModuleNotFoundError) and error.name == "torch"
-    cure = " (it needs the training extra: pip install 'seqpipe-nlp[train]')" if lacks_torch else ""
-    return (f"{type(error).__name__}: {text}" if text else type(error).__name__) + cure
+    fix = " (it needs the training extra: pip install 'seqpipe-nlp[train]')" if lacks_torch else ""
+    return (f"{type(error).__name__}: {text}" if text else type(error).__name__) + fix

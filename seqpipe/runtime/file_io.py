@@ -21,7 +21,7 @@ from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 from seqpipe.features.document import Record, locate
 from seqpipe.features.sources import all_texts, fields_of, one_text
-from seqpipe.files import JSON_DECODER, encoding_cure, json_bytes, writing
+from seqpipe.files import JSON_DECODER, encoding_fix, json_bytes, writing
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.manifest import Reader
 from seqpipe.runtime.model import Model
@@ -62,7 +62,7 @@ def read_lines(stream: BinaryIO, name: str, dry: Callable[[], None]) -> Iterator
         try:
             text: str | DataError = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            text = DataError(f"{where}: byte {error.start + 1} is not UTF-8; {encoding_cure(line)}")
+            text = DataError(f"{where}: byte {error.start + 1} is not UTF-8; {encoding_fix(line)}")
         yield text, where
 
 
@@ -286,7 +286,7 @@ def _text(decoder: codecs.IncrementalDecoder, block: bytes, final: bool, where: 
     try:
         return decoder.decode(block, final)
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: not UTF-8; {encoding_cure(error.object)}") from error
+        raise DataError(f"{where}: not UTF-8; {encoding_fix(error.object)}") from error
 
 
 # A file or standard input in, answers out, line by line, in order, in constant memory.

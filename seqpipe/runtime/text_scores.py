@@ -20,7 +20,7 @@ from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record, field_names, place_of
 from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK
-from seqpipe.files import JSON_DECODER, encoding_cure
+from seqpipe.files import JSON_DECODER, encoding_fix
 from seqpipe.runtime.decode_options import chosen
 from seqpipe.runtime.predictor import TOKENS, Predictor, batches, chunks
 
@@ -171,7 +171,7 @@ def read_items(path: Path) -> Iterator[Item]:
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: byte {error.start + 1} is not UTF-8; {encoding_cure(error.object)}") from error
+        raise DataError(f"{path}: byte {error.start + 1} is not UTF-8; {encoding_fix(error.object)}") from error
     records = _table(text, path) if path.suffix.lower() in _DELIMITERS else _json_lines(text, path)
     empty = True
     for where, record in records:
