@@ -110,7 +110,7 @@ def override_message(error: Any, arguments: Sequence[str]) -> str:
     if not equals:
         value = next((text for text in arguments[place + 1 : place + 2] if text[0:1] != "-"), "VALUE")
     overrides = " or ".join(shlex.join([f"{key}={value}"]) for key in keys)
-    return f"no option {option}; a key of the YAML is set behind the file: {overrides}" if keys else ""
+    return f"no option {option}; set keys of the YAML after the file: {overrides}" if keys else ""
 
 
 def parse_decode_options(

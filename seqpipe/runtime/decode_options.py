@@ -175,6 +175,8 @@ def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | 
             value = kind.parts[name.rpartition(".")[0]].token_ids(name, value)
         return np.array([value or []], np.int64).reshape(1, -1)
     if option["type"] == "ranking":
+        if isinstance(value, str) and value != "all":
+            raise UsageError(f"{name}: must be a whole number or 'all', not {value!r}")
         option, value = {**option, "type": "size"}, option["maximum"] if value == "all" else value
     if type(value) not in _NUMBERS[option["type"]]:
         raise UsageError(f"{name}: must be {option['type'].replace('size', 'int')}, not {value!r}")

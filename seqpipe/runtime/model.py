@@ -17,6 +17,7 @@ from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.sources import fields_of, one_text
 from seqpipe.runtime import bundle
+from seqpipe.runtime.decode_options import described
 from seqpipe.runtime.explanation import Explanation, explain, has_explanation
 from seqpipe.runtime.manifest import Golden, Manifest
 from seqpipe.runtime.predictor import CHUNK, BundlePredictor
@@ -158,7 +159,7 @@ class Model:
 
     def __repr__(self) -> str:
         kinds = ", ".join(f"{head or 'answer'}={part.kind!r}" for head, part in self.predictor.kind.parts.items())
-        options = f"options={[*self.predictor.options]}, device={self.device!r}"
+        options = f"options={[*described(self.predictor.options)]}, device={self.device!r}"
         return f"Model({str(self._opened[0])!r}, {kinds}, fields={[*self.fields]}, {options})"
 
     @property

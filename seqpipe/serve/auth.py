@@ -77,7 +77,7 @@ def check_origins(origins: Sequence[str]) -> tuple[str, ...]:
     """Return the origins unchanged; UsageError for an invalid one."""
     for origin in origins:
         if origin != "*" and not _ORIGIN.fullmatch(origin):
-            raise UsageError(f"--cors: {origin!r} is no origin; write it as browsers do: https://example.org, or *")
+            raise UsageError(f"--cors: {origin!r} is not an origin; write it as browsers do: https://example.org, or *")
     return tuple(origins)
 
 
@@ -85,7 +85,7 @@ def check_hosts(names: Sequence[str]) -> tuple[str, ...]:
     """Return the host names in lower case; UsageError for an invalid one."""
     for name in names:
         if not _HOST.fullmatch(name.lower()):
-            raise UsageError(f"--allow-host: {name!r} is no name of a host; write it without a port: example.org")
+            raise UsageError(f"--allow-host: {name!r} is not a host name; write it without a port: example.org")
     return tuple(name.lower() for name in names)
 
 

@@ -225,6 +225,8 @@ def test_n_best_gives_the_probability_of_each_label(finished: Path) -> None:
     assert model(["a sad z day", ""], n_best=3) == [everything, [{"label": None, "score": 0.0}]]
     assert [*model(iter(["a sad z day"]), n_best="all")] == [everything]
     assert "options=['n_best']" in repr(model)
+    with pytest.raises(UsageError, match="n_best: must be a whole number or 'all', not 'many'"):
+        model("fine", n_best="many")
     assert "answer='label'" in repr(model)
     for wrong, message in ((4, "n_best: 4 is not between 1 and 3"), ("most", "n_best: must be"), (True, "must be")):
         with pytest.raises(UsageError, match=message):

@@ -177,7 +177,7 @@ def test_elsewhere_any_name_is_answered_to_unless_some_are_named(tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["", "a b", "example.org:80", "https://example.org", "example.org/", "*", "[::1]:80"])
 def test_a_name_that_is_none_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match=r"--allow-host: .* is no name of a host; write it without a port"):
+    with pytest.raises(UsageError, match=r"--allow-host: .* is not a host name; write it without a port"):
         check_hosts([name])
 
 

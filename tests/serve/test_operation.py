@@ -184,7 +184,7 @@ def test_processes_count_together(tiny_bundle: Path, tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("arguments", "variables", "told"),
     [
-        (["--cors", "example.org"], {}, "--cors: 'example.org' is no origin"),
+        (["--cors", "example.org"], {}, "--cors: 'example.org' is not an origin"),
         ([], {"SEQPIPE_TOKEN": "short"}, "SEQPIPE_TOKEN: the token has 5 characters"),
         (["--token-file", "/none"], {}, "--token-file: /none cannot be read"),
         (["--repository", "/none"], {}, "--repository: /none: no such folder"),
