@@ -74,7 +74,7 @@ class Bench:
             return self._load(ToyCausal if self.is_language_model else ToyEncoder, watching((), ()))
         returned = expected_outputs(self.subject.cls, ("ids", "mask", "x")) if self.subject.kind == "encoder" else ["x"]
         names = [name for name in returned if name not in ("x", "mask", "ids", "tags", *ROWLESS)]
-        tagging = not (self.replaces_mask or self.numbers)
+        tagging = not (self.replaces_mask or self.numbers or self.pairs)
         probe = self._load(None, watching((), (), tagging))
         if not names:
             return probe
@@ -104,13 +104,14 @@ class Bench:
 
     @property
     def pairs(self) -> bool:
-        """Return whether the component is a head that reads two texts: it answers with a span, or asks for segments."""
-        cls = self.subject.cls
-        if self.subject.kind != "head":
-            return False
-        task, settings = self._declared_answer
-        names = inspect.signature(cls.__dict__.get("decide", len)).parameters
-        return task.declared_subject(settings) == PASSAGE or not pair_features().keys().isdisjoint(names)
+        """Return whether the component reads two texts: it needs segments, or is a head that answers with a span."""
+        cls, is_head = self.subject.cls, self.subject.kind == "head"
+        parameters = inspect.signature(cls.__dict__.get("decide" if is_head else "forward", len)).parameters
+        needed = [name for name, parameter in parameters.items() if is_head or parameter.default is parameter.empty]
+        if not pair_features().keys().isdisjoint(needed):
+            return True
+        task, settings = self._declared_answer if is_head else (None, {})
+        return task is not None and task.declared_subject(settings) == PASSAGE
 
     @cached_property
     def _declared_answer(self) -> tuple[type[HeadTask], Mapping[str, Any]]:

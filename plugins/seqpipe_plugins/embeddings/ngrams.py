@@ -30,8 +30,8 @@ class Ngrams(nn.Module):
     With `nb` each weight is also multiplied by 1/4 plus the root mean square, over the labels, of the n-gram's
     log-count ratio: the naive-Bayes features of Wang and Manning (2012). It is best for short texts with two labels.
 
-    The vectors begin at 0: with a linear head and the optimizer `sgd` the model is a linear classifier, whose frequent
-    n-grams learn first. The rate at which they learn is high: `lr: 30` on the embedding beside 1 of the optimizer.
+    By default the vectors begin at 0: with a linear head and the optimizer `sgd` the model is a linear classifier, and
+    frequent n-grams learn first. They need a high rate: `lr: 30` of the embedding beside 1 of the optimizer.
 
     Args:
         dim: Width of the vectors.
@@ -43,6 +43,8 @@ class Ngrams(nn.Module):
             between the labels; or none: each n-gram counts the same, and a token's vector is the mean.
         labels: The field that has the labels, with weighting nb.
         dropout: Probability that an n-gram is left out in training.
+        initial: The vectors before training: zeros, or normal: random with the expected length 1, so that the cosine of
+            two tokens measures the n-grams that they share (see the encoder `compare`).
     """
 
     tokenwise: ClassVar = False
@@ -61,12 +63,15 @@ class Ngrams(nn.Module):
         weighting: Literal["tfidf", "nb", "none"] = "tfidf",
         labels: str = "label",
         dropout: Probability = 0.0,
+        initial: Literal["zeros", "normal"] = "zeros",
     ):
         super().__init__()
         _refuse_lengths(words, chars)
         self.dim, self.words, self.dropout, self.weighting = dim, words, dropout, weighting
         self.table = nn.EmbeddingBag(sizes["ngrams"], dim, mode="sum", padding_idx=0)
-        nn.init.zeros_(self.table.weight)
+        nn.init.normal_(self.table.weight, std=dim**-0.5 if initial == "normal" else 0.0)
+        with torch.no_grad():
+            self.table.weight[0] = 0  # of an n-gram that training has not seen
         self.register_buffer("weights", _weights(sizes["ngrams"], weighting))  # (V,)
 
     @staticmethod
