@@ -23,6 +23,13 @@ export function isRightToLeft(text) {
   return first !== null && RIGHT_TO_LEFT.test(first[0]);
 }
 
+const BLANKS = { "\n": "↵", "\t": "⇥" };
+
+/** A token whose blanks at either end are drawn: a space as ␣, a line break as ↵, a tab as ⇥. */
+export function visibleBlanks(token) {
+  return token.replace(/^\s+|\s+$/gu, (blanks) => Array.from(blanks, (blank) => BLANKS[blank] ?? "␣").join(""));
+}
+
 /** A probability or another number for a person. */
 export function number(value, places = 3) {
   if (value === null || value === undefined) return "none";
