@@ -165,10 +165,8 @@ function showBundle(bundles) {
   }
   if (!views.has(bundle.name)) views.set(bundle.name, new View(bundle));
   for (const link of nav.querySelectorAll("a")) {
-    if (link.dataset.bundle === bundle.name) {
-      link.setAttribute("aria-current", "page");
-      link.scrollIntoView({ block: "nearest", inline: "nearest" });
-    } else link.removeAttribute("aria-current");
+    if (link.dataset.bundle === bundle.name) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
   }
   document.title = `${bundle.name} – seqpipe`;
   content.replaceChildren(views.get(bundle.name).element);
@@ -206,7 +204,8 @@ async function start() {
     startLater("nothing", "The server has no bundle yet; this page looks again every two seconds.");
     return;
   }
-  nav.replaceChildren(el("span", { class: "help", "aria-hidden": "true" }, "Bundles"), ...bundles.map(({ name }) =>
+  nav.parentElement.hidden = false;
+  nav.replaceChildren(...bundles.map(({ name }) =>
     el("a", { href: `#${encodeURIComponent(name)}`, "data-bundle": name }, name)));
   window.addEventListener("hashchange", () => showBundle(bundles));
   showBundle(bundles);
