@@ -181,8 +181,9 @@ def _pairs(text: str, attention: Attention) -> str:
         rows = [_safe(visible_blanks(token)) for token in attention.written[:fit]]
     cut = f"; the first {fit:,} of {max(sides):,} are shown" if fit < max(sides) else ""
     matrices = attention.weights if heads == 1 else [attention.mean, *attention.weights]
+    turned = ' class="turned"'
     head = "".join(
-        f'<th scope="col"{" class=turned" if b - a > UPRIGHT else ""}><bdi>{word}</bdi></th>'
+        f'<th scope="col"{turned if b - a > UPRIGHT else ""}><bdi>{word}</bdi></th>'
         for word, (a, b) in zip(words, attention.places, strict=False)
     )
     tables = []
@@ -200,7 +201,7 @@ def _pairs(text: str, attention: Attention) -> str:
         legend = _legend("0", f"{most:.3f}", "the stronger the colour, the greater the weight")
         tables.append(f"{_scrolling(table)}{legend}")
     content = "".join(
-        f"<details class=table><summary>Head {number}</summary>{table}</details>\n" if number else table
+        f"<details class='table'><summary>Head {number}</summary>{table}</details>\n" if number else table
         for number, table in enumerate(tables)
     )
     is_written = attention.written is not None
