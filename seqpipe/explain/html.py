@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
+from string import Template
 
 import seqpipe
 from seqpipe.answers.pointers import POLYGON
@@ -41,12 +42,7 @@ def draw(explanation: Explanation, path: Path, facts: Mapping[str, str] | None =
 
 
 def page(explanation: Explanation, facts: Mapping[str, str] | None = None) -> str:
-    """Return the page; all strings of the text and the answer are escaped.
-
-    Args:
-        explanation: Its answer is shown first.
-        facts: Name and value of what stands below the heading beside the date, such as the model.
-    """
+    """Return the page, with facts such as the model beside the date; all strings of text and answer are escaped."""
     cards = [_card("Answer", _answer(explanation.answer_lines))]
     shaded = views(explanation)
     text, figure = explanation.text, explanation.figure
@@ -77,25 +73,16 @@ def page(explanation: Explanation, facts: Mapping[str, str] | None = None) -> st
         legend = _legend("0", "1", "probability that the token was copied from the input, not generated")
         cards.append(_card("Tokens copied from the input", f"{_scrolling(table)}{legend}", name))
     if not explanation.attentions and figure is None:
-        cards.append(
-            '<p class="nothing">No token was read of this text, so there is nothing to show but the answer.</p>'
-        )
-    date = datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
-    pairs = "".join(
-        f"<div><dt>{_safe(name)}</dt><dd>{_safe(value)}</dd></div>"
-        for name, value in {**(facts or {}), "Date": date}.items()
-    )
-    icon = re.sub(r' xmlns="[^"]*"', ' width="28" height="28" aria-hidden="true"', (STYLE / "icon.svg").read_text())
-    style, note = (STYLE / "page.css").read_text(encoding="utf-8"), NOTE if explanation.attentions else ""
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{_safe(explanation.answer_lines[0])} – seqpipe explain</title>\n"
-        f'<style>\n{style}</style>\n</head>\n<body class="narrow">\n'
-        f'<header class="top"><p class="brand">{icon}seqpipe</p></header>\n<main class="bundle">\n'
-        f'<div class="about"><h1 class="name">Explanation of an answer</h1><dl>{pairs}</dl></div>\n'
-        f'{"".join(cards)}</main>\n<footer class="bottom help">{note}</footer>\n</body>\n</html>\n'
+        cards.append('<p class="nothing">No token was read of this text, so there are no weights to show.</p>')
+    dated = {**(facts or {}), "Date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")}
+    icon = (STYLE / "icon.svg").read_text(encoding="utf-8")
+    return Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8")).substitute(
+        title=_safe(explanation.answer_lines[0]),
+        style=(STYLE / "page.css").read_text(encoding="utf-8"),
+        icon=re.sub(r' xmlns="[^"]*"', ' width="28" height="28" aria-hidden="true"', icon).strip(),
+        facts="".join(f"<div><dt>{_safe(name)}</dt><dd>{_safe(value)}</dd></div>" for name, value in dated.items()),
+        cards="".join(cards),
+        note=NOTE if explanation.attentions else "",
     )
 
 
@@ -176,9 +163,8 @@ def _pairs(text: str, attention: Attention) -> str:
     heads, *sides = attention.weights.shape
     fit = min(max(sides), int((MOST_CELLS / (heads + 1)) ** 0.5))
     words = [_safe(visible_blanks(text[a:b])) for a, b in attention.places[:fit]]
-    rows = words
-    if attention.written is not None:
-        rows = [_safe(visible_blanks(token)) for token in attention.written[:fit]]
+    written = attention.written
+    rows = words if written is None else [_safe(visible_blanks(token)) for token in written[:fit]]
     cut = f"; the first {fit:,} of {max(sides):,} are shown" if fit < max(sides) else ""
     matrices = attention.weights if heads == 1 else [attention.mean, *attention.weights]
     turned = ' class="turned"'
@@ -204,9 +190,9 @@ def _pairs(text: str, attention: Attention) -> str:
         f"<details class='table'><summary>Head {number}</summary>{table}</details>\n" if number else table
         for number, table in enumerate(tables)
     )
-    is_written = attention.written is not None
-    title = "Input tokens that each answer token looks at" if is_written else "Tokens that each input token looks at"
-    row = "answer" if is_written else "input"
+    title, row = "Input tokens that each answer token looks at", "answer"
+    if written is None:
+        title, row = "Tokens that each input token looks at", "input"
     mean = "" if heads == 1 else f"; mean of {heads} heads, each of which is below"
     return _card(
         title, content, f"Rows: tokens of the {row}; columns: tokens of the input{mean}{cut}. {attention.name}"
