@@ -9,7 +9,6 @@ from html import escape
 from pathlib import Path
 from string import Template
 
-import seqpipe
 from seqpipe.answers.pointers import POLYGON
 from seqpipe.errors import UsageError
 from seqpipe.explain.views import Row, views
@@ -20,7 +19,7 @@ from seqpipe.runtime.explanation import Attention, Explanation, Figure, visible_
 MOST_CELLS = 40_000  # of all the matrices of one attention; browsers crawl beyond
 SIDE, EDGE, DOT = 480, 40, 5  # pixels of the square of points, its margin, and a point
 UPRIGHT = 2  # letters of a column's name that fit above a cell without being turned
-STYLE = Path(seqpipe.__file__).parent / "serve" / "page"  # the stylesheet and the icon of both pages
+STYLE = Path(__file__).parents[1] / "serve" / "page"  # the stylesheet and the icon of both pages
 NOTE = "Weights show how much a place of the text contributes inside the model, not why it decides as it does."
 
 
