@@ -18,6 +18,7 @@ from seqpipe.runtime.explanation import Attention, Explanation, Figure, visible_
 
 MOST_CELLS = 40_000  # of all the matrices of one attention; browsers crawl beyond
 SIDE, EDGE, DOT = 480, 40, 5  # pixels of the square of points, its margin, and a point
+LARGE = 80  # letters of an answer that is written large
 UPRIGHT = 2  # letters of a column's name that fit above a cell without being turned
 STYLE = Path(__file__).parents[1] / "serve" / "page"  # the stylesheet and the icon of both pages
 NOTE = "Weights show how much a place of the text contributes inside the model, not why it decides as it does."
@@ -110,7 +111,8 @@ def _answer(lines: Sequence[str]) -> str:
         items = "".join(f'<li><bdi class="name">{text}</bdi>{bar}</li>' for text, bar in parts)
         return f'<ol class="bars">{items}</ol>'
     ((text, bar),) = parts
-    return f'<p class="big" dir="auto">{text}</p>' + (f'<p class="score"><span>score</span>{bar}</p>' if bar else "")
+    size = "big" if len(text) <= LARGE else "text"
+    return f'<p class="{size}" dir="auto">{text}</p>' + (f'<p class="score"><span>score</span>{bar}</p>' if bar else "")
 
 
 def _bar(share: float, number: float) -> str:

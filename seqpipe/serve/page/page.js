@@ -83,7 +83,8 @@ class View {
       this.show(result, record);
       this.time.textContent = `answered in ${Math.round(performance.now() - began)} ms`;
     } catch (error) {
-      if (this.running === running && !(isUnasked && error instanceof ServerError)) this.refuse(error);
+      const isQuiet = isUnasked && (error instanceof ServerError || error instanceof InputError);
+      if (this.running === running && !isQuiet) this.refuse(error);
     } finally {
       if (this.running === running) this.wait(false);
     }
