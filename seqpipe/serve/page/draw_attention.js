@@ -1,7 +1,7 @@
 // What a model looked at: attention weights over words or sentences in the text, matrices as heat maps, and copies.
 
 import { el, freshId } from "./dom.js";
-import { CodePoints, number, visibleBlanks } from "./text.js";
+import { CodePoints, number, share, visibleBlanks } from "./text.js";
 
 const MOST_CELLS = 10_000; // of one matrix; browsers crawl beyond
 
@@ -81,10 +81,10 @@ function matrix(weights, rows, columns) {
 function copies(name, origins, points) {
   const rows = origins.map((origin) => el("tr", {},
     el("td", { class: "heat", style: { "--weight": 1 - origin.generating } }, el("bdi", {}, origin.token)),
-    el("td", { class: "number" }, number(1 - origin.generating)),
+    el("td", { class: "number" }, share(1 - origin.generating)),
     el("td", { dir: "auto" }, origin.start === null ? "" : points.slice(origin.start, origin.end)),
     el("td", { class: "number" }, origin.start === null ? "" : `${origin.start}–${origin.end}`)));
-  const names = ["Token", "Copied with probability", "Same word in the text", "Place"];
+  const names = ["Token", "Copied with probability", "Same token in the input", "Place"];
   return el("section", { class: "attention" }, el("h3", {}, "Tokens copied from the input"),
     el("p", { class: "help" }, name), el("table", {}, el("thead", {}, el("tr", {}, names.map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, rows)));
 }

@@ -1,7 +1,7 @@
 // Labels as bars, scores, vectors, and alternatives with their scores.
 
 import { copyButton, el, svg } from "./dom.js";
-import { counted, hue, number } from "./text.js";
+import { counted, hue, number, share } from "./text.js";
 
 export function nothing() {
   return el("p", { class: "nothing" }, "(nothing)");
@@ -11,12 +11,7 @@ export function nothing() {
 export function bar(name, value, color) {
   const fill = el("span", { class: "fill", style: { width: `${100 * Math.min(1, Math.max(0, value))}%`, "--hue": color } });
   return el("li", {}, el("bdi", { class: "name" }, name),
-    el("span", { class: "track", "aria-hidden": "true" }, fill), el("span", { class: "number" }, short(value)));
-}
-
-/** The number of a bar, for which an exponent would be too long. */
-function short(value) {
-  return value > 0 && value < 0.001 ? "< 0.001" : number(value);
+    el("span", { class: "track", "aria-hidden": "true" }, fill), el("span", { class: "number" }, share(value)));
 }
 
 const MOST_BARS = 10; // more of them stand behind a summary

@@ -37,6 +37,11 @@ export function number(value, places = 3) {
   return size !== 0 && (size < 10 ** -places || size >= 1e6) ? value.toExponential(2) : value.toFixed(places);
 }
 
+/** A number of a list of bars, for which an exponent would be too long. */
+export function share(value) {
+  return value > 0 && value < 0.001 ? "< 0.001" : number(value);
+}
+
 /** The hue of a label in degrees, far from those of its neighbors in the list of all labels. */
 export function hue(label, labels = []) {
   let place = labels.indexOf(label);
