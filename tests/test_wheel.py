@@ -29,6 +29,7 @@ NOT_CODE = (
     "commands/templates/plugin/*.txt",
     "commands/templates/plugin/licenses/*.txt",
     "init/templates/*.yaml",
+    "explain/page.html",
     "serve/page/*",
     "py.typed",
 )

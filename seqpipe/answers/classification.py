@@ -55,7 +55,9 @@ class Label(HeadAnswer[LabelAnswers]):
 
     @property
     def answer_options(self) -> Mapping[str, Mapping[str, Any]]:
-        return {"n_best": {"type": "ranking", "default": 1, "minimum": 1, "maximum": len(self.labels)}}
+        meaning = "Number of labels with their probabilities, the decided one first; all: every label."
+        bounds = {"minimum": 1, "maximum": len(self.labels)}
+        return {"n_best": {"type": "ranking", "default": 1, **bounds, "description": meaning}}
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[LabelAnswers]:
         n, answers = len(decision.get("n_best", ())), []

@@ -140,6 +140,7 @@ class DecodeOption:
         default: The value if a caller gives none.
         bounds: Its least and greatest value by pydantic's names, `ge`, `gt`, `le` and `lt`.
         trials: Values of this and of other options beside which it has an effect, alternatives.
+        help: Its line in an Args section, of `decide` or of the dataclass.
     """
 
     annotation: Any
@@ -147,6 +148,7 @@ class DecodeOption:
     default: int | float | bool | None
     bounds: Mapping[str, int | float]
     trials: tuple[Mapping[str, int | float | bool], ...] = ()
+    help: str = ""
 
     def manifest(self) -> dict[str, Any]:
         """The option as a bundle lists it.
@@ -166,6 +168,8 @@ class DecodeOption:
             entry["exclusive_minimum"] = above
         if is_float and below is not None:
             entry["exclusive_maximum"] = below
+        if self.help:  # of which the first sentence is for callers; what follows is about tensors
+            entry["description"] = f"{self.help.partition('. ')[0].rstrip('.')}."
         return entry
 
 
@@ -209,8 +213,11 @@ def optional_names(function: Callable[..., Any]) -> frozenset[str]:
 
 def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOption]:
     """Return the decode options of a head: the keyword-only parameters of its `decide`, with dataclasses expanded."""
-    decode_options = {}
-    for option, hint in _opened(_keyword_types(cls, decide)):
+    decode_options, typed = {}, _keyword_types(cls, decide)
+    helps = _arguments(inspect.cleandoc(decide.__doc__ or "").splitlines())
+    for _, hint in typed:
+        helps |= argument_help(hint) if _is_group(hint) else {}
+    for option, hint in _opened(typed):
         kind, metadata = unpacked(hint)
         plain_type = kind.__name__ if isinstance(kind, type) else ""
         type_name = next((mark for mark in (SIZE, TOKENS, TEXTS, AUTOMATON, UNIFORM) if mark in metadata), plain_type)
@@ -223,7 +230,7 @@ def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOp
         limits = {key: limit for key, limit in _constraints(metadata).items() if key in ("ge", "gt", "le", "lt")}
         trials = tuple(item.values for item in metadata if isinstance(item, TryWith))
         default = None if option.default is None else kind(option.default)
-        decode_options[option.name] = DecodeOption(hint, type_name, default, limits, trials)
+        decode_options[option.name] = DecodeOption(hint, type_name, default, limits, trials, helps.get(option.name, ""))
     return decode_options
 
 

@@ -25,10 +25,12 @@ class BeamOptions:
     In a graph sizes are symbolic, and all other options tensors.
 
     Args:
-        beams: How many sequences are kept at each step, K.
-        n_best: How many are returned, at most K.
-        max_length: The most tokens of a sequence, N, [EOS] included; one that reaches it may lack its [EOS].
-        length_penalty: α ≥ 0: sequences of l tokens are ranked by score / ((5 + l) / 6)^α (Wu et al. 2016).
+        beams: Beam size, the number of hypotheses kept at each step; 1 is greedy search. K in the shapes.
+        n_best: Number of answers, at most as many as beams.
+        max_length: Maximum number of tokens, the end included. N in the shapes; a sequence that reaches it may lack its
+            [EOS].
+        length_penalty: Above 0 favours longer answers. α: sequences of l tokens are ranked by score / ((5 + l) / 6)^α
+            (Wu et al. 2016).
     """
 
     beams: Size = 1
@@ -42,14 +44,17 @@ class GenerationOptions(BeamOptions):
     """Beam search, or sampling where uniform samples are given.
 
     Args:
-        min_length: The least tokens of a sequence, [EOS] not included.
-        early_stopping: Whether a row is done as soon as K sequences are finished.
-        forbidden: Arcs of an automaton over tokens, (1 or B, A, 3) int64, see `PieceAutomaton`.
-        uniform: A number from 0 up to but not 1 for each token of each beam, (1 or B, 1 or K, N'); no sequence gets
-            longer than N'. N' = 0, or None: beam search.
-        temperature: Of sampling: probabilities to the power of 1 / temperature; 0 takes the likeliest token.
-        top_k: How many candidates a sampled token has, the likeliest ones (Fan et al. 2018).
-        top_p: Of the candidates, the fewest that together have this share of their probability (Holtzman et al. 2020).
+        min_length: Minimum number of tokens before the end.
+        early_stopping: Stop as soon as there are as many finished hypotheses as beams.
+        forbidden: Texts that are never generated. Arcs of an automaton over tokens, (1 or B, A, 3) int64, see
+            `PieceAutomaton`.
+        uniform: Random numbers for sampling. From 0 up to but not 1 for each token of each beam, (1 or B, 1 or K, N');
+            no sequence gets longer than N'. N' = 0, or None: beam search.
+        temperature: With a seed: the lower, the more probable are probable tokens; 0 takes the most probable one.
+            Probabilities are raised to the power of 1 / temperature.
+        top_k: With a seed: sample from the k most probable tokens. See Fan et al. (2018).
+        top_p: With a seed: of these, sample from the fewest tokens with this total probability. See Holtzman et al.
+            (2020).
     """
 
     min_length: Annotated[NonNegativeInt, TryWith(min_length=2), TryWith(max_length=100, min_length=99)] = 0
@@ -66,10 +71,11 @@ class SearchOptions(GenerationOptions):
     """All options of `seqpipe.nn.search.beam_search`.
 
     Args:
-        coverage_penalty: β ≥ 0: what is added to the rank of a sequence, β Σ log min(1, attention that a source token
-            got), summed over the source tokens (Wu et al. 2016); nothing where the decoder attends to nothing.
-        no_repeat_ngram_size: n > 0: no n tokens in a row are written twice (Paulus et al. 2018).
-        prefix: Tokens that every sequence begins with, (1 or B, P) int64, [PAD] behind the shorter ones.
+        coverage_penalty: Above 0 favours answers that attend to all of the input. β: a sequence's rank gets β Σ log
+            min(1, attention that a source token got), summed over the source tokens (Wu et al. 2016); nothing where the
+            decoder attends to nothing.
+        no_repeat_ngram_size: No sequence of this many tokens occurs twice; 0: any may. See Paulus et al. (2018).
+        prefix: Text that every answer begins with. Tokens (1 or B, P) int64, [PAD] behind the shorter ones.
     """
 
     coverage_penalty: Annotated[NonNegativeFloat, TryWith(min_length=6)] = 0.0

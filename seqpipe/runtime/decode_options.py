@@ -18,6 +18,7 @@ from seqpipe.features.document import Arrays, Doc
 from seqpipe.runtime.manifest import MOST_SIZE
 
 SEED = "seed"  # what a caller gives in place of random numbers
+ALL = "all"  # what a caller may give in place of the number of answers, where all are few
 DRAWING = ("temperature", "top_k", "top_p")  # options that mean something only where texts are drawn
 Known = Mapping[str, Mapping[str, Any]]
 
@@ -133,14 +134,18 @@ def chosen(known: Known, values: Mapping[str, Any], kind: AnswerKind | None = No
 
 
 def described(known: Known) -> dict[str, dict[str, Any]]:
-    """Return the options by name: type, default, minimum and maximum."""
+    """Return the options by name: type, default, minimum, maximum, any `const` besides numbers, and a description."""
+    schemas = option_schemas(known)
     options = {}
     for name, option in known.items():
+        const = {"const": ALL} if option["type"] == "ranking" else {}
         if option["type"] == "uniform":
             name, option = beside(name, SEED), {"type": "int", "default": None, "minimum": 0}
         option_type = "int" if option["type"] in ("size", "ranking") else option["type"]
         bounds = {"minimum": option.get("minimum"), "maximum": option.get("maximum")}
-        options[name] = {"type": option_type, "default": option["default"], **bounds}
+        options[name] = {"type": option_type, "default": option["default"], **bounds, **const}
+        if description := schemas[name].get("description"):
+            options[name]["description"] = description
     return options
 
 
@@ -175,9 +180,9 @@ def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | 
             value = kind.parts[name.rpartition(".")[0]].token_ids(name, value)
         return np.array([value or []], np.int64).reshape(1, -1)
     if option["type"] == "ranking":
-        if isinstance(value, str) and value != "all":
-            raise UsageError(f"{name}: must be a whole number or 'all', not {value!r}")
-        option, value = {**option, "type": "size"}, option["maximum"] if value == "all" else value
+        if isinstance(value, str) and value != ALL:
+            raise UsageError(f"{name}: must be a whole number or {ALL!r}, not {value!r}")
+        option, value = {**option, "type": "size"}, option["maximum"] if value == ALL else value
     if type(value) not in _NUMBERS[option["type"]]:
         raise UsageError(f"{name}: must be {option['type'].replace('size', 'int')}, not {value!r}")
     low, high = option.get("minimum"), option.get("maximum")
@@ -236,7 +241,7 @@ _SEED: Schema = {
     "type": ["integer", "null"],
     "minimum": 0,
     "default": None,
-    "description": "Texts are drawn at random, by this seed, where one is given.",
+    "description": "Random seed: with one, texts are sampled; without, the most probable one is searched.",
 }
 
 
@@ -253,10 +258,12 @@ def option_schemas(known: Known) -> dict[str, Schema]:
                 schemas[name] = {**_TEXTS, "default": None}
             case "ranking":
                 count = {"type": "integer", **_schema_bounds(option)}
-                schemas[name] = {"anyOf": [count, {"const": "all"}], "default": option["default"]}
+                schemas[name] = {"anyOf": [count, {"const": ALL}], "default": option["default"]}
             case kind:
                 most = {"maximum": MOST_SIZE} if kind == "size" else {}
                 schemas[name] = {"type": _TYPES[kind], **most, **_schema_bounds(option), "default": option["default"]}
+        if option["type"] != "uniform" and (meaning := option.get("description")):  # then the form, of lists of texts
+            schemas[name]["description"] = " ".join([meaning, *filter(None, [schemas[name].get("description")])])
     return schemas
 
 

@@ -5,6 +5,7 @@ The drawing is the package `seqpipe.explain`, which the runtime does not import.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,12 +56,6 @@ class Attention:
     def mean(self) -> np.ndarray:
         """Mean over the heads, (N, N); the weights themselves without heads."""
         return np.asarray(self.weights.mean(0)) if self.is_matrix else self.weights
-
-    @property
-    def title(self) -> str:
-        """Content of a matrix."""
-        who = "each token that was written" if self.written is not None else "each row"
-        return f"{self.name} (over {self.over}: {who} looks at its columns"
 
     def data(self) -> dict[str, Any]:
         places = [list(place) for place in self.places]
@@ -222,7 +217,8 @@ class Explanation:
             order = np.argsort(-weights, axis=None, kind="stable")[:TOP]
             places = [np.unravel_index(i, weights.shape) for i in order.tolist()]
         words = [_short(self.text[a:b]) for a, b in attention.places]
-        axes = [words] if weights.ndim == 1 else [attention.written or words, words]
+        written = [visible_blanks(token) for token in attention.written or ()]
+        axes = [words] if weights.ndim == 1 else [written or words, words]
         return [(float(weights[at]), [axis[i] for axis, i in zip(axes, at, strict=True)]) for at in places]
 
 
@@ -231,8 +227,14 @@ def rounded(weights: np.ndarray) -> Any:
     return np.round(weights.astype(np.float64), 6).tolist()
 
 
+def visible_blanks(token: str) -> str:
+    """Return a token whose blanks at either end are drawn: a space as ␣, a line break as ↵, a tab as ⇥."""
+    drawn = {"\n": "↵", "\t": "⇥"}
+    return re.sub(r"^\s+|\s+$", lambda blanks: "".join(drawn.get(blank, "␣") for blank in blanks[0]), token)
+
+
 def _short(text: str, most: int = 60) -> str:
-    line = " ".join(text.split())
+    line = " ".join(visible_blanks(text).split())
     return line if len(line) <= most else line[: most - 1] + "…"
 
 

@@ -74,6 +74,7 @@ class _Option(TypedDict):
     maximum: NotRequired[Bound]
     exclusive_minimum: NotRequired[Bound]
     exclusive_maximum: NotRequired[Bound]
+    description: NotRequired[str]
 
 
 def _bounded(option: _Option) -> _Option:

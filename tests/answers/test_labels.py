@@ -253,10 +253,13 @@ def test_the_server_takes_n_best_and_describes_it(finished: Path) -> None:
             refused = server.post("/v1/moods", {"inputs": "a sad z day", "options": {"n_best": wrong}})
             assert (refused.status, "n_best: " in refused.json["error"]) == (422, True), refused.json
         described = server.get("/v1/moods").json["options"]
-        assert described == {"n_best": {"type": "int", "default": 1, "minimum": 1, "maximum": 3}}
+        meaning = model.predictor.kind.answer_options["n_best"]["description"]
+        expected = {"type": "int", "default": 1, "minimum": 1, "maximum": 3, "const": "all", "description": meaning}
+        assert described == {"n_best": expected}
         options = server.get("/openapi.json").json["components"]["schemas"]["moods.Options"]["properties"]
         count = {"type": "integer", "minimum": 1, "maximum": 3}
-        assert options == {"n_best": {"anyOf": [count, {"const": "all"}], "default": 1}}
+        anything = {"anyOf": [count, {"const": "all"}], "default": 1, "description": meaning}
+        assert options == {"n_best": anything}
         tensor = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a sad z day"]}
         body = {"inputs": [tensor], "parameters": {"n_best": 3}}
         outputs = {

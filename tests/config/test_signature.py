@@ -354,6 +354,32 @@ def test_a_bundle_lists_inclusive_bounds_and_an_exclusive_one_beside_them() -> N
     assert -1e-300 < options["t"]["maximum"] < 0
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search:
+    """Options.
+
+    Args:
+        beams: Beam size. K in the
+            shapes.
+    """
+
+    beams: Size = 1
+
+
+def test_a_bundle_describes_a_decode_option_by_the_first_sentence_of_its_docstring() -> None:
+    class Writer:
+        def decide(self, *, bare: bool = False, penalty: float = 0.0, options: Search):
+            """The likeliest text.
+
+            Args:
+                penalty: Above 0 favours
+                    longer texts
+            """
+
+    options = {name: option.manifest().get("description") for name, option in decode_options(Writer).items()}
+    assert options == {"bare": None, "penalty": "Above 0 favours longer texts.", "beams": "Beam size."}
+
+
 def test_tokens_and_random_numbers_have_types_of_their_own() -> None:
     class Writer:
         def decide(self, *, prefix: Tokens = None, uniform: Uniform = None): ...

@@ -66,7 +66,12 @@ class AnswerSpan(nn.Module):
         n_best: Size = 1,
         longest: Size = 30,
     ) -> dict[str, Tensor]:
-        """First and last tokens of the n best answers, -1 for none, and their log-probabilities, (B, K) each."""
+        """First and last tokens of the n best answers, -1 for none, and their log-probabilities, (B, K) each.
+
+        Args:
+            n_best: Number of answers, the most probable first.
+            longest: Maximum number of tokens of an answer.
+        """
         none, starts, ends = self._sides(x, mask, segments, state, other_x, window, other_window)
         # Of all T * T spans only those of at most `longest` tokens are built: for each start, the log-probabilities of
         # the L ends from it on. Behind the text stands LOG_ZERO, and behind all spans as many fillers as answers are

@@ -89,7 +89,11 @@ class CRF(nn.Module):
         *,
         n_best: Size = 1,
     ) -> dict[str, Tensor]:
-        """The best sequence of tags (Viterbi), their probabilities, and the n best sequences."""
+        """The best sequence of tags (Viterbi), their probabilities, and the n best sequences.
+
+        Args:
+            n_best: Number of alternative answers, the most probable first.
+        """
         emissions = self._emissions(x, mask, other_x, window, other_window)
         decision = crf.decode(emissions, self._chain(), self.span_continues, n_best)
         real = mask.transpose(0, 1)  # (T, B)

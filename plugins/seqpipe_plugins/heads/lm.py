@@ -19,11 +19,11 @@ class LMOptions(sp.GenerationOptions):
     """Decode options of a language model.
 
     Args:
-        repetition_penalty: What the logits of tokens that the text has are divided by, multiplied where they are
-            negative (Keskar et al. 2019).
-        stop: Pieces that end a text as [EOS] does, (1 or B, E) int64, [PAD] where there are fewer: those that contain
-            one of the texts before which a text is cut.
-        score_prompt: Whether the log-probabilities of the prompt's tokens are returned.
+        repetition_penalty: Above 1 makes tokens less probable that the text has already. Their logits are divided by
+            it, or multiplied where they are negative (Keskar et al. 2019).
+        stop: Texts before which the answer ends. Pieces that contain one of them, (1 or B, E) int64, [PAD] where there
+            are fewer: they end a text as [EOS] does.
+        score_prompt: Whether the log-probabilities of the prompt's tokens are returned too.
     """
 
     repetition_penalty: Annotated[float, Field(ge=1)] = 1.0

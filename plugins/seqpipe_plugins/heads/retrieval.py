@@ -71,7 +71,9 @@ class Retrieval(Vector):
     ) -> dict[str, Tensor]:
         """The k nearest candidates (B, K), -1 where there are fewer, their cosines, and the text's vector (B, D).
 
-        Candidates whose cosine is below the threshold do not count.
+        Args:
+            k: Number of nearest candidates in the answer.
+            threshold: Candidates with a lower cosine similarity are no answer.
         """
         decision = super().decide(x, mask, state)
         scores = F.linear(decision["vector"], self.vectors)  # (B, N)
