@@ -34,6 +34,7 @@ class Label(HeadAnswer[LabelAnswers]):
     """
 
     kind = "label"
+    hub_task = "text-classification"
     answer_type = LabelAnswer
     decided = {
         "label": Array("(B,)", "int64", "label"),
@@ -129,6 +130,7 @@ class Labels(HeadAnswer[LabelsAnswers]):
     """Any number of labels a text, the likeliest first: `[{"label", "score"}, …]`; score: each label's probability."""
 
     kind = "labels"
+    hub_task = "text-classification"
     answer_type = list[ScoredLabel]
     alternative_type = LabelSet
     decided = {
@@ -277,6 +279,7 @@ class Score(HeadAnswer[ScoreAnswers]):
     """
 
     kind = "score"
+    hub_task = "text-classification"
     answer_type = ScoreAnswer
     drawing = {"as": "number"}
     decided = {"score": Array("(B,)", "float32")}

@@ -109,7 +109,9 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     refuse_long_candidates(pipeline)
     scores = _dev_scores(config, pipeline, data, device)
     progress = train(pipeline, config, data.batches, scores, run.checkpoints, console, device)
-    outcome = outcome_of(progress, config)
+    sets = {name: path for name, path in {"dev": config.data.dev, **config.data.tests}.items() if path}
+    sizes_of_sets = {name: f"{len(form.read(path)):,} records" for name, path in sets.items()}
+    outcome = outcome_of(progress, config) | {"data": {"train": data.size, **sizes_of_sets}}
     files.write(run.folder / OUTCOME, json.dumps(files.finite(outcome), indent=1))
     return pipeline
 
