@@ -422,7 +422,7 @@ def export(
         changes["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores otherwise"
     manifest = manifest.model_copy(update=changes)
     card = model_card(manifest, metrics, sum(map(len, compared.files.values())))
-    bundle.write(path, {**compared.files, "README.md": card.encode()}, manifest)
+    bundle.write(path, {**compared.files, bundle.CARD: card.encode()}, manifest)
     written = bundle.read(path)
     compared.model.manifest, compared.model.sha256 = written.manifest, written.sha256
     return compared.model
