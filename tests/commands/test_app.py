@@ -22,7 +22,7 @@ from factory import LEAN, Done, command, environ, labelling, process, seqpipe, t
 from seqpipe import Pipeline
 from seqpipe.commands.app import app
 from seqpipe.commands.plugins import app as plugins_app
-from seqpipe.console import Progress
+from seqpipe.console import Console, Progress
 
 CRF = ("embedding={use: lookup, dim: 8}", "train.epochs=8")
 
@@ -194,15 +194,17 @@ def test_the_progress_of_a_training_is_that_of_the_whole_run(tmp_path: Path) -> 
 # On a terminal
 
 
-def on_terminal(*arguments: str, folder: Path, typed: bytes = b"", **environment: str) -> str:
-    """What a command writes to a terminal of 80 columns while something is typed."""
+def on_terminal(
+    *arguments: str, folder: Path, typed: bytes = b"", answers_too: bool = False, **environment: str
+) -> str:
+    """What a command writes to a terminal of 80 columns while something is typed; its answers may go elsewhere."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))
     child = subprocess.Popen(
         command(*arguments),
         cwd=folder,
         stdin=theirs,
-        stdout=subprocess.DEVNULL,
+        stdout=theirs if answers_too else subprocess.DEVNULL,
         stderr=theirs,
         env=environ(**environment),
     )
@@ -232,6 +234,55 @@ def test_scores_and_warnings_on_a_terminal_are_coloured(here: Path) -> None:
     text = on_terminal("run", "tiny.yaml", *CRF, folder=here, NO_COLOR="")
     assert re.search(r"\x1b\[1mtest f1 [\d.]+\x1b\[0m", text)
     assert "\x1b[31m" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (("run", "tiny.yaml", "--epoch", "3"), "Error: No such option: --epoch"),
+        (("rum", "tiny.yaml"), "Error: No such command 'rum'."),
+        (("check",), "Error: Missing argument 'FILE'."),
+        (("bench", "x", "--seconds", "none"), "Error: Invalid value for '--seconds'"),
+    ],
+)
+def test_an_error_in_the_command_line_is_red_below_its_usage(
+    arguments: tuple[str, ...], fault: str, here: Path
+) -> None:
+    coloured = on_terminal(*arguments, folder=here, NO_COLOR="")
+    assert coloured.startswith("Usage: seqpipe")
+    assert f"\x1b[31m{fault}" in coloured
+    assert coloured.count("\x1b[") == 2
+    plain = process(*arguments, folder=here)
+    assert (plain.code, "\x1b" in plain.err) == (2, False)
+    assert f"\n{fault}" in plain.err
+    assert "\x1b" not in on_terminal(*arguments, folder=here, NO_COLOR="1")
+
+
+def test_findings_of_doctor_are_green_yellow_or_red(here: Path) -> None:
+    coloured = on_terminal("doctor", folder=here, answers_too=True, NO_COLOR="")
+    assert "\x1b[32mok   \x1b[0m onnxruntime: " in coloured
+    assert re.findall(r"^note ", coloured, re.MULTILINE) == []
+    plain = on_terminal("doctor", folder=here, answers_too=True, NO_COLOR="1")
+    assert "\x1b" not in plain + process("doctor", folder=here).out
+    assert re.sub(r"\x1b\[\d+m", "", coloured).splitlines()[0] == plain.splitlines()[0]
+
+
+def test_lines_of_progress_say_how_long_the_whole_run_still_takes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    with Console().progress("training", 400) as tick:
+        for done in range(101, 201):  # a run that was resumed in its middle
+            clock += 1
+            tick(done, "epoch 2/4")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == "  training: 190 of 400, 0:03:32 left; epoch 2/4"
+    assert len(lines) == 3
+    with Console().progress("exporting", None) as tick:
+        clock += 60
+        tick(7)
+    assert capsys.readouterr().err == "  exporting: 7\n"
 
 
 def test_predict_prompts_on_a_terminal_and_nowhere_else(here: Path) -> None:
