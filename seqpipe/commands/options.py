@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -25,11 +26,15 @@ def complete_override(context: typer.Context, incomplete: str) -> list[tuple[str
     if words[-1:] == ["="]:  # bash parts words at "="
         key, equals, before = words[-2], "=", ""
     if not equals:
-        return [(f"{name}=", meaning) for name, meaning in dotted_keys().items()]
-    from seqpipe.config.plugins import Plugins
+        keys = [(f"{name}=", meaning) for name, meaning in dotted_keys().items() if name.startswith(key)]
+        # bash puts a blank behind the only word that fits. A second one prevents it, and what both share is typed.
+        is_bash = os.environ.get("_SEQPIPE_COMPLETE") == "complete_bash"
+        return [*keys, (f"{keys[0][0]}…", "")] if is_bash and len(keys) == 1 else keys
+    from seqpipe.config.plugins import installed_names
 
     place = [part for part in key.split(".") if part != "use" and not part.isdigit()]
-    return [(f"{before}{name}", "") for name in Plugins().names(place[-1].removeprefix("target_"))] if place else []
+    names = installed_names().get(place[-1].removeprefix("target_"), []) if place else []
+    return [(f"{before}{name}", "") for name in names]
 
 
 YamlFile = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's YAML.")]

@@ -49,7 +49,10 @@ def list_by_default(context: typer.Context) -> None:
 @app.command("list", cls=Command)
 def list_all() -> None:
     """List every component and every broken plugin."""
+    from seqpipe.config.plugins import installed_names
+
     typer.echo(list_components())
+    installed_names(anew=True)  # for tab completion
 
 
 @app.command(cls=Command)

@@ -29,7 +29,7 @@ from seqpipe.console import Console
 from seqpipe.errors import SeqpipeError
 from seqpipe.export.diagnose import naming_stage_at_fault
 from seqpipe.export.graph import graph_without_weights, with_weights
-from seqpipe.export.graph_cache import VARIABLE, GraphCache, UnknownKeyError, graph_key
+from seqpipe.export.graph_cache import GraphCache, UnknownKeyError, graph_key
 from seqpipe.export.parity.answers import Comparison, possible_cut, split_otherwise
 from seqpipe.export.parity.decisions import probe_records
 from seqpipe.export.parity.gate import PROBED, SEED, judge_int8, sampled, verify_parity
@@ -38,7 +38,7 @@ from seqpipe.features import encoding
 from seqpipe.features.document import Record
 from seqpipe.features.sources import TextSource, columns, tokenizer_file_of, tokenizers_of
 from seqpipe.features.splitting import Cut
-from seqpipe.files import finite
+from seqpipe.files import CACHE_VARIABLE, finite
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import headlines
 from seqpipe.runtime.manifest import Golden, Json, Limits, Manifest, MetricsOwner, Option, Reader, Streaming, Weights
@@ -357,7 +357,7 @@ def use_graph(
         try:
             cache.write(key, bytes(model.SerializeToString()))
         except (OSError, SeqpipeError) as error:  # such as a full disk; the graph itself is fine
-            console.say(f"the graph is not cached: {error}; set {VARIABLE} to a folder that can be written")
+            console.say(f"the graph is not cached: {error}; set {CACHE_VARIABLE} to a folder that can be written")
     return used
 
 
