@@ -93,7 +93,14 @@ def load_pipeline(
 
 
 # Options that other tools have, and the keys of the YAML that are the same.
-_USUAL_OPTIONS = {"o": "name", "out": "name", "output": "name", "output_dir": "name", "lr": "train.optimizer.lr"}
+_USUAL_OPTIONS = {
+    **dict.fromkeys(("o", "out", "output", "output_dir"), "name"),
+    **dict.fromkeys(("lr", "learning_rate"), "train.optimizer.lr"),
+    **dict.fromkeys(("e", "max_epochs", "num_epochs", "num_train_epochs"), "train.epochs"),
+    "data": "data.train",
+    "train": "data.train",
+    "hidden_size": "encoder.hidden",
+}
 
 
 def dotted_keys() -> dict[str, str]:
@@ -108,6 +115,8 @@ def override_message(error: Any, arguments: Sequence[str]) -> str:
     if not option or context is None or "overrides" not in {parameter.name for parameter in context.command.params}:
         return ""
     name = option.lstrip("-").replace("-", "_")
+    if name in ("gpu", "cuda"):
+        return f"no option {option}; give --device cuda"
     usual = _USUAL_OPTIONS.get(name)
     keys = [usual] if usual else [key for key in dotted_keys() if name in (key, key.rpartition(".")[2])]
     place = next((i for i, argument in enumerate(arguments) if argument.partition("=")[0] == option), len(arguments))

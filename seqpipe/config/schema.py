@@ -268,6 +268,7 @@ class NeedKeys(_Keys):
         return self
 
 
+SECTIONS: Mapping[str, type[BaseModel]] = {"data": DataKeys, "train": Train, "export": Export}
 CHOICES: Mapping[str, Mapping[str, type[BaseModel]]] = {
     "optimizer": {"adamw": AdamW, "adam": Adam, "sgd": SGD},
     "schedule": {"constant": Constant, "linear": Linear, "cosine": Cosine, "plateau": Plateau},

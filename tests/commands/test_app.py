@@ -434,6 +434,12 @@ def test_every_problem_of_a_yaml_is_told_at_once_and_nothing_is_run(tmp_path: Pa
         (["--train.patience", "2"], "train.patience=2"),
         (["-o", "out"], "name=out"),
         (["--streaming"], "export.streaming=VALUE"),
+        (["--learning-rate", "0.1"], "train.optimizer.lr=0.1"),
+        (["--num_train_epochs", "3"], "train.epochs=3"),
+        (["-e", "3"], "train.epochs=3"),
+        (["--hidden-size=100"], "encoder.hidden=100"),
+        (["--train", "x.csv"], "data.train=x.csv"),
+        (["--data", "x.csv"], "data.train=x.csv"),
     ],
 )
 def test_an_option_that_is_a_key_of_the_yaml_is_answered_with_the_override(
@@ -445,6 +451,33 @@ def test_an_option_that_is_a_key_of_the_yaml_is_answered_with_the_override(
     done = seqpipe("run", "tiny.yaml", *option, "--json", folder=here)
     assert json.loads(done.out)["error"]["message"].endswith(override)
     assert "No such option" in seqpipe("predict", "runs/tiny/bundle", "--epochs", "3", folder=here).err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fix"),
+    [
+        (("run", "tiny.yaml", "--gpu"), "no option --gpu; give --device cuda"),
+        (("run", "tiny.yaml", "epochs=3"), "epochs: no such key; did you mean 'train.epochs'?"),
+        (("check", "tiny.yaml", "seed=3", "precision=int8"), "seed: no such key; did you mean 'train.seed'?"),
+        (("check", "tiny.yaml", "opset=20"), "opset: no such key; did you mean 'export.opset'?"),
+        (("check", "tiny.yaml", "dev=x"), "dev: no such key; did you mean 'data.dev'?"),
+        (("check", "tiny.yaml", "encode=x"), "encode: no such key; did you mean 'encoder'?"),
+        (("predict", "runs/tiny/bundle", "Ada"), "echo 'a text' | seqpipe predict BUNDLE"),
+    ],
+)
+def test_a_usual_mistake_is_answered_with_its_fix(here: Path, arguments: tuple[str, ...], fix: str) -> None:
+    done = seqpipe(*arguments, folder=here)
+    assert (done.code, fix in done.err) == (2, True), done.err
+
+
+def test_a_loss_that_rises_is_warned_of_before_the_export_and_at_the_end(tmp_path: Path) -> None:
+    labelling(tmp_path)
+    rate = "train.optimizer={use: sgd, lr: 900}"
+    done = seqpipe("run", "moods.yaml", "head={use: label}", rate, "train.clip=null", folder=tmp_path)
+    assert re.search(r"\n  warning: the training loss rose from .* lower train.optimizer.lr", done.err), done.err
+    assert "train longer" not in done.err
+    before, _, after = done.err.partition("exporting to ONNX")
+    assert ("the training loss rose" in before, "\nwarning: the training loss rose" in after) == (True, True)
 
 
 def test_init_takes_its_file_as_argument_or_as_option(here: Path) -> None:

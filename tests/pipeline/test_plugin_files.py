@@ -158,8 +158,8 @@ def test_messages_know_the_components_of_a_file(here: Path) -> None:
 def test_commands_that_build_or_describe_pipelines_take_the_file(here: Path) -> None:
     assert "encoder    window " in with_plugin("plugins", "list").out
     assert "width   a whole number  3" in with_plugin("plugins", "show", "window").out
-    assert '"window"' in with_plugin("schema").out
-    assert '"window"' not in seqpipe("schema").out
+    assert "encoder.my_encoder.py.window" in with_plugin("schema").out
+    assert "my_encoder.py" not in seqpipe("schema").out
     assert "window" not in seqpipe("plugins", "list").out
     assert with_plugin("train", "tiny.yaml", *SHORT).code == 0
     without = seqpipe("vectors", "runs/tiny")
