@@ -34,6 +34,7 @@ class Progress:
     is_learning: bool = False  # whether the metric has moved since
     plateau: int = 0  # evaluations without a better metric, counted once the pipeline is learning
     factor: float = 1.0  # of the learning rate, lowered on plateaus
+    first_loss: float | None = None  # of the first batch of the run
     loss: float = 0.0  # summed over this epoch's batches
     seconds: float = 0.0  # spent in this epoch
     done: bool = False
@@ -104,7 +105,7 @@ def outcome_of(progress: Progress, config: Config) -> dict[str, Any]:
     """Return the outcome of a finished training as plain values; epochs are counted from 1.
 
     - `ended_by`: `epochs` or `patience`; `epochs`: how many were trained; `max_epochs`: `train.epochs`.
-    - `losses`: the mean training loss of the first epoch and of the last.
+    - `losses`: the training loss of the first batch, and its mean in the last epoch.
     - `best_epoch`, `best_step`: whose weights were kept: the best on dev, without dev data the last.
     - With dev data `metric` and `dev`, the name and best value of the score that chose them; `waited`: evaluations
       without a better one at the end; `has_moved`: whether it ever left its first value; `still_improving`: whether
@@ -115,7 +116,7 @@ def outcome_of(progress: Progress, config: Config) -> dict[str, Any]:
         "ended_by": "epochs" if progress.epoch >= settings.epochs else "patience",
         "epochs": progress.epoch,
         "max_epochs": settings.epochs,
-        "losses": [progress.history[0]["loss"], progress.history[-1]["loss"]],
+        "losses": [progress.first_loss, progress.history[-1]["loss"]],
         "best_epoch": best["epoch"],
         "best_step": best["step"],
     }
@@ -137,7 +138,7 @@ def rise_of_loss(outcome: Mapping[str, Any]) -> str:
     first, last = outcome.get("losses", (0.0, 0.0))  # a bundle with other candidates has no outcome
     if last <= RISE * first + 1:
         return ""
-    rise = f"the training loss rose from {first:.4g} in the first epoch to {last:.4g} in the last"
+    rise = f"the training loss rose from {first:.4g} at the first step to {last:.4g} in the last epoch"
     return f"{rise}: the learning rate is too high; lower train.optimizer.lr, or the `lr` of a stage"
 
 
