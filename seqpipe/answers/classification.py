@@ -140,6 +140,7 @@ class Labels(HeadAnswer[list[ScoredLabel]]):
         "scores": Array("(B, L)", "float32", "probability"),
     }
     scored_labels = "scores"
+    answer_options = Label.answer_options
 
     def __init__(self, labels: Sequence[str], target: str | None = None):
         self.labels, self.target = tuple(labels), target
@@ -151,10 +152,6 @@ class Labels(HeadAnswer[list[ScoredLabel]]):
 
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
-
-    @property
-    def answer_options(self) -> Mapping[str, Mapping[str, Any]]:
-        return {"n_best": {"type": "ranking", "default": 1, "minimum": 1, "maximum": len(self.labels)}}
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[list[ScoredLabel]]:
         n, answers = len(decision.get("n_best", ())), []

@@ -28,8 +28,8 @@ def complete_override(context: typer.Context, incomplete: str) -> list[tuple[str
     if not equals:
         keys = [(f"{name}=", meaning) for name, meaning in dotted_keys().items() if name.startswith(key)]
         # bash puts a blank behind the only word that fits. A second one prevents it, and what both share is typed.
-        is_bash = os.environ.get("_SEQPIPE_COMPLETE") == "complete_bash"
-        return [*keys, (f"{keys[0][0]}…", "")] if is_bash and len(keys) == 1 else keys
+        is_single = len(keys) == 1 and os.environ.get("_SEQPIPE_COMPLETE") == "complete_bash"
+        return [*keys, (f"{keys[0][0]}…", "")] if is_single else keys
     from seqpipe.config.plugins import installed_names
 
     place = [part for part in key.split(".") if part != "use" and not part.isdigit()]

@@ -161,11 +161,7 @@ class Plugins:
 
 
 def installed_names(anew: bool = False) -> dict[str, list[str]]:
-    """Return the names of the installed components by kind, as cached until a distribution comes, goes or changes.
-
-    Args:
-        anew: Ask the plugins in any case; a new component of an editable install changes no version.
-    """
+    """Return the names of the installed components by kind, as cached until a version changes, or `anew`."""
     entry_points = [*metadata.entry_points(group=GROUP)]
     owners = sorted(f"{point.dist.name} {point.dist.version}" for point in entry_points if point.dist)
     key = [os.environ.get("SEQPIPE_PLUGINS", ""), *owners]

@@ -47,8 +47,6 @@ from seqpipe.training.evaluation import option_table
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import outcome_lines
 
-COLUMNS = "| label | precision | recall | F1 | support |\n|---|---|---|---|---|"
-LONGEST_ANSWER = 2000  # characters of it in a card; the vector of an embedding is longer
 TEMPLATE = Template(resources.files("seqpipe.export").joinpath("card.txt").read_text("utf-8"))
 
 
@@ -69,10 +67,10 @@ def model_card(manifest: Manifest, metrics: Mapping[str, Metric], size: int) -> 
     if "dev" in outcome and "dev" not in tests:
         rows = {"dev": {outcome["metric"]: outcome["dev"]}, **rows}
     task, *more = dict.fromkeys(ANSWER_KINDS[part["kind"]].hub_task for part in parts.values())
-    head = {"library_name": "seqpipe", "pipeline_tag": task, "tags": ["seqpipe", "onnx", *more]}
+    head: dict[str, Any] = {"library_name": "seqpipe", "pipeline_tag": task, "tags": ["seqpipe", "onnx", *more]}
     settings = made_with.get("settings", {"export": {}})
     head |= {key: value for key in ("license", "language") if (value := settings["export"].get(key))}
-    results = []
+    results: list[dict[str, Any]] = []
     for name, scores in rows.items():
         # The hub knows scores by their plain names; the name that seqpipe gives one stands beside.
         values = [
@@ -97,7 +95,7 @@ def model_card(manifest: Manifest, metrics: Mapping[str, Metric], size: int) -> 
         labels="\n".join(labels),
         input=json.dumps(record, ensure_ascii=False),
         python=repr(record),
-        answer=shown if len(shown) <= LONGEST_ANSWER else f"{shown[:LONGEST_ANSWER]} …",
+        answer=f"{shown:.2000}",  # the vector of an embedding is longer
         limits=f"at most {limits.tokens:,} tokens{seen}",
         scores=_scores(tests, rows, parts, metrics),
         training="; ".join(outcome_lines(outcome, metrics)) or "the weights were not chosen on dev data",
@@ -123,7 +121,8 @@ def _scores(
         for part in parts:
             title = f"{name}, `{part}`" if part else name
             by_label = (scores[part] if part else scores).get("labels", {})
-            lines += [f"\n{title}, by label:\n\n{COLUMNS}"] if by_label else []
+            if by_label:
+                lines.append(f"\n{title}:\n\n| label | precision | recall | F1 | support |\n|---|---|---|---|---|")
             for label, counts in by_label.items():
                 values = " | ".join(f"{100 * counts[key]:.2f}" for key in ("precision", "recall", "f1"))
                 lines.append(f"| {label.replace('|', '&#124;')} | {values} | {counts['gold']:,} |")

@@ -182,7 +182,7 @@ def test_a_card_of_two_heads_has_the_tasks_and_tables_of_both(made: Trained) -> 
         *(("mean", "mean", 0.5), ("accuracy", "mood.accuracy", 0.25), ("f1", "names.f1", 0.75)),
         *(("accuracy", "mood.accuracy", 0.5), ("f1", "names.f1", 0.5)),
     ]
-    assert "test, `mood`, by label:" in card.text
+    assert "test, `mood`:" in card.text
     assert "all are ties" in card.text
 
 
