@@ -380,7 +380,7 @@ def test_an_output_file_is_written_whole_or_not_at_all(here: Path, tmp_path: Pat
         (["--documents", "--n-best", "2"], "a\n", 2, "n_best is for single sentences"),
         (["-i", "gone.txt"], "", 3, "gone.txt: cannot be read"),
         ([], b"fine\n\xff\xfe\n", 3, "standard input:2: byte 1 is not UTF-8"),
-        (["--format", "jsonl"], '{"txt": "a"}\n', 3, "standard input:1: field 'text' must be a text"),
+        (["--format", "jsonl"], '{"txt": "a"}\n', 3, "standard input:1: no field 'text'; the record has: txt; rename"),
         (["--format", "jsonl"], "[1]\n", 3, "must be an object with `text` or `words`"),
     ],
 )
