@@ -24,13 +24,6 @@ class ScoredLabel(TypedDict):
     score: Probability
 
 
-class LabelSet(TypedDict):
-    """One of several sets of labels."""
-
-    labels: list[LabelName]
-    score: Probability
-
-
 class ScoreAnswer(TypedDict):
     score: float | None
 
@@ -143,7 +136,6 @@ AnswerOfHead: TypeAlias = (
     LabelAnswer
     | list[LabelAnswer]
     | list[ScoredLabel]
-    | list[LabelSet]
     | ScoreAnswer
     | list[ScoreAnswer]
     | VectorAnswer

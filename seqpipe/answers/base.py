@@ -185,6 +185,7 @@ class HeadAnswer(AnswerKind[A]):
     decided: Mapping[str, Array] = {}  # what `decide` returns
     needs_tokenizer: ClassVar[bool] = False  # whether it writes text, with a tokenizer of its own
     is_numeric: bool = False  # whether answers are numbers: an infinite one is none, and metrics differ in rounding
+    hub_task: ClassVar[str] = "other"  # the `pipeline_tag` of the model hub
     scored_labels: ClassVar[str] = ""  # the output whose last axis is as long as `labels`
     step_output: ClassVar[str] = ""  # the output (B, K, N) of what is written or pointed at step by step
     warns_of_length: ClassVar[bool] = False  # whether it tends to be wrong for inputs longer than any in training

@@ -39,6 +39,7 @@ class Vector(HeadAnswer[VectorAnswers]):
     """
 
     kind = "vector"
+    hub_task = "feature-extraction"
     answer_type = VectorAnswer
     drawing = {"as": "vector"}
     decided = {"vector": Array("(B, D)", "float32")}
@@ -154,6 +155,7 @@ class Candidate(HeadAnswer[CandidateAnswers]):
     """
 
     kind = "candidate"
+    hub_task = "sentence-similarity"
     answer_type = CandidateAnswer
     drawing = {"as": "candidate"}
     decided = {

@@ -6,15 +6,16 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.answer_types import LabelAnswer, LabelSet, ScoreAnswer, ScoredLabel
+from seqpipe.answers.answer_types import LabelAnswer, ScoreAnswer, ScoredLabel
 from seqpipe.answers.base import NOTHING, HeadAnswer, best_of, float32_number, probability, with_score
 from seqpipe.answers.metrics.f1 import LabelCounter, LabelsCounter
 from seqpipe.answers.metrics.numbers import NumberCounter, ScoreCounter
+from seqpipe.answers.schemas import Schema
 from seqpipe.answers.tagging import label_ids
 from seqpipe.answers.task import HeadInfo, HeadTask, no_targets, required_field
 from seqpipe.answers.types import Array, Choice, Counts, MakeTargets, Metric, SpanRules, Targets
@@ -23,7 +24,6 @@ from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
 
 LabelAnswers = LabelAnswer | list[LabelAnswer]
-LabelsAnswers = list[ScoredLabel] | list[LabelSet]
 F1 = {"f1": Metric(), "precision": Metric(), "recall": Metric()}
 
 
@@ -34,6 +34,7 @@ class Label(HeadAnswer[LabelAnswers]):
     """
 
     kind = "label"
+    hub_task = "text-classification"
     answer_type = LabelAnswer
     decided = {
         "label": Array("(B,)", "int64", "label"),
@@ -127,17 +128,21 @@ class LabelTask(HeadTask[LabelAnswers, Label]):
         return _one_label(labels, records)
 
 
-class Labels(HeadAnswer[LabelsAnswers]):
-    """Any number of labels a text, the likeliest first: `[{"label", "score"}, …]`; score: each label's probability."""
+class Labels(HeadAnswer[list[ScoredLabel]]):
+    """Any number of labels a text, the likeliest first: `[{"label", "score"}, …]`; score: each label's probability.
+
+    With `n_best` over 1 that many labels by their probability, whether the text has them or not.
+    """
 
     kind = "labels"
+    hub_task = "text-classification"
     answer_type = list[ScoredLabel]
-    alternative_type = LabelSet
     decided = {
         "labels": Array("(B, L)", "int64", "flag"),
         "scores": Array("(B, L)", "float32", "probability"),
     }
     scored_labels = "scores"
+    answer_options = Label.answer_options
 
     def __init__(self, labels: Sequence[str], target: str | None = None):
         self.labels, self.target = tuple(labels), target
@@ -150,28 +155,28 @@ class Labels(HeadAnswer[LabelsAnswers]):
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
 
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[LabelsAnswers]:
-        answers: list[LabelsAnswers] = []
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[list[ScoredLabel]]:
+        n, answers = len(decision.get("n_best", ())), []
         for scores, chosen in zip(decision["scores"], decision["labels"], strict=True):
-            labels: list[ScoredLabel] = [
-                {"label": self.labels[i], "score": probability(scores[i])} for i in np.flatnonzero(chosen).tolist()
-            ]
+            ids = np.flatnonzero(chosen).tolist() if n <= 1 else range(len(self.labels))
+            labels: list[ScoredLabel] = [{"label": self.labels[i], "score": probability(scores[i])} for i in ids]
             # Sorted by the scores that are stated, so that labels of equal stated scores keep their order.
-            answers.append(sorted(labels, key=itemgetter("score"), reverse=True))
+            labels.sort(key=itemgetter("score"), reverse=True)
+            answers.append(labels if n <= 1 else labels[:n])
         return answers
 
     def part_lines(self, part: Any) -> list[str]:
-        if "labels" in part:
-            return [with_score(", ".join(part["labels"]), part)]
         return [with_score(part["label"], part)]
 
-    def empty(self, several: bool) -> LabelsAnswers:
+    def schema(self, options: Mapping[str, Any]) -> Schema:
+        return self.answer_schema()
+
+    def empty(self, several: bool) -> list[ScoredLabel]:
         """Return no label."""
-        nothing: LabelSet = {"labels": [], "score": 1.0}
-        return [nothing] if several else []
+        return []
 
 
-class LabelsTask(HeadTask[LabelsAnswers, Labels]):
+class LabelsTask(HeadTask[list[ScoredLabel], Labels]):
     """Task of any number of labels per text, out of those of the training records."""
 
     kind_type = Labels
@@ -201,9 +206,8 @@ class LabelsTask(HeadTask[LabelsAnswers, Labels]):
     def gold(self, record: Record) -> list[str]:
         return sorted(label_set_of(record, self.kind.target or "labels"))
 
-    def predicted(self, answer: LabelsAnswers) -> list[str]:
-        labels = cast(list[ScoredLabel], answer)  # alternatives are not compared
-        return sorted(label["label"] for label in labels)
+    def predicted(self, answer: list[ScoredLabel]) -> list[str]:
+        return sorted(label["label"] for label in answer)
 
     def counter(self) -> Counts:
         return LabelsCounter()
@@ -279,6 +283,7 @@ class Score(HeadAnswer[ScoreAnswers]):
     """
 
     kind = "score"
+    hub_task = "text-classification"
     answer_type = ScoreAnswer
     drawing = {"as": "number"}
     decided = {"score": Array("(B,)", "float32")}

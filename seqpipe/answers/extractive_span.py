@@ -26,6 +26,7 @@ class ExtractiveSpan(HeadAnswer[PassageAnswers]):
     """
 
     kind = "span"
+    hub_task = "question-answering"
     answer_type = PassageAnswer
     drawing = {"as": "passage"}
     decided = {

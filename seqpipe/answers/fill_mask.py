@@ -41,6 +41,7 @@ class FillMask(HeadAnswer[FilledTexts]):
     """
 
     kind = "fill-mask"
+    hub_task = "fill-mask"
     answer_type = FilledText
     decided = TOKENS_AND_SCORES
     needs_tokenizer = True

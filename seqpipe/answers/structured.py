@@ -303,6 +303,7 @@ class Structured(HeadAnswer[StructuredAnswers]):
     """
 
     kind = "structured"
+    hub_task = "token-classification"
 
     def __init__(self, fields: Sequence[Field]):
         self.fields = tuple(fields)

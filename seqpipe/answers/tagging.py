@@ -126,6 +126,7 @@ class TagPieces(PieceReader[TagsAnswer]):
 class WordLabels(HeadAnswer[A]):
     """The answer kind of a tag for each word, of which answers are made in this form or another."""
 
+    hub_task = "token-classification"
     decided = {
         "tags": Array("(B, T)", "int64", "label"),
         "scores": Array("(B, T)", "float32", "probability"),

@@ -156,6 +156,7 @@ class Text(HeadAnswer[TextAnswers]):
     """
 
     kind = "text"
+    hub_task = "text2text-generation"
     answer_type: Any = TextAnswer
     drawing: Mapping[str, Any] = {"as": "text"}
     decided = TOKENS_AND_SCORES
@@ -429,6 +430,7 @@ class Generation(Text):
     """
 
     kind = "generation"
+    hub_task = "text-generation"
     answer_type = WrittenText
     drawing = {"as": "continuation"}
     is_generated = True

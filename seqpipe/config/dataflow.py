@@ -51,7 +51,7 @@ _FIXES: Mapping[str, str] = {
     "vocabulary": "the source has no tokenizer; add one, or take an embedding of numbers, linear",
     "sources": "only a head is built from all sources",
     "sizes": "a head of several inputs has no features",
-    "dim": "there is no x yet whose width that could be: add an embedding",
+    "dim": "there is no x yet whose width that could be: add one, such as `embedding: lookup`",
     "labels": "the answer of the head has none; use a head that gives labels",
     "target_vocabulary": "there is none: add `target_tokenizer: {use: NAME}` to the head, or `target_tokenizer: same`",
 }

@@ -20,6 +20,7 @@ from seqpipe.config.plugins import Offer, Plugins
 from seqpipe.config.schema import (
     CHOICES,
     OF_A_SOURCE,
+    SECTIONS,
     STAGES,
     TOP,
     DataKeys,
@@ -590,7 +591,8 @@ class _Loader:
         """Record a problem for each unknown key."""
         known = list(known)
         for key in [key for key in mapping if key not in known]:
-            hint = did_you_mean(key, known) or list_names(known)
+            inner = [name for name, model in SECTIONS.items() if key in model.model_fields and not path]
+            hint = f"; did you mean '{inner[0]}.{key}'?" if inner else did_you_mean(key, known) or list_names(known)
             self.complain((*path, key), f"{owner}no such key{hint}", key=True)
 
     def keys(self, model: type[Model], mapping: Mapping[str, Plain], path: Where, owner: str) -> Model | None:

@@ -117,13 +117,15 @@ class Config:
         return notes
 
 
-def resolved(config: Config, folder: Path | None = None) -> dict[str, Plain]:
+def resolved(config: Config, folder: Path | None = None, only_names: bool = False) -> dict[str, Plain]:
     """Return every setting with its default as plain data that `load` reads as the same Config.
 
-    Paths are absolute, or relative to the folder in which the file is to stand.
+    Paths are absolute, relative to the folder in which the file is to stand, or, for a person, only names of files.
     """
 
     def path_text(path: Path) -> str:
+        if only_names:
+            return path.name
         return path.as_posix() if folder is None else Path(os.path.relpath(path, folder.absolute())).as_posix()
 
     def component_keys(component: Component) -> dict[str, Plain]:

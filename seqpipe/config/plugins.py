@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 import os
 import pkgutil
 import sys
@@ -22,7 +23,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from seqpipe.config import hookspecs
-from seqpipe.errors import PluginError, did_you_mean
+from seqpipe.errors import PluginError, SeqpipeError, did_you_mean
+from seqpipe.files import cache_folder, make_folder, write
 from seqpipe.version import PLUGIN_API
 
 GROUP = "seqpipe"
@@ -156,6 +158,24 @@ class Plugins:
         broken += "".join(f"; {message}" for message in self.left_out)
         known = ", ".join(self.names(kind)) or "none"
         raise PluginError(f"no {kind} named {use!r}{hint} (there is: {known}{broken})")
+
+
+def installed_names(anew: bool = False) -> dict[str, list[str]]:
+    """Return the names of the installed components by kind, as cached until a version changes, or `anew`."""
+    entry_points = [*metadata.entry_points(group=GROUP)]
+    owners = sorted(f"{point.dist.name} {point.dist.version}" for point in entry_points if point.dist)
+    key = [os.environ.get("SEQPIPE_PLUGINS", ""), *owners]
+    # Without a cache, or the package that knows its place, a completion takes longer, and has nowhere to report that.
+    with contextlib.suppress(ImportError, OSError, ValueError, LookupError, TypeError):
+        cached = json.loads((cache_folder() / "components.json").read_bytes())
+        if cached["key"] == key and not anew:
+            return dict(cached["names"])
+    plugins = Plugins(entry_points)
+    names = {kind: plugins.names(kind) for kind in KINDS}
+    with contextlib.suppress(ImportError, OSError, SeqpipeError):
+        make_folder(cache_folder())
+        write(cache_folder() / "components.json", json.dumps({"key": key, "names": names}))
+    return names
 
 
 def _hindrance(distribution: str, version: str, off: bool, allow: Sequence[Requirement] | None) -> str:

@@ -191,6 +191,12 @@ class Export(_Keys):
         le=MOST_TOKENS,
         description="Maximum of the decode options beams and n_best.",
     )
+    license: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9][a-z0-9.-]*$",
+        description="Of the model card, as the hub names it: apache-2.0.",
+    )
+    language: str | None = Field(default=None, pattern=r"^[a-z]+(-[A-Za-z]+)*$", description="Of the model card: en.")
 
 
 def _requirement(text: str) -> str:
@@ -262,6 +268,7 @@ class NeedKeys(_Keys):
         return self
 
 
+SECTIONS: Mapping[str, type[BaseModel]] = {"data": DataKeys, "train": Train, "export": Export}
 CHOICES: Mapping[str, Mapping[str, type[BaseModel]]] = {
     "optimizer": {"adamw": AdamW, "adam": Adam, "sgd": SGD},
     "schedule": {"constant": Constant, "linear": Linear, "cosine": Cosine, "plateau": Plateau},

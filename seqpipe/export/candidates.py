@@ -68,8 +68,8 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
         if not is_right or not np.allclose(cosines[numbers], scores, rtol=0, atol=CLOSE):
             raise ParityError(f"the graph does not give the candidates nearest to {doc.text!r}; nothing was written")
     manifest = manifest.model_copy(update={"golden": answered_anew(model, manifest.golden)})
-    files["README.md"] = model_card(manifest, model.predictor.metric_types).encode()
-    bundle.write(output, files, manifest)
+    card = model_card(manifest, model.predictor.metric_types, sum(map(len, files.values())))
+    bundle.write(output, {**files, bundle.CARD: card.encode()}, manifest)
     return Model(bundle.read(output), "cpu")
 
 

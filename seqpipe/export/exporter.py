@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import platform
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
+from string import Template
 from typing import Any, TypeVar, cast
 
 import onnx
 
 from seqpipe.answers.metrics.numbers import format_score
-from seqpipe.answers.registry import tokenizer_file
+from seqpipe.answers.registry import ANSWER_KINDS, tokenizer_file
 from seqpipe.answers.types import Metric
 from seqpipe.config.contract import has_member, member, metric_types
-from seqpipe.config.loader import Config
+from seqpipe.config.loader import Config, resolved
 from seqpipe.config.plugins import BUILTIN
-from seqpipe.config.yaml import plain
+from seqpipe.config.yaml import dump, plain
 from seqpipe.console import Console
 from seqpipe.errors import SeqpipeError
 from seqpipe.export.diagnose import naming_stage_at_fault
 from seqpipe.export.graph import graph_without_weights, with_weights
-from seqpipe.export.graph_cache import VARIABLE, GraphCache, UnknownKeyError, graph_key
+from seqpipe.export.graph_cache import GraphCache, UnknownKeyError, graph_key
 from seqpipe.export.parity.answers import Comparison, possible_cut, split_otherwise
 from seqpipe.export.parity.decisions import probe_records
 from seqpipe.export.parity.gate import PROBED, SEED, judge_int8, sampled, verify_parity
@@ -34,7 +38,7 @@ from seqpipe.features import encoding
 from seqpipe.features.document import Record
 from seqpipe.features.sources import TextSource, columns, tokenizer_file_of, tokenizers_of
 from seqpipe.features.splitting import Cut
-from seqpipe.files import finite
+from seqpipe.files import CACHE_VARIABLE, finite
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import headlines
 from seqpipe.runtime.manifest import Golden, Json, Limits, Manifest, MetricsOwner, Option, Reader, Streaming, Weights
@@ -43,55 +47,86 @@ from seqpipe.training.evaluation import option_table
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import outcome_lines
 
+TEMPLATE = Template(resources.files("seqpipe.export").joinpath("card.txt").read_text("utf-8"))
 
-def model_card(manifest: Manifest, metrics: Mapping[str, Metric]) -> str:
-    """Return a bundle's model card in Markdown: description, usage, scores and training environment."""
-    answer: Mapping[str, Any] = manifest.answer
-    parts: Mapping[str, Any] = answer.get("parts", {"": answer})
-    kinds = " and ".join(part["kind"] + (f" (`{name}`)" if name else "") for name, part in parts.items())
-    lines = [f"# {manifest.name}", "", f"A seqpipe bundle that answers with {kinds}.", ""]
+
+def model_card(manifest: Manifest, metrics: Mapping[str, Metric], size: int) -> str:
+    """Return a bundle's model card in Markdown, of a bundle of this many bytes; the model hub reads its YAML head."""
+    answer, made_with = cast(Any, manifest.answer), cast(Any, manifest.made_with)
+    outcome, tests = cast(Any, manifest.training or {}), cast(Mapping[str, Any], manifest.metrics)
+    parts = answer.get("parts", {"": answer})
+    kinds, labels = [], []
     for name, part in parts.items():
+        of_head = f" of `{name}`" if name else ""
+        kinds.append(f"{part['kind']} (`{name}`)" if name else part["kind"])
         if "labels" in part:
-            labels = ", ".join(f"`{label}`" for label in part["labels"])
-            lines += [f"Labels{f' of `{name}`' if name else ''}: {labels}", ""]
+            labels.append(f"Labels{of_head}: {', '.join(f'`{label}`' for label in part['labels'])}.\n")
         if "calibration" in part:
-            lines += [f"Chosen on dev{f' for `{name}`' if name else ''}: {json.dumps(part['calibration'])}", ""]
-    lines += [
-        "## Use",
-        "",
-        "```",
-        'pip install "seqpipe-nlp[cpu]"',
-        'echo "some text" | seqpipe predict PATH_OF_THIS_FOLDER',
-        "```",
-        "",
-    ]
-    lines += ["`seqpipe verify PATH_OF_THIS_FOLDER` repeats the golden examples on this machine.", ""]
-    lines += _scores(manifest, metrics)
-    made_with, parity = cast(Mapping[str, Mapping[str, str]], manifest.made_with), manifest.parity
-    lines += ["## Made with", "", *(f"- {name} {version}" for name, version in made_with["packages"].items())]
-    lines += [f"- {place}: {owner}" for place, owner in made_with["components"].items()]
-    lines += ["", f"onnxruntime and PyTorch agreed on {parity['decisions']} decisions ({parity['ties']} ties).", ""]
-    return "\n".join(lines)
-
-
-def _scores(manifest: Manifest, metrics: Mapping[str, Metric]) -> list[str]:
-    """Return the lines of the score table, led by the metric that selected the weights, and of training's outcome."""
-    outcome, tests = cast(Mapping[str, Any], manifest.training), cast(Mapping[str, Mapping[str, Any]], manifest.metrics)
-    rows = {}
+            labels.append(f"Chosen on dev{of_head}: {json.dumps(part['calibration'])}\n")
+    rows = {name: headlines(scores, outcome.get("metric")) for name, scores in tests.items()}
     if "dev" in outcome and "dev" not in tests:
-        rows["dev"] = {outcome["metric"]: outcome["dev"]}
-    rows |= {name: headlines(scores, outcome.get("metric")) for name, scores in tests.items()}
-    lines = ["## Scores", "", "| data set | metric | value |", "|---|---|---|"]
+        rows = {"dev": {outcome["metric"]: outcome["dev"]}, **rows}
+    task, *more = dict.fromkeys(ANSWER_KINDS[part["kind"]].hub_task for part in parts.values())
+    head: dict[str, Any] = {"library_name": "seqpipe", "pipeline_tag": task, "tags": ["seqpipe", "onnx", *more]}
+    settings = made_with.get("settings", {"export": {}})
+    head |= {key: value for key in ("license", "language") if (value := settings["export"].get(key))}
+    results: list[dict[str, Any]] = []
+    for name, scores in rows.items():
+        # The hub knows scores by their plain names; the name that seqpipe gives one stands beside.
+        values = [
+            {"type": re.sub(r".*\.|^m[ai]cro_", "", score), "name": score, "value": value}
+            for score, value in scores.items()
+            if math.isfinite(value)
+        ]
+        result = {"task": {"type": task}, "dataset": {"name": name, "type": name}, "metrics": values}
+        results += [result] if values else []
+    if results:
+        head["metrics"] = list(dict.fromkeys(value["type"] for result in results for value in result["metrics"]))
+        head["model-index"] = [{"name": manifest.name, "results": results}]
+    example = next((example for example in manifest.golden if not example.options), None)
+    record = example.record if example else ""
+    shown = json.dumps(example.answer, ensure_ascii=False) if example else manifest.no_golden
+    limits, versions = manifest.limits, {**made_with["packages"], **made_with["components"]}
+    seen = f", the longest of training {limits.trained:,}" if "trained" in limits.model_fields_set else ""
+    return TEMPLATE.substitute(
+        head=dump(head),
+        name=manifest.name,
+        kinds=" and ".join(kinds),
+        labels="\n".join(labels),
+        input=json.dumps(record, ensure_ascii=False),
+        python=repr(record),
+        answer=f"{shown:.2000}",  # the vector of an embedding is longer
+        limits=f"at most {limits.tokens:,} tokens{seen}",
+        scores=_scores(tests, rows, parts, metrics),
+        training="; ".join(outcome_lines(outcome, metrics)) or "the weights were not chosen on dev data",
+        data="\n".join(f"| {name} | {size} |" for name, size in outcome.get("data", {}).items()),
+        size=f"{size / 1e6:,.1f}",
+        settings=dump(settings),
+        versions="\n".join(f"- {name}: {version}" for name, version in versions.items()),
+        parity="{decisions:,} decisions ({ties} ties)".format_map(manifest.parity),
+    )
+
+
+def _scores(
+    tests: Mapping[str, Any], rows: Mapping[str, Any], parts: Iterable[str], metrics: Mapping[str, Metric]
+) -> str:
+    """Return the tables of the main scores, led by the one that selected the weights, and of the scores by label."""
+    lines = ["| data set | metric | value |", "|---|---|---|"]
     for name, scores in rows.items():
         lines += [f"| {name} | {metric} | {format_score(metric, value, metrics)} |" for metric, value in scores.items()]
-    raw = [
-        f"{name}: the text alone is given, as in deployment; {100 * scores['split_otherwise']:.1f} % of the words of "
-        "the data are split otherwise there."
-        for name, scores in tests.items()
-        if "split_otherwise" in scores
-    ]
-    training = [f"Training: {'; '.join(described)}.", ""] if (described := outcome_lines(outcome, metrics)) else []
-    return [*lines, "", *(line for text in raw for line in (text, "")), *training] if rows else training
+    for name, scores in tests.items():
+        if "split_otherwise" in scores:
+            share = f"{100 * scores['split_otherwise']:.1f} % of the words of the data are split otherwise there."
+            lines += ["", f"{name}: the text alone is given, as in deployment; {share}"]
+        for part in parts:
+            title = f"{name}, `{part}`" if part else name
+            by_label = (scores[part] if part else scores).get("labels", {})
+            if by_label:
+                lines.append(f"\n{title}:\n\n| label | precision | recall | F1 | support |\n|---|---|---|---|---|")
+            for label, counts in by_label.items():
+                values = " | ".join(f"{100 * counts[key]:.2f}" for key in ("precision", "recall", "f1"))
+                lines.append(f"| {label.replace('|', '&#124;')} | {values} | {counts['gold']:,} |")
+    return "\n".join(lines) if rows else "None: the bundle was made without a test set."
 
 
 # The golden examples of a bundle: short records with PyTorch's answers.
@@ -254,6 +289,7 @@ def bundle_manifest(
             "packages": {name: importlib.metadata.version(name) for name in (BUILTIN, *PACKAGES)},
             "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in config.components},
             "python": platform.python_version(),
+            "settings": resolved(config, only_names=True),
         },
         files={},
     )
@@ -320,7 +356,7 @@ def use_graph(
         try:
             cache.write(key, bytes(model.SerializeToString()))
         except (OSError, SeqpipeError) as error:  # such as a full disk; the graph itself is fine
-            console.say(f"the graph is not cached: {error}; set {VARIABLE} to a folder that can be written")
+            console.say(f"the graph is not cached: {error}; set {CACHE_VARIABLE} to a folder that can be written")
     return used
 
 
@@ -384,7 +420,8 @@ def export(
     if not compared.golden:
         changes["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores otherwise"
     manifest = manifest.model_copy(update=changes)
-    bundle.write(path, {**compared.files, "README.md": model_card(manifest, metrics).encode()}, manifest)
+    card = model_card(manifest, metrics, sum(map(len, compared.files.values())))
+    bundle.write(path, {**compared.files, bundle.CARD: card.encode()}, manifest)
     written = bundle.read(path)
     compared.model.manifest, compared.model.sha256 = written.manifest, written.sha256
     return compared.model

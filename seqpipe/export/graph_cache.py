@@ -21,13 +21,12 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
-import platformdirs
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from seqpipe.config.plugins import FILE_MODULE
-from seqpipe.files import write
+from seqpipe.files import cache_folder, write
 
 # The key of an exported graph: a hash of all that it depends on, which is the pipeline without its weights' values.
 
@@ -200,7 +199,6 @@ def _code(package: str) -> str:
 # An entry is read only if its hash is right. The caller compares every graph with PyTorch, cached or not, and deletes
 # an entry that answers differently (`seqpipe.export.exporter`).
 
-VARIABLE = "SEQPIPE_CACHE"
 MOST_BYTES = 256 * 1024 * 1024
 _HASH = 32  # bytes in front of an entry
 
@@ -250,5 +248,4 @@ class GraphCache:
 
 def default_cache() -> GraphCache:
     """Return the cache in `$SEQPIPE_CACHE`, or else in the user's cache folder."""
-    folder = os.environ.get(VARIABLE) or platformdirs.user_cache_dir("seqpipe", appauthor=False)
-    return GraphCache(Path(folder) / "graphs")
+    return GraphCache(cache_folder() / "graphs")

@@ -225,8 +225,10 @@ class TextSource:
         field = field or self.fields[0]
         text = record.get(field)
         if not isinstance(text, str):
-            message = f"{place_of(record)}field {field!r} must be a text, not {type(text).__name__}"
-            raise DataError(f"{message}; the record has: {field_names(record)}")
+            message, fix = f"field {field!r} must be a text, not {type(text).__name__}", ""
+            if field not in record:
+                message, fix = f"no field {field!r}", f"; rename the field that holds the text to {field!r}"
+            raise DataError(f"{place_of(record)}{message}; the record has: {field_names(record)}{fix}")
         return text
 
     def _of_pieces(

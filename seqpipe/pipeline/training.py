@@ -23,7 +23,7 @@ from seqpipe.training.evaluation import DevScores, calibrate, unknown_share, unw
 from seqpipe.training.fit import dev_messages, fit_artifacts
 from seqpipe.training.optim import check_precision
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.progress import outcome_of
+from seqpipe.training.progress import outcome_of, rise_of_loss
 from seqpipe.training.trainer import train
 from seqpipe.training.warm_start import warm_start
 
@@ -92,6 +92,9 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     pipeline = Pipeline(config, artifacts)
     is_new = not (run.checkpoints / LAST).exists()
     init_report = warm_start(pipeline, config) if is_new else []
+    refuse_long_texts(config, pipeline)
+    refuse_long_candidates(pipeline)
+    scores = _dev_scores(config, pipeline, data, device)
     tokens = sum(map(len, artifacts.vocabularies.values()))
     weights = sum(p.numel() for p in pipeline.parameters())
     sizes = f"{data.size}, {tokens:,} tokens, {weights:,} weights"
@@ -105,11 +108,12 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
         unknown = unknown_share(artifacts, artifacts.featurizer.docs(data.dev))
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
     report_unseen_labels(config, artifacts, console)
-    refuse_long_texts(config, pipeline)
-    refuse_long_candidates(pipeline)
-    scores = _dev_scores(config, pipeline, data, device)
     progress = train(pipeline, config, data.batches, scores, run.checkpoints, console, device)
-    outcome = outcome_of(progress, config)
+    sets = {name: path for name, path in {"dev": config.data.dev, **config.data.tests}.items() if path}
+    sizes_of_sets = {name: f"{len(form.read(path)):,} records" for name, path in sets.items()}
+    outcome = outcome_of(progress, config) | {"data": {"train": data.size, **sizes_of_sets}}
+    if rise := rise_of_loss(outcome):  # before the export, which such weights may not pass
+        console.warn(rise, "  ")
     files.write(run.folder / OUTCOME, json.dumps(files.finite(outcome), indent=1))
     return pipeline
 

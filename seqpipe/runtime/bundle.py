@@ -33,6 +33,7 @@ from seqpipe.files import sha256, writing_folder
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.manifest import MANIFEST, FileEntry, Manifest, Reader, parse, seal
 
+CARD = "README.md"  # file of the model card
 MOST_MANIFEST, MOST_FILE = 64 << 20, 1_900_000_000  # bytes
 
 
@@ -55,7 +56,9 @@ def refuse_other(path: Path) -> None:
 def write(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> None:
     """Write a bundle atomically, with these files in its manifest; replace an existing one."""
     refuse_other(path)
-    entries = {name: FileEntry(sha256=sha256(data), bytes=len(data)) for name, data in files.items()}
+    # The card is left out of the manifest: nothing reads it, and its author completes it, maybe on the hub.
+    listed = {name: data for name, data in files.items() if name != CARD}
+    entries = {name: FileEntry(sha256=sha256(data), bytes=len(data)) for name, data in listed.items()}
     sealed = seal(manifest.model_copy(update={"files": entries}).content())
     with writing_folder(path) as folder:
         for name, data in files.items():

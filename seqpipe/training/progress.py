@@ -34,6 +34,7 @@ class Progress:
     is_learning: bool = False  # whether the metric has moved since
     plateau: int = 0  # evaluations without a better metric, counted once the pipeline is learning
     factor: float = 1.0  # of the learning rate, lowered on plateaus
+    first_loss: float | None = None  # of the first batch of the run
     loss: float = 0.0  # summed over this epoch's batches
     seconds: float = 0.0  # spent in this epoch
     done: bool = False
@@ -96,6 +97,7 @@ class Interrupts:
 
 # How training ended: its best epoch, by which metric, why it stopped, and whether more epochs may help.
 
+RISE = 3  # how many times greater, and by 1 more, the loss of the last epoch is where the learning rate is too high
 LONGER = 2  # factor of epochs advised to a training that was still improving
 
 
@@ -103,6 +105,7 @@ def outcome_of(progress: Progress, config: Config) -> dict[str, Any]:
     """Return the outcome of a finished training as plain values; epochs are counted from 1.
 
     - `ended_by`: `epochs` or `patience`; `epochs`: how many were trained; `max_epochs`: `train.epochs`.
+    - `losses`: the training loss of the first batch, and its mean in the last epoch.
     - `best_epoch`, `best_step`: whose weights were kept: the best on dev, without dev data the last.
     - With dev data `metric` and `dev`, the name and best value of the score that chose them; `waited`: evaluations
       without a better one at the end; `has_moved`: whether it ever left its first value; `still_improving`: whether
@@ -113,6 +116,7 @@ def outcome_of(progress: Progress, config: Config) -> dict[str, Any]:
         "ended_by": "epochs" if progress.epoch >= settings.epochs else "patience",
         "epochs": progress.epoch,
         "max_epochs": settings.epochs,
+        "losses": [progress.first_loss, progress.history[-1]["loss"]],
         "best_epoch": best["epoch"],
         "best_step": best["step"],
     }
@@ -129,14 +133,25 @@ def outcome_of(progress: Progress, config: Config) -> dict[str, Any]:
     }
 
 
+def rise_of_loss(outcome: Mapping[str, Any]) -> str:
+    """Return a warning if the training loss rose, which a learning rate that is too high makes it do; else ""."""
+    first, last = outcome.get("losses", (0.0, 0.0))  # a bundle with other candidates has no outcome
+    if last <= RISE * first + 1:
+        return ""
+    rise = f"the training loss rose from {first:.4g} at the first step to {last:.4g} in the last epoch"
+    return f"{rise}: the learning rate is too high; lower train.optimizer.lr, or the `lr` of a stage"
+
+
 def outcome_lines(outcome: Mapping[str, Any], metrics: Mapping[str, Metric], command: str = "") -> list[str]:
-    """Return the outcome as text, with advice; empty without dev data.
+    """Return the outcome as text, with advice; empty without dev data, unless the loss rose.
 
     Args:
         outcome: As `outcome_of` gives it.
         metrics: What is known of each score, by name.
         command: That which trains the pipeline again, where it is known.
     """
+    if rise := rise_of_loss(outcome):
+        return [f"warning: {rise}"]
     if "dev" not in outcome:
         return []
     epochs, metric = outcome["epochs"], outcome["metric"]
@@ -151,5 +166,7 @@ def outcome_lines(outcome: Mapping[str, Any], metrics: Mapping[str, Metric], com
         return [f"still improving when it stopped, after all {epochs} epochs: {best}", f"to train longer: {longer}"]
     if epochs > 1 and not outcome["has_moved"]:
         stayed = f"the dev {metric} stayed at {value} in all {epochs} epochs"
-        return [stayed, f"check the data and train.optimizer.lr, or, if the loss was falling, train longer: {longer}"]
+        if outcome["losses"][1] >= outcome["losses"][0]:
+            return [stayed, "nor did the training loss fall: raise or lower train.optimizer.lr, or check the data"]
+        return [stayed, f"the training loss was falling: train longer: {longer}"]
     return [f"ended after {f'all {epochs} epochs' if epochs > 1 else '1 epoch'}: {best}"]

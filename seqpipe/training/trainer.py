@@ -110,6 +110,7 @@ class Trainer:
         self._scaler.scale(loss / settings.accumulate).backward()
         at.position += 1
         at.loss += loss.item()
+        at.first_loss = at.loss if at.first_loss is None else at.first_loss
         is_last = at.position == len(self._order)
         if at.position % settings.accumulate == 0 or is_last:
             self._update()

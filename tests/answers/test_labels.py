@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from factory import QUIET, labelling, plugins, seqpipe, toy_heads
+from factory import QUIET, labelling, plugins, seqpipe, toy_heads, write_jsonl
 from serving import Server
 
 from seqpipe import load as open_bundle
@@ -231,6 +231,32 @@ def test_n_best_gives_the_probability_of_each_label(finished: Path) -> None:
     for wrong, message in ((4, "n_best: 4 is not between 1 and 3"), ("most", "n_best: must be"), (True, "must be")):
         with pytest.raises(UsageError, match=message):
             model("a sad z day", n_best=wrong)
+
+
+def test_n_best_of_several_labels_a_text_is_the_probability_of_each(tmp_path: Path) -> None:
+    head = {"use": "label", "multi": True, "target": "moods"}
+    path = labelling(tmp_path, {"head": head, "train": {"epochs": 2, "threads": 1}})
+    for file in tmp_path.glob("*.jsonl"):
+        records = map(json.loads, file.read_text().splitlines())
+        write_jsonl(file, [{"text": record["text"], "moods": [record["label"], "any"]} for record in records])
+    with contextlib.chdir(tmp_path):
+        run_all(load(path), QUIET, "cpu")
+    bundle = tmp_path / "runs/moods/bundle"
+    model = open_bundle(bundle, "cpu")
+    plain, everything = model("a sad z day"), model("a sad z day", n_best="all")
+    assert [answer["label"] for answer in everything[:1]] == ["any"]
+    assert {answer["label"] for answer in everything} == {"any", "bad", "fine", "good"}
+    scores = [answer["score"] for answer in everything]
+    assert scores == sorted(scores, reverse=True)
+    assert plain == [answer for answer in everything if answer["score"] >= 0.5] != everything
+    assert model("a sad z day", n_best=2) == everything[:2]
+    assert model("a sad z day", n_best=1) == plain
+    assert model("", n_best="all") == []
+    done = seqpipe("predict", bundle, "--n-best", "all", stdin=b"a sad z day\n")
+    assert json.loads(done.out) == everything
+    assert model.predictor.task.predicted(plain) == sorted(answer["label"] for answer in plain)
+    with pytest.raises(UsageError, match="n_best: 5 is not between 1 and 4"):
+        model("fine", n_best=5)
 
 
 def test_every_command_that_answers_takes_n_best(finished: Path) -> None:

@@ -126,7 +126,7 @@ def test_a_field_that_no_record_has_is_named(tmp_path: Path) -> None:
     path = yaml(tmp_path, **inputs(starts({"source": "title"}), starts({"column": "tone"})))
     done = seqpipe("train", path, folder=tmp_path)
     assert done.code == 3
-    assert "field 'tone' must be a text, not NoneType; the record has: text, mood, title, label, numbers" in done.err
+    assert "no field 'tone'; the record has: text, mood, title, label, numbers" in done.err
 
 
 def test_packed_texts_have_no_label(tmp_path: Path) -> None:

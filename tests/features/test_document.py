@@ -90,7 +90,7 @@ def test_with_another_field_the_words_are_not_looked_at() -> None:
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"title": "x", "where": "a.jsonl:7"}, "a.jsonl:7: field 'text' must be a text, not NoneType; .* title$"),
+        ({"title": "x", "where": "a.jsonl:7"}, "a.jsonl:7: no field 'text'; the record has: title; rename"),
         ({"text": 5}, "^field 'text' must be a text, not int"),
         ({}, "the record has: nothing"),
         ({"words": ["b", "a"], "text": "a b", "where": "x:2"}, "x:2: word 'a' does not stand in the text ''; leave"),

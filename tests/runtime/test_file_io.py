@@ -125,7 +125,7 @@ def test_options_are_handed_on(tiny: Model, tmp_path: Path) -> None:
         ("a.txt", "a\n" + "a " * 1001, DataError, r"a\.txt:2: 1,001 tokens are over the limit"),
         ("a.jsonl", '{"text": "a"}\nnot json\n', DataError, r"a\.jsonl:2: not JSON: .*; use --format text"),
         ("a.jsonl", "[1]", DataError, r"a\.jsonl:1: must be an object with `text` or `words`, not list"),
-        ("a.jsonl", '{"title": "x"}', DataError, r"a\.jsonl:1: field 'text' must be a text, not NoneType"),
+        ("a.jsonl", '{"title": "x"}', DataError, r"a\.jsonl:1: no field 'text'; the record has"),
         ("a.jsonl", '\n{"words": "x"}', DataError, r"a\.jsonl:2: 'words' must be a list of strings"),
         ("a.jsonl", '{"words": ["x"], "text": "y"}', DataError, r"a\.jsonl:1: word 'x' does not stand in the text"),
         ("a.jsonl", '{"text": "x", "score": NaN}', DataError, r"a\.jsonl:1: not JSON: NaN is not JSON"),
@@ -268,7 +268,7 @@ def test_skipped_records_of_json_keep_their_fields(tiny: Model, tmp_path: Path) 
     assert broken.keys() == {"answer"}
     assert "a.jsonl:2: not JSON" in broken["answer"]["error"]
     assert (lacking["id"], wrong["words"]) == (7, 5)
-    assert "a.jsonl:3: field 'text' must be a text, not NoneType; the record has: id" in lacking["answer"]["error"]
+    assert "a.jsonl:3: no field 'text'; the record has: id" in lacking["answer"]["error"]
     assert "'words' must be a list" in wrong["answer"]["error"]
 
 

@@ -78,7 +78,11 @@ def test_words_and_their_text_may_both_be_given(tiny: Model) -> None:
         (None, UsageError, "not NoneType"),
         ([5], UsageError, r"an input is a text or a record \(dict with 'text' or 'words'\), not int"),
         (b"Anna", UsageError, "not bytes"),
-        ({"title": "x"}, DataError, "field 'text' must be a text, not NoneType; the record has: title"),
+        (
+            {"title": "x"},
+            DataError,
+            "no field 'text'; the record has: title; rename the field that holds the text to 'text'",
+        ),
         ({"words": "Anna"}, DataError, "record: 'words' must be a list of strings"),
         ({"words": ["Anna", 5], "where": "x:3"}, DataError, "x:3: 'words' must be a list of strings"),
         ({"words": ["Anna"], "text": "Ben"}, DataError, "word 'Anna' does not stand in the text 'Ben'"),

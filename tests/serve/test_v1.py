@@ -88,7 +88,7 @@ WRONG: list[tuple[Any, int, str]] = [
     ({"inputs": "Anna", "stream": True}, 422, "streaming needs a language-model bundle"),
     ({"inputs": 5}, 422, "record 1: must be an object with `text` or `words`, not int"),
     ({"inputs": None}, 422, "record 1: must be an object"),
-    ({"inputs": ["Anna", {"txt": "Ben"}]}, 422, "record 2: field 'text' must be a text, not NoneType; the record has"),
+    ({"inputs": ["Anna", {"txt": "Ben"}]}, 422, "record 2: no field 'text'; the record has"),
     ({"inputs": [{"text": ["Ben"]}]}, 422, "record 1: field 'text' must be a text, not list"),
     ({"inputs": [{"words": [["Ben"]]}]}, 422, "record 1: 'words' must be a list of strings"),
     ({"inputs": ["Ben", LONG]}, 422, "record 2: 1,001 tokens are over the limit of 1,000; split the text, or ask for"),

@@ -597,7 +597,7 @@ BAD = [
     Bad(
         GOOD.replace("embedding: {use: lookup}\n", ""),
         ["6:16: encoder"],
-        "built from 'dim', and there is no x yet whose width that could be: add an embedding",
+        "built from 'dim', and there is no x yet whose width that could be: add one, such as `embedding: lookup`",
     ),
     Bad(stage(embedding="[]"), ["7:16: encoder"], "built from 'dim', and there is no x yet"),
     Bad(

@@ -13,6 +13,7 @@ from factory import QUIET, begin_run, write_jsonl, writing
 
 from seqpipe.config.loader import Config, load
 from seqpipe.config.run_layout import HISTORY
+from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.pipeline.training import train_run
 from seqpipe.training.datasets import Batches, examples, read
@@ -67,13 +68,16 @@ def perplexity(pipeline: Pipeline, config: Config) -> float:
     return math.exp(total / tokens)
 
 
-def test_a_score_that_is_not_there_is_told_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_score_that_is_not_there_is_told_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     config = load(writing(tmp_path, {"train": {**TRAIN, "metric": "blue"}}))
     run = begin_run(config)
     with pytest.raises(UsageError, match="there is no dev score 'blue'; did you mean 'bleu'"):
-        train_run(run, QUIET)
+        train_run(run, Console())
     assert not (run.checkpoints / HISTORY).exists()
+    assert "training" not in capsys.readouterr().err
 
 
 def test_without_dev_there_is_no_score_to_choose_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
