@@ -32,7 +32,7 @@ from seqpipe.answers.types import (
 )
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.automaton import WrittenBytes, text_automaton, utf8
-from seqpipe.features.document import Arrays, Doc, ExtendedVocabulary, Record, padded, place_of
+from seqpipe.features.document import Arrays, Doc, ExtendedVocabulary, Record, padded, place_prefix
 from seqpipe.features.encoding import encode, excerpt
 from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, replace_surrogates, special_id
 
@@ -213,7 +213,7 @@ class Text(HeadAnswer[TextAnswers]):
         """The text of these tokens up to the first stop text; one without an end token ends at a whole character."""
         text, ended = self.decode(tokens, doc), self.end in tokens
         if not ended and text.endswith(TORN):
-            text = text[: len(text) - self.written_bytes.torn(self.step_ids(tokens))]
+            text = text[: len(text) - self.written_bytes.count_incomplete(self.step_ids(tokens))]
         kept, stopped = cut(text, stops)
         count = len(self.step_ids(tokens))
         if stopped:
@@ -315,7 +315,7 @@ class TextTask(HeadTask[TextAnswers, W]):
         field, equal_length = self.kind.target or "target", settings["equal_length"]
 
         def targets(record: Record, doc: Doc) -> Targets:
-            ids = self.kind.encode(target_text(record, field), doc, place_of(record))
+            ids = self.kind.encode(target_text(record, field), doc, place_prefix(record))
             first = doc.first
             if equal_length and len(ids) not in (len(first), len(first.word_offsets)):
                 message = (
@@ -329,7 +329,7 @@ class TextTask(HeadTask[TextAnswers, W]):
     def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:
         texts = [target_text(record, self.kind.target or "target") for record in records]
         encoded = [
-            self.kind.encode(text, doc, place_of(record))
+            self.kind.encode(text, doc, place_prefix(record))
             for record, text, doc in zip(records, texts, docs, strict=True)
         ]
         decoded = [self.kind.decode(ids, doc) for ids, doc in zip(encoded, docs, strict=True)]

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from seqpipe.answers.answer_types import NearText
 from seqpipe.errors import DataError
-from seqpipe.features.document import Doc, Overlaps, Record, kept_spans
+from seqpipe.features.document import Doc, Overlaps, Record, select_spans
 
 Scores = dict[str, Any]
 Target = list[Any] | int | float | tuple[float, ...]  # for each token (or each pair of them); for the record; a row
@@ -143,7 +143,7 @@ class SpanRules:
         """The spans of words (label, first, end) that remain; all of them if overlaps are an error."""
         if self.overlaps == "error":
             return spans
-        kept = kept_spans([(start, end) for _, start, end in spans], self.overlaps)
+        kept = select_spans([(start, end) for _, start, end in spans], self.overlaps)
         self.dropped += [record] * (len(spans) - len(kept))
         return [spans[i] for i in kept]
 

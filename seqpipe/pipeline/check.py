@@ -22,7 +22,7 @@ from seqpipe.export.parity.decisions import DecisionParity, Tally
 from seqpipe.export.parity.gate import compare_streams, one_thread
 from seqpipe.features.document import Record
 from seqpipe.features.encoding import excerpt
-from seqpipe.features.raw_text import FIX, compare, fault_of
+from seqpipe.features.raw_text import FIX, compare, find_fault
 from seqpipe.features.sources import tokenizers_of
 from seqpipe.pipeline.training import refuse_long_texts, report_unseen_labels
 from seqpipe.runtime import bundle
@@ -195,7 +195,7 @@ def _try_hostile_texts(config: Config, artifacts: Artifacts, console: Console) -
     for component, tokenizer in pairs:
         if not isinstance(component, Component) or tokenizer is None:  # one of `same` is tried already
             continue
-        fault = fault_of(tokenizer)
+        fault = find_fault(tokenizer)
         if fault and fault.fails:
             message = f"{describe(component)} cannot split {excerpt(fault.text)}: {fault.message}; {FIX}"
             problems.append(component.problem(message))

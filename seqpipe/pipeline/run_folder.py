@@ -14,7 +14,7 @@ from typing import Any
 from seqpipe import files
 from seqpipe.config.contract import build_component, has_member
 from seqpipe.config.loader import Config, load, resolved
-from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, LAST, LOCK, STATE, TOKENS, YAML, refuse_other_form
+from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, LAST, LOCK, STATE, TOKENS, YAML, refuse_other_format
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
@@ -184,7 +184,7 @@ def _prepare_folder(config: Config, folder: Path, current: Mapping[str, Any]) ->
 def _refuse_older_run(folder: Path) -> None:
     """Raise UsageError for a run whose fitted artifacts have another form than this seqpipe reads."""
     if (folder / FILE).exists():
-        refuse_other_form(folder / FILE, files.read_json(folder / FILE).get("form", 1))
+        refuse_other_format(folder / FILE, files.read_json(folder / FILE).get("form", 1))
 
 
 def open_run(

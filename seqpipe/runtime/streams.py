@@ -13,7 +13,7 @@ from seqpipe.answers.text import GeneratedText, Generation, held_back
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import TextSource
-from seqpipe.features.splitting import Cut, TextPieces
+from seqpipe.features.splitting import Cut, TextChunks
 from seqpipe.features.vocabulary import EOS, special_id
 from seqpipe.runtime.decode_options import Chosen, chosen
 from seqpipe.runtime.manifest import Streaming, next_inputs
@@ -125,7 +125,7 @@ class PieceStream:
         self._grows = any(entry.grows for entry in graph.cache)
         self.tags: list[str] = []
         self._is_text: bool | None = None  # whether this text comes as text, or as words; None before its first piece
-        self._pieces: TextPieces
+        self._pieces: TextChunks
         self._reader: PieceReader
         self._cache: dict[str, np.ndarray]
         self._has_words: bool
@@ -170,7 +170,7 @@ class PieceStream:
         """Reset the text."""
         kind = self._predictor.kind
         self._is_text, self._has_words, self._skipped, self._count = None, False, "", 0
-        self._pieces, self._reader, self._cache = TextPieces(self._cut or "word"), kind.piece_reader(), {}
+        self._pieces, self._reader, self._cache = TextChunks(self._cut or "word"), kind.piece_reader(), {}
         self._answer = kind.empty(False)  # to the text so far, of kinds that answer it as a whole
 
     def _read(self, text: str, words: list[str] | None) -> Answer:

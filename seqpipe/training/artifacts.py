@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from seqpipe.answers.base import AnswerKind, HeadAnswer
 from seqpipe.answers.registry import head_answer_from, head_task, joined, task_of, tokenizer_file
 from seqpipe.answers.task import HeadTask, Task
-from seqpipe.config.run_layout import FORM, LEARNED, refuse_other_form
+from seqpipe.config.run_layout import FORMAT, LEARNED, refuse_other_format
 from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.sources import InputSource, source_from, tokenizer_file_of, tokenizers_of
 from seqpipe.features.vocabulary import Vocabulary, vocabulary_of
@@ -98,7 +98,7 @@ class Artifacts:
         for name, tokenizer in self.target_tokenizers.items():
             write(folder / tokenizer_file(name), tokenizer.to_str(pretty=True))
         state = {
-            "form": FORM,
+            "form": FORMAT,
             "field": self.featurizer.field,
             "features": {name: feature.manifest() for name, feature in self.featurizer.features.items()},
             "counts": {name: list(counts) for name, counts in self.counts.items()},
@@ -119,7 +119,7 @@ class Artifacts:
     @staticmethod
     def load(folder: Path) -> Artifacts:
         state = read_json(folder / FILE)
-        refuse_other_form(folder / FILE, state.get("form", 1))
+        refuse_other_format(folder / FILE, state.get("form", 1))
         counts = state["counts"]
         tokenizers = {name: Tokenizer.from_file(str(folder / tokenizer_file_of(name))) for name in counts}
         tasks: list[FittedTask] = []

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from seqpipe.config.run_layout import FORM, LAST, refuse_other_form
+from seqpipe.config.run_layout import FORMAT, LAST, refuse_other_format
 from seqpipe.errors import DataError, UsageError
 from seqpipe.files import sha256, write
 
@@ -24,7 +24,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     payload = buffer.getvalue()
-    write(path, f"seqpipe-checkpoint-{FORM}\n{sha256(payload)}\n".encode() + payload)
+    write(path, f"seqpipe-checkpoint-{FORMAT}\n{sha256(payload)}\n".encode() + payload)
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def load(path: Path) -> dict[str, Any]:
     payload = data[header.end() :] if header else b""
     if header is None or header[2].decode() != sha256(payload):
         raise DataError(f"{path}: damaged checkpoint; remove it to train from the start, or run with --fresh")
-    refuse_other_form(path, int(header[1]))
+    refuse_other_format(path, int(header[1]))
     try:
         state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:

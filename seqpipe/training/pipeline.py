@@ -107,7 +107,7 @@ def errors_of(component: Component, what: str) -> Iterator[None]:
         raise ConfigError([component.problem(f"{describe(component)}: {error}")]) from error
     except (SeqpipeError, MemoryError):
         raise
-    except Exception as error:  # a plugin may raise anything at all
+    except Exception as error:  # a plugin may raise any exception
         message = f"{what} raised {type(error).__name__}: {error} (--debug shows where)"
         raise stage_error(component, message) from error
 

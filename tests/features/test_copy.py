@@ -161,7 +161,7 @@ def test_several_inputs_and_numbers_are_refused_with_a_cure(tmp_path: Path) -> N
     word = {"tokenizer": "words", "embedding": {"use": "lookup", "dim": 8}}
     two = {"a": {"field": "text", **word}, "b": {"field": "target", **word}}
     gone = dict.fromkeys(("tokenizer", "embedding", "encoder"))
-    with pytest.raises(ConfigError, match="it supports one input; take a head of tags or spans"):
+    with pytest.raises(ConfigError, match="it supports one input only; use a head of tags or spans"):
         copying(tmp_path, inputs=two, **gone)
     with pytest.raises(ConfigError, match="feature 'copy' is made of a text, and this source has no tokenizer"):
         copying(tmp_path, inputs={"n": {"field": "numbers", "embedding": {"use": "linear"}}}, **gone)

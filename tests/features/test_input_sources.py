@@ -222,8 +222,11 @@ def test_the_table_of_names_tells_each_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"head": "label"}, "it supports one input; take a head of tags or spans, or one with a `sources` argument"),
-        ({"export": {"explain": True}}, "of several inputs no attention weights are given"),
+        (
+            {"head": "label"},
+            "it supports one input only; use a head of tags or spans, or one with a `sources` argument",
+        ),
+        ({"export": {"explain": True}}, "a pipeline of several inputs has no attention weights"),
         ({"inputs": {"a": {"field": "pixels"}}}, "asks for the x of every source, and 'a' has none; add an embedding"),
         ({"inputs": {"a": {**TEXT, "embedding": "linear"}}}, "give them a source of their own"),
         ({"inputs": {"a": {"field": "note", "embedding": "char-cnn"}}}, "this source has no tokenizer; add one"),

@@ -449,12 +449,14 @@ class TestBadInput:
             ("lstm", "set direction: forward"),
             ("cnn", "choose"),
         ):
-            with pytest.raises(ConfigError, match=f"writes token by token, and this encoder is not causal, .*; {cure}"):
+            with pytest.raises(
+                ConfigError, match=f"generates token by token, and this encoder is not causal, .*; {cure}"
+            ):
                 load(yaml(tmp_path, encoder=encoder))
 
     def test_an_embedding_that_needs_more_than_ids(self, tmp_path: Path) -> None:
         for embedding, cure in (
-            ("positions", "knows whole texts only"),
+            ("positions", "reads whole texts only"),
             ("char-cnn", "reads more of a token than its"),
         ):
             with pytest.raises(ConfigError, match=f"this embedding {cure}.*; choose lookup"):
@@ -469,13 +471,17 @@ class TestBadInput:
         gru = {"use": "gru", "hidden": 16, "direction": "forward"}
         for encoder, head, told in (
             (gru, {"packed": False}, "start from the initial state: set packed: true, or stateful: false"),
-            ({"use": "transformer", "causal": True}, {}, "it has no state to carry; choose lstm, gru or rnn, or set"),
+            (
+                {"use": "transformer", "causal": True},
+                {},
+                "it has no state for stateful training; choose lstm, gru or rnn, or set",
+            ),
         ):
             with pytest.raises(ConfigError, match=told):
                 load(yaml(tmp_path, encoder=encoder, head={"use": "lm", "stateful": True, **head}))
 
     def test_the_old_name_of_an_option(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match=r"head\.carry: 'lm' has no such option; it is called 'stateful' now$"):
+        with pytest.raises(ConfigError, match=r"head\.carry: 'lm' has no such option; it is now called 'stateful'$"):
             load(yaml(tmp_path, head={"use": "lm", "carry": True}))
 
     def test_widths_that_cannot_be_tied(self, tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_a_mapping_may_take_the_place_of_a_file(here: Path) -> None:
     content["train"]["epohs"] = content["train"].pop("epochs")
     with pytest.raises(ConfigError, match=r"pipeline: train.epohs: 'train' has no such key; did you mean 'epochs'\?"):
         Pipeline(content)
-    with pytest.raises(UsageError, match="a pipeline is made of plain values"):
+    with pytest.raises(UsageError, match="a pipeline has plain values only"):
         Pipeline({"name": object()})
 
 

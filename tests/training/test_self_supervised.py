@@ -180,7 +180,7 @@ def test_a_sound_one_passes_the_kit() -> None:
     with pytest.raises(AssertionError) as caught:
         check_head(Backward)
     failed = [line for line in str(caught.value).splitlines() if ": failed: " in line]
-    assert all("import" in line or "in training it hides the same" in line for line in failed), failed
+    assert all("import" in line or "in training the corruption is the same" in line for line in failed), failed
 
 
 def test_the_explanation_of_names_says_who_hides_what(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from seqpipe.export.parity.decisions import DecisionParity
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.raw_text import with_raw_text
 from seqpipe.features.sources import TextSource
-from seqpipe.features.splitting import CUTS, Cut, smallest_pieces
+from seqpipe.features.splitting import CUTS, Cut, smallest_chunks
 from seqpipe.runtime.decode_options import Chosen
 from seqpipe.runtime.model import Model, same_answer
 from seqpipe.runtime.predictor import ROWS, Predictor, chunks
@@ -121,7 +121,7 @@ def split_otherwise(source: TextSource, records: Iterable[Record], cut: Cut) -> 
         raw = {name: value for name, value in with_raw_text(record).items() if name != "words"}
         text = source.text(raw)
         (whole,) = source.docs([raw])
-        pieces = [*smallest_pieces(text, cut)]
+        pieces = [*smallest_chunks(text, cut)]
         new = [piece for piece in dict.fromkeys(pieces) if piece not in known]
         known |= zip(new, source.docs([{**raw, source.fields[0]: piece} for piece in new]), strict=True)
         docs = [known[piece] for piece in pieces]
