@@ -27,7 +27,7 @@ class FittedTask:
     """Task of one head, with its fitted labels or target tokenizer; the name of a single head is empty.
 
     Attributes:
-        longest: Tokens of the longest target text in training; 0 where targets are no texts of their own.
+        longest: Tokens of the longest target text in training; 0 if targets are not separate texts.
     """
 
     name: str
@@ -54,9 +54,9 @@ class Artifacts:
     """Fitted artifacts: computed from the training records before any weight, and stored in a bundle with the graph.
 
     Attributes:
-        featurizer: Turns records into arrays, with the fitted tokenizers and features.
-        counts: How often each token occurs in training, by source.
-        tasks: One of each head.
+        featurizer: Converts records to arrays, with the fitted tokenizers and features.
+        counts: Number of occurrences of each token in training, by source.
+        tasks: One per head.
         longest: Tokens of the longest training text.
     """
 
@@ -83,12 +83,12 @@ class Artifacts:
 
     @property
     def kind(self) -> AnswerKind:
-        """Answer kind of a single head, or of several together."""
+        """Answer kind of a single head, or the joint one of several."""
         return joined({task.name: task.kind for task in self.tasks})
 
     @property
     def task(self) -> Task:
-        """Task of a single head, or of several together."""
+        """Task of a single head, or the joint one of several."""
         return task_of(self.kind)
 
     def save(self, folder: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_run_warns_of_its_data_with_numbers(little: Path) -> None:
     done = seqpipe("run", "little.yaml", folder=little)
     assert done.code == 0, done.err
     for told in (
-        "warning: 1 of 5 records have a text without a token, and are left out of training; the first: ",
+        "warning: 1 of 5 records have no tokens, and are left out of training; the first: ",
         "warning: train: the labels 'lead' (1), ' lead' (1) differ by white space alone",
         "warning: dev: there is 1 record",
         "warning: test: all have the label 'b' (3 records); a score of them says nothing",
@@ -104,7 +104,7 @@ def test_evaluate_warns_of_labels_that_the_model_does_not_know(little: Path) -> 
 
 def test_check_warns_of_its_records(little: Path) -> None:
     done = seqpipe("check", "little.yaml", folder=little)
-    assert "warning: 1 of 5 records have a text without a token" in done.err
+    assert "warning: 1 of 5 records have no tokens" in done.err
     assert "warning: train: the labels 'lead' (1), ' lead' (1) differ by white space alone" in done.err
 
 

@@ -237,7 +237,7 @@ def test_what_cannot_be_learned_is_told_with_place_and_cure(tmp_path: Path, answ
         ({"tokenizer": {"use": "words", "field": "context"}}, r"asks for 'segments', which nothing provides; let the"),
         (
             {"encoder": [{"use": "lstm", "hidden": 6}, {"use": "words"}]},
-            r"behind the encoder 'words' there are no tokens to choose from; leave that encoder out",
+            r"after the encoder 'words' there are no tokens to choose from; delete that encoder",
         ),
     ],
 )

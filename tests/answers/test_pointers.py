@@ -180,11 +180,11 @@ def test_points_on_one_place_have_an_answer(corners: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ('{"points": [[0, 1e999]]}', ":1: field 'points' holds a number that is not finite"),
+        ('{"points": [[0, 1e999]]}', ":1: field 'points' has a number that is not finite"),
         ('{"points": [[0, NaN]]}', ":1: not JSON"),
         ('{"points": [[0, 1, 2]]}', ":1: field 'points' has rows of 3 numbers, and training data had 2"),
-        ('{"points": [[0, 1], [2]]}', ":1: field 'points' must hold rows of numbers of one length"),
-        ('{"points": "a"}', ":1: field 'points' must hold rows of numbers"),
+        ('{"points": [[0, 1], [2]]}', ":1: field 'points' must have rows of numbers of one length"),
+        ('{"points": "a"}', ":1: field 'points' must have rows of numbers"),
     ],
 )
 def test_points_that_are_none_are_told_with_their_line(corners: Path, tmp_path: Path, line: str, told: str) -> None:

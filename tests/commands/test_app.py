@@ -347,7 +347,7 @@ def test_predict_refuses_what_it_cannot_do(here: Path, arguments: list[str], std
         (["check", "bad.yaml"], 2, "bad.yaml:4:1: tokeniser: no such key; did you mean 'tokenizer'?"),
         (["train", "tiny.yaml", "data.train=bad.conll", "name=bad"], 3, "bad.conll:2: "),
         (["verify", "damaged"], 6, "damaged: its sha256 is not the one"),
-        (["evaluate", "runs/tiny", "--device", "cuda:7"], 7, "sees no CUDA device"),
+        (["evaluate", "runs/tiny", "--device", "cuda:7"], 7, "finds no CUDA device"),
     ],
     ids=["config", "data", "bundle", "environment"],
 )
@@ -517,7 +517,7 @@ def test_a_traceback_is_shown_with_debug_alone(tmp_path: Path) -> None:
 def test_a_run_that_is_none_is_told_with_what_makes_one(tmp_path: Path) -> None:
     for verb in ("evaluate", "export"):
         done = seqpipe(verb, "gone", folder=tmp_path)
-        assert (done.code, "a run is what `seqpipe train` or `seqpipe run` writes" in done.err) == (2, True)
+        assert (done.code, "name a folder that `seqpipe train` or `seqpipe run` wrote" in done.err) == (2, True)
     done = seqpipe("predict", "gone", folder=tmp_path)
     assert (done.code, "no such folder; a bundle is the folder that" in done.err) == (6, True)
 

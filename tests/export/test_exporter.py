@@ -132,7 +132,7 @@ def test_a_bundle_that_is_there_is_replaced_and_nothing_is_left_over(made: Train
 
 
 def other(made: Trained, **changes: Any) -> Model:
-    """A model whose bundle was made from something else than the pipeline it is compared with."""
+    """A model whose bundle was made from other inputs than the pipeline it is compared with."""
     artifacts = replace(made.pipeline.artifacts, **changes)
     kept, made.pipeline.artifacts = made.pipeline.artifacts, artifacts
     try:

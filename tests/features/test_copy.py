@@ -153,7 +153,7 @@ def test_tokenizers_that_split_words_copy_only_where_they_are_one(tmp_path: Path
 
 
 def test_behind_an_encoder_that_makes_other_rows_there_is_nothing_to_copy(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="behind the encoder 'words' there are no tokens to copy; leave that encoder"):
+    with pytest.raises(ConfigError, match="after the encoder 'words' there are no tokens to copy; delete that encoder"):
         copying(tmp_path, "encoder=[words, {use: lstm, hidden: 8}]")
 
 
@@ -163,7 +163,7 @@ def test_several_inputs_and_numbers_are_refused_with_a_cure(tmp_path: Path) -> N
     gone = dict.fromkeys(("tokenizer", "embedding", "encoder"))
     with pytest.raises(ConfigError, match="it supports one input only; use a head of tags or spans"):
         copying(tmp_path, inputs=two, **gone)
-    with pytest.raises(ConfigError, match="feature 'copy' is made of a text, and this source has no tokenizer"):
+    with pytest.raises(ConfigError, match="feature 'copy' needs a text, and this source has no tokenizer"):
         copying(tmp_path, inputs={"n": {"field": "numbers", "embedding": {"use": "linear"}}}, **gone)
 
 

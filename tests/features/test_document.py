@@ -93,7 +93,7 @@ def test_with_another_field_the_words_are_not_looked_at() -> None:
         ({"title": "x", "where": "a.jsonl:7"}, "a.jsonl:7: field 'text' must be a text, not NoneType; .* title$"),
         ({"text": 5}, "^field 'text' must be a text, not int"),
         ({}, "the record has: nothing"),
-        ({"words": ["b", "a"], "text": "a b", "where": "x:2"}, "x:2: word 'a' does not stand in the text ''; leave"),
+        ({"words": ["b", "a"], "text": "a b", "where": "x:2"}, "x:2: word 'a' is not in the text ''; leave"),
     ],
 )
 def test_a_record_without_its_text_is_an_error_that_says_where(record: dict[str, Any], message: str) -> None:

@@ -52,7 +52,7 @@ def test_a_pattern_that_takes_the_square_of_the_length_is_found(pattern: str) ->
     fault = find_fault(words(pattern))
     assert fault is not None
     assert not fault.fails
-    assert "four times as long" in fault.message
+    assert "four times that for" in fault.message
 
 
 @pytest.mark.parametrize(

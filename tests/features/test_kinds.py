@@ -55,7 +55,7 @@ def test_a_fitted_feature_survives_its_manifest_and_is_within_bounds(feature: Fe
 def test_a_feature_is_of_a_text_or_of_numbers_and_names_the_cure(feature: FeatureKind) -> None:
     assert feature.mismatch(not feature.reads_numbers, "") == ""
     message = feature.mismatch(feature.reads_numbers, "prices")
-    assert ("inputs: {prices: " if feature.reads_numbers else "add one, or take linear") in message
+    assert ("inputs: {prices: " if feature.reads_numbers else "add one, or use linear") in message
 
 
 @pytest.mark.parametrize(

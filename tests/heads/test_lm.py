@@ -436,7 +436,7 @@ class TestBadInput:
         (tmp_path / "text.txt").write_text("short", encoding="utf-8")
         done = seqpipe("train", path, folder=tmp_path)
         assert done.code == 3
-        assert "the text has 5 tokens, and a window takes 24 and the one behind them; give more text" in done.err
+        assert "the text has 5 tokens, and a window needs 24 and the next one; give more text" in done.err
 
     def test_heads_that_do_not_divide_the_width(self, tmp_path: Path) -> None:
         encoder = {"use": "transformer", "causal": True, "heads": 3}

@@ -115,7 +115,7 @@ def test_a_check_has_the_warnings_that_the_command_prints(here: Path) -> None:
     letters = r"tokenizer={use: words, pattern: '\w'}"
     check = Pipeline(file, [*LEAN, letters]).check()
     (warning,) = check.warnings
-    assert "split otherwise" in warning
+    assert "split differently" in warning
     assert f"warning: {warning}\n" in seqpipe("check", file, *LEAN, letters).err
 
 

@@ -48,7 +48,7 @@ UNUSABLE = {
     "an attribute that is not there": (HOOK % ("faulty", "acme_faults:Lost"), 2, "has no attribute 'Lost'"),
     "a signature that swallows options": (encoder("x", ", **options"), 2, "would accept a misspelt option"),
     "an option without a type": (encoder("x", ", *, size=3"), 2, "'size' has no type"),
-    "a shape it did not state": (encoder("x[:, :, 1:]"), 2, "(B, T, 8) was stated"),
+    "a shape it did not state": (encoder("x[:, :, 1:]"), 2, "not (B, T, 8) as declared"),
     "an error in the middle": (encoder("x / 0 if mask else x"), 2, "raised RuntimeError"),
     "no numbers": (encoder("self.linear(x) * float('nan')"), 4, "returned NaN or infinity for real tokens"),
     "a leak of the padding": (encoder("self.linear(x) + x.mean(1, keepdim=True)"), 5, "what stands in the padding"),

@@ -127,7 +127,7 @@ def test_options_are_handed_on(tiny: Model, tmp_path: Path) -> None:
         ("a.jsonl", "[1]", DataError, r"a\.jsonl:1: must be an object with `text` or `words`, not list"),
         ("a.jsonl", '{"title": "x"}', DataError, r"a\.jsonl:1: field 'text' must be a text, not NoneType"),
         ("a.jsonl", '\n{"words": "x"}', DataError, r"a\.jsonl:2: 'words' must be a list of strings"),
-        ("a.jsonl", '{"words": ["x"], "text": "y"}', DataError, r"a\.jsonl:1: word 'x' does not stand in the text"),
+        ("a.jsonl", '{"words": ["x"], "text": "y"}', DataError, r"a\.jsonl:1: word 'x' is not in the text"),
         ("a.jsonl", '{"text": "x", "score": NaN}', DataError, r"a\.jsonl:1: not JSON: NaN is not JSON"),
         ("a.jsonl", '{"a":' * 99_999, DataError, r"a\.jsonl:1: nested too deeply|a\.jsonl:1: not JSON"),
         ("a.jsonl", "[" * 99_999, DataError, r"a\.jsonl:1: nested too deeply"),

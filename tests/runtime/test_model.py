@@ -81,7 +81,7 @@ def test_words_and_their_text_may_both_be_given(tiny: Model) -> None:
         ({"title": "x"}, DataError, "field 'text' must be a text, not NoneType; the record has: title"),
         ({"words": "Anna"}, DataError, "record: 'words' must be a list of strings"),
         ({"words": ["Anna", 5], "where": "x:3"}, DataError, "x:3: 'words' must be a list of strings"),
-        ({"words": ["Anna"], "text": "Ben"}, DataError, "word 'Anna' does not stand in the text 'Ben'"),
+        ({"words": ["Anna"], "text": "Ben"}, DataError, "word 'Anna' is not in the text 'Ben'"),
     ],
 )
 def test_what_is_no_input_is_an_error(given: Any, error: type[Exception], message: str, tiny: Model) -> None:

@@ -83,5 +83,5 @@ def test_without_dev_there_is_no_score_to_choose_by(tmp_path: Path, monkeypatch:
         load(file, ["data.dev=null"])
     config = load(file)
     config = replace(config, data=replace(config.data, dev=None))
-    with pytest.raises(UsageError, match=r"train.metric: it is a score of data.dev, and there is none"):
+    with pytest.raises(UsageError, match=r"train.metric: it needs data.dev, which is missing"):
         train_run(begin_run(config), QUIET)

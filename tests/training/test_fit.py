@@ -176,5 +176,5 @@ def test_a_text_that_the_library_panics_at_is_named_with_its_place(text: str, ta
 def test_texts_without_any_token_are_told_as_such(tmp_path: Path) -> None:
     file = writing(tmp_path, {"tokenizer": "words"})
     write_jsonl(tmp_path / "train.jsonl", [{"text": "  ", "reversed": "a"}] * 3)
-    with pytest.raises(DataError, match="the training texts hold no token: all are blank, or the tokenizer's pattern"):
+    with pytest.raises(DataError, match="the training texts have no tokens: all are blank, or the tokenizer's pattern"):
         learned_of(load(file, ["head.target_tokenizer={use: chars}"]))

@@ -111,7 +111,7 @@ def test_a_corruption_that_is_not_what_was_stated_is_reported(tmp_path: Path) ->
     config = backward(tmp_path, Forgets)
     artifacts = fit_artifacts(config, read(config.data.reader, config.data.train, 12))
     batch = collate(artifacts, examples(config, artifacts, read(config.data.reader, config.data.train, 12)))
-    message = "`corrupt_batch` returned no tensor 'turned', which its `corrupted_inputs` states"
+    message = "`corrupt_batch` returned no tensor 'turned', which its `corrupted_inputs` declares"
     with pytest.raises(PluginError, match=message):
         Pipeline(config, artifacts).loss(batch)
 
