@@ -179,7 +179,7 @@ def test_explain_gives_the_shapes_of_this_answer_kind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("made", "told"),
     [
-        (lambda options, gold, predicted: {"accuracy": 0.5}, "gives 'accuracy', which its answer kind gives"),
+        (lambda options, gold, predicted: {"accuracy": 0.5}, "returns 'accuracy', a name of its answer kind"),
         (lambda options, gold, predicted: {"far": "away"}, "`metrics` raised ValueError"),
         (lambda options, gold, predicted: None, "`metrics` raised AttributeError"),
     ],

@@ -326,7 +326,7 @@ def test_an_output_file_is_written_whole_or_not_at_all(here: Path, tmp_path: Pat
         (["--n-best", "0"], "a\n", 2, "n_best: 0 is not between 1 and 100"),
         (["--beams", "2"], "a\n", 2, "no decode option 'beams'"),
         (["--format", "conll", "--n-best", "2"], "a\n", 2, "one answer a sentence"),
-        (["--documents", "--n-best", "2"], "a\n", 2, "n_best is for single sentences"),
+        (["--documents", "--n-best", "2"], "a\n", 2, "documents have no n_best"),
         (["-i", "gone.txt"], "", 3, "gone.txt: cannot be read"),
         ([], b"fine\n\xff\xfe\n", 3, "standard input:2: byte 1 is not UTF-8"),
         (["--format", "jsonl"], '{"txt": "a"}\n', 3, "standard input:1: field 'text' must be a text"),
@@ -519,7 +519,7 @@ def test_a_run_that_is_none_is_told_with_what_makes_one(tmp_path: Path) -> None:
         done = seqpipe(verb, "gone", folder=tmp_path)
         assert (done.code, "name a folder that `seqpipe train` or `seqpipe run` wrote" in done.err) == (2, True)
     done = seqpipe("predict", "gone", folder=tmp_path)
-    assert (done.code, "no such folder; a bundle is the folder that" in done.err) == (6, True)
+    assert (done.code, "no such folder; name a folder that" in done.err) == (6, True)
 
 
 def test_a_pipe_that_closes_ends_predict_quietly(here: Path) -> None:

@@ -293,7 +293,7 @@ def test_a_text_alone_is_no_record_of_several(model: Model) -> None:
 
 
 def test_of_several_inputs_nothing_is_explained(model: Model) -> None:
-    with pytest.raises(UsageError, match="reads several inputs; attention weights are given for one alone"):
+    with pytest.raises(UsageError, match="reads several inputs; attention weights need a single one"):
         model.explain(records(1)[0])
 
 

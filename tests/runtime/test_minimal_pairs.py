@@ -271,7 +271,7 @@ def test_what_is_no_pair_is_refused_with_its_place(tmp_path: Path, record: dict[
 
 def test_files_that_hold_no_pairs_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "pairs.jsonl"
-    for content, message in (("\n", "there are no pairs"), ("a, b", ":1: this is not JSON"), ("[1]", "not list")):
+    for content, message in (("\n", "this file has no pairs"), ("a, b", ":1: this is not JSON"), ("[1]", "not list")):
         path.write_text(content)
         with pytest.raises(DataError, match=message):
             [*read_items(path)]
@@ -296,7 +296,7 @@ def test_texts_that_a_model_cannot_score_are_refused(masked: Peer, causal: Peer,
         causal.scores(["the king sleeps ."], masking="word")
     encoder = {"use": "transformer", "causal": True, "layers": 1, "heads": 2, "positions": "learned", "longest": 4}
     short = peer(tmp_path, export=False, **LM | {"encoder": encoder})
-    with pytest.raises(DataError, match=r"pairs\.jsonl:7: 6 tokens are over the limit of"):
+    with pytest.raises(DataError, match=r"pairs\.jsonl:7: 6 tokens exceed the limit of"):
         [*text_scores(short.ours, [ScoredText({"text": "the king and the king .", "where": "pairs.jsonl:7"})])]
 
 

@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from seqpipe.errors import UsageError
-from seqpipe.runtime.decode_options import chosen, option_schemas
+from seqpipe.runtime.decode_options import option_schemas, resolve_options
 
 KNOWN: dict[str, dict[str, Any]] = {
     "beams": {"type": "size", "default": 4, "minimum": 1, "maximum": 10},
@@ -39,7 +39,7 @@ def test_a_schema_allows_just_what_its_option_does(name: str) -> None:
     allowed = []
     for value in VALUES:
         try:
-            chosen(KNOWN, {"seed": 1, name: value})
+            resolve_options(KNOWN, {"seed": 1, name: value})
         except UsageError:
             pass
         else:

@@ -20,7 +20,7 @@ from seqpipe.export.graph import random_batches, shortest_row, with_other_paddin
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.sources import InputSource, NumericSource, TextSource, masks, sources_of
 from seqpipe.features.vocabulary import SPECIALS
-from seqpipe.runtime.decode_options import SEED, Known, beside, chosen
+from seqpipe.runtime.decode_options import SEED, Known, resolve_options, sibling_option
 from seqpipe.runtime.predictor import Run
 from seqpipe.training.evaluation import option_trials
 from seqpipe.training.pipeline import Pipeline
@@ -90,7 +90,7 @@ class Trials:
 
     @property
     def _seeds(self) -> list[str]:
-        return [beside(name, SEED) for name, option in self.options.items() if option["type"] == "uniform"]
+        return [sibling_option(name, SEED) for name, option in self.options.items() if option["type"] == "uniform"]
 
     @property
     def _lengths(self) -> dict[str, int]:
@@ -124,7 +124,9 @@ def _off_default(option: Mapping[str, Any]) -> Any:
 def option_inputs(feeds: Arrays, options: Known, chosen_options: Mapping[str, Any]) -> Arrays:
     """Return the options' inputs for these features; random numbers depend on the row's number."""
     lengths = np.sum([mask.sum(1) for mask in masks(feeds).values()], 0).tolist()
-    return chosen(options, chosen_options).of([Doc("", [str(row)], [], [0] * n) for row, n in enumerate(lengths)])
+    return resolve_options(options, chosen_options).of(
+        [Doc("", [str(row)], [], [0] * n) for row, n in enumerate(lengths)]
+    )
 
 
 # How many decisions of a smaller graph are those of the graph that it was made of.

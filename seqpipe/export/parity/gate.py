@@ -31,7 +31,7 @@ from seqpipe.export.parity.decisions import (
 )
 from seqpipe.features.document import Arrays, Doc, Record, words_of
 from seqpipe.features.sources import masks
-from seqpipe.runtime.evaluate import evaluate, goodness, headline, judged
+from seqpipe.runtime.evaluate import evaluate, goodness, headline, score_answers
 from seqpipe.runtime.manifest import next_inputs
 from seqpipe.runtime.model import Model, same_answer
 from seqpipe.runtime.predictor import ROWS, Predictor, batches
@@ -279,14 +279,14 @@ def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[
     """Compare the answers to records; return the metric's name, PyTorch's value and the bundle's."""
     ours, theirs = comparison.ours, comparison.model.predictor
     without_targets = [ours.task.question(record) for record in records]
-    if ours.kind.is_generated:  # judged by perplexity, not by its continuations
+    if ours.kind.is_generated:  # score_answers by perplexity, not by its continuations
         comparison.answer_both(without_targets[:ROWS])
         comparison.answer_both(without_targets[ROWS:], **comparison.decisions.trials.with_short_texts({}))
         expected_scores, scores = evaluate(ours, records)[""], evaluate(theirs, records)[""]
         comparison.on_compared(SCORED * len(records))
     else:
         both = comparison.answer_both(without_targets)
-        expected_scores, scores = (judged(ours, zip(records, answers, strict=True))[""] for answers in both)
+        expected_scores, scores = (score_answers(ours, zip(records, answers, strict=True))[""] for answers in both)
     # The first score of the answer kind, of which a record changes its share at most: a head's own may be anything.
     (name, expected), (_, got) = (
         headline({name: score for name, score in side.items() if name in ours.task.metrics})
