@@ -74,7 +74,7 @@ def test_what_no_fitted_feature_has_is_out_of_bounds(manifest: dict[str, object]
 
 
 def test_other_counts_of_means_and_deviations_are_refused() -> None:
-    with pytest.raises(BundleError, match="feature kind 'matrix' with 1 means and 2 deviations is not known"):
+    with pytest.raises(BundleError, match="unknown feature kind 'matrix' with 1 means and 2 deviations"):
         feature_from({"kind": "matrix", "means": [0.0], "deviations": [1.0, 1.0]})
 
 

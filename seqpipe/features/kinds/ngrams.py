@@ -198,7 +198,7 @@ class Ngrams(FeatureKind):
             return f"ngrams.normalize: {self.normalize!r} is not one of {', '.join(FORMS)}"
         low, high = self.chars or (1, 1)
         if not 0 <= self.words <= MOST_WORDS or not 1 <= low <= high <= MOST_CHARACTERS:
-            return f"ngrams: words {self.words} exceed {MOST_WORDS}, or chars {self.chars} exceed {MOST_CHARACTERS}"
+            return f"ngrams: words {self.words} are above {MOST_WORDS}, or chars {self.chars} above {MOST_CHARACTERS}"
         return ""
 
 

@@ -49,7 +49,7 @@ class Chars(FeatureKind):
         """Return the feature with the new characters of these texts after its alphabet, in code point order."""
         characters: set[str] = set()
         for doc in docs:
-            characters.update(*map(self._in_form, doc.words))
+            characters.update(*map(self._normalize_word, doc.words))
         return self._extend(sorted(characters - {*self.alphabet}))
 
     def initialise_from(self, older: FeatureKind | None) -> Self:
