@@ -72,7 +72,7 @@ def _pieces(
         decision = graph.run_with_cache(feeds | options | cache)
         tokens = [token for token in decision["tokens"][0, 0].tolist() if token]
         written += tokens
-        text = kind.generated(written, doc, decoding.stops)
+        text = kind.generated_text(written, doc, decoding.stops)
         ended = len(tokens) < n or tokens[-1] in ends or text.finish_reason == "stop" or len(written) == most
         safe = len(text) if ended else max(sent, len(text) - held_back(text, decoding.stops))
         yield GeneratedText(text[sent:safe], text.tokens, text.finish_reason if ended else "")

@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import AnswerKind, HeadAnswer
-from seqpipe.answers.registry import head_answer_from, head_task, joined, task_of, tokenizer_file
+from seqpipe.answers.registry import head_answer_from, head_task, join_kinds, task_of, tokenizer_file
 from seqpipe.answers.task import HeadTask, Task
 from seqpipe.config.run_layout import FORMAT, LEARNED, refuse_other_format
 from seqpipe.features.kinds.registry import feature_from
@@ -84,7 +84,7 @@ class Artifacts:
     @property
     def kind(self) -> AnswerKind:
         """Answer kind of a single head, or the joint one of several."""
-        return joined({task.name: task.kind for task in self.tasks})
+        return join_kinds({task.name: task.kind for task in self.tasks})
 
     @property
     def task(self) -> Task:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqpipe.answers.text import RECORD_CONTINUES, flowing
+from seqpipe.answers.text import RECORD_CONTINUES, concatenate
 from seqpipe.answers.types import SpanRules, Targets, UnseenLabelError
 from seqpipe.config.contract import answer_settings, build_component, has_member
 from seqpipe.config.loader import Component, Config
@@ -242,7 +242,7 @@ def split(artifacts: Artifacts, records: Sequence[Record]) -> Iterator[tuple[Doc
 
 def in_memory(artifacts: Artifacts, records: Sequence[Record]) -> np.ndarray:
     """Return all texts as one row of tokens."""
-    return np.fromiter(flowing(split(artifacts, records), SPECIALS.index(EOS)), np.int64)
+    return np.fromiter(concatenate(split(artifacts, records), SPECIALS.index(EOS)), np.int64)
 
 
 def token_file(path: Path, artifacts: Artifacts, records: Sequence[Record]) -> np.memmap:
@@ -255,7 +255,7 @@ def token_file(path: Path, artifacts: Artifacts, records: Sequence[Record]) -> n
         make_folder(path.parent)
         remove_torn(path.parent, [path.name])
         with writing(path) as temporary, temporary.open("wb") as file:
-            for chunk in chunks(flowing(split(artifacts, records), SPECIALS.index(EOS)), _WRITE):
+            for chunk in chunks(concatenate(split(artifacts, records), SPECIALS.index(EOS)), _WRITE):
                 file.write(np.array(chunk, dtype).tobytes())
     if not path.stat().st_size:
         raise DataError(f"{path}: the texts have no tokens")

@@ -38,11 +38,11 @@ def tagged(*tags: list[str]) -> list[dict[str, Any]]:
     [
         (Label(["a", "b"]), labelled("a", "b", "a"), []),
         (Label(["a", "b"]), labelled("a", "a"), ["test: all have the label 'a' (2 records)"]),
-        (Label(["a", "b"]), labelled("a"), ["test: there is 1 record; a score of one record says nothing"]),
+        (Label(["a", "b"]), labelled("a"), ["test: there is 1 record; the score of one record means nothing"]),
         (
             Label(["a", "b"]),
             labelled("a", "c", "c", "d"),
-            ["test: 3 of 4 records hold labels that the model does not know, and that count as missed: 'c' (2), 'd'"],
+            ["test: 3 of 4 records have labels that the model does not know; these count as missed:  'c' (2), 'd'"],
         ),
         (
             Label(["a", " a", "b"]),
@@ -51,12 +51,12 @@ def tagged(*tags: list[str]) -> list[dict[str, Any]]:
         ),
         (Label(["a", "b", "none"], out_of_scope="none"), labelled("a", "none"), []),
         (Labels(["a", "b"]), [{"labels": ["a"]}, {"labels": []}], ["test: all have the label 'a' (2 records)"]),
-        (Labels(["a", "b"]), [{"labels": []}] * 2, ["test: none of 2 records holds a label"]),
+        (Labels(["a", "b"]), [{"labels": []}] * 2, ["test: none of 2 records has a label"]),
         (Tags(["A", "B"]), tagged(["A", "A"], ["A"]), ["test: every word has the tag 'A' (2 records)"]),
         (Tags(["A", "B"]), tagged(["A", "B"], ["A"]), []),
-        (Spans(["O", "B-x", "I-x"]), tagged(["O"], ["O"]), ["test: none of 2 records holds a span"]),
+        (Spans(["O", "B-x", "I-x"]), tagged(["O"], ["O"]), ["test: none of 2 records has a span"]),
         (Spans(["O", "B-x", "I-x"]), tagged(["O"], ["B-x"]), []),
-        (Spans(["O", "B-x", "I-x"]), tagged(["B-y"], ["B-x"]), ["test: 1 of 2 records hold labels that the model"]),
+        (Spans(["O", "B-x", "I-x"]), tagged(["B-y"], ["B-x"]), ["test: 1 of 2 records have labels that the model"]),
         (Score(), [{"score": 1.0}] * 2, []),
         (
             MultiHead({"one": Label(["a", "b"]), "two": Score()}),
@@ -97,7 +97,7 @@ def test_evaluate_warns_of_labels_that_the_model_does_not_know(little: Path) -> 
     write_jsonl(little / "other.jsonl", labelled("b", "x", "lead"))
     for target in ("runs/little", "runs/little/bundle"):
         done = seqpipe("evaluate", target, "--data", "other.jsonl", folder=little)
-        told = "warning: other.jsonl: 1 of 3 records hold labels that the model does not know"
+        told = "warning: other.jsonl: 1 of 3 records have labels that the model does not know"
         assert done.err.count(told) == 1, done.err
         assert "'x' (1)" in done.err
 

@@ -156,4 +156,4 @@ def test_a_token_in_no_word_is_refused_with_the_cure(folder: Path) -> None:
     data = ("data.reader=jsonl", "data.train=gaps.jsonl", "data.dev=null", "data.test=null")
     check = seqpipe("check", "segmenter.yaml", *data, "tokenizer.keep_spaces=true", folder=folder)
     assert check.code == 3
-    assert "the token ' ' at 2 is in no span, as BMES needs it; use a tokenizer that drops white space" in check.err
+    assert "the token ' ' at 2 is in no span, which BMES requires; use a tokenizer that drops white space" in check.err

@@ -454,7 +454,7 @@ def test_a_step_of_a_kind_that_nobody_knows_is_refused(monkeypatch: pytest.Monke
             model=models.BPE(),
         )
         setattr(stand_in, part, Unknown())
-        with pytest.raises(BundleError, match=r"a step of its (en|de)coding is not known to this version: 'Tomorrow'"):
+        with pytest.raises(BundleError, match=r"a step of its (en|de)coding is unknown to this version: 'Tomorrow'"):
             bundle.check_tokenizer(stand_in, "it")  # type: ignore[arg-type]
         setattr(stand_in, part, None)
         stand_in.model = Unknown()
@@ -694,7 +694,9 @@ def test_a_bundle_may_be_pinned_by_the_sha256_of_its_manifest(tiny_bundle: Path,
     done = seqpipe("verify", tiny_bundle, "--sha256", own, "--json", "--device", "cpu")
     assert (done.code, json.loads(done.out)["sha256"], own in done.err) == (0, own, True)
     other = forged(tiny_bundle, tmp_path, name="other")
-    with pytest.raises(BundleError, match=f"its sha256 is [0-9a-f]{{64}}, not {own}: this is not the bundle that you expect"):
+    with pytest.raises(
+        BundleError, match=f"its sha256 is [0-9a-f]{{64}}, not {own}: this is not the bundle that you expect"
+    ):
         load(other, "cpu", threads=1, sha256=own)
     assert seqpipe("verify", other, "--sha256", own, "--device", "cpu").code == 6
     with pytest.raises(UsageError, match="'abc' is not 64 hexadecimal digits; give those that `sha256sum "):

@@ -288,7 +288,7 @@ def test_a_table_of_pairs_is_read_too(tmp_path: Path) -> None:
 
 
 def test_texts_that_a_model_cannot_score_are_refused(masked: Peer, causal: Peer, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"contains \[MASK\]; a text whose probability is asked for has no gap"):
+    with pytest.raises(DataError, match=r"contains \[MASK\]; a text to score must have no gap"):
         masked.scores(["the [MASK] sleeps ."])
     with pytest.raises(DataError, match="has no token"):
         causal.scores([""])
@@ -302,6 +302,6 @@ def test_texts_that_a_model_cannot_score_are_refused(masked: Peer, causal: Peer,
 
 def test_a_model_without_probabilities_of_texts_is_refused(tmp_path: Path) -> None:
     electra = peer(tmp_path, export=False, encoder=MLM["encoder"], head={"use": "electra"})
-    message = "an answer of kind score gives no probability of a text: take a model whose only head is a causal or"
+    message = "answers of kind score give no probability of a text: use a model whose only head is a causal or"
     with pytest.raises(UsageError, match=message):
         judge(electra.ours, items(2))

@@ -167,7 +167,10 @@ def test_a_stream_is_the_answer_in_pieces(server: Server, writer: Model, options
 
 
 def test_an_error_before_the_first_piece_is_a_status(server: Server) -> None:
-    for body, told in [({"options": {"beams": 2}}, "stream: only a single"), ({"options": {"beasm": 2}}, "no decode option")]:
+    for body, told in [
+        ({"options": {"beams": 2}}, "stream: only a single"),
+        ({"options": {"beasm": 2}}, "no decode option"),
+    ]:
         reply = server.post("/v1/writer", {"inputs": "a good", "stream": True, **body})
         assert (reply.status, reply.json["error"][: len(told)]) == (422, told)
 

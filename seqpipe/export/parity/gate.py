@@ -132,7 +132,7 @@ class _Texts:
         self.options = option_inputs(self.feeds, parity.options, {})
         self.whole = parity.torch_run(self.feeds | self.options)
         decisions = [name for name in self.kind.outputs if self.whole[name].dtype.kind == "i"]
-        self.joined = {name: np.zeros_like(self.whole[name]) for name in decisions}  # of the pieces
+        self.join_kinds = {name: np.zeros_like(self.whole[name]) for name in decisions}  # of the pieces
         self.readers = [self.kind.piece_reader() for _ in docs]
         self.answers: list[list[Answer]] = [[] for _ in docs]
         self.done = [0] * len(docs)  # words
@@ -155,14 +155,14 @@ class _Texts:
         """Add PyTorch's and the graph's decisions about the next chunk of a text."""
         begin, end = self.done[row], self.done[row] + len(piece.word_offsets)
         self.done[row] = end
-        self.other[row] |= any((got[name] != expected[name]).any() for name in self.joined)
+        self.other[row] |= any((got[name] != expected[name]).any() for name in self.join_kinds)
         if not self.other[row]:
             # Numbers are compared only while all that was decided is equal: after a tie they belong to other labels.
             for expected_array, array in ((expected[name], got[name]) for name in expected):
                 gap_allowed = CLOSE + RELATIVE * np.abs(expected_array)
                 is_close = expected_array.shape == array.shape and (np.abs(expected_array - array) <= gap_allowed).all()
                 self.off[row] |= not is_close
-        for name, array in self.joined.items():
+        for name, array in self.join_kinds.items():
             if self.kind.decided[name].shape.startswith("(B, T"):
                 array[row, begin:end] = got[name][0, : end - begin]
             else:
@@ -173,11 +173,11 @@ class _Texts:
     def add_to_tally(self) -> None:
         """Compare the chunks with the whole."""
         tally, B = self.parity.tally, len(self.docs)
-        for name, array in self.joined.items():
+        for name, array in self.join_kinds.items():
             self.other |= (array != self.whole[name]).reshape(B, -1).any(1)
         tied = self.other
         if self.other.any():
-            alternative = self.whole | self.joined
+            alternative = self.whole | self.join_kinds
             tied = self.other & (margins(self.parity.pipeline, self.feeds, self.whole, alternative) < TIE)
         for row, answer in enumerate(self.kind.answers(self.docs, self.whole)):
             parts = self.readers[row].finish()
