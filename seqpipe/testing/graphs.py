@@ -11,7 +11,7 @@ import onnx
 from seqpipe.errors import ExportError, ParityError
 from seqpipe.export.graph import random_batches, to_onnx
 from seqpipe.export.parity.decisions import DecisionParity, option_inputs
-from seqpipe.export.parity.gate import compare_pieces
+from seqpipe.export.parity.gate import compare_runs
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.predictor import Run
 from seqpipe.testing.bench import SHAPES, Bench
@@ -111,7 +111,7 @@ class Graph:
             for feeds in random_batches(bench.artifacts, 1, SIZES, LENGTHS):
                 parity.compare(feeds, option_inputs(feeds, self.options, options))
         if pipeline.cache:
-            compare_pieces(parity, random_batches(bench.artifacts, 1, (1, 3), (1, 7)))
+            compare_runs(parity, random_batches(bench.artifacts, 1, (1, 3), (1, 7)))
         try:
             parity.resolve_ties()
         except ParityError as error:

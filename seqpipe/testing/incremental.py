@@ -13,7 +13,7 @@ from seqpipe.answers.text import PAST, PRESENT
 from seqpipe.config.contract import has_member, member
 from seqpipe.config.signature import call
 from seqpipe.export.parity.decisions import CLOSE
-from seqpipe.export.parity.gate import pieces_of
+from seqpipe.export.parity.gate import ragged_chunks
 from seqpipe.features.document import Doc
 from seqpipe.nn.incremental import HEAD, IncrementalStages, Piece, cache_entries, read_piece, stage_entries
 from seqpipe.runtime.manifest import next_inputs
@@ -145,7 +145,7 @@ def _read(bench: Bench, docs: list[Doc], size: int) -> Iterator[Piece]:
     embedding = [] if has_member(encoder[0], "embed") else list(pipeline.embedding)
     entries = stage_entries(encoder)
     past = {entry.input: torch.from_numpy(np.zeros(entry.shape(1, 0), entry.dtype)) for entry in entries}
-    for some in pieces_of(docs, size):
+    for some in ragged_chunks(docs, size):
         names = tensors(bench.artifacts.featurizer.collate(some)) | past
         piece = read_piece(embedding, encoder, names | {PAST + HEAD: torch.zeros(1, 0, 1, 1)})
         yield piece
@@ -171,7 +171,7 @@ def _decided(bench: Bench, doc: Doc, size: int, head: torch.nn.Module, x: Tensor
     kind, done = bench.task.kind, 0
     reader, parts = kind.piece_reader(), list[Answer]()
     state = torch.zeros(1, *member(head, "state_shape"))
-    for (piece,) in pieces_of([doc], size):
+    for (piece,) in ragged_chunks([doc], size):
         n = len(piece)
         for count in (0, n):
             mask = torch.arange(n)[None] < count

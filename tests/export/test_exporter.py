@@ -109,7 +109,7 @@ def test_export_and_comparison_say_what_they_do_and_show_progress_up_to_their_to
         assert done == sorted({*done})
         assert done[-1] == total
     stages = dict.fromkeys(stage for _, stage in console.shown[-1][2])
-    assert list(stages) == ["features", "answers", "answers under decode options"]
+    assert list(stages) == ["features", "answers", "answers with decode options"]
 
 
 def test_the_model_card_names_labels_scores_and_makers(made: Trained) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from seqpipe.config.signature import construct
-from seqpipe.export.parity.answers import possible_cut, split_otherwise
+from seqpipe.export.parity.answers import find_different_split, possible_cut
 from seqpipe.features.document import words_of
 from seqpipe.features.sources import TextSource
 from seqpipe.features.splitting import TextChunks, smallest_chunks
@@ -55,7 +55,7 @@ def test_a_text_of_characters_may_be_cut_anywhere(tokenizer: Any) -> None:
 @pytest.mark.parametrize("pattern", [r"\w+ \w+|\S+", r"\w+|\.(?=\s*$)"])
 def test_a_tokenizer_that_looks_beyond_a_word_is_found_out(pattern: str) -> None:
     records = [{"text": text} for text in ("Ada", "Dr. Ada flew . home .")]
-    assert split_otherwise(source(Words(pattern=pattern)), records, "word") == "Dr. Ada flew . home ."
+    assert find_different_split(source(Words(pattern=pattern)), records, "word") == "Dr. Ada flew . home ."
     assert possible_cut(source(Words(pattern=pattern)), records) is None
 
 

@@ -24,7 +24,7 @@ from seqpipe.errors import BundleError, ConfigError, DataError, ParityError, Plu
 from seqpipe.export.exporter import bundle_files, bundle_manifest, export
 from seqpipe.export.graph import to_onnx
 from seqpipe.export.parity.decisions import DecisionParity
-from seqpipe.export.parity.gate import compare_pieces
+from seqpipe.export.parity.gate import compare_runs
 from seqpipe.features.document import Arrays
 from seqpipe.nn.recurrent import Recurrent
 from seqpipe.runtime import bundle
@@ -393,7 +393,7 @@ def test_an_encoder_that_keeps_something_else_than_it_reads_is_not_exported(
     gate(tmp_path)
     export_cache = Recurrent.export_cache
     monkeypatch.setattr(Recurrent, "export_cache", lambda self, *rest: 0.5 * export_cache(self, *rest))  # on both sides
-    with pytest.raises(ParityError, match="a text in pieces"):
+    with pytest.raises(ParityError, match="a text in chunks"):
         gate(tmp_path)
 
 
@@ -401,7 +401,7 @@ def test_a_head_that_continues_texts_needs_the_options_of_their_length(tmp_path:
     config, pipeline = built(yaml(tmp_path, encoder={"use": "lstm", "hidden": 16, "direction": "forward"}))
     options = {name: option for name, option in option_table(*config.head).items() if name != "min_length"}
     with pytest.raises(PluginError, match="LM continues texts without the decode option 'min_length'; add it"):
-        compare_pieces(DecisionParity(pipeline, dict, dict, options), [])
+        compare_runs(DecisionParity(pipeline, dict, dict, options), [])
 
 
 class TestBadInput:

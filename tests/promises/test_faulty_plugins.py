@@ -51,7 +51,7 @@ UNUSABLE = {
     "a shape it did not state": (encoder("x[:, :, 1:]"), 2, "not (B, T, 8) as declared"),
     "an error in the middle": (encoder("x / 0 if mask else x"), 2, "raised RuntimeError"),
     "no numbers": (encoder("self.linear(x) * float('nan')"), 4, "returned NaN or infinity for real tokens"),
-    "a leak of the padding": (encoder("self.linear(x) + x.mean(1, keepdim=True)"), 5, "what stands in the padding"),
+    "a leak of the padding": (encoder("self.linear(x) + x.mean(1, keepdim=True)"), 5, "values in the padding"),
     "not exportable": (
         encoder("torch.stack([self.linear(x[:, t]) for t in range(x.shape[1])], 1)"),
         5,

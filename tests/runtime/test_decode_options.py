@@ -103,7 +103,10 @@ def test_tokens_of_one_of_several_heads_are_its_own() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"prefix": "new zurich"}, r"prefix: 'zurich' is not a token of the target vocabulary, .*; .* \('new zurich'\)"),
+        (
+            {"prefix": "new zurich"},
+            r"prefix: 'zurich' is not a token of the target vocabulary, .*; .* \('new zurich'\)",
+        ),
         ({"prefix": "\ud800"}, r"prefix: '\\ud800' is not a token of the target vocabulary"),
         ({"prefix": [4, 7]}, "prefix: 7 is not a token of the target vocabulary, which has 7; choose others"),
         ({"prefix": [-1]}, "prefix: -1 is no token"),
