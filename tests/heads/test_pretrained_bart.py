@@ -377,7 +377,7 @@ class TestLongTexts:
         peer = peers("bart")
         rows = [{"text": "owl", "target": " ".join(WORDS[:100])}]
         batch = collate(peer.pipeline.artifacts, examples(peer.config, peer.pipeline.artifacts, rows))
-        with pytest.raises(SeqpipeError, match="the checkpoint can write 63, the end token included; shorten"):
+        with pytest.raises(SeqpipeError, match="the limit of the checkpoint is 63, including the end token; shorten"):
             peer.pipeline.loss(batch)
 
 
