@@ -32,7 +32,7 @@ from seqpipe.answers.types import (
 )
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.automaton import WrittenBytes, text_automaton, utf8
-from seqpipe.features.document import Arrays, Doc, ExtendedVocabulary, Record, padded, place_prefix
+from seqpipe.features.document import Arrays, Doc, ExtendedVocabulary, Record, location, padded
 from seqpipe.features.encoding import encode, excerpt
 from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, replace_surrogates, special_id
 
@@ -315,7 +315,7 @@ class TextTask(HeadTask[TextAnswers, W]):
         field, equal_length = self.kind.target or "target", settings["equal_length"]
 
         def targets(record: Record, doc: Doc) -> Targets:
-            ids = self.kind.encode(target_text(record, field), doc, place_prefix(record))
+            ids = self.kind.encode(target_text(record, field), doc, location(record))
             first = doc.first
             if equal_length and len(ids) not in (len(first), len(first.word_offsets)):
                 message = (
@@ -329,7 +329,7 @@ class TextTask(HeadTask[TextAnswers, W]):
     def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:
         texts = [target_text(record, self.kind.target or "target") for record in records]
         encoded = [
-            self.kind.encode(text, doc, place_prefix(record))
+            self.kind.encode(text, doc, location(record))
             for record, text, doc in zip(records, texts, docs, strict=True)
         ]
         decoded = [self.kind.decode(ids, doc) for ids, doc in zip(encoded, docs, strict=True)]

@@ -131,7 +131,7 @@ class Trace:
     without_x: list[str] = field(default_factory=list)
     lacking_x: set[str] = field(default_factory=set)
 
-    def add_problem(self, stage: Component, message: str) -> None:
+    def error(self, stage: Component, message: str) -> None:
         self.problems.append(stage.problem(f"{describe(stage)}: {message}"))
 
 
@@ -165,16 +165,16 @@ class Scope:
         try:
             names = wired(stage.cls)
         except PluginError as error:
-            self.trace.add_problem(stage, str(error))
+            self.trace.error(stage, str(error))
             return
         for name in names:
             if name in self.wired:
                 self.wired[name].users.append(f"{stage.key}()")
             else:
                 self.trace.lacking_x |= {stage.key} if name == "dim" else set()
-                self.trace.add_problem(stage, f"its constructor asks for {name!r}, and {_FIXES[name]}")
+                self.trace.error(stage, f"its constructor asks for {name!r}, and {_FIXES[name]}")
         if stage.common_keys.get("target_tokenizer") is not None and "target_vocabulary" not in names:
-            self.trace.add_problem(stage, "its constructor takes no target vocabulary; delete `target_tokenizer`")
+            self.trace.error(stage, "its constructor takes no target vocabulary; delete `target_tokenizer`")
 
     def method(self, stage: Component, method: str) -> None:
         """Check that a stage has the method, and that all its inputs are available."""
@@ -182,27 +182,27 @@ class Scope:
         # A module without a `forward` inherits one of this name from nn.Module.
         if function is None or (inspect.isfunction(function) and function.__name__ == "_forward_unimplemented"):
             if method not in _OPTIONAL_METHODS:
-                self.trace.add_problem(stage, f"its class has no `{method}`, which every {stage.kind} needs")
+                self.trace.error(stage, f"its class has no `{method}`, which every {stage.kind} needs")
             return
         try:
             names, options = method_names(function)
         except (PluginError, ValueError, TypeError) as error:
-            self.trace.add_problem(stage, str(error))
+            self.trace.error(stage, str(error))
             return
         if options and method != "decide":
             message = f"`{method}` has an option {options[0]!r} after the '*'; only `decide` has options"
-            self.trace.add_problem(stage, message)
+            self.trace.error(stage, message)
         for name in names:
             if name == "sources" and self.trace.without_x:
                 source = f" {self.trace.without_x[0]!r}" if self.trace.without_x[0] else ""
                 message = f"`{method}` asks for the x of every source, and{source} has none; add an embedding"
-                self.trace.add_problem(stage, message)
+                self.trace.error(stage, message)
             elif name in self.available:
                 self.available[name].users.append(f"{stage.key}.{method}")
             elif name not in optional_names(function) and (name != "x" or stage.key not in self.trace.lacking_x):
                 self.trace.lacking_x |= {stage.key} if name == "x" else set()
                 message = f"`{method}` asks for {name!r}, which nothing provides{self.suggest_fix(name)}"
-                self.trace.add_problem(stage, message)
+                self.trace.error(stage, message)
 
     def suggest_fix(self, name: str) -> str:
         """Return the fix for a stage that requires a name which is not available."""
@@ -221,7 +221,7 @@ class Scope:
         returns = member(stage.cls, "returns")
         if not isinstance(returns, (tuple, list, Mapping)) or not all(isinstance(name, str) for name in returns):
             message = f"its `returns` must be a tuple of names such as ('x', 'state'), not {returns!r}"
-            self.trace.add_problem(stage, message)
+            self.trace.error(stage, message)
             return {"x": None}
         shapes = stated_shapes(stage.cls)
         return {name: shapes.get(name) for name in expected_outputs(stage.cls, self.available)}
@@ -239,13 +239,13 @@ class Scope:
                 first, same = declared.setdefault(name, (stage, feature))
                 if name in _PROVIDED:
                     message = f"feature {name!r} has a name that seqpipe itself provides; rename it"
-                    self.trace.add_problem(stage, message)
+                    self.trace.error(stage, message)
                 elif same != feature:
                     message = f"feature {name!r} is {feature!r} here and {same!r} in {first.key} ({first.use!r})"
                     message = f"{message}; a name has one meaning in a pipeline: rename one of them"
-                    self.trace.add_problem(stage, message)
+                    self.trace.error(stage, message)
                 elif message := feature.mismatch(source.tokenizer is not None, source.name):
-                    self.trace.add_problem(stage, message)
+                    self.trace.error(stage, message)
                 elif first is stage:
                     self.give(name, f"data (feature of {stage.key})", stated=(feature.shape, feature.dtype))
 
@@ -268,9 +268,7 @@ def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
                 scope.give(SOURCE_STATE, f"input {name}")
             else:
                 message = f"initial_state: the input {name!r} has no x, and therefore no state; add an embedding to it"
-                trace.add_problem(
-                    next(stage for stage in source.encoder if declaration(stage, "state_source")), message
-                )
+                trace.error(next(stage for stage in source.encoder if declaration(stage, "state_source")), message)
         _run_stages(scope, source)
         if "x" not in scope.available and source in read:
             trace.without_x.append(source.name)
@@ -280,9 +278,7 @@ def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
         for head in heads:  # a feature belongs to one source
             try:
                 if names := ", ".join(declared_features(head)):
-                    trace.add_problem(
-                        head, f"it declares {names}, which a head of several inputs cannot have; use one input"
-                    )
+                    trace.error(head, f"it declares {names}, which a head of several inputs cannot have; use one input")
             except PluginError as error:
                 trace.problems.append(head.problem(str(error)))
         if len(read) > 1:
@@ -292,10 +288,10 @@ def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
     scope.wire("sources", ends)
     if any(map(is_language_model_head, heads)):
         for stage, message in language_model_problems(inputs, heads):
-            trace.add_problem(stage, message)
+            trace.error(stage, message)
         scope.give("incremental", ends)
     for stage, message in candidate_problems(inputs, heads):
-        trace.add_problem(stage, message)
+        trace.error(stage, message)
     for head, of_head in zip(heads, arrays, strict=True):
         if len(inputs) > 1 and not (of_head.joins_sources or _reads_several(head, len(read), trace)):
             continue
@@ -354,7 +350,7 @@ def _check_corruption(scope: Scope, source: Input, heads: Stages, alone: bool) -
     for head in heads:
         try:
             for stage, message in corruption_problems(head, source, alone):
-                scope.trace.add_problem(stage, message)
+                scope.trace.error(stage, message)
         except PluginError as error:
             scope.trace.problems.append(head.problem(str(error)))
         if alone and _corrupted_names(head) and has_member(head.cls, "corrupt_batch"):
@@ -373,9 +369,9 @@ def _join_scopes(first: Scope, inputs: Sequence[Input], head: Component) -> Scop
     """Return the scope of the first of several sources, whose x holds the vectors of the others as well."""
     trace = first.trace
     if inputs[0].tokenizer is None:
-        trace.add_problem(head, f"it answers for the words of the first input, and {inputs[0].name!r} is not a text")
+        trace.error(head, f"it answers for the words of the first input, and {inputs[0].name!r} is not a text")
     elif trace.without_x:
-        trace.add_problem(head, f"it reads the x of every input, and {trace.without_x[0]!r} has none; add an embedding")
+        trace.error(head, f"it reads the x of every input, and {trace.without_x[0]!r} has none; add an embedding")
     scope = Scope(trace, dict(first.available))
     scope.give("x", " + ".join([source.stages[-1].key for source in inputs if source.stages]))
     return scope
@@ -389,12 +385,10 @@ def _reads_several(head: Component, count: int, trace: Trace) -> bool:
             subject = head_task(head).declared_subject(answer_settings(head))
             several = not is_self_supervised(head) and subject == WHOLE_TEXT
     except PluginError as error:
-        trace.add_problem(head, str(error))
+        trace.error(head, str(error))
         return False
     if not several:
-        trace.add_problem(
-            head, "it supports one input only; use a head of tags or spans, or one with a `sources` argument"
-        )
+        trace.error(head, "it supports one input only; use a head of tags or spans, or one with a `sources` argument")
     return several
 
 
@@ -414,16 +408,16 @@ def _check_head(scope: Scope, head: Component, arrays: HeadArrays) -> None:
     scope.method(head, "decide")
     try:
         for name in [name for name in decode_options(head.cls) if name in scope.available]:
-            trace.add_problem(head, f"decode option {name!r} has a name that seqpipe itself provides; rename it")
+            trace.error(head, f"decode option {name!r} has a name that seqpipe itself provides; rename it")
     except (PluginError, ValueError, TypeError) as error:
-        trace.add_problem(head, str(error))
+        trace.error(head, str(error))
     targets: Mapping[str, Array | None] = arrays.targets
     provider = f"data (target of {head.key})"
     if is_self_supervised(head):
         if arrays.no_self_supervision:
-            trace.add_problem(head, f"{arrays.no_self_supervision}: no record holds the right answer")
+            trace.error(head, f"{arrays.no_self_supervision}: no record holds the right answer")
         if head.common_keys.get("target") is not None:
-            trace.add_problem(head, "it learns from the text itself; delete `target`")
+            trace.error(head, "it learns from the text itself; delete `target`")
         targets = {name: arrays.targets.get(name) for name in _corrupted_names(head)}
         provider = f"{head.key}.corrupt_batch"
     decided, others = arrays.decided, {f"other_{name}": array for name, array in arrays.decided.items()}
@@ -442,7 +436,7 @@ def _check_head(scope: Scope, head: Component, arrays: HeadArrays) -> None:
             of_methods.method(head, method)
     metrics = member(head.cls, "metrics")
     if metrics is not None and not (callable(metrics) and method_names(metrics)[0] == _METRICS):
-        trace.add_problem(head, f"`metrics` must be a static method of {', '.join(_METRICS)}, which returns a dict")
+        trace.error(head, f"`metrics` must be a static method of {', '.join(_METRICS)}, which returns a dict")
     trace.names = [name for name in trace.names if name.users or name.provider != of_decide]
 
 

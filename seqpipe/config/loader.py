@@ -191,7 +191,7 @@ class _Loader:
     def config(self, path: Path) -> Config | None:
         top = self.tree.data
         if not isinstance(top, dict):
-            self.add_problem((), f"a pipeline is a mapping of keys ({', '.join(TOP)}), not {format_value(top)}")
+            self.error((), f"a pipeline is a mapping of keys ({', '.join(TOP)}), not {format_value(top)}")
             return None
         self.known_keys(top, TOP, ())
         name = self.name(top.get("name"), path)
@@ -203,10 +203,7 @@ class _Loader:
         heads = tuple(head for head in stages if head)
         self.needs_dev(top, train, heads)
         if data and data.candidates and len(heads) == len(stages) and not any(map(checks.has_candidates, heads)):
-            self.add_problem(
-                ("data", "candidates"),
-                "no head chooses from candidates; use one that does, or delete it",
-            )
+            self.error(("data", "candidates"), "no head chooses from candidates; use one that does, or delete it")
         if len(heads) == len(stages) and inputs:
             self.wiring(inputs, heads, export)
         if self.problems or not (data and inputs and train and export and self.plugin_keys):
@@ -221,22 +218,20 @@ class _Loader:
             only = self.input(top, (), "")
             return (only,) if only else None
         for key in (key for key in OF_A_SOURCE if top.get(key) is not None):
-            self.add_problem((key,), "belongs to one of the inputs; move it into that input", key=True)
+            self.error((key,), "belongs to one of the inputs; move it into that input", key=True)
         if not isinstance(named, dict) or not named:
             expected = (
                 "a mapping from the names of sources to their keys, such as {source: {field: text, tokenizer: …}}"
             )
-            self.add_problem(("inputs",), mismatch_message(expected, named))
+            self.error(("inputs",), mismatch_message(expected, named))
             return None
         inputs = []
         for name, keys in named.items():
             where = ("inputs", name)
             if not INPUT_NAME.fullmatch(name):
-                self.add_problem(
-                    where, "the name of a source has letters, digits and '_', the first a letter", key=True
-                )
+                self.error(where, "the name of a source has letters, digits and '_', the first a letter", key=True)
             if not isinstance(keys, dict):
-                self.add_problem(where, mismatch_message(f"a mapping of keys ({', '.join(OF_A_SOURCE)})", keys))
+                self.error(where, mismatch_message(f"a mapping of keys ({', '.join(OF_A_SOURCE)})", keys))
                 return None
             self.known_keys(keys, OF_A_SOURCE, where, "a source has ")
             inputs.append(self.input(keys, where, name))
@@ -252,15 +247,13 @@ class _Loader:
             if tokenizer and field:
                 stated = isinstance(keys["tokenizer"], dict) and "field" in keys["tokenizer"]
                 if stated and tokenizer.common_keys["field"] != field:
-                    self.add_problem(
-                        (*path, "tokenizer", "field"), "the source names another field; delete one of them"
-                    )
+                    self.error((*path, "tokenizer", "field"), "the source names another field; delete one of them")
                 tokenizer = replace(tokenizer, common_keys={**tokenizer.common_keys, "field": field})
         elif isinstance(field, str):
             number = field
         else:
             fix = "name the one field that holds the numbers, or add a tokenizer to read a text"
-            self.add_missing((*path, "field"), fix) if field is None else self.add_problem((*path, "field"), fix)
+            self.add_missing((*path, "field"), fix) if field is None else self.error((*path, "field"), fix)
             return None
         embedding = self.stages("embedding", keys.get("embedding"), (*path, "embedding"))
         encoder = self.stages("encoder", keys.get("encoder"), (*path, "encoder"))
@@ -280,9 +273,9 @@ class _Loader:
         if name is None and not _NAME.fullmatch(path.stem):
             self.add_missing(("name",), f"the file's name {path.stem!r} {rule}")
         elif name is not None and not isinstance(name, str):
-            self.add_problem(("name",), mismatch_message("text", name))
+            self.error(("name",), mismatch_message("text", name))
         elif name is not None and not _NAME.fullmatch(name):
-            self.add_problem(("name",), f"{name!r} {rule}")
+            self.error(("name",), f"{name!r} {rule}")
         return path.stem if name is None else str(name)
 
     def data(self, top: Mapping[str, Plain]) -> Data | None:
@@ -326,7 +319,7 @@ class _Loader:
         mapping = self.with_use(value, path) if isinstance(value, str) else self.mapping(value, path)
         use, models = mapping.get("use", Train.model_fields[key].default.use), CHOICES[key]
         if not isinstance(use, str) or use not in models:
-            self.add_problem(
+            self.error(
                 (*path, "use"),
                 mismatch_message(describe_type(Literal[tuple(models)]), use) + did_you_mean(str(use), models),
             )
@@ -345,12 +338,12 @@ class _Loader:
                 self.problems.append(replace(problem, key=f"{head.key}.{option}"))
         if train.patience:
             message = "it needs the dev score; write data.dev, or delete patience"
-            self.add_problem(("train", "patience"), message)
+            self.error(("train", "patience"), message)
         if train.metric:
-            self.add_problem(("train", "metric"), "it needs the dev score; write data.dev, or delete metric")
+            self.error(("train", "metric"), "it needs the dev score; write data.dev, or delete metric")
         if isinstance(train.schedule, Plateau):
             message = "'plateau' needs the dev score; write data.dev, or use another schedule"
-            self.add_problem(("train", "schedule", "use"), message)
+            self.error(("train", "schedule", "use"), message)
 
     def wiring(self, inputs: Sequence[Input], heads: Sequence[Component], export: Export | None) -> None:
         """Check the data flow, after all stages are known and the head's options, which determine its answer kind."""
@@ -387,7 +380,7 @@ class _Loader:
                 continue
             if component.name in names:
                 where = (*path, number, "name") if component.common_keys["name"] else (*path, number)
-                self.add_problem(where, f"two heads are called {component.name!r}; give one of them another name")
+                self.error(where, f"two heads are called {component.name!r}; give one of them another name")
             names.add(component.name)
         return components
 
@@ -396,7 +389,7 @@ class _Loader:
         allowed = allowed or COMMON_KEYS[kind]
         mapping = self.with_use(value, path) if isinstance(value, str) else value
         if not isinstance(mapping, dict):
-            self.add_problem(path, mismatch_message(f"the name of {_with_article(kind)} or {{use: NAME, …}}", value))
+            self.error(path, mismatch_message(f"the name of {_with_article(kind)} or {{use: NAME, …}}", value))
             return None
         common = self.common_keys(mapping, path, allowed)
         resolved = self.resolved(kind, mapping, path)
@@ -428,7 +421,7 @@ class _Loader:
         except UsageError as error:
             problem = str(error)
         if problem:
-            self.add_problem((*path, "init"), problem)
+            self.error((*path, "init"), problem)
 
     def resolved(self, kind: str, mapping: Mapping[str, Plain], path: Where) -> _Resolved | None:
         """Return the component that `use` names; record a problem and return None if it cannot be used."""
@@ -439,7 +432,7 @@ class _Loader:
             self.add_missing(where, f"name the {kind}{list_names(self.plugins.names(kind))}{hint}")
             return None
         if not isinstance(use, str):
-            self.add_problem(where, mismatch_message(f"the name of {_with_article(kind)}", use))
+            self.error(where, mismatch_message(f"the name of {_with_article(kind)}", use))
             return None
         try:
             offer = self.plugins.find(kind, use)
@@ -448,16 +441,16 @@ class _Loader:
             stated = self.plugin_keys.versions if self.plugin_keys else {}
             made_with = stated.get(yaml.key_text(path), "").partition(" sha256:")[0]
             hint = f"; the run was made with {made_with}: give this file by --plugin" if ".py" in made_with else ""
-            self.add_problem(where, f"{error}{hint}")
+            self.error(where, f"{error}{hint}")
             return None
         try:
             model, wired_names = options_model(cls), wired(cls)
         except PluginError as error:
-            self.add_problem(where, f"{kind} {use!r} of {offer.distribution}: {error}")
+            self.error(where, f"{kind} {use!r} of {offer.distribution}: {error}")
             return None
         if wired_names and kind in ("reader", "tokenizer"):
             message = f"nothing is wired into {_with_article(kind)}, but its constructor asks for {wired_names[0]!r}"
-            self.add_problem(where, f"{kind} {use!r} of {offer.distribution}: {message}")
+            self.error(where, f"{kind} {use!r} of {offer.distribution}: {message}")
             return None
         return _Resolved(use, offer, cls, model)
 
@@ -467,7 +460,7 @@ class _Loader:
             if key in ALL_COMMON_KEYS and key not in allowed:
                 places = " or ".join(kind for kind, keys in COMMON_KEYS.items() if key in keys)
                 message = f"has no meaning here, only beside the `use` of {_with_article(places)}; delete it"
-                self.add_problem((*path, key), message, key=True)
+                self.error((*path, key), message, key=True)
         present = {key: mapping[key] for key in allowed if key in mapping and key in CommonKeys.model_fields}
         instance = self.keys(CommonKeys, present, path, "") or CommonKeys()
         common: dict[str, Any] = {key: value for key, value in instance if key in allowed}
@@ -514,21 +507,19 @@ class _Loader:
         """Resolve a path of the YAML relative to its folder; record a problem if it does not exist."""
         at = Path(os.path.abspath(self.root / text))
         if "\0" in text:
-            self.add_problem(path, "a path cannot hold the character U+0000")
+            self.error(path, "a path cannot hold the character U+0000")
         elif self.files and os.path.exists(at) and os.path.isdir(at) != folder:
             kinds = ("a file, not a folder", "a folder, not a file")
-            self.add_problem(path, f"{text!r} is {kinds[not folder]} ({at})")
+            self.error(path, f"{text!r} is {kinds[not folder]} ({at})")
         elif self.files and not os.path.exists(at):
             try:
                 hint = did_you_mean(at.name, sorted(os.listdir(at.parent))[:1000])
             except OSError:
                 hint = f"; there is no folder {at.parent}"
             hint = "; no URL is fetched: download the file first" if "://" in text else hint
-            self.add_problem(path, f"no such {'folder' if folder else 'file'} {text!r} (looked for {at}){hint}")
+            self.error(path, f"no such {'folder' if folder else 'file'} {text!r} (looked for {at}){hint}")
         elif self.files and not folder and not os.path.isfile(at):
-            self.add_problem(
-                path, f"{text!r} is a pipe or a device, which cannot be read twice; save it to a file first"
-            )
+            self.error(path, f"{text!r} is a pipe or a device, which cannot be read twice; save it to a file first")
         return at
 
     def folder(self, text: str, path: Where) -> Path:
@@ -544,7 +535,7 @@ class _Loader:
             return at
         if not _ON_THE_HUB.fullmatch(text):
             what = "is a file, not a folder" if at.is_file() else "is not a folder"
-            self.add_problem(path, f"{text!r} {what} (looked for {at}), and not a name on the hub, such as org/name")
+            self.error(path, f"{text!r} {what} (looked for {at}), and not a name on the hub, such as org/name")
         return text
 
     def all_needs(self) -> tuple[Need, ...]:
@@ -558,7 +549,7 @@ class _Loader:
             return ()
         if not isinstance(value, list):
             expected = "a list of mappings such as {path: FOLDER, run: FILE.yaml}"
-            self.add_problem(("needs",), mismatch_message(expected, value))
+            self.error(("needs",), mismatch_message(expected, value))
             return ()
         texts = {text for key, entry in top.items() if key != "needs" for text in _texts(entry)}
         used = {os.path.abspath(self.root / text) for text in texts}
@@ -571,14 +562,14 @@ class _Loader:
             path = Path(os.path.abspath(self.root / keys.path))
             run = Path(os.path.abspath(self.root / keys.run)) if keys.run else None
             if run and not run.is_file():
-                self.add_problem((*where, "run"), f"no such file {keys.run!r} (looked for {run})")
+                self.error((*where, "run"), f"no such file {keys.run!r} (looked for {run})")
             elif str(path) in used:
                 entries.append(Need(path, run, keys.make, keys.pieces, self.tree.problem(where, "")))
         return tuple(entries)
 
     # The checks of every mapping of keys.
 
-    def add_problem(self, path: Where, message: str, *, key: bool = False) -> None:
+    def error(self, path: Where, message: str, *, key: bool = False) -> None:
         self.problems.append(self.tree.problem(path, message, key=key))
 
     def add_missing(self, path: Where, what: str) -> None:
@@ -589,7 +580,7 @@ class _Loader:
     def mapping(self, value: Plain, path: Where) -> dict[str, Plain]:
         if value is None or isinstance(value, dict):
             return value or {}
-        self.add_problem(path, mismatch_message("a mapping of keys", value))
+        self.error(path, mismatch_message("a mapping of keys", value))
         return {}
 
     def known_keys(self, mapping: Mapping[str, Plain], known: Iterable[str], path: Where, owner: str = "") -> None:
@@ -597,7 +588,7 @@ class _Loader:
         known = list(known)
         for key in [key for key in mapping if key not in known]:
             hint = did_you_mean(key, known) or list_names(known)
-            self.add_problem((*path, key), f"{owner}no such key{hint}", key=True)
+            self.error((*path, key), f"{owner}no such key{hint}", key=True)
 
     def keys(self, model: type[Model], mapping: Mapping[str, Plain], path: Where, owner: str) -> Model | None:
         """Validate the keys of a mapping as a model; record their problems."""
@@ -617,9 +608,9 @@ class _Loader:
                 renamed = RENAMED.get(key)
                 hint = f"; it is now called {renamed!r}" if renamed in known else did_you_mean(key, known)
                 hint = hint or list_names(known)
-                self.add_problem(where, f"{owner} has no such {noun}{hint}", key=True)
+                self.error(where, f"{owner} has no such {noun}{hint}", key=True)
             else:
-                self.add_problem(where, mistake.message)
+                self.error(where, mistake.message)
 
     def with_use(self, name: str, path: Where) -> dict[str, Plain]:
         """Return the mapping that a bare name abbreviates."""

@@ -272,11 +272,9 @@ class _Builder:
         self.next_event()  # the end of the document
         after = self.next_event()
         if not isinstance(after, yaml.StreamEndEvent):
-            self.add_problem(
-                after, (), "a second document starts here; a file holds one (delete the '---' or '...' line)"
-            )
+            self.error(after, (), "a second document starts here; a file holds one (delete the '---' or '...' line)")
 
-    def add_problem(self, event: Any, path: Path, message: str) -> None:
+    def error(self, event: Any, path: Path, message: str) -> None:
         mark = event.start_mark
         self.problems.append(Problem(self.tree.file, mark.line + 1, mark.column + 1, key_text(path), message))
 
@@ -288,19 +286,19 @@ class _Builder:
             raise yaml.MarkedYAMLError(problem=f"more than {MAX_NODES:,} values", problem_mark=event.start_mark)
         self.tree.values[path] = Spot(self.tree.file, event.start_mark.line + 1, event.start_mark.column + 1)
         if isinstance(event, yaml.AliasEvent):
-            self.add_problem(
+            self.error(
                 event,
                 path,
                 f"aliases are not read; write out what *{event.anchor} means (a text starting with * needs quotes)",
             )
             return None
         if event.anchor is not None:
-            self.add_problem(
+            self.error(
                 event, path, f"anchors are not read; delete &{event.anchor} (a value starting with & needs quotes)"
             )
         if event.tag is not None:
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-            self.add_problem(event, path, f"tags are not read; delete {tag} (a value starting with ! needs quotes)")
+            self.error(event, path, f"tags are not read; delete {tag} (a value starting with ! needs quotes)")
         if isinstance(event, yaml.MappingStartEvent):
             return self.mapping(path, depth)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -309,14 +307,14 @@ class _Builder:
                 items.append(self.node(item, (*path, len(items)), depth + 1))
             return items
         if _BROKEN_CHARACTER.search(event.value):
-            self.add_problem(event, path, "a lone surrogate (such as \\ud800); write the whole character")
+            self.error(event, path, "a lone surrogate (such as \\ud800); write the whole character")
             return "?"
         if event.style is not None:
             return event.value
         try:
             return resolve(event.value)
         except ValueError as error:
-            self.add_problem(event, path, str(error))
+            self.error(event, path, str(error))
             return event.value
 
     def mapping(self, path: Path, depth: int) -> dict[str, Plain]:
@@ -330,12 +328,12 @@ class _Builder:
                 items[key] = self.node(self.next_event(), (*path, key), depth + 1)
                 continue
             if usable:
-                self.add_problem(start, (*path, key), "merge keys are not read; write the keys out")
+                self.error(start, (*path, key), "merge keys are not read; write the keys out")
             elif isinstance(key, str):
                 first = self.tree.keys[(*path, key)].line
-                self.add_problem(start, (*path, key), f"duplicate key (first in line {first}); delete one of the two")
+                self.error(start, (*path, key), f"duplicate key (first in line {first}); delete one of the two")
             elif len(self.problems) == known:
-                self.add_problem(start, path, f"a key must be text, not {format_value(key)}; put it in quotes")
+                self.error(start, path, f"a key must be text, not {format_value(key)}; put it in quotes")
             # The value is read only to find its problems, at an unused path.
             self.node(self.next_event(), (*path, "?"), depth + 1)
         return items

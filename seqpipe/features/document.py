@@ -94,7 +94,7 @@ def padded(rows: Sequence[Sequence[int]]) -> Arrays:
     return {"ids": ids, MASK: ids > 0}
 
 
-def place_prefix(record: Record) -> str:
+def location(record: Record) -> str:
     """Return the prefix of a message about a record: its file and line, if known."""
     return f"{record['where']}: " if "where" in record else ""
 

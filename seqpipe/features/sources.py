@@ -22,7 +22,7 @@ from seqpipe.features.document import (
     join_pair,
     join_sources,
     locate,
-    place_prefix,
+    location,
 )
 from seqpipe.features.encoding import Alignment, encode_batch, group_shared
 from seqpipe.features.kinds.base import BATCH, TOKEN_AXES, FeatureKind
@@ -54,7 +54,7 @@ class NumericSource:
         return docs
 
     def _rows(self, record: Record) -> np.ndarray:
-        value, field = record.get(self.field), f"{place_prefix(record)}field {self.field!r}"
+        value, field = record.get(self.field), f"{location(record)}field {self.field!r}"
         try:
             with np.errstate(over="ignore"):  # overflow is refused below
                 rows = np.array(value, np.float32) if isinstance(value, list | tuple | np.ndarray) else None
@@ -149,7 +149,7 @@ class TextSource:
                 # A column is a text or a whole number, which becomes its digits.
                 value = record.get(field)
                 text = str(value) if type(value) is int else self.text(record, field)
-                values[field] = feature.value(text, place_prefix(record))
+                values[field] = feature.value(text, location(record))
             with_columns.append(replace(doc, columns=values))
         return with_columns
 
@@ -164,9 +164,9 @@ class TextSource:
             words = [replace_surrogates(word) for word in raw_words]
             text = record.get("text")
             text = text if isinstance(text, str) else " ".join(raw_words)
-            places = locate(raw_words, text, place_prefix(record))
+            places = locate(raw_words, text, location(record))
             if self._splits_words:
-                pieces = splitting.of_words(self._alignment, places, replace_surrogates(text), place_prefix(record))
+                pieces = splitting.of_words(self._alignment, places, replace_surrogates(text), location(record))
                 docs.append(self._piece_doc(text, replace_surrogates(text), pieces, places))
                 continue
             known = self._known
@@ -186,7 +186,7 @@ class TextSource:
     def _whole(self, raw_texts: Sequence[str], records: Sequence[Record]) -> list[Doc]:
         """Return a Doc for each text of these records."""
         texts = [replace_surrogates(text) for text in raw_texts]
-        encodings = encode_batch(self.tokenizer, texts, lambda position: place_prefix(records[position]))
+        encodings = encode_batch(self.tokenizer, texts, lambda position: location(records[position]))
         docs = []
         for raw, text, encoding in zip(raw_texts, texts, encodings, strict=True):
             if self._splits_words and not self.lossless:
@@ -235,7 +235,7 @@ class TextSource:
         field = field or self.fields[0]
         text = record.get(field)
         if not isinstance(text, str):
-            message = f"{place_prefix(record)}field {field!r} must be a text, not {type(text).__name__}"
+            message = f"{location(record)}field {field!r} must be a text, not {type(text).__name__}"
             raise DataError(f"{message}; the record has: {field_names(record)}")
         return text
 

@@ -59,10 +59,7 @@ class Chosen:
         """
         drawn, longest = {}, max((len(doc) for doc in docs), default=0) + 1
         for name, seed in self.seeds.items():
-            beams, steps = (
-                self._size(sibling_option(name, "beams"), 1),
-                self._size(sibling_option(name, "max_length"), longest),
-            )
+            beams, steps = (self._size(sibling(name, "beams"), 1), self._size(sibling(name, "max_length"), longest))
             drawn[name] = np.stack([random_numbers(seed, doc, beams, steps) for doc in docs])
         arrays = {name: array for name, array in self.arrays.items() if name not in self.rankings}
         return arrays | drawn | {name: arcs(docs) for name, arcs in self.automata.items()}
@@ -76,12 +73,10 @@ class Chosen:
     def _written(self) -> tuple[int, int]:
         fixed = of_each = 0
         for name, array in self.arrays.items():
-            long, wide = sibling_option(name, "max_length"), sibling_option(name, "beams")
+            long, wide = sibling(name, "max_length"), sibling(name, "beams")
             if name == long:
                 fixed += len(array) * self._size(wide, 1)
-            elif (
-                name in (wide, sibling_option(name, "n_best")) and long not in self.arrays and name not in self.rankings
-            ):
+            elif name in (wide, sibling(name, "n_best")) and long not in self.arrays and name not in self.rankings:
                 of_each += len(array) - 1
         return fixed, of_each
 
@@ -98,11 +93,11 @@ def resolve_options(known: Known, values: Mapping[str, Any], kind: AnswerKind | 
     Raises:
         UsageError: names an unknown option, a wrong type, a value out of range, or two options that exclude each other.
     """
-    named = {sibling_option(name, SEED): name for name, option in known.items() if option["type"] == "uniform"}
+    named = {sibling(name, SEED): name for name, option in known.items() if option["type"] == "uniform"}
     seeds = {}
     for seed_name, name in named.items():
         seed = values.get(seed_name)
-        if seed is None and values.get(sibling_option(name, "temperature")) == 0:
+        if seed is None and values.get(sibling(name, "temperature")) == 0:
             seed = 0  # at temperature 0 every token is the likeliest one, whatever the samples
         if seed is not None:
             if type(seed) is not int or seed < 0:
@@ -110,15 +105,13 @@ def resolve_options(known: Known, values: Mapping[str, Any], kind: AnswerKind | 
             seeds[name] = seed
     for name in values:
         if name in named.values():
-            raise UsageError(
-                f"{name}: samples are generated from a seed; give a whole number as {sibling_option(name, SEED)}"
-            )
+            raise UsageError(f"{name}: samples are generated from a seed; give a whole number as {sibling(name, SEED)}")
         if name not in named and name not in known:
             names = [name for name in known if name not in named.values()] + [*named]
             known_names = f"(there is: {', '.join(names) or 'none'})"
             raise UsageError(f"no decode option {name!r}{did_you_mean(name, names)} {known_names}")
     arrays = {name: _array(name, option, values.get(name, option["default"]), kind) for name, option in known.items()}
-    _check(arrays, values, {sibling_option(name, SEED) for name in seeds})
+    _check(arrays, values, {sibling(name, SEED) for name in seeds})
     stops: list[str] = []
     automata: dict[str, Callable[..., np.ndarray]] = {}
     for name, option in known.items():
@@ -134,7 +127,7 @@ def resolve_options(known: Known, values: Mapping[str, Any], kind: AnswerKind | 
             stops = texts
             # The graph ends a text at pieces that contain a stop text; a stop text of several pieces is found outside
             # the graph. A minimum length applies to [EOS] only, so the graph must not ban these pieces before it.
-            if not arrays[sibling_option(name, "min_length")]:
+            if not arrays[sibling(name, "min_length")]:
                 arrays[name] = np.array([part.pieces_with(texts)], np.int64)
     rankings = {name: arrays[name] for name, option in known.items() if option["type"] == "ranking"}
     return Chosen(arrays, seeds, tuple(stops), automata, rankings)
@@ -145,7 +138,7 @@ def describe_options(known: Known) -> dict[str, dict[str, Any]]:
     options = {}
     for name, option in known.items():
         if option["type"] == "uniform":
-            name, option = sibling_option(name, SEED), {"type": "int", "default": None, "minimum": 0}
+            name, option = sibling(name, SEED), {"type": "int", "default": None, "minimum": 0}
         option_type = "int" if option["type"] in ("size", "ranking") else option["type"]
         bounds = {"minimum": option.get("minimum"), "maximum": option.get("maximum")}
         options[name] = {"type": option_type, "default": option["default"], **bounds}
@@ -204,7 +197,7 @@ def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | 
 def _check(arrays: Arrays, values: Mapping[str, Any], seeds: set[str]) -> None:
     """Refuse options that exclude each other."""
     for name, array in arrays.items():
-        wide, long, seed = (sibling_option(name, option) for option in ("beams", "max_length", SEED))
+        wide, long, seed = (sibling(name, option) for option in ("beams", "max_length", SEED))
         beams, most = (len(arrays[size]) if size in arrays else math.inf for size in (wide, long))
         message = ""
         match name.rpartition(".")[2]:
@@ -220,7 +213,7 @@ def _check(arrays: Arrays, values: Mapping[str, Any], seeds: set[str]) -> None:
             raise UsageError(f"{name}: {message}")
 
 
-def sibling_option(name: str, option: str) -> str:
+def sibling(name: str, option: str) -> str:
     """Return the name of another option of the same head."""
     return f"{name[: -len(name.rpartition('.')[2])]}{option}"
 
@@ -254,7 +247,7 @@ def option_schemas(known: Known) -> dict[str, Schema]:
     for name, option in known.items():
         match option["type"]:
             case "uniform":
-                schemas[sibling_option(name, SEED)] = _SEED
+                schemas[sibling(name, SEED)] = _SEED
             case "tokens":
                 schemas[name] = {**_TOKENS, "default": option["default"]}
             case "texts" | "automaton":

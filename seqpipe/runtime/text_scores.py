@@ -17,7 +17,7 @@ from seqpipe.answers.base import NO_TEXT_SCORES, AnswerKind
 from seqpipe.answers.text import ENOUGH
 from seqpipe.answers.types import Masking, Metric, Part, Scores, ScoringRow
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.document import Arrays, Doc, Record, field_names, place_prefix
+from seqpipe.features.document import Arrays, Doc, Record, field_names, location
 from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK
 from seqpipe.files import JSON_DECODER, encoding_fix
@@ -95,7 +95,7 @@ def _scores(
     rows: list[tuple[int, ScoringRow]] = []
     for number, (doc, text) in enumerate(zip(docs, texts, strict=True)):
         if not len(doc):
-            raise DataError(f"{place_prefix(text.record)}the text {doc.text!r} has no token; correct it")
+            raise DataError(f"{location(text.record)}the text {doc.text!r} has no token; correct it")
         rows += [(number, row) for row in _rows(kind, source, doc, text, masking)]
     sums = np.zeros(len(docs))
     counted: list[list[int]] = [[] for _ in docs]  # tokens of each text
@@ -109,7 +109,7 @@ def _scores(
             counted[number] += row.tokens
     for doc, text, log_p, tokens in zip(docs, texts, sums, counted, strict=True):
         if not math.isfinite(log_p):
-            raise DataError(f"{place_prefix(text.record)}the log-probability of {doc.text!r} is {log_p}; train again")
+            raise DataError(f"{location(text.record)}the log-probability of {doc.text!r} is {log_p}; train again")
         unknown = [i for i, number in enumerate(doc.ids) if number == _UNKNOWN]
         places = [doc.offsets[i] for i in tokens]
         characters = max((end for _, end in places), default=0) - min((start for start, _ in places), default=0)
@@ -126,7 +126,7 @@ def _rows(kind: AnswerKind, source: TextSource, doc: Doc, text: ScoredText, mask
     try:
         return kind.scoring_rows(doc, part, masking)
     except DataError as error:
-        raise DataError(f"{place_prefix(text.record)}{error}") from None
+        raise DataError(f"{location(text.record)}{error}") from None
 
 
 # Minimal pairs and alternatives, of which one is right, read from a file.

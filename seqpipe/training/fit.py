@@ -33,7 +33,7 @@ from seqpipe.config.init_from import counterpart, relative_path
 from seqpipe.config.loader import Config
 from seqpipe.config.model import Component
 from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
-from seqpipe.features.document import Doc, Record, place_prefix, token_counts
+from seqpipe.features.document import Doc, Record, location, token_counts
 from seqpipe.features.encoding import FIX, encode, is_panic, split_error
 from seqpipe.features.kinds.base import SENTENCES, WORDS, FeatureKind
 from seqpipe.features.kinds.registry import pair_features
@@ -142,7 +142,7 @@ def refuse_panicking_text(trainer: Any, texts: list[tuple[Record, Any]]) -> None
         texts = half if panic_of(half) else texts[len(half) :]
     if error := panic_of(texts):
         record, text = texts[0]
-        raise split_error(text, error, place_prefix(record)) from error
+        raise split_error(text, error, location(record)) from error
 
 
 def fit_target_tokenizer(head: Component, source: Tokenizer | None, records: Sequence[Record], field: str) -> Tokenizer:
@@ -236,7 +236,7 @@ def fit_task(
     if task.kind_type.needs_tokenizer:
         writer = fit_target_tokenizer(head, tokenizer, records, target)
         if task.has_target_text:
-            longest = max(len(encode(writer, target_text(record, target), place_prefix(record))) for record in records)
+            longest = max(len(encode(writer, target_text(record, target), location(record))) for record in records)
     return FittedTask(name, task.create(info, labels, writer).manifest(), labels, writer, longest)
 
 

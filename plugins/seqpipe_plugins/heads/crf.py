@@ -76,7 +76,7 @@ class CRF(nn.Module):
         return "Viterbi decides on the whole text, so that a later word may change an earlier tag; use the head tags"
 
     def loss(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> ()
-        """Return the negative log-likelihood per token, comparable with the loss of `tags`: sentences count by length."""
+        """Return the negative log-likelihood per token (sentences count by length), comparable with `tags`."""
         return -self.score(self.dropout(x), mask, tags).sum() / mask.sum()
 
     def decide(

@@ -187,7 +187,7 @@ class LM(nn.Module):
     def _prompt_scores(
         self, incremental: sp.IncrementalStages, prefix: sp.TokenPrefix, wanted: bool | Tensor
     ) -> Tensor:
-        """Return the log-probabilities (B, n - 1) of the prompt's tokens, 0 if not requested: a loop of one step or none."""
+        """Return the log-probabilities (B, n - 1) of a prompt's tokens, 0 if not requested: a loop of 0 or 1 steps."""
         # The logits of a prompt (B, n, V) are the largest tensor of a call, and few callers need them. A graph computes
         # all operators except those of a loop without steps; `again & False` ends this loop after the first step.
         ids, nothing = prefix.ids[:, 1:].contiguous(), prefix.x[..., 0] * 0.0

@@ -47,7 +47,7 @@ class Vector(PooledHead):
         self.normalize, self.temperature = normalize, temperature
 
     def loss(self, x: Tensor, mask: Tensor, label: Tensor, state: Tensor | None = None) -> Tensor:  # -> ()
-        """Return the mean over the texts that share their label, 0 without such: x (B, T, D), mask (B, T), label (B,)."""
+        """Return the mean over texts that share their label, or 0: x (B, T, D), mask (B, T), label (B,)."""
         z = unit(self.read(x, mask, state, learning=True)[0])
         same, alike = torch.eye(len(label), dtype=torch.bool, device=label.device), label[:, None] == label
         logits = torch.where(same, torch.finfo(z.dtype).min, z @ z.T / self.temperature)  # (B, B)

@@ -20,7 +20,7 @@ from seqpipe.export.graph import random_batches, shortest_row, with_other_paddin
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.sources import InputSource, NumericSource, TextSource, masks, sources_of
 from seqpipe.features.vocabulary import SPECIALS
-from seqpipe.runtime.decode_options import SEED, Known, resolve_options, sibling_option
+from seqpipe.runtime.decode_options import SEED, Known, resolve_options, sibling
 from seqpipe.runtime.predictor import Run
 from seqpipe.training.evaluation import option_trials
 from seqpipe.training.pipeline import Pipeline
@@ -91,7 +91,7 @@ class Trials:
 
     @property
     def _seeds(self) -> list[str]:
-        return [sibling_option(name, SEED) for name, option in self.options.items() if option["type"] == "uniform"]
+        return [sibling(name, SEED) for name, option in self.options.items() if option["type"] == "uniform"]
 
     @property
     def _lengths(self) -> dict[str, int]:
