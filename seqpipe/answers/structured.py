@@ -104,7 +104,7 @@ def fields_from(stated: Any) -> tuple[Field, ...]:
             raise ValueError(f"fields.{name}: {keys!r} is not a field; write per and type, {_FORM}")
         outside = (str(keys["outside"]),) if "outside" in keys else ()
         fields.append(
-            check_field(Field(name, keys.get("per", ""), keys.get("type", ""), keys.get("target", name), outside))
+            validate(Field(name, keys.get("per", ""), keys.get("type", ""), keys.get("target", name), outside))
         )
         if (fields[-1].per, fields[-1].type) == (PAIR, LABEL) and not outside:
             raise ValueError(f"fields.{name}: labels of pairs need `outside`, the label of all other pairs")
@@ -114,7 +114,7 @@ def fields_from(stated: Any) -> tuple[Field, ...]:
 def fields_of(manifest: Any) -> tuple[Field, ...]:
     """Return the fields that a manifest lists; KeyError, TypeError or ValueError for an invalid list."""
     fields = [
-        check_field(
+        validate(
             Field(stated["name"], stated["per"], stated["type"], stated["target"], tuple(stated.get("labels", ())))
         )
         for stated in manifest
@@ -127,7 +127,7 @@ def fields_of(manifest: Any) -> tuple[Field, ...]:
     return tuple(fields)
 
 
-def check_field(field: Field) -> Field:
+def validate(field: Field) -> Field:
     """Return the field; ValueError if no answer can have it."""
     texts: tuple[Any, ...] = (field.name, field.target, *field.labels)
     for text in texts:
@@ -223,9 +223,7 @@ def _record_value(field: Field, record: Record, value: Any, words: int) -> Any:
     """Return a value of a record; DataError for one of another type."""
     if field.type == LABEL:
         if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
-            raise DataError.at(
-                record, f"field {field.target!r}: {value!r} is not a label, which is a text or a whole number"
-            )
+            raise DataError.at(record, f"field {field.target!r}: {value!r} is not a label (text or whole number)")
         return str(value)
     if field.type == NUMBER:
         return number_of({**record, field.target: value}, field.target)
@@ -248,9 +246,7 @@ def _record_pairs(field: Field, record: Record, words: int) -> list[dict[str, An
     key, pairs, known = LABEL if field.type == LABEL else "value", list[dict[str, Any]](), set[tuple[int, int]]()
     for pair in _value_list(field, record):
         if not isinstance(pair, Mapping) or not {"from", "to", key} <= pair.keys():
-            raise DataError.at(
-                record, f'field {field.target!r}: {pair!r} is not a pair; write {{"from", "to", "{key}"}}'
-            )
+            raise DataError.at(record, f'field {field.target!r}: {pair!r} is no pair; write {{"from", "to", "{key}"}}')
         ends = (pair["from"], pair["to"])
         if not all(type(at) is int and 0 <= at < words for at in ends):
             raise DataError.at(record, f"field {field.target!r}: {ends} are not positions of {words} words, from 0")
@@ -447,9 +443,7 @@ class StructuredTask(HeadTask[StructuredAnswers, Structured]):
         for before in fields_of(old["fields"]):
             field = fields.get(before.name, before)
             if (field.per, field.type) != (before.per, before.type):
-                return (
-                    f"the field {before.name!r} of {where} has per: {before.per} and type: {before.type}; use the same"
-                )
+                return f"the field {before.name!r} of {where} is {before.type} per {before.per}; use the same"
             if field.per == PAIR and field.labels[:1] != before.labels[:1]:
                 return f"{before.labels[0]!r} is `outside` in the field {before.name!r} of {where}; use the same"
         return ""

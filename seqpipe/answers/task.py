@@ -123,9 +123,7 @@ class HeadTask(Task[A], Generic[A, K]):
     subject: ClassVar[str] = WHOLE_TEXT  # the subject of a decision; PASSAGE: the second text of a pair
     has_labels: ClassVar[bool] = False  # whether a head is built from `labels`
     has_candidates: ClassVar[bool] = False  # whether it chooses from a set of texts
-    joins_sources: ClassVar[bool] = (
-        False  # whether the first of several sources is answered, with the others as context
-    )
+    joins_sources: ClassVar[bool] = False  # whether others of several sources are context of the first
     counts_words: ClassVar[bool] = False  # whether a reference has word numbers, so words must be those of the data
     may_self_supervise: ClassVar[bool] = False  # whether a self-supervised head may have it
     metric_packages: ClassVar[Mapping[str, str]] = {}  # packages, each with the scores that need it

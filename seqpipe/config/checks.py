@@ -246,9 +246,7 @@ def streaming_problems(
     if any(map(is_language_model_head, heads)):
         messages.append("a language model streams without it; delete it")
     if len(heads) > 1:
-        messages.append(
-            "a pipeline that answers in chunks has one head; train one pipeline for each answer, or delete it"
-        )
+        messages.append("a pipeline that answers in chunks has one head; train one per answer, or delete it")
     if len(inputs) > 1 or inputs[0].tokenizer is None or inputs[0].pairs:
         messages.append("only a single text can be read in chunks; delete it")
     if export.explain:

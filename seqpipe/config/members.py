@@ -86,7 +86,7 @@ MEMBERS: Mapping[str, Member] = {
         ("embedding", "encoder"),
         "method",
         "(names…) -> x or a dict",
-        "Compute x from the names that it asks for.",
+        "Compute x from the names it asks for.",
         REQUIRED,
     ),
     "rows": Member(
@@ -182,17 +182,13 @@ MEMBERS: Mapping[str, Member] = {
         ABSENT,
     ),
     "score": Member(("head",), "method", "(names…) -> (B,)", "Log-probability of a decision.", ABSENT),
-    "margin": Member(
-        ("head",), "method", "(names…) -> (B,)", "Difference of the scores of a decision and another.", ABSENT
-    ),
+    "margin": Member(("head",), "method", "(names…) -> (B,)", "Margin between two decisions.", ABSENT),
     "explain": Member(("head",), "method", "(names…) -> dict", "Attention weights of a decision.", ABSENT),
     "metrics": Member(("head",), "static method", "(options, gold, predicted) -> dict", "Metrics of its own.", ABSENT),
     "needs_dev": Member(
         ("head",), "static method", "(options) -> str", "The option by which it chooses a value on dev.", ABSENT
     ),
-    "evidence": Member(
-        ("head",), "method", "(names…) -> dict", "Rows of a dev batch, from which `calibrate` chooses.", ABSENT
-    ),
+    "evidence": Member(("head",), "method", "(names…) -> dict", "Rows of a dev batch for `calibrate`.", ABSENT),
     "calibrate": Member(("head",), "method", "(evidence)", "Choose values on dev, and keep them in buffers.", ABSENT),
     "set_candidates": Member(
         ("head",), "method", "(vectors)", "Take the vectors (N, D) of the candidates into its buffer `vectors`.", ABSENT

@@ -122,9 +122,7 @@ class Train(_Keys):
     """Training settings of the pipeline."""
 
     epochs: PositiveInt = Field(default=30, description="Number of passes over the training data.")
-    batch_tokens: PositiveInt = Field(
-        default=1024, description="Maximum number of tokens of a batch, including padding."
-    )
+    batch_tokens: PositiveInt = Field(default=1024, description="Maximum number of tokens of a batch, with padding.")
     batch_size: PositiveInt | None = Field(
         default=None, description="Maximum number of records of a batch; null: limited by batch_tokens only."
     )

@@ -392,7 +392,7 @@ class CommonKeys(BaseModel):
     target: str | None = Field(
         default=None,
         min_length=1,
-        description="The record field to learn; null: the default of the head's answer kind.",
+        description="The record field to learn; null: the default of the answer kind.",
     )
     weight: float = Field(default=1.0, gt=0, description="The weight of this head's loss.")
     init: Annotated[str, Field(min_length=1), Means("a run's folder")] | None = Field(

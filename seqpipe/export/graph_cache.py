@@ -148,9 +148,7 @@ def _object(value: Any) -> Iterable[Any]:
         return (value.__module__, value.__qualname__, value.__defaults__, value.__kwdefaults__, value.__code__.co_code)
     if isinstance(value, types.BuiltinFunctionType):
         return (value.__module__, value.__qualname__)
-    if dataclasses.is_dataclass(
-        value
-    ):  # fields without comparison, such as a line of the YAML, do not affect the graph
+    if dataclasses.is_dataclass(value):  # fields that are not compared do not affect the graph
         return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.compare]
     defines_state = type(value).__getstate__ is not object.__getstate__  # type: ignore[comparison-overlap]
     if defines_state:

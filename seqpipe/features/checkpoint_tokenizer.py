@@ -60,9 +60,7 @@ def marian_tokenizer(files: Mapping[str, Path], checkpoint: object, side: Side) 
     roles = {role: settings.get(role) or token for role, token in _MARIAN_ROLES.items()}
     tokens = {role: token["content"] if isinstance(token, dict) else token for role, token in roles.items()}
     if lacking := [token for token in tokens.values() if token not in vocabulary]:
-        raise DataError(
-            f"{checkpoint}: vocab.json lacks the special token {lacking[0]!r}; download the checkpoint again"
-        )
+        raise DataError(f"{checkpoint}: vocab.json lacks the special token {lacking[0]!r}; download it again")
     pad, unknown, end = (vocabulary[token] for token in tokens.values())
     others = sorted({*vocabulary} - {*tokens.values()}, key=vocabulary.__getitem__)
     extra = dict.fromkeys(piece for each in models for piece in each.scores if piece not in vocabulary)
@@ -213,9 +211,7 @@ def _decoder_tokenizer(original: Any, content: dict[str, Any], checkpoint: str |
     held = [*(model["vocab"] if scores is None else scores), *(token["content"] for token in marks)]
     old: dict[str, int] = {token: original.convert_tokens_to_ids(token) for token in (*names, *held)}
     if doubled := [special for special in SPECIALS if special in old and special not in names]:
-        raise DataError(
-            f"{checkpoint}: its token {doubled[0]!r} has another role in seqpipe; choose another checkpoint"
-        )
+        raise DataError(f"{checkpoint}: its token {doubled[0]!r} has another role in seqpipe; choose another")
     known = {special: old[token] for token, special in names.items()}
     others = sorted((token for token in old if token not in names), key=old.__getitem__)
     order = (*SPECIALS, *others)
@@ -248,13 +244,9 @@ def _renumber_tokens(
             old.setdefault(token["content"], token["id"])
     old = dict(sorted(old.items(), key=lambda entry: entry[1]))
     if lacking := [token for token in names if token not in old]:
-        raise DataError(
-            f"{checkpoint}: the tokenizer lacks its special token {lacking[0]!r}; download the checkpoint again"
-        )
+        raise DataError(f"{checkpoint}: the tokenizer lacks its special token {lacking[0]!r}; download it again")
     if doubled := [new for token, new in names.items() if new in old and new not in names]:
-        raise DataError(
-            f"{checkpoint}: its token {doubled[0]!r} has another role in seqpipe; choose another checkpoint"
-        )
+        raise DataError(f"{checkpoint}: its token {doubled[0]!r} has another role in seqpipe; choose another")
     order = [*names, *(token for token in old if token not in names)]
     if mask is not None and MASK not in old and mask not in names:
         names = {**names, mask: MASK}

@@ -18,9 +18,7 @@ from seqpipe.features.encoding import Alignment, group_shared, guard
 PAD, UNK, BOS, EOS = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 SPECIALS = (PAD, UNK, BOS, EOS)  # ids 0 to 3 of every vocabulary
 MASK = "[MASK]"  # the mask token, in vocabularies of heads that ask for it
-SPAN_MARKS = tuple(
-    f"<extra_id_{i}>" for i in range(100)
-)  # likewise: each replaces a span, and precedes it in the target
+SPAN_MARKS = tuple(f"<extra_id_{i}>" for i in range(100))  # likewise: each replaces a span
 _AS_WRITTEN = frozenset((MASK, *SPAN_MARKS))
 _SURROGATE = re.compile("[\ud800-\udfff]")
 

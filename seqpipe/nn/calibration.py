@@ -47,9 +47,7 @@ def f1_threshold(p: Tensor, right: Tensor) -> float | None:  # (N,), (N,) bool
 def refusal_threshold(confidence: Tensor, right: Tensor, outside: Tensor) -> float:  # (N,), (N,) bool, (N,) bool
     """Return the confidence threshold for out-of-scope answers with the greatest accuracy."""
     ordered, order = confidence.double().sort(descending=True)
-    gain = (right[order].double() - outside[order].double()).cumsum(
-        0
-    )  # of answering the most confident instead of refusing
+    gain = (right[order].double() - outside[order].double()).cumsum(0)  # of answering the most confident
     return _between(gain, ordered)
 
 

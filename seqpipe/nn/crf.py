@@ -170,10 +170,7 @@ def _n_best(scores: Tensor, chain: Tensor, path: Tensor, n: int) -> tuple[Tensor
     short = torch.where(rank == 0, 0.0, -LOG_ZERO) + torch.zeros_like(scores[0, 0, :, None])  # (B, n)
     tags = torch.full_like(short, P - 1, dtype=torch.int64)
     several, into = (rank > 0).any(), chain.transpose(0, 1).contiguous()
-    parent_of, tag_of = (
-        rank.repeat_interleave(P),
-        times.new_tensor(range(P)).repeat(n),
-    )  # (n * P,) path and tag of each entry
+    parent_of, tag_of = (rank.repeat_interleave(P), times.new_tensor(range(P)).repeat(n))  # (n * P,) path and tag
 
     def loop_condition(t: Tensor, tags: Tensor, short: Tensor, paths: Tensor) -> Tensor:
         return (t >= 0) & several

@@ -223,9 +223,7 @@ def _writer(
     if lacking := sorted(report["missing_keys"]):
         raise DataError(f"{checkpoint}: the weights lack {lacking[0]}; download the checkpoint again")
     if report["mismatched_keys"]:
-        raise DataError(
-            f"{checkpoint}: the weights have other shapes than config.json says; download the checkpoint again"
-        )
+        raise DataError(f"{checkpoint}: the weights have other shapes than config.json; download the checkpoint again")
     _refuse_other_tokens(checkpoint, ids, model.get_input_embeddings().weight)
     return model, ids
 

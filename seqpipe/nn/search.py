@@ -94,9 +94,7 @@ class Sampler:
         sampled_longest = torch.full((), torch.sym_min(options.max_length, steps), device=device)
         self.limit = torch.where(self.active, sampled_longest, longest)  # () maximum number of tokens of a sequence
         self.uniform = repeat_axis(repeat_axis(F.pad(uniform, (0, 1)), 0, rows), 1, options.beams)  # (B, K, N' + 1)
-        self.temperature = (
-            torch.zeros((), device=device) + options.temperature
-        )  # a tensor created in a loop does not export
+        self.temperature = torch.zeros((), device=device) + options.temperature  # one made in a loop does not export
         self.top_k, self.top_p = torch.full((), options.top_k, device=device), options.top_p
         self.needed = options.top_k * torch.sym_min(steps, 1)  # number of candidates
 

@@ -68,9 +68,7 @@ def resolve_device(name: str) -> str:
     if kind not in ("auto", "cpu", "cuda"):
         raise UsageError(f"--device {name}: must be auto, cpu, cuda or cuda:N")
     if kind == "cuda" and not torch.cuda.is_available():
-        raise EnvError(
-            f"--device {name}: this PyTorch ({torch.__version__}) finds no CUDA device; see `seqpipe doctor`"
-        )
+        raise EnvError(f"--device {name}: this PyTorch ({torch.__version__}) has no CUDA device; see `seqpipe doctor`")
     if kind == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return name

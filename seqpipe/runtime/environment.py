@@ -69,9 +69,7 @@ def _onnxruntime(require_cuda: bool) -> list[Finding]:
         return [Finding("error", "onnxruntime", "not installed; pip install 'seqpipe-nlp[cpu]' or 'seqpipe-nlp[gpu]'")]
     stated = ", ".join(f"{name} {version}" for name, version in versions.items())
     if len(versions) == 2:
-        fix = (
-            "they share one folder, which disables CUDA: pip uninstall -y onnxruntime onnxruntime-gpu, then install one"
-        )
+        fix = "sharing one folder disables CUDA: pip uninstall -y onnxruntime onnxruntime-gpu, then install one"
         return [Finding("error", "onnxruntime", f"{stated}: {fix}")]
     try:
         from seqpipe.runtime.onnx_runtime import onnxruntime

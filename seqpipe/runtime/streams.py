@@ -185,9 +185,7 @@ class PieceStream:
         self._skipped, self._has_words = "", True
         self._count += len(doc)
         if self._grows and self._count > (most := predictor.limits.tokens):
-            raise DataError(
-                f"a text of more than {most:,} tokens, the limit of this bundle's cache; call `finish` earlier"
-            )
+            raise DataError(f"over {most:,} tokens, the limit of this bundle's cache; call `finish` earlier")
         decision = self._graph.run_with_cache(predictor.featurizer.collate([doc]) | self._cache)
         self._cache = next_inputs(self._graph.cache, decision)
         self._answer = predictor.read_piece(self._reader, doc, decision)

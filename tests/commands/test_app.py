@@ -347,7 +347,7 @@ def test_predict_refuses_what_it_cannot_do(here: Path, arguments: list[str], std
         (["check", "bad.yaml"], 2, "bad.yaml:4:1: tokeniser: no such key; did you mean 'tokenizer'?"),
         (["train", "tiny.yaml", "data.train=bad.conll", "name=bad"], 3, "bad.conll:2: "),
         (["verify", "damaged"], 6, "damaged: its sha256 is not the one"),
-        (["evaluate", "runs/tiny", "--device", "cuda:7"], 7, "finds no CUDA device"),
+        (["evaluate", "runs/tiny", "--device", "cuda:7"], 7, "has no CUDA device"),
     ],
     ids=["config", "data", "bundle", "environment"],
 )

@@ -280,5 +280,5 @@ class TestBadInput:
     def test_a_head_without_the_encoder_of_its_checkpoint(self, folders: dict[str, Path], tmp_path: Path) -> None:
         stage, gru = {"checkpoint": str(folders["t5"])}, {"use": "gru", "hidden": 16}
         path = yaml(tmp_path, stage, embedding={"use": "lookup", "dim": 8}, encoder=gru)
-        with pytest.raises(SeqpipeError, match="returns no table of token vectors; put the encoder"):
+        with pytest.raises(SeqpipeError, match="returns no `table`; put the encoder"):
             check_export(load(path), QUIET)

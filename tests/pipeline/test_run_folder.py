@@ -288,7 +288,7 @@ def test_a_device_that_is_not_there_is_an_error() -> None:
         resolve_device("gpu")
     if not torch.cuda.is_available():
         assert resolve_device("auto") == "cpu"
-        with pytest.raises(EnvError, match="finds no CUDA device; see `seqpipe doctor`"):
+        with pytest.raises(EnvError, match="has no CUDA device; see `seqpipe doctor`"):
             resolve_device("cuda:0")
 
 

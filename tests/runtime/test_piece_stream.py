@@ -150,7 +150,7 @@ def test_a_text_is_limited_where_a_cache_grows_with_it(tagger: Path, classifier:
     growing.predictor.limits = constant.predictor.limits = Limits(tokens=4)
     stream = growing.open_stream()
     stream.feed("Ada met Bob in ")
-    with pytest.raises(DataError, match=r"more than 4 tokens, the limit of this bundle's cache; call `finish` earlier"):
+    with pytest.raises(DataError, match=r"over 4 tokens, the limit of this bundle's cache; call `finish` earlier"):
         stream.feed("Rome ")
     stream.finish()
     stream.feed("Rome ")

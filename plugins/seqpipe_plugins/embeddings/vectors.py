@@ -294,9 +294,7 @@ def _finite(numbers: list[bytes] | np.ndarray, word: str, place: str) -> np.ndar
             row = np.array([float(number) for number in numbers]).astype("f4")
     except ValueError as error:
         wrong = next(number for number in numbers if not _is_number(number))
-        raise DataError(
-            f"{place}: {wrong.decode(errors='replace')!r} after the word {word!r} is not a number"
-        ) from error
+        raise DataError(f"{place}: {wrong.decode(errors='replace')!r} after {word!r} is not a number") from error
     if not np.isfinite(row).all():
         raise DataError(f"{place}: the vector of {word!r} has NaN or infinity; correct or remove the word")
     return row

@@ -68,9 +68,7 @@ class LSTM(Recurrent):
         if not (parts.input_gate or parts.forget_gate or parts.output_gate):
             for name, is_set in {"peephole": peephole, "full_gate_recurrence": parts.full_gate_recurrence}.items():
                 if is_set:
-                    raise UsageError(
-                        f"lstm.{name}: it is an input of the gates, but all three are left out; keep one of them"
-                    )
+                    raise UsageError(f"lstm.{name}: it feeds the gates, but all three are left out; keep one of them")
         make: Callable[..., nn.RNNBase | RecurrentCell] = nn.LSTM
         if parts != LSTMParts():
             make = partial(LSTMVariant, parts=parts, peephole=peephole, coupled=coupled)

@@ -257,9 +257,7 @@ def _weights(labels: Sequence[str], weights: Weights | Literal["balanced"] | Non
         return torch.tensor([even / count if count else 1.0 for count in kept])
     for label in weights or {}:
         if label == outside:
-            raise sp.UsageError(
-                f"label.class_weights: {label!r} is out of scope; the weight of its texts is `exposure`"
-            )
+            raise sp.UsageError(f"label.class_weights: {label!r} is out of scope; its weight is `exposure`")
         if label not in labels:
             fix = f"name labels of the training data{sp.did_you_mean(label, labels)}"
             raise sp.UsageError(f"label.class_weights: no training text has the label {label!r}; {fix}")

@@ -83,9 +83,7 @@ class Pointer(nn.Module):
     ):
         super().__init__()
         if (every or close) and not once:
-            raise sp.UsageError(
-                f"{'every' if every else 'close'}: it implies that no position is chosen twice; set once: true"
-            )
+            raise sp.UsageError(f"{'every' if every else 'close'}: no position is chosen twice; set once: true")
         if task == "hull" and not close:
             raise sp.UsageError("task: the corners of a hull are a closed sequence; set close: true")
         if task == "tour" and not (every and close):

@@ -94,9 +94,7 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
         x, mask, table = source["x"], source["mask"], source.get("table")
         size = (len(self.logit_mask), self.dim)
         if table is None or "around" not in source or (self.own_table is None and table.shape != size):
-            raise sp.UsageError(
-                f"pretrained-seq2seq: the encoder before it returns no table of token vectors; {self.fix}"
-            )
+            raise sp.UsageError(f"pretrained-seq2seq: the encoder before it returns no `table`; {self.fix}")
         around = source["around"]  # last, since the order of attended positions does not matter
         x = torch.cat([torch.where(mask[..., None], x, 0.0), around], 1)
         mask = F.pad(mask, (0, around.shape[1]), value=True)

@@ -24,9 +24,7 @@ def gold_answers(record: Mapping[str, Any], field: str) -> list[Gold]:
     if isinstance(answers, Mapping):
         texts, starts = answers.get("text"), answers.get("answer_start")
         if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
-            raise DataError(
-                f"{where}: field {field!r}: `answer_start` and `text` must be lists of equal length; {_FORM}"
-            )
+            raise DataError(f"{where}: field {field!r}: `answer_start` and `text` must be equally long; {_FORM}")
         pairs = list(zip(texts, starts, strict=True))
     elif isinstance(answers, list) and all(isinstance(answer, Mapping) for answer in answers):
         pairs = [(answer.get("text"), answer.get("start", answer.get("answer_start"))) for answer in answers]

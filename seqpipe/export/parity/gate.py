@@ -325,9 +325,7 @@ def _trials(comparison: Comparison, records: Sequence[Record], probes: Sequence[
     options, chosen_options = comparison.decisions.trials, []
     for chosen in map(dict, comparison.decisions.trials.together()):
         for name in [name for name in chosen if ours.options.get(name, {}).get("type") in ("texts", "automaton")]:
-            part: Any = ours.kind.parts[
-                name.rpartition(".")[0]
-            ]  # with an answer kind these are texts, here those of pieces
+            part: Any = ours.kind.parts[name.rpartition(".")[0]]  # with an answer kind these are texts
             pieces = [
                 piece.decode()
                 for piece in part.written_bytes.pieces

@@ -56,9 +56,7 @@ class Matrix(FeatureKind):
         width = matrices[0].shape[1]
         for matrix in matrices:
             if matrix.shape[1] != width:
-                raise DataError(
-                    f"a record has rows of {matrix.shape[1]} numbers, others of {width}; all rows must have one length"
-                )
+                raise DataError(f"a record has rows of {matrix.shape[1]} numbers, others of {width}; use one length")
         if not self.normalise:
             return replace(self, means=(0.0,) * width, deviations=(1.0,) * width)
         rows = np.concatenate([matrix.astype(np.float64) for matrix in matrices])
