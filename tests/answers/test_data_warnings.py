@@ -42,12 +42,12 @@ def tagged(*tags: list[str]) -> list[dict[str, Any]]:
         (
             Label(["a", "b"]),
             labelled("a", "c", "c", "d"),
-            ["test: 3 of 4 records have labels that the model does not know; these count as missed:  'c' (2), 'd'"],
+            ["test: 3 of 4 records have labels that the model does not know; these count as missed: 'c' (2), 'd'"],
         ),
         (
             Label(["a", " a", "b"]),
             labelled("a", " a", "a", "b"),
-            ["test: the labels 'a' (2), ' a' (1) differ by white space alone"],
+            ["test: the labels 'a' (2), ' a' (1) differ only by white space"],
         ),
         (Label(["a", "b", "none"], out_of_scope="none"), labelled("a", "none"), []),
         (Labels(["a", "b"]), [{"labels": ["a"]}, {"labels": []}], ["test: all have the label 'a' (2 records)"]),
@@ -85,7 +85,7 @@ def test_a_run_warns_of_its_data_with_numbers(little: Path) -> None:
     assert done.code == 0, done.err
     for told in (
         "warning: 1 of 5 records have no tokens, and are left out of training; the first: ",
-        "warning: train: the labels 'lead' (1), ' lead' (1) differ by white space alone",
+        "warning: train: the labels 'lead' (1), ' lead' (1) differ only by white space",
         "warning: dev: there is 1 record",
         "warning: test: all have the label 'b' (3 records); a score of them says nothing",
     ):
@@ -105,7 +105,7 @@ def test_evaluate_warns_of_labels_that_the_model_does_not_know(little: Path) -> 
 def test_check_warns_of_its_records(little: Path) -> None:
     done = seqpipe("check", "little.yaml", folder=little)
     assert "warning: 1 of 5 records have no tokens" in done.err
-    assert "warning: train: the labels 'lead' (1), ' lead' (1) differ by white space alone" in done.err
+    assert "warning: train: the labels 'lead' (1), ' lead' (1) differ only by white space" in done.err
 
 
 def test_check_and_run_count_the_spans_that_they_widen(tmp_path: Path) -> None:

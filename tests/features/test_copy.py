@@ -127,8 +127,8 @@ def test_what_is_learned_is_kept_with_the_run(tmp_path: Path) -> None:
 def test_check_tells_the_share_of_targets_that_survive(tmp_path: Path) -> None:
     artifacts = copying(tmp_path)
     assert [*unwritable(artifacts, artifacts.tasks[0], RECORDS, 100)] == [
-        "100.0 % of 8 texts survive encoding and decoding; 0 hold a word that neither the target vocabulary nor their "
-        "source has"
+        "100.0 % of 8 texts survive encoding and decoding; 0 have a word that is in neither the target "
+        "vocabulary nor the source"
     ]
     worse = [*RECORDS[:2], {"text": "Cy", "target": "from Dora"}, {"text": "x", "target": "from, x"}]
     first, second = unwritable(artifacts, artifacts.tasks[0], worse, 100)
@@ -141,7 +141,7 @@ def test_check_tells_the_share_of_targets_that_survive(tmp_path: Path) -> None:
 
 
 def test_tokenizers_that_split_words_copy_only_where_they_are_one(tmp_path: Path) -> None:
-    told = r"head: .*it copies whole tokens, and one of the two tokenizers splits words: write target_tokenizer: same"
+    told = r"head: .*it copies whole tokens, but one of the two tokenizers splits words: write target_tokenizer: same"
     for override in ("tokenizer={use: bpe}", "head.target_tokenizer={use: bpe}"):
         with pytest.raises(ConfigError, match=told):
             copying(tmp_path, override)

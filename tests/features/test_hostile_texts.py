@@ -76,5 +76,7 @@ def test_a_safe_tokenizer_passes(tokenizer: Tokenizer) -> None:
 
 def test_check_names_the_text_and_how_to_write_the_pattern(tmp_path: Path) -> None:
     config = tiny(tmp_path, f"tokenizer={{use: words, pattern: '{EVIL}'}}")
-    with pytest.raises(ConfigError, match=r"tokenizer 'words' .* cannot split 'a{40}'… .*; let each character"):
+    with pytest.raises(
+        ConfigError, match=r"tokenizer 'words' .* cannot split 'a{40}'… .*; write the pattern so that each character"
+    ):
         check_export(config, Console(-1))

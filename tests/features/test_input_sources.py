@@ -118,7 +118,7 @@ def test_rows_of_numbers_become_a_normalised_matrix() -> None:
         ([[[1.0, 2.0]]], "must have rows of numbers"),
         ([1, float("inf")], "not finite"),
         ([1e39, 0], "not finite"),
-        ([[1, 2, 3]], "has rows of 3 numbers, and training data had 2; give 2"),
+        ([[1, 2, 3]], "has rows of 3 numbers, but the training data had 2; give 2"),
         (None, "must have rows of numbers"),
     ],
 )
@@ -179,12 +179,12 @@ def test_texts_of_equal_length_are_as_long_as_the_first_source(tmp_path: Path) -
     some = [{**record, "target": record["text"]} for record in some]
     artifacts = fit_artifacts(config, some)
     assert len(examples(config, artifacts, some)) == 6
-    with pytest.raises(DataError, match="toy:1: the text has 4 tokens and its source 2; with equal_length"):
+    with pytest.raises(DataError, match="toy:1: the text has 4 tokens and its source 2; equal_length"):
         examples(config, artifacts, [{**some[0], "target": "which colour which colour"}])
 
 
 def test_a_source_that_is_neither_is_refused() -> None:
-    with pytest.raises(ValueError, match="neither a name nor two"):
+    with pytest.raises(ValueError, match="neither one name nor two"):
         source_from({"a": 3}, {}, {})
     with pytest.raises(ValueError, match="not a field of numbers"):
         source_from({"a": ["b", "c"]}, {"a.matrix": Matrix()}, {})

@@ -85,5 +85,5 @@ def test_the_best_weights_of_a_run_that_trains_meanwhile_are_the_next_best(
     monkeypatch.setattr(checkpoint, "load_weights", later)
     assert checkpoint.load_best(tmp_path)["epoch"] == 2
     (tmp_path / "best-2.safetensors").unlink()
-    with pytest.raises(DataError, match="the weights are not there"):
+    with pytest.raises(DataError, match="no such weights"):
         checkpoint.load_best(tmp_path)

@@ -150,13 +150,13 @@ def test_texts_that_can_never_be_written_are_told_before_training(tmp_path: Path
     assert [*unwritable(artifacts, task, [records[0], records[3]], 100)] == []
     assert [*unwritable(artifacts, task, records, 4)] == [
         "1 of 4 texts change when encoded and decoded: 'ab, c' as 'ab , c'; "
-        "the target tokenizer {use: bpe, byte_level: true}, which is lossless",
+        "use the target tokenizer {use: bpe, byte_level: true}, which is lossless",
     ]
     assert [
         *unwritable(artifacts, task, [{"text": "", "reversed": "a zoo"}, {"text": "", "reversed": "a a a a"}], 4)
     ] == [
         "1 of 2 texts change when encoded and decoded: 'a zoo' as 'a'; "
-        "the target tokenizer {use: bpe, byte_level: true}, which is lossless",
+        "use the target tokenizer {use: bpe, byte_level: true}, which is lossless",
         "1 of 2 texts have 4 tokens or more, and are cut for scores; callers may set max_length=5",
     ]
     assert [*unwritable(artifacts, task, [{"text": "", "reversed": "a a a a"}], None)] == []

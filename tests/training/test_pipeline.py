@@ -207,7 +207,7 @@ def test_an_embedding_of_another_width_than_it_states_is_named(tmp_path: Path) -
             self.dim = 9
 
     with pytest.raises(
-        PluginError, match=r"embedding: embedding 'wide' of toys: .*\(2, 3, 2\); \(B, T, 9\) was stated"
+        PluginError, match=r"embedding: embedding 'wide' of toys: .*\(2, 3, 2\), not \(B, T, 9\) as declared"
     ):
         toy(tmp_path, "embedding=wide", wide=("embedding", Wide)).decide(FEATURES, {})
 
