@@ -231,7 +231,7 @@ def test_a_folder_that_is_no_run_is_left_alone(here: Path) -> None:
     begin_run(tiny(here))  # an empty one is taken
     (here / "runs/tiny/run.json").unlink()
     (here / "runs/tiny/thesis.tex").write_text("precious")
-    with pytest.raises(UsageError, match="is there and is not a run; give the YAML another name: or move the folder"):
+    with pytest.raises(UsageError, match="exists and is not a run; give the YAML another name: or move the folder"):
         begin_run(tiny(here), fresh=True)
     with pytest.raises(UsageError, match=r"not a run \(no run.json\)"):
         open_run(here / "runs/tiny", QUIET)

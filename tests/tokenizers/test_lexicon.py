@@ -141,5 +141,5 @@ def test_without_a_lexicon_data_that_is_not_split_is_refused(texts: Sequence[Any
 
 
 def test_words_come_from_one_place_only(path: Path) -> None:
-    with pytest.raises(UsageError, match="leave one of them out"):
+    with pytest.raises(UsageError, match="delete one of them"):
         Lexicon(path=path, run=path.parent)
