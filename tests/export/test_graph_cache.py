@@ -207,7 +207,7 @@ def test_a_planted_graph_is_noticed_and_replaced(
     check_export(config, Console(), cache)
     said = capsys.readouterr().err
     assert "the cached graph was refused (ParityError: " in said
-    assert "exporting anew" in said
+    assert "exporting again" in said
     assert path.read_bytes() == good
 
 
