@@ -28,9 +28,9 @@ F1 = {"f1": Metric(), "precision": Metric(), "recall": Metric()}
 
 
 class Label(HeadAnswer[LabelAnswers]):
-    """One label a text: `{"label", "score"}`; score: its probability. One label may mean that no other fits.
+    """One label per text: `{"label", "score"}`; score: its probability. One label may mean that no other fits.
 
-    With `n_best` over 1 a list of them: the label that was decided, then the others by their probability.
+    With `n_best` over 1 a list of them: the decided label, then the others by probability.
     """
 
     kind = "label"
@@ -65,7 +65,7 @@ class Label(HeadAnswer[LabelAnswers]):
         for label, scores in zip(decision["label"].tolist(), decision["scores"], strict=True):
             ids = [label] if n <= 1 else [label, *(i for i in range(len(self.labels)) if i != label)]
             ranked: list[LabelAnswer] = [{"label": self.labels[i], "score": probability(scores[i])} for i in ids]
-            # By a threshold another label than the likeliest may be the answer: the one that was decided stays first.
+            # With a threshold the decided label may not be the likeliest; it comes first.
             ranked[1:] = sorted(ranked[1:], key=itemgetter("score"), reverse=True)
             answers.append(ranked[0] if n <= 1 else ranked[:n])
         return answers
@@ -104,7 +104,7 @@ class LabelTask(HeadTask[LabelAnswers, Label]):
         """Return the labels; the out-of-scope label is an answer even if no training text has it."""
         outside = head.settings["out_of_scope"]
         labels = (label_of(record, head.target or "label") for record in records)
-        return counted_labels(head, labels, () if outside is None else (outside,))
+        return count_labels(head, labels, () if outside is None else (outside,))
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         return label_target(self.kind.labels, self.kind.target)
@@ -125,11 +125,11 @@ class LabelTask(HeadTask[LabelAnswers, Label]):
         return [gold]
 
     def one_sided(self, labels: Counter[str], records: int) -> str:
-        return _one_label(labels, records)
+        return _single_label(labels, records)
 
 
 class Labels(HeadAnswer[list[ScoredLabel]]):
-    """Any number of labels a text, the likeliest first: `[{"label", "score"}, …]`; score: each label's probability.
+    """Any number of labels per text, the likeliest first: `[{"label", "score"}, …]`; score: its probability.
 
     With `n_best` over 1 that many labels by their probability, whether the text has them or not.
     """
@@ -160,7 +160,7 @@ class Labels(HeadAnswer[list[ScoredLabel]]):
         for scores, chosen in zip(decision["scores"], decision["labels"], strict=True):
             ids = np.flatnonzero(chosen).tolist() if n <= 1 else range(len(self.labels))
             labels: list[ScoredLabel] = [{"label": self.labels[i], "score": probability(scores[i])} for i in ids]
-            # Sorted by the scores that are stated, so that labels of equal stated scores keep their order.
+            # Sorted by the rounded scores, so that labels of equal scores keep their order.
             labels.sort(key=itemgetter("score"), reverse=True)
             answers.append(labels if n <= 1 else labels[:n])
         return answers
@@ -192,7 +192,7 @@ class LabelsTask(HeadTask[list[ScoredLabel], Labels]):
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
         field = head.target or "labels"
-        return counted_labels(head, (label for record in records for label in label_set_of(record, field)))
+        return count_labels(head, (label for record in records for label in label_set_of(record, field)))
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         ids, field = {label: i for i, label in enumerate(self.kind.labels)}, self.kind.target or "labels"
@@ -219,10 +219,10 @@ class LabelsTask(HeadTask[list[ScoredLabel], Labels]):
         return list(gold)
 
     def one_sided(self, labels: Counter[str], records: int) -> str:
-        return _one_label(labels, records)
+        return _single_label(labels, records)
 
 
-def counted_labels(head: HeadInfo, labels_of_records: Iterable[str], always: Sequence[str] = ()) -> Vocabulary:
+def count_labels(head: HeadInfo, labels_of_records: Iterable[str], always: Sequence[str] = ()) -> Vocabulary:
     """Count the labels of texts; those of an older run come first, in its order."""
     counts = Counter(labels_of_records)
     counts.update(dict.fromkeys(always, 0))
@@ -261,9 +261,9 @@ def _is_label(value: Any) -> bool:
     return isinstance(value, (str, int)) and not isinstance(value, bool) and bool(str(value).strip())
 
 
-def _one_label(labels: Counter[str], records: int) -> str:
+def _single_label(labels: Counter[str], records: int) -> str:
     if not labels:
-        return f"none of {records:,} records holds a label"
+        return f"none of {records:,} records has a label"
     return f"all have the label {next(iter(labels))!r} ({records:,} records)" if len(labels) == 1 else ""
 
 
@@ -277,9 +277,9 @@ ScoreAnswers = ScoreAnswer | list[ScoreAnswer]
 
 
 class Score(HeadAnswer[ScoreAnswers]):
-    """A number for each text: `{"score"}`, None for a text of no tokens.
+    """A number for each text: `{"score"}`, None for a text without tokens.
 
-    Records of a self-supervised head have no target: `gold` is None, and the mean is what is measured.
+    Records of a self-supervised head have no target: `gold` is None, and the metric is the mean.
     """
 
     kind = "score"
@@ -312,7 +312,7 @@ class Score(HeadAnswer[ScoreAnswers]):
 
 
 class ScoreTask(HeadTask[ScoreAnswers, Score]):
-    """Task of a number per text, which a self-supervised head makes itself."""
+    """Task of a number per text, which a self-supervised head computes without a reference."""
 
     kind_type = Score
     targets = {"score": Array("(B,)", "float32")}
@@ -346,7 +346,7 @@ class ScoreTask(HeadTask[ScoreAnswers, Score]):
 
 
 def number_of(record: Record, field: str) -> float:
-    """Return the number of a record; DataError if there is none, or if float32 cannot hold it."""
+    """Return the number of a record; DataError if there is none, or if it is outside float32."""
     value = number = required_field(record, field)
     if isinstance(value, str):  # columns of a table are texts
         with contextlib.suppress(ValueError):

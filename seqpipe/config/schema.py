@@ -18,7 +18,7 @@ Paths = Annotated[dict[Name, PathText], Means("a mapping from names to paths")]
 TOP: Mapping[str, str] = {
     "name": "Name of the run and the bundle; default: the name of the file without its extension.",
     "data": "The reader and the data files.",
-    "needs": "Folders that the pipeline starts from; `run` and `train` make what is not there yet.",
+    "needs": "Folders that the pipeline depends on; `run` and `train` create missing ones.",
     "inputs": "Several sources by name, each with its own field, tokenizer, embedding and encoder.",
     "tokenizer": "Splits text into tokens.",
     "embedding": "Maps tokens to vectors; a list is concatenated.",
@@ -122,7 +122,7 @@ class Train(_Keys):
     """Training settings of the pipeline."""
 
     epochs: PositiveInt = Field(default=30, description="Number of passes over the training data.")
-    batch_tokens: PositiveInt = Field(default=1024, description="Maximum number of padded tokens of a batch.")
+    batch_tokens: PositiveInt = Field(default=1024, description="Maximum number of tokens of a batch, with padding.")
     batch_size: PositiveInt | None = Field(
         default=None, description="Maximum number of records of a batch; null: limited by batch_tokens only."
     )
@@ -162,7 +162,7 @@ class Train(_Keys):
     threads: PositiveInt | None = Field(default=None, description="Number of CPU threads; null: all.")
 
 
-MOST_TOKENS = 100_000  # of one text, in training and of any bundle
+MOST_TOKENS = 100_000  # of one text, in training and in any bundle
 
 
 class Export(_Keys):
@@ -177,13 +177,13 @@ class Export(_Keys):
         default=False, description="Whether the graph also returns attention weights, for `seqpipe explain`."
     )
     streaming: bool = Field(
-        default=False, description="Whether the bundle also answers texts in pieces, for `seqpipe predict --stream`."
+        default=False, description="Whether the bundle also answers texts in chunks, for `seqpipe predict --stream`."
     )
     max_tokens: int | None = Field(
         default=None,
         ge=1,
         le=MOST_TOKENS,
-        description="Maximum of tokens read or written; null: 4 times the longest of training, at least 1,000 or 200.",
+        description="Maximum tokens read or generated; null: 4 times the longest in training, at least 1,000 or 200.",
     )
     max_beams: int = Field(
         default=100,
@@ -204,7 +204,7 @@ def _requirement(text: str) -> str:
         Requirement(text)
     except InvalidRequirement as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"{text!r} is no distribution with versions, such as 'acme-conv>=1,<2': {reason}") from None
+        raise ValueError(f"{text!r} is not a distribution with versions, such as 'acme-conv>=1,<2': {reason}") from None
     return text
 
 
@@ -232,34 +232,35 @@ class DataKeys(_Keys):
     test: PathText | Paths | None = Field(default=None, description="Test data: a file, or several by name.")
     candidates: PathText | None = Field(
         default=None,
-        description="The texts that retrieval chooses its answers from; null: those of the training data.",
+        description="The candidate answers of retrieval; null: those of the training data.",
     )
     misaligned: Literal["error", "widen", "skip"] = Field(
-        default="error", description="What to do with a span that begins or ends within a token."
+        default="error", description="Treatment of a span that begins or ends within a token."
     )
     overlaps: Overlaps = Field(
         default="error",
-        description="What to do with spans that overlap: stop, or keep the `longest` of them or the `first` by start.",
+        description="Treatment of overlapping spans: stop, or keep the `longest` of them or the `first` by start.",
     )
     unseen_labels: Literal["error", "miss"] = Field(
         default="error",
-        description="What to do with a dev or test label that does not occur in training: stop, or count it as missed.",
+        description="Treatment of a dev or test label that does not occur in training: stop, or count it as missed.",
     )
 
 
 class NeedKeys(_Keys):
     """A folder that the pipeline depends on, and its origin; paths are relative to the YAML."""
 
-    path: PathText = Field(description="The folder, as another key of the YAML names it.")
+    path: PathText = Field(description="The folder, as in another key of the YAML.")
     run: PathText | None = Field(
-        default=None, description="The YAML whose run the folder is; it is run first if it is not trained to the end."
+        default=None,
+        description="The YAML whose run creates the folder; it is run first if its training is not complete.",
     )
     make: Literal["tiny-bert"] | None = Field(
         default=None,
-        description="The small model that the folder holds; `tiny-bert` is a BERT with random weights, whose pieces "
-        "of words are learned from the training texts.",
+        description="The small model in the folder; `tiny-bert` is a BERT with random weights and a "
+        "subword vocabulary learned from the training texts.",
     )
-    pieces: PositiveInt = Field(default=1000, description="Maximum number of pieces of words of `tiny-bert`.")
+    pieces: PositiveInt = Field(default=1000, description="Maximum size of the subword vocabulary of `tiny-bert`.")
 
     @model_validator(mode="after")
     def _one_origin(self) -> NeedKeys:

@@ -32,7 +32,7 @@ from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import Batch
 from seqpipe.training.pipeline import Pipeline, errors_of
 
-# Dev measures of a pipeline and what its heads choose on dev: perplexities, the heads' own sums, calibration.
+# Dev measures of a pipeline, and the calibration of its heads: perplexities, the heads' own measures.
 
 Batches = Iterable[Mapping[str, Tensor]]
 _MAX_EXPONENT = 700.0  # exp of more overflows a float
@@ -110,14 +110,14 @@ def first_not_finite(pipeline: Pipeline, batch: Mapping[str, Tensor]) -> str:
         for head in pipeline.head_stages:
             if not torch.isfinite(head.loss(names)):
                 return f"{head.component.key}: {describe(head.component)}: `loss` returned NaN or infinity"
-    return "none: computed again, every stage is finite"
+    return "none: all stages are finite when computed again"
 
 
-# A Predictor that decides with PyTorch; all else is the code of deployment.
+# A Predictor that decides with PyTorch; the rest is the code of deployment.
 
 
 def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
-    """Return the heads' active decode options in the form of a bundle; for several heads prefixed with their names."""
+    """Return the heads' active decode options as in a bundle; for several heads prefixed with their names."""
     return {
         f"{head.name}.{name}" if len(heads) > 1 else name: option.manifest()
         for head in heads
@@ -127,7 +127,7 @@ def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
 
 
 def option_trials(*heads: Component) -> dict[str, list[dict[str, Any]]]:
-    """Return, by decode option, the values of others under which it has an effect (`TryWith`); names of a bundle."""
+    """Return, for each decode option, values of others with which it has an effect (`TryWith`); names of a bundle."""
     trials = {}
     for head in heads:
         prefix = f"{head.name}." if len(heads) > 1 else ""
@@ -148,9 +148,9 @@ def predictor(
     """Return a Predictor of a pipeline.
 
     Args:
-        pipeline: Decides.
+        pipeline: The pipeline.
         config: Its configuration.
-        device: Where it is.
+        device: Its device.
         before: Called before each run.
         explain: Whether its runs return the attention weights too.
     """
@@ -196,9 +196,9 @@ class DevScores:
     Attributes:
         pipeline: The pipeline in training.
         config: Its configuration.
-        records: The dev records; none of them where only the batches are scored.
-        batches: Makes the batches of the dev set, with targets.
-        device: Where the pipeline is.
+        records: The dev records; empty if only the batches are scored.
+        batches: Function that returns the batches of the dev set, with targets.
+        device: The pipeline's device.
     """
 
     pipeline: Pipeline
@@ -211,8 +211,8 @@ class DevScores:
         """Return the scores.
 
         Args:
-            check_interrupt: Called now and then; what it raises ends the evaluation.
-            only_names: Score two records only, where the names of the scores are wanted.
+            check_interrupt: Called regularly; an exception that it raises ends the evaluation.
+            only_names: Score two records only, to find out the names of the scores.
         """
         pipeline, records = self.pipeline, self.records[:2] if only_names else self.records
         most = 1 if only_names else None
@@ -229,7 +229,7 @@ class DevScores:
             if head:
                 scores[head].update(measures)
             else:
-                scores = {**measures, **scores}  # what a head measures of itself decides which weights are best
+                scores = {**measures, **scores}  # a head's own measures select the best weights
         return scores
 
     def _device_batches(self) -> Iterator[Batch]:
@@ -238,7 +238,7 @@ class DevScores:
             yield {name: tensor.to(self.device) for name, tensor in batch.items()}
 
 
-# Tokens that the fitted vocabularies do not hold: of inputs unknown, of target texts impossible to write.
+# Tokens missing from the fitted vocabularies: unknown in inputs, impossible to generate in targets.
 
 
 def unknown_share(artifacts: Artifacts, docs: Sequence[Doc]) -> float:
@@ -251,10 +251,10 @@ def unwritable(artifacts: Artifacts, task: FittedTask, records: Sequence[Record]
     """Yield messages about content of these records' targets that a head cannot generate.
 
     Args:
-        artifacts: Of the run.
-        task: The head's.
-        records: With their targets.
-        longest: The default limit of tokens of a text, its end included.
+        artifacts: The artifacts of the run.
+        task: The head's task.
+        records: Records with targets.
+        longest: The default limit of tokens of a text, including its end.
     """
     if records and task.target_tokenizer:
         yield from task.head_task.unwritable(records, artifacts.featurizer.docs(records), longest)

@@ -16,12 +16,12 @@ from seqpipe.config.loader import Config
 from seqpipe.config.schema import Train
 from seqpipe.runtime.evaluate import deciding, is_perfect
 
-# Where training stands: its position, its best epoch so far, and when it stops.
+# The state of training: its position, its best epoch so far, and early stopping.
 
 
 @dataclass
 class Progress:
-    """Position of a run; with the weights and the optimiser it is the whole state."""
+    """Position of a run; with the weights and the optimiser it is the complete state."""
 
     epoch: int = 0
     position: int = 0  # batches done in this epoch
@@ -48,8 +48,9 @@ class Progress:
     def begin_patience(self, metric: float, is_perfect: bool) -> None:
         """Record whether the dev metric shows that learning has begun.
 
-        It has once the metric differs from its first value: a score may stay at 0, or at that of the most frequent
-        label, for many epochs while the loss falls. A perfect score waits for nothing better.
+        Learning has begun once the metric differs from its first value: a score may stay at 0, or at that of the most
+        frequent label, for many epochs while the loss falls. A perfect score cannot improve, so patience begins at
+        once.
         """
         if self.first is None and math.isfinite(metric):
             self.first = metric
@@ -78,7 +79,7 @@ class Interrupts:
     received: int | None = None
 
     def __enter__(self) -> Interrupts:
-        # Python lets only the main thread set handlers; a pipeline that runs in another leaves signals to its caller.
+        # Python allows handlers in the main thread only; a pipeline in another thread leaves signals to its caller.
         is_main = threading.current_thread() is threading.main_thread()
         numbers = SIGNALS if is_main else ()
         self._handlers: dict[int, Any] = {number: signal.signal(number, self._receive) for number in numbers}
@@ -95,21 +96,21 @@ class Interrupts:
         self.received = number
 
 
-# How training ended: its best epoch, by which metric, why it stopped, and whether more epochs may help.
+# The outcome of training: its best epoch and metric, why it stopped, and whether more epochs may help.
 
-RISE = 3  # how many times greater, and by 1 more, the loss of the last epoch is where the learning rate is too high
-LONGER = 2  # factor of epochs advised to a training that was still improving
+RISE = 3  # a loss of the last epoch over this many times the first, plus 1, tells of too high a learning rate
+LONGER = 2  # factor of epochs advised for a training that was still improving
 
 
 def outcome_of(progress: Progress, config: Config) -> dict[str, Any]:
     """Return the outcome of a finished training as plain values; epochs are counted from 1.
 
-    - `ended_by`: `epochs` or `patience`; `epochs`: how many were trained; `max_epochs`: `train.epochs`.
+    - `ended_by`: `epochs` or `patience`; `epochs`: the number of trained ones; `max_epochs`: `train.epochs`.
     - `losses`: the training loss of the first batch, and its mean in the last epoch.
-    - `best_epoch`, `best_step`: whose weights were kept: the best on dev, without dev data the last.
-    - With dev data `metric` and `dev`, the name and best value of the score that chose them; `waited`: evaluations
-      without a better one at the end; `has_moved`: whether it ever left its first value; `still_improving`: whether
-      the last of several evaluations was the best, and is not perfect.
+    - `best_epoch`, `best_step`: those of the kept weights: the best on dev, or the last without dev data.
+    - With dev data `metric` and `dev`, the name and best value of the score that selected them; `waited`: evaluations
+      without a better one at the end; `has_moved`: whether it ever changed from its first value; `still_improving`:
+      whether the last of several evaluations was the best, and is not perfect.
     """
     best, settings = progress.history[progress.best_epoch], config.train
     outcome = {
@@ -146,9 +147,9 @@ def outcome_lines(outcome: Mapping[str, Any], metrics: Mapping[str, Metric], com
     """Return the outcome as text, with advice; empty without dev data, unless the loss rose.
 
     Args:
-        outcome: As `outcome_of` gives it.
-        metrics: What is known of each score, by name.
-        command: That which trains the pipeline again, where it is known.
+        outcome: The result of `outcome_of`.
+        metrics: The metrics by name.
+        command: The command that trains the pipeline again, if known.
     """
     if rise := rise_of_loss(outcome):
         return [f"warning: {rise}"]

@@ -1,7 +1,7 @@
 """The training loop: epochs of optimiser steps, dev scores, early stopping, and checkpoints that resume bit-equal.
 
-Everything random is a function of (seed, epoch) or (seed, step), and the position is two integers, so a checkpoint
-holds the whole state. `last.ckpt` is the only commit point: it names the best weights, which are written before it.
+All randomness depends on (seed, epoch) or (seed, step), and the position is two integers, so a checkpoint
+has the complete state. `last.ckpt` is the only commit point: it names the best weights, which are written before it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from seqpipe.training.optim import WeightAverage, autocast, clip_gradients, make
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import Interrupts, Progress
 
-Evaluate = Callable[[Callable[[], None]], Mapping[str, Any]]  # dev scores; the callback is to be called now and then
+Evaluate = Callable[[Callable[[], None]], Mapping[str, Any]]  # dev scores; must call the callback regularly
 
 
 class Trainer:
@@ -135,7 +135,7 @@ class Trainer:
     def _diverged(self, what: str, step: int, detail: str) -> TrainingError:
         fix = "lower train.optimizer.lr, or set train.clip"
         if self.config.train.precision == "fp16":
-            fix = f"set train.precision: bf16, whose numbers may be greater, {fix}"
+            fix = f"set train.precision: bf16, which has a greater range, {fix}"
         return TrainingError(f"{what} in epoch {self.progress.epoch + 1}, step {step}; {fix} ({detail})")
 
     def finish_epoch(self) -> None:
@@ -144,9 +144,9 @@ class Trainer:
         self.save()
         row: dict[str, Any] = {"epoch": at.epoch + 1, "step": at.step, "loss": at.loss / max(1, len(self._order))}
         scores: dict[str, Any] = {}
-        with self._average.applied():
-            # TrainingError if the epoch's last step left NaN or infinity in the weights, or in their loss of a batch.
-            # Steps before it need no check: the loss of the next step shows.
+        with self._average.apply():
+            # TrainingError if the epoch's last step left NaN or infinity in the weights, or in the loss of a batch.
+            # Earlier steps need no check: the loss of the next step reveals it.
             step = self.progress.step
             for name, parameter in self.pipeline.named_parameters():
                 if not torch.isfinite(parameter).all():
@@ -187,7 +187,7 @@ class Trainer:
     # -- state
 
     def save(self) -> None:
-        """Write last.ckpt, then remove best weights to which it no longer refers."""
+        """Write last.ckpt, then remove best weights that it no longer refers to."""
         state = {
             "progress": asdict(self.progress),
             "weights": self.pipeline.state_dict(),
@@ -214,7 +214,7 @@ class Trainer:
         self._average.load(state["average"])
         self.pipeline.carried_states = state["carried_states"]
         self._order = self.batches.order(self.progress.epoch)
-        self._write_history()  # the file may lack the last epoch if the process was killed as that ended
+        self._write_history()  # the last epoch is missing if the process was killed at its end
         return True
 
     def _save_if_interrupted(self) -> None:
@@ -241,7 +241,7 @@ def train(
 ) -> Progress:
     """Train to the end, from last.ckpt in the folder if there is one, and load the best weights into the pipeline."""
     make_folder(folder)
-    pipeline.train()  # what a checkpoint was made of comes in evaluation
+    pipeline.train()  # modules from a checkpoint are in evaluation mode
     trainer = Trainer(pipeline, config, batches, evaluate, folder, console, device)
     was_begun, at = trainer.restore(), trainer.progress
     if was_begun and not at.done:
@@ -250,8 +250,8 @@ def train(
         trainer.run()
     if not at.best_file:
         raise TrainingError(
-            f"the dev score was NaN or infinite in each of {at.epoch} epochs, so no weights are the best; "
-            "name another score as train.metric, or correct data.dev"
+            f"the dev score was NaN or infinite in each of {at.epoch} epochs, so there are no best weights; "
+            "set train.metric to another score, or correct data.dev"
         )
     pipeline.load_state_dict(checkpoint.load_weights(folder / at.best_file, at.best_sha256))
     pipeline.cpu().eval()

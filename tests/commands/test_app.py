@@ -377,7 +377,7 @@ def test_an_output_file_is_written_whole_or_not_at_all(here: Path, tmp_path: Pat
         (["--n-best", "0"], "a\n", 2, "n_best: 0 is not between 1 and 100"),
         (["--beams", "2"], "a\n", 2, "no decode option 'beams'"),
         (["--format", "conll", "--n-best", "2"], "a\n", 2, "one answer a sentence"),
-        (["--documents", "--n-best", "2"], "a\n", 2, "n_best is for single sentences"),
+        (["--documents", "--n-best", "2"], "a\n", 2, "documents have no n_best"),
         (["-i", "gone.txt"], "", 3, "gone.txt: cannot be read"),
         ([], b"fine\n\xff\xfe\n", 3, "standard input:2: byte 1 is not UTF-8"),
         (["--format", "jsonl"], '{"txt": "a"}\n', 3, "standard input:1: no field 'text'; the record has: txt; rename"),
@@ -398,7 +398,7 @@ def test_predict_refuses_what_it_cannot_do(here: Path, arguments: list[str], std
         (["check", "bad.yaml"], 2, "bad.yaml:4:1: tokeniser: no such key; did you mean 'tokenizer'?"),
         (["train", "tiny.yaml", "data.train=bad.conll", "name=bad"], 3, "bad.conll:2: "),
         (["verify", "damaged"], 6, "damaged: its sha256 is not the one"),
-        (["evaluate", "runs/tiny", "--device", "cuda:7"], 7, "sees no CUDA device"),
+        (["evaluate", "runs/tiny", "--device", "cuda:7"], 7, "has no CUDA device"),
     ],
     ids=["config", "data", "bundle", "environment"],
 )
@@ -601,9 +601,9 @@ def test_a_traceback_is_shown_with_debug_alone(tmp_path: Path) -> None:
 def test_a_run_that_is_none_is_told_with_what_makes_one(tmp_path: Path) -> None:
     for verb in ("evaluate", "export"):
         done = seqpipe(verb, "gone", folder=tmp_path)
-        assert (done.code, "a run is what `seqpipe train` or `seqpipe run` writes" in done.err) == (2, True)
+        assert (done.code, "name a folder that `seqpipe train` or `seqpipe run` wrote" in done.err) == (2, True)
     done = seqpipe("predict", "gone", folder=tmp_path)
-    assert (done.code, "no such folder; a bundle is the folder that" in done.err) == (6, True)
+    assert (done.code, "no such folder; name a folder that" in done.err) == (6, True)
 
 
 def test_a_pipe_that_closes_ends_predict_quietly(here: Path) -> None:

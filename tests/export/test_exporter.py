@@ -115,7 +115,7 @@ def test_export_and_comparison_say_what_they_do_and_show_progress_up_to_their_to
         assert done == sorted({*done})
         assert done[-1] == total
     stages = dict.fromkeys(stage for _, stage in console.shown[-1][2])
-    assert list(stages) == ["features", "answers", "answers under decode options"]
+    assert list(stages) == ["features", "answers", "answers with decode options"]
 
 
 HUB_TASKS = {  # of https://huggingface.co/tasks that an answer kind has
@@ -208,7 +208,7 @@ def test_a_bundle_that_is_there_is_replaced_and_nothing_is_left_over(made: Train
 
 
 def other(made: Trained, **changes: Any) -> Model:
-    """A model whose bundle was made from something else than the pipeline it is compared with."""
+    """A model whose bundle was made from other inputs than the pipeline it is compared with."""
     artifacts = replace(made.pipeline.artifacts, **changes)
     kept, made.pipeline.artifacts = made.pipeline.artifacts, artifacts
     try:

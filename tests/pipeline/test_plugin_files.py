@@ -58,7 +58,7 @@ BROKEN = {
     "no hook": (PLUGIN.replace("@hookimpl\n", ""), "my_encoder.py: the plugin is broken: TypeError: it has no hook"),
     "misspelt hook": (PLUGIN.replace("encoders", "encodes"), "my_encoder.py: the plugin is broken: PluginValidation"),
     "other API": (f"{PLUGIN}SEQPIPE_PLUGIN_API = 99\n", "it is written for plugin API 99"),
-    "a text": (PLUGIN.replace(": Window}", ': "my_encoder:Window"}'), "maps names to its classes themselves"),
+    "a text": (PLUGIN.replace(": Window}", ': "my_encoder:Window"}'), "must map names to classes"),
     "null bytes": (f"{PLUGIN}\0", "my_encoder.py"),
 }
 

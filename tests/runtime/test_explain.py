@@ -578,7 +578,7 @@ def test_a_stage_that_does_not_return_what_it_states_is_named(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"use": "mean"}, r"export\.explain: no stage has attention weights to look at; take one that has"),
+        ({"use": "mean"}, r"export\.explain: no stage has attention weights; use one that has"),
         ({"use": "choosing", "order": ["bad", "good"]}, r"export\.explain: no stage has attention weights"),
         (
             {"use": "odd"},

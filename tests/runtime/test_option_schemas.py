@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from seqpipe.errors import UsageError
-from seqpipe.runtime.decode_options import chosen, described, option_schemas
+from seqpipe.runtime.decode_options import describe_options, option_schemas, resolve_options
 
 KNOWN: dict[str, dict[str, Any]] = {
     "beams": {"type": "size", "default": 4, "minimum": 1, "maximum": 10},
@@ -40,7 +40,7 @@ def test_a_description_reaches_callers_with_the_form_of_what_they_give() -> None
         "uniform": {**KNOWN["uniform"], "description": "Random numbers."},
         "n_best": {"type": "ranking", "default": 1, "minimum": 1, "maximum": 3},
     }
-    schemas, options = option_schemas(known), described(known)
+    schemas, options = option_schemas(known), describe_options(known)
     assert schemas["beams"]["description"] == options["beams"]["description"] == "Beam size."
     assert options["stop"]["description"] == "Texts before which the answer ends. A text, or a list of texts."
     assert options["seed"]["description"].startswith("Random seed")
@@ -53,7 +53,7 @@ def test_a_schema_allows_just_what_its_option_does(name: str) -> None:
     allowed = []
     for value in VALUES:
         try:
-            chosen(KNOWN, {"seed": 1, name: value})
+            resolve_options(KNOWN, {"seed": 1, name: value})
         except UsageError:
             pass
         else:

@@ -177,7 +177,7 @@ def test_several_workers_share_the_batches() -> None:
 
 def test_too_long_a_text_is_named_and_the_cure_too() -> None:
     long = {"text": "a " * 51}
-    with pytest.raises(DataError, match=r"record 3: 51 tokens are over the limit of 50; split .*--documents"):
+    with pytest.raises(DataError, match=r"record 3: 51 tokens exceed the limit of 50; split .*--documents"):
         list(predictor().stream([{"text": "a"}, {"text": "a"}, long], chunk=2))
     with pytest.raises(DataError, match=r"x\.txt:7: 51 tokens"):
         list(predictor().stream([{**long, "where": "x.txt:7"}]))
@@ -236,7 +236,7 @@ def test_what_has_no_offsets_is_not_split_into_sentences() -> None:
     made = Predictor(TextSource(TOKENIZER, {}), Text(TOKENIZER), Watched(), {}, Limits(tokens=9))
     with pytest.raises(UsageError, match="this bundle answers with 'text'"):
         made.document({"text": "a"})
-    with pytest.raises(UsageError, match="n_best is for single sentences"):
+    with pytest.raises(UsageError, match="documents have no n_best"):
         predictor(n_best={"type": "size", "default": 1}).document({"text": "a"}, n_best=2)
 
 

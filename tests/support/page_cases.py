@@ -27,7 +27,7 @@ from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Generation, Text
 from seqpipe.answers.types import Candidates
 from seqpipe.features.vocabulary import MASK, SPAN_MARKS
-from seqpipe.runtime.decode_options import described
+from seqpipe.runtime.decode_options import describe_options
 from seqpipe.serve.app import page_routes
 from seqpipe_plugins.tokenizers.words import Words
 
@@ -64,7 +64,7 @@ class Case:
             "answer": self.kind.kind,
             "fields": [part["name"] for part in self.inputs],
             "inputs": [*self.inputs],
-            "options": described(self.options),
+            "options": describe_options(self.options),
             "labels": sorted(map(str, getattr(self.kind, "labels", ()))),
             "drawing": self.kind.drawing,
             "explains": self.explanation is not None,

@@ -83,9 +83,9 @@ def test_a_score_that_is_not_there_is_told_before_training(
 def test_without_dev_there_is_no_score_to_choose_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     file = writing(tmp_path, {"train": {**TRAIN, "metric": "bleu"}})
-    with pytest.raises(ConfigError, match=r"train.metric: it is a score of data.dev; write data.dev, or delete metric"):
+    with pytest.raises(ConfigError, match=r"train.metric: it needs the dev score; write data.dev, or delete metric"):
         load(file, ["data.dev=null"])
     config = load(file)
     config = replace(config, data=replace(config.data, dev=None))
-    with pytest.raises(UsageError, match=r"train.metric: it is a score of data.dev, and there is none"):
+    with pytest.raises(UsageError, match=r"train.metric: it needs data.dev, which is missing"):
         train_run(begin_run(config), QUIET)
