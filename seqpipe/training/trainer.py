@@ -7,7 +7,6 @@ has the complete state. `last.ckpt` is the only commit point: it names the best 
 from __future__ import annotations
 
 import json
-import math
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
