@@ -364,7 +364,7 @@ def reads_every_token(head: Component) -> bool:
 
 def metric_types(heads: Iterable[Component]) -> dict[str, Metric]:
     """Return the metrics of these heads by name: those of their answer kinds, and the heads' own."""
-    metrics = dict(MultiHeadTask.metrics)
+    metrics = {**MultiHeadTask.metrics, "loss": Metric(percent=False, more_is_better=False)}
     for head in heads:
         metrics |= head_task(head).declared_metrics(answer_settings(head))
         metrics |= member(head.cls, "score_types")

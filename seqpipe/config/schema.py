@@ -147,8 +147,9 @@ class Train(_Keys):
     )
     metric: str | None = Field(
         default=None,
-        description="The dev score that selects the best epoch, such as bleu or slots.f1; null: the first one. "
-        "With a leading minus lower is better, as for error rates, mae, rmse and perplexity by default.",
+        description="The dev score that selects the best epoch, such as bleu, slots.f1 or loss; null: the first one. "
+        "Of epochs with equal scores, that with the lowest dev loss is selected. "
+        "With a leading minus lower is better, as for loss, error rates, mae, rmse and perplexity by default.",
     )
     average: Fraction | None = Field(
         default=None, description="Decay of the exponential moving average of weights that is exported; null: off."

@@ -65,20 +65,31 @@ def calibrate(pipeline: Pipeline, batches: Callable[[], Batches]) -> None:
             head.module.calibrate({name: torch.cat(rows) for name, rows in columns.items()})
 
 
-def perplexities(pipeline: Pipeline, batches: Batches) -> dict[str, float]:
-    """Return the perplexity of each head that generates text, by its name: exp of the mean loss per target token."""
-    heads = [
+def dev_losses(pipeline: Pipeline, batches: Batches) -> tuple[float, dict[str, float]]:
+    """Return the mean loss of a record, and the perplexity of each head that generates text, by its name.
+
+    The loss is the weighted sum of the heads' losses, as in training; a perplexity is exp of the mean loss per target
+    token.
+    """
+    writers = [
         head for head in pipeline.head_stages if head.task.counts_tokens and not has_member(head.module, "measures")
     ]
-    losses, tokens = ({head.name: 0.0 for head in heads} for _ in range(2))
+    total, records = 0.0, 0
+    losses, tokens = ({head.name: 0.0 for head in writers} for _ in range(2))
     with evaluation(pipeline):
-        for batch in batches if heads else ():
+        for batch in batches:
             names = pipeline(pipeline.corrupt(batch))
-            for head in heads:
-                count = float({**names, **head.part(names)}["target_mask"].sum())
-                losses[head.name] += float(head.call(head.module.loss, names)) * count
-                tokens[head.name] += count
-    return {name: _mean("perplexity", loss, tokens[name]) for name, loss in losses.items()}
+            rows = len(names["sources"][0]["mask"])
+            records += rows
+            for head in pipeline.head_stages:
+                loss = float(head.loss(names))
+                total += loss * head.component.common_keys.get("weight", 1.0) * rows
+                if head in writers:
+                    count = float({**names, **head.part(names)}["target_mask"].sum())
+                    losses[head.name] += loss * count
+                    tokens[head.name] += count
+    perplexities = {name: _mean("perplexity", loss, tokens[name]) for name, loss in losses.items()}
+    return total / max(1, records), perplexities
 
 
 def head_measures(pipeline: Pipeline, batches: Batches) -> dict[str, dict[str, float]]:
@@ -218,19 +229,19 @@ class DevScores:
         most = 1 if only_names else None
         if not only_names:
             calibrate(pipeline, self._device_batches)
-        by_head = perplexities(pipeline, itertools.islice(self._device_batches(), most))
+        loss, perplexities = dev_losses(pipeline, itertools.islice(self._device_batches(), most))
         if pipeline.is_language_model:
             check_interrupt()
-            return {"perplexity": by_head[""], "loss": math.log(by_head[""])}
+            return {"perplexity": perplexities[""], "loss": math.log(perplexities[""])}
         scores = evaluate(predictor(pipeline, self.config, self.device, check_interrupt), records)[""]
-        for head, perplexity in by_head.items():
+        for head, perplexity in perplexities.items():
             (scores[head] if head else scores)["perplexity"] = perplexity
         for head, measures in head_measures(pipeline, itertools.islice(self._device_batches(), most)).items():
             if head:
                 scores[head].update(measures)
             else:
                 scores = {**measures, **scores}  # a head's own measures select the best weights
-        return scores
+        return {**scores, "loss": loss}
 
     def _device_batches(self) -> Iterator[Batch]:
         """Yield the batches on the device lazily."""

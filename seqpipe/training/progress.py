@@ -27,6 +27,7 @@ class Progress:
     position: int = 0  # batches done in this epoch
     step: int = 0  # optimiser steps in all
     best: float | None = None
+    best_loss: float | None = None  # the dev loss of the best epoch
     best_epoch: int = 0
     best_file: str = ""
     best_sha256: str = ""
@@ -40,9 +41,18 @@ class Progress:
     done: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
 
-    def improve(self, metric: float) -> None:
-        """Make this epoch the best one."""
-        self.best, self.best_epoch, self.plateau = metric, self.epoch, 0
+    def is_better(self, metric: float, loss: float | None) -> bool:
+        """Return whether a dev score is better than the best one, or equal to it with a lower dev loss."""
+        if self.best is None or not math.isfinite(metric):
+            return math.isfinite(metric)
+        has_lower_loss = loss is not None and self.best_loss is not None and loss < self.best_loss
+        return metric > self.best or (metric == self.best and has_lower_loss)
+
+    def improve(self, metric: float, loss: float | None = None) -> None:
+        """Make this epoch the best one; patience goes on if only the loss is better."""
+        if self.best is None or metric > self.best:
+            self.plateau = 0
+        self.best, self.best_loss, self.best_epoch = metric, loss, self.epoch
         self.best_file = f"best-{self.epoch + 1:04d}.safetensors"
 
     def begin_patience(self, metric: float, is_perfect: bool) -> None:

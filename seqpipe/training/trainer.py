@@ -7,7 +7,6 @@ has the complete state. `last.ckpt` is the only commit point: it names the best 
 from __future__ import annotations
 
 import json
-import math
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -163,21 +162,23 @@ class Trainer:
                 row["dev"] = {key: value for key, value in scores.items() if key != "labels"}
             metrics = metric_types(self.config.head)
             metric = goodness(scores, settings.metric, metrics) if scores else -row["loss"]
-            is_better = not self._evaluate or (math.isfinite(metric) and (at.best is None or metric > at.best))
+            loss, before = scores.get("loss"), at.best
+            is_better = not self._evaluate or at.is_better(metric, loss)
             if is_better:
-                at.improve(float(metric))
+                at.improve(float(metric), loss)
                 at.best_sha256 = checkpoint.save_weights(self.folder / at.best_file, self.pipeline.state_dict())
         row |= {"lr": self._optimizer.param_groups[0]["lr"], "seconds": round(at.seconds, 2), "best": is_better}
         at.history.append(row)
         if self._evaluate:
             at.begin_patience(metric, is_perfect(scores, settings.metric, metrics))
-        at.next_epoch(settings, is_better)
+        at.next_epoch(settings, is_better and metric != before)
         self.save()
         self._write_history()
         dev = ""
         if dev_scores := row.get("dev"):
             name, value = deciding(dev_scores, settings.metric)
-            dev = f", dev {name} {format_score(name, value, metrics)}{' *' if is_better else ''}"
+            loss_text = "" if loss is None or name == "loss" else f", dev loss {loss:.4f}"
+            dev = f"{loss_text}, dev {name} {format_score(name, value, metrics)}{' *' if is_better else ''}"
         total = settings.epochs
         self.console.say(f"  epoch {row['epoch']:>3}/{total}: loss {row['loss']:.4f}{dev} ({row['seconds']:.1f} s)")
 

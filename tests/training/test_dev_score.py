@@ -55,6 +55,25 @@ def test_the_weights_of_the_least_word_error_rate_are_kept(tmp_path: Path, monke
     assert best.stem == f"best-{rates.index(min(rates)) + 1:04}"
 
 
+def test_the_weights_of_the_least_dev_loss_are_kept_and_it_is_the_mean_over_the_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load(writing(tmp_path, {"train": {**TRAIN, "metric": "loss", "optimizer": {"use": "adamw", "lr": 0.05}}}))
+    run = begin_run(config)
+    pipeline = train_run(run, QUIET)
+    rows = [json.loads(line) for line in (run.checkpoints / HISTORY).read_text().splitlines()]
+    losses = [row["dev"]["loss"] for row in rows]
+    (best,) = run.checkpoints.glob("best-*")
+    assert best.stem == f"best-{losses.index(min(losses)) + 1:04}"
+    assert config.data.dev
+    data = examples(config, pipeline.artifacts, read(config.data.reader, config.data.dev))
+    make = Batches(pipeline.artifacts, data, 48, None, 1)
+    with torch.no_grad():
+        total = sum(float(pipeline.loss(make(rows))) * len(rows) for rows in make.order(0))
+    assert min(losses) == pytest.approx(total / len(data), rel=1e-4)
+
+
 def perplexity(pipeline: Pipeline, config: Config) -> float:
     """By the head's own scores of the true texts, one record at a time."""
     assert config.data.dev
