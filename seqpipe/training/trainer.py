@@ -162,10 +162,10 @@ class Trainer:
                 row["dev"] = {key: value for key, value in scores.items() if key != "labels"}
             metrics = metric_types(self.config.head)
             metric = goodness(scores, settings.metric, metrics) if scores else -row["loss"]
-            loss, before = scores.get("loss"), at.best
-            is_better = not self._evaluate or at.is_better(metric, loss)
+            dev_loss, before = scores.get("loss"), at.best
+            is_better = not self._evaluate or at.is_better(metric, dev_loss)
             if is_better:
-                at.improve(float(metric), loss)
+                at.improve(float(metric), dev_loss)
                 at.best_sha256 = checkpoint.save_weights(self.folder / at.best_file, self.pipeline.state_dict())
         row |= {"lr": self._optimizer.param_groups[0]["lr"], "seconds": round(at.seconds, 2), "best": is_better}
         at.history.append(row)
@@ -177,7 +177,7 @@ class Trainer:
         dev = ""
         if dev_scores := row.get("dev"):
             name, value = deciding(dev_scores, settings.metric)
-            loss_text = "" if loss is None or name == "loss" else f", dev loss {loss:.4f}"
+            loss_text = "" if dev_loss is None or name == "loss" else f", dev loss {dev_loss:.4f}"
             dev = f"{loss_text}, dev {name} {format_score(name, value, metrics)}{' *' if is_better else ''}"
         total = settings.epochs
         self.console.say(f"  epoch {row['epoch']:>3}/{total}: loss {row['loss']:.4f}{dev} ({row['seconds']:.1f} s)")
