@@ -30,6 +30,7 @@ NOT_CODE = (
     "commands/templates/plugin/licenses/*.txt",
     "init/templates/*.yaml",
     "explain/page.html",
+    "export/card.txt",
     "serve/page/*",
     "py.typed",
 )

@@ -49,7 +49,7 @@ class Progress:
         return metric > self.best or (metric == self.best and has_lower_loss)
 
     def improve(self, metric: float, loss: float | None = None) -> None:
-        """Make this epoch the best one; patience goes on if only the loss is better."""
+        """Make this epoch the best one; patience is not reset if only the loss is better."""
         if self.best is None or metric > self.best:
             self.plateau = 0
         self.best, self.best_loss, self.best_epoch = metric, loss, self.epoch

@@ -52,11 +52,11 @@ class Compare(nn.Module):
         first = first & (place < first.sum(1, keepdim=True) - 1)
         lengths = torch.where(mask, x.norm(dim=2), 0.0)  # (B, T)
         unit = torch.where(mask[..., None], F.normalize(x, dim=2, eps=1e-6), 0.0)
-        other = (first[:, :, None] & second[:, None]) | (second[:, :, None] & first[:, None])  # (B, T, T)
+        across = (first[:, :, None] & second[:, None]) | (second[:, :, None] & first[:, None])  # (B, T, T)
         cosines = unit @ unit.transpose(1, 2)
-        matched = torch.where(other, cosines, 0.0).amax(2)  # (B, T)
-        alignment = torch.where(other, self.sharpness * cosines, MASKED_LOGIT).softmax(2)
-        alignment = torch.where(other, alignment, 0.0)  # of a text beside an empty one there is none
+        matched = torch.where(across, cosines, 0.0).amax(2)  # (B, T)
+        alignment = torch.where(across, self.sharpness * cosines, MASKED_LOGIT).softmax(2)
+        alignment = torch.where(across, alignment, 0.0)  # of a text beside an empty one there is none
         p = self.project(unit * x.shape[2] ** 0.5).tanh()
         q = alignment @ p
         parts = torch.cat([p, q, (p - q).abs(), p * q, matched[..., None]], 2)
