@@ -62,6 +62,8 @@ def register_encoders() -> dict[str, str]:
         "bilm": "seqpipe_plugins.encoders.bilm:BiLM",
         "cnn": "seqpipe_plugins.encoders.cnn:CNN",
         "conv": "seqpipe_plugins.encoders.conv:Conv",
+        "fine-tuned": "seqpipe_plugins.encoders.fine_tuned:FineTuned",
+        "fine-tuned-reader": "seqpipe_plugins.encoders.fine_tuned:FineTunedReader",
         "gru": "seqpipe_plugins.encoders.gru:GRU",
         "lstm": "seqpipe_plugins.encoders.lstm:LSTM",
         "nested-lstm": "seqpipe_plugins.encoders.nested_lstm:NestedLSTM",

@@ -104,6 +104,9 @@ MEMBERS: Mapping[str, Member] = {
     "max_tokens": Member(
         ("encoder",), "attribute", "int or None", "The most tokens of a text; a longer one is refused.", ABSENT
     ),
+    "cuts_texts": Member(
+        ("encoder",), "attribute", "bool", "Whether of a text over `max_tokens` the first tokens are read.", False
+    ),
     # embeddings and encoders of a language model, or of a pipeline that answers in pieces
     "tokenwise": Member(
         ("embedding", "encoder"),

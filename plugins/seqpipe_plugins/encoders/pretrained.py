@@ -151,6 +151,9 @@ class Pretrained(nn.Module):
         inputs = {"inputs_embeds": self.model.get_input_embeddings()(ids), "attention_mask": (t <= end).long()}
         if second is not None and self.tells_apart:
             inputs["token_type_ids"] = torch.where(t == end, 1, nn.functional.pad(second, (1, 1)).long())
+        return self._output(inputs)
+
+    def _output(self, inputs: dict[str, Tensor]) -> Tensor:  # of `transformers` -> (R, w, D)
         wanted = self.layers != (-1,)
         outputs = self.model(**inputs, output_hidden_states=wanted)
         if not wanted:

@@ -40,6 +40,8 @@ class FeatureKind(ABC):
     """True if it is a property of the whole text, so that a part of the text has no feature of its own."""
     of_pairs: ClassVar[bool] = False
     """True if every pair of texts has it, under the kind's name, without a declaration."""
+    joins_words: bool = False
+    """True if the tokens of a converted checkpoint are joined to words as `transformers` joins them."""
     copies_tokens: ClassVar[bool] = False
     """True if it lets a head copy tokens of its input, and so needs the head's target tokenizer."""
 
