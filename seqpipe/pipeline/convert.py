@@ -140,7 +140,9 @@ def _read(file: Path, default: Any) -> Any:
 
 def _stated_pooling(folder: Path) -> Pooling:
     stated = _read(folder / "config.json", default={})
-    modes = [key.removeprefix("pooling_mode_") for key, value in stated.items() if key[:13] == "pooling_mode_" and value]
+    modes = [
+        key.removeprefix("pooling_mode_") for key, value in stated.items() if key[:13] == "pooling_mode_" and value
+    ]
     if isinstance(mode := stated.get("pooling_mode"), str):
         modes = [mode]
     pooling = {**_POOLINGS, **{name: name for name in _POOLINGS.values()}}.get(modes[0]) if len(modes) == 1 else None
@@ -150,17 +152,82 @@ def _stated_pooling(folder: Path) -> Pooling:
     return pooling
 
 
+# The checkpoint as `transformers` runs it.
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A checkpoint as `transformers` itself loads and runs it.
+
+    Attributes:
+        tokenizer: Its tokenizer.
+        model: Its model, with its head.
+        ids: For each id of the bundle, the checkpoint's own.
+        pooling: Pooling of a sentence encoder.
+    """
+
+    tokenizer: Any
+    model: Any
+    ids: Sequence[int]
+    pooling: Pooling | None = None
+
+    @torch.no_grad()
+    def read(self, texts: Sequence[str], longest: int | None) -> tuple[Any, np.ndarray, Tensor, Tensor]:
+        """Read a text or a pair.
+
+        Returns:
+            The encoding, the positions of its last text, the outputs (1 + T + 1, L) for tokens, and that for all (L,).
+        """
+        encoding = self.tokenizer(
+            *texts, truncation=longest is not None, max_length=longest, return_tensors="pt", return_offsets_mapping=True
+        )
+        offsets = encoding.pop("offset_mapping")
+        places = np.flatnonzero([number == len(texts) - 1 for number in encoding.sequence_ids(0)])
+        outputs = self.model(**encoding)
+        encoding["offset_mapping"] = offsets
+        if "start_logits" in outputs:
+            tokens = torch.stack([outputs.start_logits, outputs.end_logits], 2)[0]
+            return encoding, places, tokens, tokens[0]
+        if "logits" in outputs:
+            return encoding, places, outputs.logits[0], outputs.logits[0]
+        tokens = outputs.last_hidden_state[0]
+        pooled = {"mean": tokens.mean(0), "cls": tokens[0], "max": tokens.amax(0)}[self.pooling or "mean"]
+        return encoding, places, tokens, pooled
+
+
+def _reference(checkpoint: _Checkpoint) -> Reference:
+    """Load a checkpoint as `transformers` does; DataError if its tokenizer or its weights cannot be used."""
+    import transformers
+
+    ids = pretrained_tokenizer(checkpoint.folder).ids
+    with reading(checkpoint.folder, "tokenizer"):
+        tokenizer = transformers.AutoTokenizer.from_pretrained(**where(checkpoint.folder), trust_remote_code=False)
+    refuse_pickles(checkpoint.folder)
+    model_class = getattr(transformers, f"AutoModelFor{checkpoint.task}" if checkpoint.task else "AutoModel")
+    with reading(checkpoint.folder, "weights"):
+        model = model_class.from_pretrained(
+            **where(checkpoint.folder), trust_remote_code=False, use_safetensors=True, dtype=torch.float32
+        )
+    return Reference(tokenizer, model.eval(), ids, checkpoint.pooling)
+
+
 # The pipeline of a checkpoint: ordinary stages around its own weights.
 
+MOST_OF_PASSAGE = 20_000  # tokens of a question and a passage, which is read in windows
+NO_LENGTH = 1_000_000  # `model_max_length` of a tokenizer that has none is far more
 
-def _configuration(checkpoint: _Checkpoint, name: str, aggregation: Aggregation, no_answer: bool) -> dict[str, Any]:
-    """Return what a YAML of the pipeline would hold."""
+
+def _configuration(
+    checkpoint: _Checkpoint, original: Any, name: str, aggregation: Aggregation, no_answer: bool
+) -> dict[str, Any]:
+    """Return what a YAML of the pipeline would hold; `original` is the tokenizer of `transformers`."""
     use: dict[str, Any] = {"checkpoint": str(checkpoint.folder.resolve())}
     tokenizer, reader = {"use": "pretrained", **use}, "jsonl"
-    encoders: list[Any] = [{"use": "fine-tuned", **use, "longest": checkpoint.longest}]
+    lengths = [length for length in (checkpoint.longest, original.model_max_length) if length and length < NO_LENGTH]
+    encoders: list[Any] = [{"use": "fine-tuned", **use, "longest": min(lengths, default=None)}]
     if checkpoint.task == "QuestionAnswering":
         tokenizer["field"], reader = ["question", "context"], "squad"
-        encoders = [{"use": "fine-tuned-reader", **use}]
+        encoders = [{"use": "fine-tuned-reader", **use, "token_types": "token_type_ids" in original.model_input_names}]
         head: dict[str, Any] = {"use": "answer-span", "no_answer": no_answer}
     elif checkpoint.task == "TokenClassification":
         encoders[0] |= {"task": "token-classification", "joins_words": aggregation == "first"}
@@ -216,16 +283,30 @@ def _trimming(original: Any) -> Any:
     return None
 
 
-def _build(checkpoint: _Checkpoint, content: Mapping[str, Any], original: Any) -> tuple[Pipeline, Config]:
-    """Build the pipeline; its head passes on what the checkpoint's own head gives."""
+def load_checkpoint(
+    folder: Path,
+    *,
+    name: str = "checkpoint",
+    aggregation: Aggregation = "simple",
+    pooling: Pooling | None = None,
+    no_answer: bool = False,
+) -> tuple[Pipeline, Config, Reference]:
+    """Return the pipeline of a checkpoint, its configuration, and the checkpoint as `transformers` reads it.
+
+    The arguments, and the errors for a folder that cannot be converted, are those of `convert`.
+    """
+    checkpoint = _checkpoint(folder, pooling)
+    reference = _reference(checkpoint)
+    content = _configuration(checkpoint, reference.tokenizer, name, aggregation, no_answer)
     config = load(content, files=False, runs=False)
-    pipeline = Pipeline(config, _artifacts(checkpoint, config, original)).eval()
-    for name, module in [*pipeline.head.named_children()]:
-        if isinstance(module, nn.Linear):
-            setattr(pipeline.head, name, nn.Identity())
-    if pipeline.limits.cut:  # a bundle reads as many tokens as the checkpoint, whatever the texts of this export are
-        config = replace(config, export=config.export.model_copy(update={"max_tokens": pipeline.limits.tokens}))
-    return pipeline, config
+    pipeline = Pipeline(config, _artifacts(checkpoint, config, reference.tokenizer)).eval()
+    for child, module in [*pipeline.head.named_children()]:
+        if isinstance(module, nn.Linear):  # what the checkpoint's own head gives is passed on as it is
+            setattr(pipeline.head, child, nn.Identity())
+    # A bundle reads as many tokens as the checkpoint, whatever the texts of this export are.
+    most = pipeline.limits.tokens if pipeline.limits.cut else MOST_OF_PASSAGE
+    config = replace(config, export=config.export.model_copy(update={"max_tokens": most}))
+    return pipeline, config, reference
 
 
 # The texts of a conversion: they are compared with `transformers`, and the short ones become golden examples.
@@ -268,46 +349,6 @@ def read_texts(file: Path, fields: Sequence[str]) -> list[dict[str, Any]]:
             raise DataError(f"{file}:{number}: each line must be a JSON object with the texts {', '.join(fields)}")
         records.append({name: record[name] for name in fields})
     return records
-
-
-@dataclass(frozen=True)
-class Reference:
-    """A checkpoint as `transformers` itself loads and runs it.
-
-    Attributes:
-        tokenizer: Its tokenizer.
-        model: Its model, with its head.
-        ids: For each id of the bundle, the checkpoint's own.
-        pooling: Pooling of a sentence encoder.
-    """
-
-    tokenizer: Any
-    model: Any
-    ids: Sequence[int]
-    pooling: Pooling | None = None
-
-    @torch.no_grad()
-    def read(self, texts: Sequence[str], longest: int | None) -> tuple[Any, np.ndarray, Tensor, Tensor]:
-        """Read a text or a pair.
-
-        Returns:
-            The encoding, the positions of its last text, the outputs (1 + T + 1, L) for tokens, and that for all (L,).
-        """
-        encoding = self.tokenizer(
-            *texts, truncation=longest is not None, max_length=longest, return_tensors="pt", return_offsets_mapping=True
-        )
-        offsets = encoding.pop("offset_mapping")
-        places = np.flatnonzero([number == len(texts) - 1 for number in encoding.sequence_ids(0)])
-        outputs = self.model(**encoding)
-        encoding["offset_mapping"] = offsets
-        if "start_logits" in outputs:
-            tokens = torch.stack([outputs.start_logits, outputs.end_logits], 2)[0]
-            return encoding, places, tokens, tokens[0]
-        if "logits" in outputs:
-            return encoding, places, outputs.logits[0], outputs.logits[0]
-        tokens = outputs.last_hidden_state[0]
-        pooled = {"mean": tokens.mean(0), "cls": tokens[0], "max": tokens.amax(0)}[self.pooling or "mean"]
-        return encoding, places, tokens, pooled
 
 
 @one_thread()
@@ -353,7 +394,9 @@ def compare(
         for ours, theirs in pairs:
             worst = max(worst, float(((ours - theirs).abs() / theirs.abs().clamp(min=1)).max()))
         if not worst <= tolerance:
-            raise ParityError(f"{excerpt(texts[-1])}: logits differ by {worst:.2g} from transformers'; none was written")
+            raise ParityError(
+                f"{excerpt(texts[-1])}: logits differ by {worst:.2g} from transformers'; none was written"
+            )
         compared += 1
     return compared, worst
 
@@ -389,12 +432,12 @@ def convert(
         ParityError: if the bundle would not answer as `transformers` does.
     """
     bundle.refuse_other(output)
-    checkpoint = _checkpoint(folder, pooling)
-    reference = _reference(checkpoint)
     name = re.sub("[^A-Za-z0-9._-]", "-", folder.resolve().name).lstrip("._-") or "checkpoint"
-    pipeline, config = _build(checkpoint, _configuration(checkpoint, name, aggregation, no_answer), reference.tokenizer)
-    (head,) = config.head
-    console.say(f"{folder}: {checkpoint.config.model_type}, {head_task(head).kind_type.kind}")
+    pipeline, config, reference = load_checkpoint(
+        folder, name=name, aggregation=aggregation, pooling=pooling, no_answer=no_answer
+    )
+    family = reference.model.config.model_type
+    console.say(f"{folder}: {family}, answers with {head_task(config.head[0]).kind_type.kind}")
     fields = pipeline.artifacts.featurizer.fields
     records = _made_records(fields) if texts is None else read_texts(texts, fields)
     if not records:
@@ -404,19 +447,3 @@ def convert(
     del reference
     with lock_around(output):
         return export(pipeline, config, records, output, console, cache=cache, references=False)
-
-
-def _reference(checkpoint: _Checkpoint) -> Reference:
-    """Load a checkpoint as `transformers` does; DataError if its tokenizer or its weights cannot be used."""
-    import transformers
-
-    ids = pretrained_tokenizer(checkpoint.folder).ids
-    with reading(checkpoint.folder, "tokenizer"):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(**where(checkpoint.folder), trust_remote_code=False)
-    refuse_pickles(checkpoint.folder)
-    model_class = getattr(transformers, f"AutoModelFor{checkpoint.task}" if checkpoint.task else "AutoModel")
-    with reading(checkpoint.folder, "weights"):
-        model = model_class.from_pretrained(
-            **where(checkpoint.folder), trust_remote_code=False, use_safetensors=True, dtype=torch.float32
-        )
-    return Reference(tokenizer, model.eval(), ids, checkpoint.pooling)

@@ -13,8 +13,7 @@ import seqpipe.plugin as sp
 from seqpipe_plugins.encoders.pretrained import Pretrained
 
 _FAMILIES = (
-    *("albert", "bert", "deberta", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta"),
-    "xlm-roberta",
+    *("albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta"),
 )
 _TRIED = 128  # tokens of the longest texts that an export compares, whatever a checkpoint reads
 
@@ -111,14 +110,16 @@ class FineTunedReader(FineTuned):
 
     Args:
         checkpoint: A folder written by `save_pretrained`.
+        token_types: Whether its tokenizer gives the two texts different token types.
     """
 
     returns: ClassVar = Pretrained.returns
     cuts_texts = False
 
-    def __init__(self, vocabulary: Sequence[str], *, checkpoint: sp.Checkpoint):
+    def __init__(self, vocabulary: Sequence[str], *, checkpoint: sp.Checkpoint, token_types: bool = True):
         nn.Module.__init__(self)
         self._load(vocabulary, checkpoint, "question-answering")
+        self.tells_apart = self.tells_apart and token_types
         self.window = min(sp.longest_input(self.model.base_model) or 512, 512) - 2
         self.overlap, self.first_tokens = None, min(64, self.window // 2)
         self.dim, self.max_tokens, self.example_length = 2, None, 2 * self.window
