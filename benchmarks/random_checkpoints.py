@@ -55,8 +55,7 @@ def t5(folder: Path, words: Sequence[str]) -> tuple[Any, Any]:
     return fast_tokenizer, model
 
 
-ENCODERS = ("albert", "bert", "deberta", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta")
-ENCODERS = (*ENCODERS, "xlm-roberta")
+ENCODERS = ("albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta")
 _BERT, _ROBERTA = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 _UNIGRAM = {
     "albert": ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
@@ -88,7 +87,7 @@ def encoder(
         sizes = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 48, "max_position_embeddings": longest}
     elif family in ("albert", "electra"):
         sizes["embedding_size"] = 24
-    elif family.startswith("deberta"):
+    elif family == "deberta-v2":
         sizes |= {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}
         sizes |= {"position_buckets": 16, "share_att_key": True, "norm_rel_ebd": "layer_norm", "type_vocab_size": 0}
     elif family == "modernbert":
@@ -123,7 +122,7 @@ def _encoder_tokenizer(family: str, texts: Sequence[str], size: int) -> Any:
             return transformers.XLMRobertaTokenizer(vocab=[*vocab, ("<mask>", 0.0)])
         kinds = {"albert": transformers.AlbertTokenizer, "deberta-v2": transformers.DebertaV2Tokenizer}
         return kinds[family](vocab=vocab)
-    if family in ("deberta", "modernbert", "roberta"):
+    if family in ("modernbert", "roberta"):
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         special = [*(_ROBERTA if family == "roberta" else _BERT)]
@@ -133,9 +132,9 @@ def _encoder_tokenizer(family: str, texts: Sequence[str], size: int) -> Any:
         )
         tokenizer.train_from_iterator(texts, trainer)
         model = json.loads(tokenizer.to_str())["model"]
-        if family != "modernbert":
-            kind = transformers.RobertaTokenizer if family == "roberta" else transformers.DebertaTokenizer
-            return kind(vocab=model["vocab"], merges=[tuple(pair) for pair in model["merges"]])
+        if family == "roberta":
+            merges = [tuple(pair) for pair in model["merges"]]
+            return transformers.RobertaTokenizer(vocab=model["vocab"], merges=merges)
         tokenizer.normalizer, tokenizer.decoder = normalizers.NFC(), decoders.ByteLevel()
         tokenizer.add_tokens([AddedToken(" " * n, normalized=True) for n in (4, 3, 2)])
         marks = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]

@@ -230,8 +230,8 @@ def _configuration(
         encoders = [{"use": "fine-tuned-reader", **use, "token_types": "token_type_ids" in original.model_input_names}]
         head: dict[str, Any] = {"use": "answer-span", "no_answer": no_answer}
     elif checkpoint.task == "TokenClassification":
-        encoders[0] |= {"task": "token-classification", "joins_words": aggregation == "first"}
-        encoders += [{"use": "words"}] if aggregation == "first" else []
+        encoders[0]["task"] = "token-classification"
+        encoders += [{"use": "words", "joined": True}] if aggregation == "first" else []
         scheme = checkpoint.tags()[1]
         head = {"use": "tags", "scheme": "IOB2" if scheme == "IOB2" else "BIOES"}
     elif checkpoint.task:

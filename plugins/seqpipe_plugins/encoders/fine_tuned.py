@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -31,8 +31,6 @@ class FineTuned(Pretrained):
         task: What its head is for; null: it has none, and `pool` makes the vector of a text.
         pool: Pooling of the vectors of a sentence encoder (Reimers and Gurevych 2019).
         longest: Maximum number of tokens of a text, special ones included; null: that of the checkpoint.
-        joins_words: Whether tokens are joined to words as by `aggregation_strategy="first"` of `transformers`, for the
-            encoder `words` behind it.
     """
 
     returns: ClassVar = {"x": "", "state": ""}
@@ -46,7 +44,6 @@ class FineTuned(Pretrained):
         task: Literal["sequence-classification", "token-classification"] | None = None,
         pool: Literal["mean", "cls", "max"] = "mean",
         longest: Annotated[int, Field(ge=3)] | None = None,
-        joins_words: bool = False,
     ):
         nn.Module.__init__(self)
         self.task, self.pool = task, pool
@@ -56,10 +53,6 @@ class FineTuned(Pretrained):
         self.max_tokens: int | None = self.window
         self.dim: int = self.model.config.num_labels if task else self.model.config.hidden_size
         self.example_length: int | None = None
-
-    @staticmethod
-    def features(options: Mapping[str, Any]) -> dict[str, sp.Pieces]:
-        return {"pieces": sp.Pieces(joins_words=True)} if options.get("joins_words") else {}
 
     def _load(self, vocabulary: Sequence[str], checkpoint: sp.Checkpoint, task: str | None) -> None:
         """Load the checkpoint with its head for a task; DataError for another family than those that were tried."""
