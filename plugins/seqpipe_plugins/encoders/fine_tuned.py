@@ -117,8 +117,7 @@ class FineTunedReader(FineTuned):
         self.overlap, self.first_tokens = None, min(64, self.window // 2)
         self.dim, self.max_tokens, self.example_length = 2, None, 2 * self.window
 
-    def forward(self, ids: Tensor, mask: Tensor, segments: Tensor) -> dict[str, Tensor]:  # (B, T) each
-        return Pretrained.forward(self, ids, mask, segments)
+    forward = Pretrained.forward
 
     def _output(self, inputs: dict[str, Tensor]) -> Tensor:
         outputs = self.model(**inputs)
