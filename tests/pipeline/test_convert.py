@@ -15,6 +15,7 @@ import pytest
 import torch
 import transformers
 from factory import QUIET, seqpipe
+from independent import Bundle as SecondRuntime
 from pretrained import decoder, rewrite, t5
 from test_benchmarks import script
 
@@ -239,8 +240,10 @@ def test_a_bundle_answers_as_the_pipeline_does_and_is_verified(
     model = open_bundle(bundle, "cpu")
     assert len(model.manifest.golden) > 4
     assert model.manifest.parity["decisions"] > 100
+    second = SecondRuntime(bundle)
     for record, ours, expected in zip(inputs, model(inputs), answers(folder, inputs, **options), strict=True):
         assert same(ours, expected), record
+        assert same(second(record), ours), record
     model.verify()
     assert "transformers" not in (bundle / "bundle.json").read_text()
     assert str(folder) not in (bundle / "bundle.json").read_text()
