@@ -81,7 +81,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("encoder", "fine-tuned"): [
         {"checkpoint": CLASSIFIER, "task": "sequence-classification"},
         {"checkpoint": TAGGER, "task": "token-classification", "longest": 20},
-        *({"checkpoint": CHECKPOINT, "pool": pool} for pool in ("mean", "cls", "max")),
+        *({"checkpoint": CHECKPOINT, "pool": pool} for pool in ("mean", "cls")),
     ],
     ("encoder", "fine-tuned-reader"): [{"checkpoint": READER}, {"checkpoint": READER, "token_types": False}],
     ("encoder", "gru"): [

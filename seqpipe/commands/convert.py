@@ -31,7 +31,7 @@ def convert(
         ),
     ] = "simple",
     pooling: Annotated[
-        Literal["mean", "cls", "max"] | None,
+        Literal["mean", "cls"] | None,
         typer.Option("--pooling", help="Make a sentence encoder with this pooling; default: what the folder states."),
     ] = None,
     no_answer: Annotated[
@@ -45,9 +45,8 @@ def convert(
     from seqpipe.export.graph_cache import default_cache
     from seqpipe.pipeline.convert import convert as make_bundle
 
-    console = make_console(quiet)
-    cache = None if no_cache else default_cache()
-    options = {"texts": texts, "aggregation": aggregation, "pooling": pooling, "no_answer": no_answer}
-    model = make_bundle(folder, output, console, cache=cache, **options)
+    console, cache = make_console(quiet), None if no_cache else default_cache()
+    options = {"aggregation": aggregation, "pooling": pooling, "no_answer": no_answer}
+    model = make_bundle(folder, output, console, texts, cache, **options)
     console.say(f"wrote {output}\nnext: seqpipe predict {output}")
     print_json({"bundle": str(output), "answer": model.manifest.answer["kind"], **model.manifest.parity}, as_json)

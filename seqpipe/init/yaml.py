@@ -160,24 +160,19 @@ def model_yaml(summary: DataSummary, has_dev: bool) -> str:
 
 
 def checkpoint_yaml(summary: DataSummary, checkpoint: str, target: Path, has_dev: bool) -> str:
-    """Return the keys of a model that fine-tunes a checkpoint.
-
-    Raises:
-        DataError: if the folder holds no checkpoint of an encoder.
-        UsageError: if the data needs a model that writes text or points.
-    """
+    """Return the keys of a model that fine-tunes a checkpoint; DataError or UsageError if it cannot be an encoder."""
     kind, folder = summary.label_kind, Path(checkpoint)
     if kind not in ("Labels", "Entities", "Tags", "Numbers", "Answers"):
         fix = "leave --checkpoint out; for texts to write see the encoder pretrained-seq2seq (docs/tasks/pretrained.md)"
         raise UsageError(f"--checkpoint: an encoder is fine-tuned for labels, tags, numbers and answers; {fix}")
     wide = True
     if folder.is_dir():
-        config = read_json(folder / "config.json") if (folder / "config.json").is_file() else None
-        if config is None:
+        if not (folder / "config.json").is_file():
             raise DataError(f"{folder}: no config.json; a checkpoint is a folder that save_pretrained wrote")
-        names = [*(config.get("architectures") or ()), ""]
-        if config.get("is_encoder_decoder") or names[0].endswith(("LMHeadModel", "ForCausalLM")):
-            raise DataError(f"{folder}: {names[0] or 'it'} writes text; choose the checkpoint of an encoder, as BERT")
+        config = read_json(folder / "config.json")
+        name = str((config.get("architectures") or ["it"])[0])
+        if config.get("is_encoder_decoder") or name.endswith(("LMHeadModel", "ForCausalLM")):
+            raise DataError(f"{folder}: {name} writes text; choose the checkpoint of an encoder, as BERT")
         wide = (config.get("hidden_size") or config.get("dim") or WIDE) >= WIDE
         checkpoint = Path(os.path.relpath(folder.resolve(), target.resolve().parent)).as_posix()
     elif folder.is_absolute() or checkpoint.startswith("."):

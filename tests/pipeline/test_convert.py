@@ -137,7 +137,7 @@ def test_words_are_read_as_the_text_that_blanks_make_of_them(make: Make) -> None
     assert text == words
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("family", ["bert", "mpnet"])
 def test_vectors_are_the_pooled_states(make: Make, family: str, pooling: Any) -> None:
     folder = make(family)
@@ -146,7 +146,7 @@ def test_vectors_are_the_pooled_states(make: Make, family: str, pooling: Any) ->
         with torch.no_grad():
             encoding = tokenizer(text, truncation=True, return_tensors="pt")
             states = model.eval()(**encoding).last_hidden_state[0]
-        expected = {"mean": states.mean(0), "cls": states[0], "max": states.amax(0)}[pooling]
+        expected = {"mean": states.mean(0), "cls": states[0]}[pooling]
         assert np.allclose(answer["vector"], expected.numpy(), atol=CLOSE), text
 
 
@@ -166,7 +166,7 @@ def test_a_folder_of_sentence_transformers_states_its_pooling(make: Make, tmp_pa
     (plain,) = answers(make("bert"), ["word " * 2], pooling="cls")
     assert plain["vector"] != cut["vector"]
     stated.write_text(json.dumps({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}))
-    with pytest.raises(DataError, match="pooling is cls_token and mean_tokens"):
+    with pytest.raises(DataError, match="pooling is cls and mean"):
         load_checkpoint(folder)
     (folder / "modules.json").write_text(json.dumps([*listed, {"path": "3", "type": "sentence_transformers.Dense"}]))
     with pytest.raises(DataError, match="the module Dense of sentence-transformers"):
@@ -328,23 +328,21 @@ def test_a_family_that_was_never_tried_is_refused_by_its_name(tmp_path: Path) ->
 
 def test_other_logits_than_those_of_transformers_are_an_error(make: Make) -> None:
     pipeline, _, reference = load_checkpoint(make("bert", "SequenceClassification", **SINGLE))
-    records = [{"text": text} for text in TEXTS if text]
+    records = [{"text": text} for text in TEXTS]
     assert compare(pipeline, reference, records)[0] == len(records)
     with torch.no_grad():
         reference.model.classifier.bias.add_(0.01)
     with pytest.raises(ParityError, match="logits differ by"):
         compare(pipeline, reference, records)
     with pytest.raises(ParityError, match="has other tokens"):
-        compare(pipeline, reference.__class__(reference.tokenizer, reference.model, reference.ids[::-1]), records)
+        compare(pipeline, reference._replace(ids=reference.ids[::-1]), records)
 
 
 def test_texts_of_a_file_are_records(make: Make, tmp_path: Path) -> None:
     folder, out = make("bert", "QuestionAnswering"), tmp_path / "bundle"
     file = tmp_path / "texts.jsonl"
     file.write_text('{"question": "Who?"}\n', encoding="utf-8")
-    assert "texts.jsonl:1: each line must be a JSON object with the texts question, context" in refused(
-        folder, out, texts=file
-    )
+    assert "texts.jsonl:1: field 'context' must be a text" in refused(folder, out, texts=file)
     file.write_text("\n", encoding="utf-8")
     assert "holds no text" in refused(folder, out, texts=file)
     with pytest.raises(UsageError, match="is there and is not a bundle"):

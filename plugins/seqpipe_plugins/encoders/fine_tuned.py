@@ -23,7 +23,7 @@ class FineTuned(Pretrained):
 
     x (B, T, L) has what the checkpoint's own head gives for each token, `state` (B, L) what it gives for the whole
     text. Of a sentence encoder, without a `task`, x (B, T, D) are the last hidden states and `state` (B, D) is their
-    mean or maximum over all tokens, special ones too, or that of the first one. Of a longer text than `max_tokens` the
+    mean over all tokens, special ones too, or that of the first one. Of a longer text than `max_tokens` the
     first tokens are read, as with `truncation=True` of `transformers`.
 
     Args:
@@ -42,7 +42,7 @@ class FineTuned(Pretrained):
         *,
         checkpoint: sp.Checkpoint,
         task: Literal["sequence-classification", "token-classification"] | None = None,
-        pool: Literal["mean", "cls", "max"] = "mean",
+        pool: Literal["mean", "cls"] = "mean",
         longest: Annotated[int, Field(ge=3)] | None = None,
     ):
         nn.Module.__init__(self)
@@ -75,19 +75,13 @@ class FineTuned(Pretrained):
             ids, mask = ids[:, :n], mask[:, :n]
         outputs = self._read(ids, mask, None)
         if self.task == "sequence-classification":
-            state = outputs  # (B, L)
-            x = state[:, None].expand(-1, ids.shape[1], -1)  # (B, T, L)
+            state, x = outputs, outputs[:, None].expand(-1, ids.shape[1], -1)  # (B, L), (B, T, L)
         else:
-            state, x = self._pooled(outputs, mask), torch.where(mask[..., None], outputs[:, 1:-1], 0.0)
+            real = nn.functional.pad(mask, (2, 0), value=True)[..., None]  # both special tokens count
+            mean = torch.where(real, outputs, 0.0).sum(1) / real.sum(1)  # (B, D)
+            state = outputs[:, 0] if self.pool == "cls" else mean
+            x = torch.where(mask[..., None], outputs[:, 1:-1], 0.0)
         return {"x": nn.functional.pad(x, (0, 0, 0, T - n)) if is_small else x, "state": state}
-
-    def _pooled(self, outputs: Tensor, mask: Tensor) -> Tensor:  # (B, 1 + T + 1, D), (B, T) -> (B, D)
-        if self.pool == "cls":
-            return outputs[:, 0]
-        real = nn.functional.pad(mask, (2, 0), value=True)[..., None]  # both special tokens count
-        if self.pool == "max":
-            return torch.where(real, outputs, sp.MASKED_LOGIT).amax(1)
-        return torch.where(real, outputs, 0.0).sum(1) / real.sum(1)
 
     def _output(self, inputs: dict[str, Tensor]) -> Tensor:
         outputs = self.model(**inputs)
