@@ -83,7 +83,7 @@ def _checkpoint(folder: Path, pooling: Pooling | None) -> _Checkpoint:
 
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; name one that save_pretrained, or sentence-transformers, wrote")
-    root, sentences = folder, {}
+    root, sentences = folder, dict[str, Any]()
     modules = {str(module["type"]).rpartition(".")[2]: root / module["path"] for module in _read(root / "modules.json")}
     if modules:
         if unknown := [kind for kind in modules if kind not in _MODULES]:
@@ -280,7 +280,8 @@ def compare(pipeline: Pipeline, reference: Reference, records: Sequence[Record])
     Raises:
         ParityError: if a text is read otherwise, or its logits differ by more than `CLOSE`.
     """
-    source, encoder, limits = pipeline.artifacts.featurizer, pipeline.encoder[0], pipeline.limits
+    source, limits = pipeline.artifacts.featurizer, pipeline.limits
+    encoder: Any = pipeline.encoder[0]
     own = {*reference.tokenizer.all_special_ids} - {reference.tokenizer.unk_token_id}
     assert isinstance(source, TextSource)
     compared, worst = 0, 0.0
@@ -288,7 +289,7 @@ def compare(pipeline: Pipeline, reference: Reference, records: Sequence[Record])
         (doc,), second = source.docs([record]), 0
         if source.pairs:
             second = doc.second or 0
-            room: Any = encoder.window - encoder.first_tokens - encoder.separators
+            room = encoder.window - encoder.first_tokens - encoder.separators
             if second - 1 > encoder.first_tokens or len(doc) - second > room or second == len(doc):
                 continue
         elif limits.cut:
@@ -305,6 +306,8 @@ def compare(pipeline: Pipeline, reference: Reference, records: Sequence[Record])
             raise ParityError(f"{excerpt(texts[-1])} has other tokens than in transformers; no bundle was written")
         names = pipeline({name: torch.from_numpy(array) for name, array in source.collate([doc]).items()})
         outputs = reference.model(**encoding)
+        ours: Any
+        theirs: Any
         if "last_hidden_state" in outputs:
             states = outputs.last_hidden_state[0]
             ours, theirs = names["state"][0], states[0] if reference.pooling == "cls" else states.mean(0)

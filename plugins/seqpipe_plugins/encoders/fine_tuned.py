@@ -52,7 +52,7 @@ class FineTuned(Pretrained):
         self.window = min(most or 512, longest or most or 512) - 2
         self.max_tokens: int | None = self.window
         self.dim: int = self.model.config.num_labels if task else self.model.config.hidden_size
-        self.example_length: int | None = None
+        self.example_length = None
 
     def _load(self, vocabulary: Sequence[str], checkpoint: sp.Checkpoint, task: str | None) -> None:
         """Load the checkpoint with its head for a task; DataError for another family than those that were tried."""
@@ -66,7 +66,9 @@ class FineTuned(Pretrained):
         self.depth, self.layer_decay = self.model.config.num_hidden_layers, 1.0
         self.tells_apart = sp.has_segment_embeddings(self.model.base_model)
 
-    def forward(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T) each
+    def forward(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> dict[str, Tensor]:  # (B, T) each
+        if segments is not None:
+            raise sp.UsageError("fine-tuned: it reads single texts, not pairs; take the encoder pretrained")
         T = ids.shape[1]
         # A bundle never gives more tokens, but the random inputs of an export may be longer than a small checkpoint.
         is_small = self.window < _TRIED

@@ -82,7 +82,7 @@ class Pretrained(nn.Module):
             raise sp.UsageError(f"pretrained.overlap: it must be less than the window of {window} tokens")
         self.tells_apart = sp.has_segment_embeddings(self.model)
         self.layers, self.layer_decay = layers, layer_decay
-        self.example_length = 2 * window  # two windows and more: an example for export has no axis of 1
+        self.example_length: int | None = 2 * window  # two windows and more: an example for export has no axis of 1
         if recompute:
             # transformers 5.23 renames this method and warns of the old name, the only one that earlier versions have.
             if hasattr(self.model, "activation_checkpointing_enable"):
