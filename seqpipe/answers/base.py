@@ -86,7 +86,8 @@ class AnswerKind(ABC, Generic[A]):
     drawing: Mapping[str, Any]
     is_generated: ClassVar[bool] = False  # whether it continues its input token by token, and may be streamed
     every_token: bool = False  # whether all tokens of its input are read; else those of white space alone are left out
-    reads_blanks: bool = False  # whether a text without a token is answered by the graph, and a blank one read as it is
+    reads_blanks: bool = False  # whether a blank text is read as it is, as by a converted checkpoint
+    of_whole_text: ClassVar[bool] = True  # whether such a checkpoint answers a text without a token too
     is_embedding: ClassVar[bool] = False  # whether it answers with a vector, under the key `vector`
     tags_words: ClassVar[bool] = False  # whether it labels words: an answer to a document is those to its sentences
     scoring_options: ClassVar[Mapping[str, Any] | None] = None  # of a run that gives the log-probability of a text
@@ -138,7 +139,7 @@ class AnswerKind(ABC, Generic[A]):
 
     def text_length(self, doc: Doc) -> int:
         """Return the number of input tokens of a text; 0 if it is answered without the graph."""
-        return len(doc.ids) or int(self.reads_blanks)
+        return len(doc.ids) or int(self.reads_blanks and self.of_whole_text)
 
     def refuse_empty(self, docs: Sequence[Doc], records: Sequence[Record], before: int) -> None:
         """Raise DataError for the first text without a token, if it cannot be answered; numbers start at `before`."""

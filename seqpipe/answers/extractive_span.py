@@ -26,6 +26,7 @@ class ExtractiveSpan(HeadAnswer[PassageAnswers]):
     """
 
     kind = "span"
+    of_whole_text = False
     answer_type = PassageAnswer
     drawing = {"as": "passage"}
     decided = {
@@ -52,9 +53,6 @@ class ExtractiveSpan(HeadAnswer[PassageAnswers]):
             alternatives = [_answer(doc, *span) for span in spans]
             answers.append(alternatives if len(starts) > 1 else alternatives[0])
         return answers
-
-    def text_length(self, doc: Doc) -> int:
-        return len(doc.ids)  # a pair without a token has no answer, whatever reads it
 
     def part_lines(self, part: Any) -> list[str]:
         return [with_score(part["answer"], part)]

@@ -135,7 +135,7 @@ class WordLabels(HeadAnswer[A]):
         PATH_SCORES: Array("(B, K)", "float32", required=False),
         STOPS: Array("(B,)", "float32", required=False),
     }
-    tags_words = True
+    tags_words, of_whole_text = True, False
     label_key: ClassVar[str]  # of a word, or a span, in an answer
 
     def __init__(self, labels: Sequence[str], target: str | None = None):

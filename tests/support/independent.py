@@ -354,7 +354,9 @@ class Bundle:
         if any(sum(len(tokens) for _, tokens in parts) > self.manifest["limits"]["tokens"] for parts in given):
             raise RefusedError("too long a record")
         whole = [all(tokens for _, tokens in parts) for parts in given]
-        always = self.generates or (self.raw and self.manifest["answer"]["kind"] != "span")
+        always = self.generates or (
+            self.raw and self.manifest["answer"]["kind"] in ("label", "labels", "score", "vector")
+        )
         full = [i for i, has_tokens in enumerate(whole) if always or has_tokens]
         if self.generates and not self.manifest["answer"]["adds_bos"] and not all(whole):
             raise RefusedError("an empty prompt")
