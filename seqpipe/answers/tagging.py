@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -290,11 +291,10 @@ class Spans(WordLabels[SpansAnswer]):
         return [nothing] if several else []
 
     def word_tags(self, answer: Any, places: Sequence[tuple[int, int]]) -> list[str]:
-        """Tags in the scheme IOB2."""
-        first = {start: i for i, (start, _) in enumerate(places)}
-        last = {end: i + 1 for i, (_, end) in enumerate(places)}
-        spans = [(span["entity_group"], first[span["start"]], last[span["end"]]) for span in answer]
-        return schemes.to_tags(spans, len(places), "IOB2")
+        """Tags in the scheme IOB2, of each word that of the span over its beginning: a span may begin or end in it."""
+        starts = [start for start, _ in places]
+        spans = [(s["entity_group"], bisect_left(starts, s["start"]), bisect_left(starts, s["end"])) for s in answer]
+        return schemes.to_tags([span for span in spans if span[1] < span[2]], len(places), "IOB2")
 
 
 def _has_alternatives(decision: Arrays) -> bool:

@@ -150,6 +150,9 @@ def _reference(checkpoint: _Checkpoint) -> Reference:
         model = model_class.from_pretrained(
             **where(folder), trust_remote_code=False, use_safetensors=True, dtype=torch.float32
         )
+    if tokenizer.truncation_side != "right":
+        problem = "its tokenizer cuts long texts at the left; a bundle reads their first tokens"
+        raise DataError(f"{folder}: {problem}; set truncation_side in tokenizer_config.json to right")
     return Reference(tokenizer, model.eval(), ids, checkpoint.pooling)
 
 

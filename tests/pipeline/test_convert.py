@@ -272,6 +272,21 @@ def test_the_command_makes_a_bundle_that_predicts(make: Make, tmp_path: Path) ->
     assert json.loads(answered.out)["answer"]["label"] == expected[0]["label"]
 
 
+def test_words_of_a_conll_file_have_the_tag_of_the_span_over_their_beginning(make: Make, tmp_path: Path) -> None:
+    folder = make("electra", "TokenClassification", id2label=dict(enumerate(TAGS)))
+    convert(folder, tmp_path / "bundle", QUIET)
+    words = ["Angela", "Merkel", "met", "Emmanuel", "Macron", "in", "Paris"]
+    given = "".join(f"{word}\n" for word in words).encode()
+    done = seqpipe("predict", tmp_path / "bundle", "--format", "conll", stdin=given)
+    assert done.code == 0, done.err
+    rows = [line.split("\t") for line in done.out.splitlines() if line]
+    (spans,) = theirs("token-classification", folder, [" ".join(words)], aggregation_strategy="simple")
+    assert any(" ".join(words)[span["start"] - 1 : span["start"]].isalpha() for span in spans)
+    starts = [len(" ".join(words[:i])) + bool(i) for i in range(len(words))]
+    covering = [[s["entity_group"] for s in spans if s["start"] <= start < s["end"]] for start in starts]
+    assert [tag[2:] or "O" for _, tag in rows] == [kinds[0] if kinds else "O" for kinds in covering]
+
+
 def refused(folder: Path, output: Path, **options: Any) -> str:
     with pytest.raises(SeqpipeError) as caught:
         convert(folder, output, QUIET, **options)
@@ -295,6 +310,9 @@ def test_what_cannot_be_converted_is_refused_with_the_reason(make: Make, tmp_pat
     two = {0: "a", 1: "b", 2: "a"}
     assert "the label 'a' is there twice" in refused(copy("twice", id2label=two, label2id={"a": 0, "b": 1}), out)
     assert "3 numbers a text" in refused(copy("numbers", problem_type="regression"), out)
+    left = copy("left")
+    rewrite(left / "tokenizer_config.json", truncation_side="left")
+    assert "cuts long texts at the left" in refused(left, out)
     bare = copy("bare")
     (bare / "model.safetensors").rename(bare / "pytorch_model.bin")
     assert "pickled (pytorch_model.bin)" in refused(bare, out)
