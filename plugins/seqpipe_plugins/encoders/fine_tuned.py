@@ -12,9 +12,7 @@ from torch import Tensor, nn
 import seqpipe.plugin as sp
 from seqpipe_plugins.encoders.pretrained import Pretrained
 
-_FAMILIES = (
-    *("albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta"),
-)
+_FAMILIES = ("albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta")
 _TRIED = 128  # tokens of the longest texts that an export compares, whatever a checkpoint reads
 
 
@@ -94,8 +92,8 @@ class FineTunedReader(FineTuned):
     """A checkpoint fine-tuned for extractive question answering: `seqpipe convert` makes a bundle of it.
 
     x (B, T, 2) has the logits of each token as start and as end of the answer, `state` (B, 2) those of the first
-    special token, which stand for "no answer". Long passages are read in windows, as by the encoder `pretrained`, each
-    with at most the first 64 tokens of the question.
+    special token, which stand for "no answer". Long passages are read in windows, as by the encoder `pretrained`; a
+    question has at most 64 tokens.
 
     Args:
         checkpoint: A folder written by `save_pretrained`.
