@@ -229,7 +229,7 @@ class Predictor:
             (len(text), max(MOST_CHARACTERS, CHARACTERS * self.limits.tokens), "characters") for text in texts.values()
         ]
         if isinstance(words := record.get("words"), Sequence):
-            sizes.append((len(words), self.limits.tokens, "words"))
+            sizes.append((len(words), MOST_CHARACTERS if self.limits.cut else self.limits.tokens, "words"))
         for size, most, unit in sizes:
             if size > most:
                 message = f"{size:,} {unit} are over the limit of {most:,}; split the text"
