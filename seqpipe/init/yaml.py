@@ -7,6 +7,7 @@ it. Lines that begin with `##` explain the template and are not written.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -17,7 +18,7 @@ from typing import Any
 
 from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError, UsageError, did_you_mean
-from seqpipe.files import read_json, write
+from seqpipe.files import write
 from seqpipe.init.look import TASKS, summarise
 from seqpipe.init.refuse import refuse_useless
 from seqpipe.init.summary import DataSummary
@@ -169,7 +170,10 @@ def checkpoint_yaml(summary: DataSummary, checkpoint: str, target: Path, has_dev
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             raise DataError(f"{folder}: no config.json; a checkpoint is a folder that save_pretrained wrote")
-        config = read_json(folder / "config.json")
+        try:
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise DataError(f"{folder / 'config.json'}: not JSON: {error}; get the checkpoint again") from error
         name = str((config.get("architectures") or ["it"])[0])
         if config.get("is_encoder_decoder") or name.endswith(("LMHeadModel", "ForCausalLM")):
             raise DataError(f"{folder}: {name} writes text; choose the checkpoint of an encoder, as BERT")
