@@ -115,7 +115,8 @@ def _encoder_tokenizer(family: str, texts: Sequence[str], size: int) -> Any:
         tokenizer = Tokenizer(models.Unigram())
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
         tokenizer.train_from_iterator(texts, trainers.UnigramTrainer(vocab_size=size, show_progress=False))
-        pieces = dict(map(tuple, json.loads(tokenizer.to_str())["model"]["vocab"]))
+        listed = json.loads(tokenizer.to_str())["model"]["vocab"]
+        pieces = {piece: torch.tensor(score, dtype=torch.float32).item() for piece, score in listed}  # as SentencePiece
         names = _UNIGRAM[family]
         vocab = [*((name, 0.0) for name in names), *({"▁": -3.0} | pieces).items()]
         if family == "xlm-roberta":
