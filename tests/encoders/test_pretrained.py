@@ -447,3 +447,4 @@ def test_scores_of_pieces_are_read_from_json_as_they_were_written(tmp_path: Path
     assert again == text
     read = dict(map(tuple, json.loads(again)["model"]["vocab"]))
     assert all(abs(read[piece] - score) < 1e-6 for piece, score in pieces[4:-1])
+    assert all((read[piece] * 2.0**26).is_integer() for piece, score in pieces[4:-1] if score < -1)  # no wrong last bit
