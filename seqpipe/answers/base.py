@@ -86,6 +86,8 @@ class AnswerKind(ABC, Generic[A]):
     drawing: Mapping[str, Any]
     is_generated: ClassVar[bool] = False  # whether it continues its input token by token, and may be streamed
     every_token: bool = False  # whether all tokens of the input are read, or those of white space are left out
+    reads_blanks: bool = False  # whether a text of white space is read, as by a converted checkpoint
+    of_whole_text: ClassVar[bool] = True  # whether such a checkpoint also answers a text without tokens
     is_embedding: ClassVar[bool] = False  # whether it answers with a vector, under the key `vector`
     tags_words: ClassVar[bool] = False  # whether it labels words: the answer to a document joins those to its sentences
     scoring_options: ClassVar[Mapping[str, Any] | None] = None  # options of a run for the log-probability of a text
@@ -136,8 +138,8 @@ class AnswerKind(ABC, Generic[A]):
         """Return the JSON Schema of the answers of a bundle with these decode options, including alternatives."""
 
     def text_length(self, doc: Doc) -> int:
-        """Return the number of input tokens of a text."""
-        return len(doc.ids)
+        """Return the number of input tokens of a text; 0 if it is answered without the graph."""
+        return len(doc.ids) or int(self.reads_blanks and self.of_whole_text)
 
     def refuse_empty(self, docs: Sequence[Doc], records: Sequence[Record], before: int) -> None:
         """Raise DataError for the first text without a token, if it cannot be answered; numbers start at `before`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -136,7 +137,7 @@ class WordLabels(HeadAnswer[A]):
         PATH_SCORES: Array("(B, K)", "float32", required=False),
         STOPS: Array("(B,)", "float32", required=False),
     }
-    tags_words = True
+    tags_words, of_whole_text = True, False
     label_key: ClassVar[str]  # of a word, or a span, in an answer
 
     def __init__(self, labels: Sequence[str], target: str | None = None):
@@ -291,11 +292,10 @@ class Spans(WordLabels[SpansAnswer]):
         return [nothing] if several else []
 
     def word_tags(self, answer: Any, places: Sequence[tuple[int, int]]) -> list[str]:
-        """Return tags in the scheme IOB2."""
-        first = {start: i for i, (start, _) in enumerate(places)}
-        last = {end: i + 1 for i, (_, end) in enumerate(places)}
-        spans = [(span["entity_group"], first[span["start"]], last[span["end"]]) for span in answer]
-        return schemes.to_tags(spans, len(places), "IOB2")
+        """Return tags in the scheme IOB2; a span that begins or ends within a word has the words that begin in it."""
+        starts = [start for start, _ in places]
+        spans = [(s["entity_group"], bisect_left(starts, s["start"]), bisect_left(starts, s["end"])) for s in answer]
+        return schemes.to_tags([span for span in spans if span[1] < span[2]], len(places), "IOB2")
 
 
 def _has_alternatives(decision: Arrays) -> bool:

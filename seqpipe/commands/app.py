@@ -24,6 +24,7 @@ import typer
 from seqpipe.commands.bench import bench
 from seqpipe.commands.candidates import candidates
 from seqpipe.commands.check import check
+from seqpipe.commands.convert import convert
 from seqpipe.commands.deploy import app as deploy_app
 from seqpipe.commands.doctor import doctor
 from seqpipe.commands.evaluate import evaluate
@@ -54,7 +55,7 @@ app = typer.Typer(
 _GROUPS = {
     "Everyday": (init, check, run, train, evaluate, predict, serve),
     "Data": (candidates, vectors),
-    "Deploy": (export, verify, bench, doctor),
+    "Deploy": (export, convert, verify, bench, doctor),
     "Extend": (schema,),
     "Research": (explain, distill_vectors),
 }

@@ -36,6 +36,14 @@ def init(
             "answer-span, pointer or lm.",
         ),
     ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="FOLDER",
+            help="A transformers checkpoint to fine-tune on FILE: a folder, or a name on the Hugging Face hub.",
+        ),
+    ] = None,
 ) -> None:
     """Detect the format of a data file and write a commented YAML for it."""
     from seqpipe.init import init_yaml
@@ -43,5 +51,5 @@ def init(
     if (file is None) == (data is None):
         raise UsageError("name one data file: seqpipe init train.csv")
     console = Console()
-    path = init_yaml(file or data or Path(), output, say=console.say, task=task)
+    path = init_yaml(file or data or Path(), output, say=console.say, task=task, checkpoint=checkpoint)
     console.say(f"wrote {path}\nnext: seqpipe check {path}")

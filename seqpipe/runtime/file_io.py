@@ -120,8 +120,11 @@ def read_records(
         if form == "jsonl" and isinstance(line, str) and not line.strip():
             continue
         try:
-            text = _raise_error(line)
-            yield _plain(text, fields, where) if form == "text" else _parse_json(text, fields, where, numbers), where
+            text = raise_error(line)
+            yield (
+                plain_record(text, fields, where) if form == "text" else parse_record(text, fields, where, numbers),
+                where,
+            )
         except DataError as error:
             yield error, where
 
@@ -135,13 +138,13 @@ def _sentences(
         options = {"separator": "tab"}  # words may contain spaces, as in Vietnamese
     reader = reader_from(Reader(use="conll", options={**options, "tags": None}), Plugins())
     try:
-        for record in reader.records((_raise_error(line) for line, _ in lines), name):
+        for record in reader.records((raise_error(line) for line, _ in lines), name):
             yield record, record["where"]
     except DataError as error:
         yield error, name
 
 
-def _raise_error(line: str | DataError) -> str:
+def raise_error(line: str | DataError) -> str:
     if isinstance(line, DataError):
         raise line
     return line
@@ -154,11 +157,11 @@ def one_record(model: Model, text: str) -> Record:
     if one_text(featurizer):
         return {fields[0]: text}
     if text.startswith("{") or numbers:
-        return _parse_json(text.rstrip("\n"), fields, "the text", numbers)
-    return _plain(text.rstrip("\n"), fields, "the text")
+        return parse_record(text.rstrip("\n"), fields, "the text", numbers)
+    return plain_record(text.rstrip("\n"), fields, "the text")
 
 
-def _plain(line: str, fields: Sequence[str], where: str) -> Record:
+def plain_record(line: str, fields: Sequence[str], where: str) -> Record:
     """Return the record of a plain line: a text, or the tab-separated texts of a pair or of several sources."""
     texts = [line] if len(fields) == 1 else line.split("\t")
     if len(texts) != len(fields):
@@ -170,7 +173,7 @@ def _plain(line: str, fields: Sequence[str], where: str) -> Record:
     return dict(zip(fields, texts, strict=True))
 
 
-def _parse_json(line: str, fields: Sequence[str], where: str, numbers: bool) -> Record:
+def parse_record(line: str, fields: Sequence[str], where: str, numbers: bool) -> Record:
     """Return the record of a JSON line: an object, or the value of its only field."""
     try:
         record = JSON_DECODER.decode(line)

@@ -496,8 +496,10 @@ class Pipeline(nn.Module):
         first_tokens: list[Any] = [member(module, "first_tokens") for _, module in self.stages]
         firsts = [most for most in first_tokens if most is not None] if self.artifacts.featurizer.pairs else []
         max_tokens: list[Any] = [member(module, "max_tokens") for _, module in self.stages]
-        tokens = min([MOST_TOKENS, *(most for most in max_tokens if most is not None)])
-        return Limits(tokens=tokens, first_tokens=min(firsts)) if firsts else Limits(tokens=tokens)
+        limits = Limits(tokens=min([MOST_TOKENS, *(most for most in max_tokens if most is not None)]))
+        if any(member(module, "cuts_texts") for _, module in self.stages):
+            limits = limits.model_copy(update={"cut": True})
+        return limits.model_copy(update={"first_tokens": min(firsts)}) if firsts else limits
 
     @property
     def most_written(self) -> int:
