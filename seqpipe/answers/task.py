@@ -270,7 +270,6 @@ def no_targets(record: Record, doc: Doc) -> Targets:
 # Warnings about records with references: data of which a score says nothing.
 
 SHOWN = 5  # labels that a warning lists
-GROUPS = 3  # groups of labels that differ by case and the like
 
 
 def warnings_about(task: Task, name: str, records: Iterable[Record], trains: bool = False) -> Iterator[str]:
@@ -305,8 +304,7 @@ class Census:
                 labels = part.labels_in(part.gold(record))
                 self._labels[head].update(labels)
                 for label in labels:
-                    if label not in self._places[head]:
-                        self._places[head][label] = str(record.get("where", ""))
+                    self._places[head].setdefault(label, record.get("where", ""))
                 unknown = [label for label in labels if label not in known[head]]
                 self._unknown[head].update(unknown)
                 self._missed[head] += bool(unknown)
@@ -331,14 +329,19 @@ class Census:
                     cause = next(cause for cause, fold in _FOLDS.items() if len(set(map(fold, group))) == 1)
                     alike[cause].append(_listed(group, self._places[head]))
             for cause, examples in alike.items():
-                rest = f"; and {len(examples) - GROUPS:,} more" if len(examples) > GROUPS else ""
                 message = f"differ by {cause} alone, and count as different; correct the data"
-                yield f"{where}the labels {'; '.join(examples[:GROUPS])}{rest} {message}"
+                yield f"{where}the labels {listed(examples)} {message}"
             if unknown := self._unknown[head]:
                 message = (
                     f"{self._missed[head]:,} of {self._records:,} records hold labels that the model does not know"
                 )
                 yield f"{where}{message}, and that count as missed: {_listed(unknown)}"
+
+
+def listed(examples: Sequence[str]) -> str:
+    """Return the first examples of a fault, and the number of the others."""
+    rest = f"; and {len(examples) - 3:,} more" if len(examples) > 3 else ""
+    return "; ".join(examples[:3]) + rest
 
 
 def folded_label(label: str) -> str:
@@ -357,5 +360,5 @@ _FOLDS: Mapping[str, Callable[[str], str]] = {
 def _listed(labels: Counter[str], places: Mapping[str, str] | None = None) -> str:
     rest = len(labels) - SHOWN
     where = {label: f", {place}" for label, place in (places or {}).items() if place}
-    listed = ", ".join(f"{label!r} ({count:,}{where.get(label, '')})" for label, count in labels.most_common(SHOWN))
-    return listed + (f" and {rest:,} more" if rest > 0 else "")
+    shown = ", ".join(f"{label!r} ({count:,}{where.get(label, '')})" for label, count in labels.most_common(SHOWN))
+    return shown + (f" and {rest:,} more" if rest > 0 else "")

@@ -7,7 +7,7 @@ import json
 import torch
 
 from seqpipe import files
-from seqpipe.answers.task import folded_label
+from seqpipe.answers.task import folded_label, listed
 from seqpipe.config.contract import build_component
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import LAST, OUTCOME
@@ -18,7 +18,7 @@ from seqpipe.pipeline.run import Run
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.predictor import refuse_long
 from seqpipe.training.artifacts import FILE, Artifacts
-from seqpipe.training.data_faults import data_faults, listed
+from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import TrainingData, data_form, refuse_long_candidates
 from seqpipe.training.datasets import unseen_labels
 from seqpipe.training.evaluation import DevScores, calibrate, unknown_share, unwritable_notes
@@ -35,18 +35,19 @@ def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console)
     if not any(task.labels for task in artifacts.tasks):
         return
     reader, problems = build_component(config.data.reader), []
-    known = {folded_label(str(label)): label for task in artifacts.tasks for label in task.head_task.answer_labels()}
+    known = {
+        folded_label(label): label for task in artifacts.tasks for label in task.head_task.answer_labels() if label
+    }
     for name, path in {"dev": config.data.dev, **config.data.tests}.items():
         if path is None:
             continue
         examples = []
         for label, record in unseen_labels(artifacts, resolve_overlaps(reader.read(path), config.data.overlaps)):
-            twin = known.get(folded_label(label))
-            other = f", training has {twin!r}" if twin is not None else ""
-            examples.append(f"{label!r} ({record.get('where', path)}{other})")
+            twin = f", training has {known[fold]!r}" if (fold := folded_label(label)) in known else ""
+            examples.append(f"{label!r} ({record.get('where', path)}{twin})")
         if examples:
             labels = "1 label" if len(examples) == 1 else f"{len(examples):,} labels"
-            message = f"the {name} set holds {labels} that training never saw: {listed(examples, len(examples))}"
+            message = f"the {name} set holds {labels} that training never saw: {listed(examples)}"
             problems.append(message)
             if config.data.unseen_labels == "miss":
                 console.say(f"  note: {message}; such a label counts as missed")
