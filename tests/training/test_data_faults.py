@@ -32,7 +32,10 @@ def pipeline(folder: Path, head: Any, reader: Any = "jsonl", tokenizer: Any = "w
         else:
             write_jsonl(folder / paths[name], content)
     content = {"name": "faulty", "data": {"reader": reader, **paths}, "tokenizer": tokenizer, "head": head}
-    content |= {"embedding": {"use": "lookup", "dim": 4}, "encoder": {"use": "lstm", "hidden": 4}}
+    content |= {
+        "embedding": {"use": "lookup", "dim": 4},
+        "encoder": {"use": "lstm", "hidden": 4, "direction": "forward"},
+    }
     yaml = folder / "faulty.yaml"
     yaml.write_text(dump(content | {"train": {"epochs": 1, "threads": 1}}))
     return yaml
@@ -91,7 +94,6 @@ WORDS = {"words": ["green", "tea"]}
         ("label", {**TEA, "label": "a"}, {**TEA, "label": "b"}, "labels"),
         ({"use": "label", "multi": True}, {**TEA, "labels": ["a", "b"]}, {**TEA, "labels": ["a"]}, "labels"),
         ("score", {**TEA, "score": -1.0}, {**TEA, "score": -2.0}, "answers"),
-        ({"use": "crf", "scheme": "none"}, {**WORDS, "tags": ["A", "B"]}, {**WORDS, "tags": ["A", "A"]}, "labels"),
         ("crf", {**TEA, "spans": [[0, 5, "x"]]}, {**TEA, "spans": [[6, 9, "x"]]}, "labels"),
         ("crf", {**TEA, "spans": [[0, 5, "x"]]}, {**TEA, "spans": []}, "labels"),
     ],
@@ -121,6 +123,12 @@ def test_another_order_and_several_references_do_not_contradict(
     tmp_path: Path, head: Any, first: Any, second: Any
 ) -> None:
     assert faults(tmp_path, head, train=[first, second]) == []
+
+
+def test_tags_of_one_sequence_of_words_can_contradict(tmp_path: Path) -> None:
+    train = [{**WORDS, "tags": ["A", "B"]}, {**WORDS, "tags": ["A", "A"]}, {"words": ["green tea"], "tags": ["B"]}]
+    (told,) = faults(tmp_path, {"use": "tags", "scheme": "none"}, {"use": "jsonl", "scheme": "none"}, train=train)
+    assert told.startswith("1 text has different labels, 1 of their records differ from the first: train.jsonl:1 and")
 
 
 def test_sentences_of_conll_are_compared_by_their_words(tmp_path: Path) -> None:
@@ -169,9 +177,9 @@ def test_empty_targets_are_counted(tmp_path: Path) -> None:
     ]
 
 
-def test_texts_that_a_model_learns_from_themselves_may_repeat(tmp_path: Path) -> None:
+@pytest.mark.parametrize("head", [{"use": "lm", "packed": False}, "mlm"])
+def test_texts_that_a_model_learns_from_themselves_may_repeat(tmp_path: Path, head: Any) -> None:
     same = [TEA, TEA]
-    head = {"use": "lm", "context": 4}
     assert faults(tmp_path, head, train=same, dev=same) == []
 
 
