@@ -167,7 +167,7 @@ def test_a_dev_label_that_training_never_saw_is_told(tmp_path: Path, capsys: pyt
         file.write('{"text": "a strange day", "label": "odd"}\n')
     with contextlib.chdir(tmp_path), pytest.raises(PluginError, match="`metrics` raised ValueError"):
         run_all(config, Console(), "cpu")  # the toy's metric knows no place for it
-    assert "the dev set has the label 'odd', which training never saw" in capsys.readouterr().err
+    assert "the dev set has 1 label that training never saw: 'odd' (" in capsys.readouterr().err
 
 
 def test_explain_gives_the_shapes_of_this_answer_kind(tmp_path: Path) -> None:
