@@ -77,7 +77,7 @@ WRONG: list[tuple[Any, int, str]] = [
     ({"input": "Anna"}, 422, "no key 'input'; did you mean 'inputs'? (there is: inputs, options, "),
     ({"inputs": "Anna", "documents": 1}, 422, "documents: must be true or false, not 1"),
     ({"inputs": "Anna", "explain": True, "documents": True}, 422, "documents, explain and stream: choose one"),
-    ({"inputs": ["Anna"], "explain": True}, 422, "inputs: explain and stream take one input, not a list"),
+    ({"inputs": ["Anna"], "explain": True}, 422, "inputs: explain and stream need one input, not a list"),
     ({"inputs": "Anna", "options": [1]}, 422, "options: must be an object"),
     ({"inputs": "Anna", "on_error": "go"}, 422, "on_error: must be one of stop, skip, not 'go'"),
     ({"inputs": "Anna", "on_error": []}, 422, "on_error: must be one of stop, skip, not []"),
