@@ -138,7 +138,7 @@ def _figure(figure: Figure) -> str:
         style = "first" if is_first else "chosen" if i in figure.way else "point"
         circle = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{DOT + 2 * is_first}"/>'
         parts.append(f'<g class="{style}">{circle}<text x="{x + 8:.1f}" y="{y - 8:.1f}">{i}</text></g>')
-    way = "polygon" if is_filled else "way"
+    way = "polygon" if is_filled else "path"
     title = f"{len(figure.points)} points and the {way} through {len({*figure.way})} of them"
     size = SIDE + 2 * EDGE
     label = f'role="img" aria-label="{title}"'
@@ -191,9 +191,9 @@ def _pairs(text: str, attention: Attention) -> str:
         f"<details class='table'><summary>Head {number}</summary>{table}</details>\n" if number else table
         for number, table in enumerate(tables)
     )
-    title, row = "Input tokens that each answer token looks at", "answer"
+    title, row = "Input tokens that each answer token attends to", "answer"
     if written is None:
-        title, row = "Tokens that each input token looks at", "input"
+        title, row = "Tokens that each input token attends to", "input"
     mean = "" if heads == 1 else f"; mean of {heads} heads, each of which is below"
     return _card(
         title, content, f"Rows: tokens of the {row}; columns: tokens of the input{mean}{cut}. {attention.name}"

@@ -210,23 +210,23 @@ def test_the_apache_licence_is_whole(tmp_path: Path) -> None:
 
 WRONG = {
     "acme conv": "is not a distribution name; use letters",
-    "-acme": "is no name of a distribution",
-    "": "is no name of a distribution",
-    "../acme": "is no name of a distribution",
-    "Größe": "is no name of a distribution",
+    "-acme": "is not a distribution name",
+    "": "is not a distribution name",
+    "../acme": "is not a distribution name",
+    "Größe": "is not a distribution name",
     "a" * 31: "is 31 characters long; at most 30",
     "3d-conv": "is not valid as a Python module or as text in a YAML; try 'my-3d-conv'",
     "class": "is not valid as a Python module",
     "null": "is not valid as a Python module or as text in a YAML",
     "True": "is not valid as a Python module or as text in a YAML",
     "seqpipe": "is seqpipe's own name; choose another, such as 'acme-seqpipe'",
-    "seqpipe-nlp": "there is the distribution seqpipe-nlp",
+    "seqpipe-nlp": "the distribution seqpipe-nlp",
     "Seqpipe.Plugins": "is seqpipe's own name",
     "json": "is a module of Python's standard library",
     "lstm": "is the name of encoder 'lstm' of seqpipe-nlp",
     "Char-CNN": "is the name of embedding 'char-cnn' of seqpipe-nlp",
-    "numpy": "there is the distribution numpy 2",
-    "yaml": "there is a module 'yaml' here already; choose another, such as 'acme-yaml'",
+    "numpy": "the distribution numpy 2",
+    "yaml": "a module 'yaml' is already installed; choose another, such as 'acme-yaml'",
 }
 
 
