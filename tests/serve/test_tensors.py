@@ -91,11 +91,11 @@ REFUSED = {
         "the parameter 'shared_memory_region' is not supported",
     ),
     "no parameters": (body(tensor(parameters=[1])), "parameters must be an object"),
-    "more than there is": (body(sized(9), binary=b"\1\0\0\0a"), "binary_data_size is 9, and 5 bytes are left"),
+    "more than there is": (body(sized(9), binary=b"\1\0\0\0a"), "binary_data_size is 9, but 5 bytes are left"),
     "no size": (body(sized("5"), binary=b"\1\0\0\0a"), "binary_data_size is '5'"),
     "less than there is": (
         body(sized(5, shape=[1]), binary=b"\1\0\0\0ab"),
-        "1 bytes more than the binary_data_size of its inputs",
+        "1 bytes more than the binary_data_size",
     ),
     "cut off": (body(sized(5, shape=[1]), binary=b"\2\0\0\0a"), "the binary data is cut off"),
     "cut length": (body(sized(3, shape=[1]), binary=b"\2\0\0"), "the binary data is cut off"),
