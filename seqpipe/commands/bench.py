@@ -158,16 +158,16 @@ def measure(
         "inputs": len(records),
         "options": options,
         "seconds": seconds,
-        "start": measure_start_up(bundle, model, records[0], options, seconds * START_PART),
-        "one_by_one": measure_one_by_one(model, records, options, seconds * ONE_BY_ONE_PART),
-        "batches": measure_batches(model, records, options, sizes, seconds * BATCHES_PART),
-        "clients": measure_threads(model, records, options, threads, seconds * THREADS_PART),
-        "stages": measure_stages(model, records, options, seconds * STAGES_PART),
+        "start": time_start(bundle, model, records[0], options, seconds * START_PART),
+        "one_by_one": time_singles(model, records, options, seconds * ONE_BY_ONE_PART),
+        "batches": time_batches(model, records, options, sizes, seconds * BATCHES_PART),
+        "clients": time_threads(model, records, options, threads, seconds * THREADS_PART),
+        "stages": time_stages(model, records, options, seconds * STAGES_PART),
         "memory": memory(),
     }
 
 
-def measure_start_up(
+def time_start(
     bundle: Path, model: Model, record: Record, options: Mapping[str, Any], seconds: float
 ) -> dict[str, Any]:
     """Measure the seconds from process start to the first answer, and the memory then: medians of several runs."""
@@ -191,15 +191,13 @@ def measure_start_up(
     return {"processes": len(starts), **median}
 
 
-def measure_one_by_one(
-    model: Model, records: Sequence[Record], options: Mapping[str, Any], seconds: float
-) -> dict[str, Any]:
+def time_singles(model: Model, records: Sequence[Record], options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """Measure the latency of single inputs, one after the other."""
     taken = _time_calls(_single_calls(model, records, options), seconds)
     return {"per_second": round(len(taken) / sum(taken), 2), **asdict(Latency.of(taken))}
 
 
-def measure_batches(
+def time_batches(
     model: Model, records: Sequence[Record], options: Mapping[str, Any], sizes: Sequence[int], seconds: float
 ) -> list[dict[str, Any]]:
     """Measure inputs per second in lists of each size."""
@@ -212,7 +210,7 @@ def measure_batches(
     return rows
 
 
-def measure_threads(
+def time_threads(
     model: Model, records: Sequence[Record], options: Mapping[str, Any], numbers: Sequence[int], seconds: float
 ) -> list[dict[str, Any]]:
     """Measure inputs per second and latency with this many threads, each of which calls the model without pause."""
@@ -228,9 +226,7 @@ def measure_threads(
     return rows
 
 
-def measure_stages(
-    model: Model, records: Sequence[Record], options: Mapping[str, Any], seconds: float
-) -> dict[str, Any]:
+def time_stages(model: Model, records: Sequence[Record], options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """Measure milliseconds per input for features, the run of the graph, and the answer."""
     from seqpipe.runtime.decode_options import resolve_options
     from seqpipe.runtime.predictor import ROWS, batches

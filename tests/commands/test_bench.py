@@ -18,9 +18,9 @@ from seqpipe.commands.bench import (
     Latency,
     bench,
     bundle_inputs,
-    measure_one_by_one,
-    measure_stages,
-    measure_threads,
+    time_singles,
+    time_stages,
+    time_threads,
 )
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays
@@ -79,28 +79,28 @@ def test_a_table_is_printed_for_people(tiny_bundle: Path, capsys: pytest.Capture
 
 
 def test_latency_and_stages_see_where_the_time_goes(slow: Model) -> None:
-    one = measure_one_by_one(slow, RECORDS, {}, 0.2)
+    one = time_singles(slow, RECORDS, {}, 0.2)
     assert SLEEP * 1000 <= one["p50_ms"] < 3 * SLEEP * 1000
     assert one["per_second"] <= 1 / SLEEP
-    stages = measure_stages(slow, RECORDS, {}, 0.4)
+    stages = time_stages(slow, RECORDS, {}, 0.4)
     assert stages["one_by_one"]["run_ms"] >= SLEEP * 1000 > 10 * stages["one_by_one"]["features_ms"]
     assert stages["in_batches"]["run_ms"] < stages["one_by_one"]["run_ms"] / 10
 
 
 def test_threads_wait_beside_each_other(slow: Model) -> None:
-    alone, together = measure_threads(slow, RECORDS, {}, (1, 4), 0.6)
+    alone, together = time_threads(slow, RECORDS, {}, (1, 4), 0.6)
     assert together["per_second"] > 2 * alone["per_second"]
     assert together["count"] > 2 * alone["count"]
 
 
 def test_an_error_in_a_thread_is_not_lost(tiny: Model) -> None:
     with pytest.raises(UsageError, match="n_bst"):
-        measure_threads(tiny, RECORDS, {"n_bst": 1}, (2,), 0.1)
+        time_threads(tiny, RECORDS, {"n_bst": 1}, (2,), 0.1)
 
 
 def test_texts_without_tokens_are_answered_but_have_no_stages(tiny: Model) -> None:
-    assert measure_one_by_one(tiny, [{"text": ""}], {}, 0.01)["count"] > 0
-    assert measure_stages(tiny, [{"text": ""}], {}, 0.01) == {}
+    assert time_singles(tiny, [{"text": ""}], {}, 0.01)["count"] > 0
+    assert time_stages(tiny, [{"text": ""}], {}, 0.01) == {}
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
