@@ -70,12 +70,12 @@ def json_bytes(value: Any, indent: int | None = None, default: Callable[[Any], A
     return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode()
 
 
-def replace_non_finite(value: Any) -> Any:
+def null_non_finite(value: Any) -> Any:
     """Replace every NaN and infinite number in a value by None (null), since JSON has no such numbers."""
     if isinstance(value, dict):
-        return {key: replace_non_finite(item) for key, item in value.items()}
+        return {key: null_non_finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [replace_non_finite(item) for item in value]
+        return [null_non_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -162,6 +162,6 @@ def parse_decode_options(
 def print_json(result: Any, wanted: bool = True) -> None:
     """Print a result to standard output, with `--json`."""
     if wanted:
-        from seqpipe.files import replace_non_finite
+        from seqpipe.files import null_non_finite
 
-        typer.echo(json.dumps(replace_non_finite(result), ensure_ascii=False, indent=1))
+        typer.echo(json.dumps(null_non_finite(result), ensure_ascii=False, indent=1))

@@ -105,9 +105,7 @@ def export(
 
     for item in sets or []:
         if not item.startswith("export."):
-            raise UsageError(
-                f"--set {item}: the run is trained; only `export` keys can change, such as export.opset=20"
-            )
+            raise UsageError(f"--set {item}: only `export` keys can change after training, such as export.opset=20")
     console = make_console(quiet)
     path = export_run(folder, output, sets or [], console, None if no_cache else default_cache(), plugins or ())
     console.say(f"\nnext: seqpipe predict {path}")

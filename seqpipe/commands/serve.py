@@ -27,20 +27,14 @@ _Delay = Annotated[
 _Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Maximum time of a request, in seconds.")]
 _WaitingTokens = Annotated[
     int,
-    typer.Option(
-        "--max-waiting-tokens", min=1, help="Maximum number of waiting tokens for each bundle, read and generated."
-    ),
+    typer.Option("--max-waiting-tokens", min=1, help="Maximum number of waiting tokens per bundle."),
 ]
 _Body = Annotated[int, typer.Option("--max-body", min=1, help="Maximum size of a request body, in bytes.")]
 _Items = Annotated[int, typer.Option("--max-items", min=1, help="Maximum number of inputs in one request.")]
-_Length = Annotated[
-    int, typer.Option("--max-length", min=1, help="Maximum of the decode option max_length in a request.")
-]
-_Beams = Annotated[
-    int, typer.Option("--max-beams", min=1, help="Maximum number of beams and alternatives in a request.")
-]
+_Length = Annotated[int, typer.Option("--max-length", min=1, help="Maximum of max_length in a request.")]
+_Beams = Annotated[int, typer.Option("--max-beams", min=1, help="Maximum of beams and n_best in a request.")]
 _Connections = Annotated[
-    int, typer.Option("--max-connections", min=1, help="Maximum number of connections at a time; more wait.")
+    int, typer.Option("--max-connections", min=1, help="Maximum number of connections; more wait.")
 ]
 _Read = Annotated[float, typer.Option("--read-timeout", min=0.1, help="Maximum time to send a body, in seconds.")]
 _Idle = Annotated[

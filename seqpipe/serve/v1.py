@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.features.document import Doc
 from seqpipe.features.sources import NumericSource, columns, fields_of, sources_of
-from seqpipe.files import json_bytes, replace_non_finite
+from seqpipe.files import json_bytes, null_non_finite
 from seqpipe.runtime.decode_options import describe_options
 from seqpipe.serve.http import HttpError, deadline, http_error, read_json, send_json
 from seqpipe.serve.service import Catalog, Service
@@ -102,7 +102,7 @@ async def answer(name: str, scope: Scope, receive: Receive, send: Send, catalog:
         await _stream(send, service, parsed, end)
     elif parsed.explain:
         explanation = await service.explain(parsed.inputs, parsed.options, deadline=end)
-        data = replace_non_finite(explanation.data())
+        data = null_non_finite(explanation.data())
         await send_json(send, 200, {"answer": data["answer"], "explanation": data})
     else:
         inputs = parsed.inputs if several else [parsed.inputs]
