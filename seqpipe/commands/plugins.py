@@ -169,11 +169,9 @@ def write_package(
     from seqpipe.config.plugins import KINDS, Plugins
     from seqpipe.files import write, writing_folder
 
-    for value, choices, what in ((kind, KINDS, "kind"), (license, LICENSES, "licence")):
-        if value not in choices:
-            raise UsageError(
-                f"{value!r} is not a {what}{did_you_mean(value, choices)} (there is: {', '.join(choices)})"
-            )
+    for value, known, what in ((kind, KINDS, "kind"), (license, LICENSES, "licence")):
+        if value not in known:
+            raise UsageError(f"{value!r} is not a {what}{did_you_mean(value, known)} (there is: {', '.join(known)})")
     module = _module_name(name)
     place = (folder or Path()) / name
     if place.exists():
