@@ -28,7 +28,7 @@ NOTHING = "(nothing)"  # an answer without content as text
 WARNING = "warning"  # the key of a warning about the input in an answer
 
 
-class PieceReader(ABC, Generic[A]):
+class ChunkReader(ABC, Generic[A]):
     """Converts the decisions about the chunks of one text, in order, to parts of its answer.
 
     Attributes:
@@ -55,7 +55,7 @@ class PieceReader(ABC, Generic[A]):
         """Return the remaining parts at the end of the text."""
 
 
-class WholeSoFar(PieceReader[A]):
+class WholeSoFar(ChunkReader[A]):
     """Reader that returns the answer to the text so far, for kinds that answer a text as a whole."""
 
     def __init__(self, kind: AnswerKind[A]):
@@ -117,7 +117,7 @@ class AnswerKind(ABC, Generic[A]):
         """Decode options that `answers` reads beside the decision; the graph does not have them."""
         return {}
 
-    def piece_reader(self) -> PieceReader[A]:
+    def chunk_reader(self) -> ChunkReader[A]:
         """Return a reader of decisions about the chunks of one text."""
         return WholeSoFar(self)
 

@@ -14,7 +14,7 @@ from typing_extensions import TypeVar
 
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers.answer_types import LabelledSpan, ScoredSpan, ScoredWord, SpanSequence, TaggedWord, TagSequence
-from seqpipe.answers.base import A, HeadAnswer, PieceReader, probability, with_score, without_missing
+from seqpipe.answers.base import A, ChunkReader, HeadAnswer, probability, with_score, without_missing
 from seqpipe.answers.metrics.f1 import SpanCounter, TagCounter
 from seqpipe.answers.task import HeadInfo, HeadTask, present, required_field
 from seqpipe.answers.types import (
@@ -50,7 +50,7 @@ class _Span:
     closes: float
 
 
-class SpanReader(PieceReader[SpansAnswer]):
+class SpanReader(ChunkReader[SpansAnswer]):
     """Reader of spans, equal to those of the whole text: `opens` and `closes` of a chunk start at its first word.
 
     Args:
@@ -107,7 +107,7 @@ def _scored_span(label: str, log_p: float, word: str, start: int, end: int) -> S
     return {"entity_group": label, "score": probability(np.exp(log_p)), "word": word, "start": start, "end": end}
 
 
-class TagReader(PieceReader[TagsAnswer]):
+class TagReader(ChunkReader[TagsAnswer]):
     """Reader of the tag of each word, with its offsets in the whole text."""
 
     def __init__(self) -> None:
@@ -207,7 +207,7 @@ class Tags(WordLabels[TagsAnswer]):
             alternatives.append({"tags": words, "score": score})
         return alternatives
 
-    def piece_reader(self) -> PieceReader[TagsAnswer]:
+    def chunk_reader(self) -> ChunkReader[TagsAnswer]:
         return TagReader()
 
     def empty(self, several: bool) -> TagsAnswer:
@@ -283,7 +283,7 @@ class Spans(WordLabels[SpansAnswer]):
         spans = schemes.spans([self.labels[tag] for tag in tags[: len(words)]])
         return [(label, first, end, words[first][0], words[end - 1][1]) for label, first, end in spans]
 
-    def piece_reader(self) -> PieceReader[SpansAnswer]:
+    def chunk_reader(self) -> ChunkReader[SpansAnswer]:
         return SpanReader(self.labels)
 
     def empty(self, several: bool) -> SpansAnswer:

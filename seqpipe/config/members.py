@@ -181,7 +181,7 @@ MEMBERS: Mapping[str, Member] = {
     "state_shape": Member(
         ("head",), "attribute", "(int, int)", "Shape of the state that it carries from chunk to chunk.", ABSENT
     ),
-    "decide_piece": Member(
+    "decide_chunk": Member(
         ("head",),
         "method",
         "(x, mask, state, *, options) -> dict",

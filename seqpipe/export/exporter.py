@@ -38,7 +38,7 @@ from seqpipe.features import encoding
 from seqpipe.features.document import Record
 from seqpipe.features.sources import TextSource, columns, tokenizer_file_of, tokenizers_of
 from seqpipe.features.splitting import Cut
-from seqpipe.files import CACHE_VARIABLE, finite
+from seqpipe.files import CACHE_VARIABLE, null_non_finite
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import headlines
 from seqpipe.runtime.manifest import Golden, Json, Limits, Manifest, MetricsOwner, Option, Reader, Streaming, Weights
@@ -285,7 +285,7 @@ def bundle_manifest(
         limits=limits,
         reader=Reader(use=config.data.reader.use, options=config.data.reader.options),
         golden=(),
-        metrics=finite(scores),
+        metrics=null_non_finite(scores),
         parity={},
         made_with={
             "packages": {name: importlib.metadata.version(name) for name in (BUILTIN, *PACKAGES)},

@@ -123,7 +123,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     outcome = outcome_of(progress, config) | {"data": {"train": data.size, **sizes_of_sets}}
     if rise := rise_of_loss(outcome):  # before the export, which such weights may not pass
         console.warn(rise, "  ")
-    files.write(run.folder / OUTCOME, json.dumps(files.finite(outcome), indent=1))
+    files.write(run.folder / OUTCOME, json.dumps(files.null_non_finite(outcome), indent=1))
     return pipeline
 
 

@@ -200,7 +200,7 @@ Write = Callable[[bytes], None]
 FORMS = ("text", "conll")
 
 
-def answer_pieces(model: Model, source: BinaryIO, name: str, form: str, write: Write) -> None:
+def answer_chunks(model: Model, source: BinaryIO, name: str, form: str, write: Write) -> None:
     """Answer the texts of `source` as they arrive, with an empty line at the end of each text.
 
     For a bundle of tags or spans, each line is a text, and each token or span is answered by a line of JSON. For
@@ -429,7 +429,7 @@ class _Documents:
 def stream_file(model: Model, source: Path | None, target: Path | None, form: str, options: Mapping[str, Any]) -> None:
     """Write each line of `source`, a prompt, and its continuation to standard output as it is generated.
 
-    A bundle with streaming answers the texts of `source` as they arrive (`answer_pieces`).
+    A bundle with streaming answers the texts of `source` as they arrive (`answer_chunks`).
     """
     if target is not None:
         raise UsageError("--stream: answers go to standard output; leave --output out")
@@ -438,7 +438,7 @@ def stream_file(model: Model, source: Path | None, target: Path | None, form: st
             raise UsageError("--stream: streamed answers have no decode options; leave them out")
         with ExitStack() as stack:
             write, form = _writer(None, stack), input_format(form, source, "text")
-            answer_pieces(model, open_source(source, stack), str(source or "standard input"), form, write)
+            answer_chunks(model, open_source(source, stack), str(source or "standard input"), form, write)
         return
     if form not in ("auto", "text"):
         raise UsageError("--stream: texts go to standard output; leave --format out")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 import numpy as np
 
 from seqpipe.answers.answer_types import Answer
-from seqpipe.answers.base import AnswerKind, HeadAnswer, PieceReader
+from seqpipe.answers.base import AnswerKind, ChunkReader, HeadAnswer
 from seqpipe.answers.registry import metric_types, task_of
 from seqpipe.answers.task import Task as AnswerTask
 from seqpipe.answers.types import Metric
@@ -290,7 +290,7 @@ class Predictor:
         """Answer the texts of one batch."""
         return self.read(docs, self.run(self.featurizer.collate(docs) | decoding.of(docs)), decoding)
 
-    def read_piece(self, reader: PieceReader, doc: Doc, decision: Arrays) -> Answer:
+    def read_chunk(self, reader: ChunkReader, doc: Doc, decision: Arrays) -> Answer:
         """Return the answers that are completed by the decision about the next chunk of a text."""
         return reader.read(doc, decision, self.read([doc], decision)[0])
 
@@ -415,8 +415,8 @@ class BundlePredictor(Predictor):
         refuse_nan(self._numbers, docs, decision)
         return self._check_decision(super().read, docs, decision, decoding)
 
-    def read_piece(self, reader: PieceReader, doc: Doc, decision: Arrays) -> Answer:
-        return self._check_decision(super().read_piece, reader, doc, decision)
+    def read_chunk(self, reader: ChunkReader, doc: Doc, decision: Arrays) -> Answer:
+        return self._check_decision(super().read_chunk, reader, doc, decision)
 
     def _check_decision(self, read: Callable[..., Any], *arguments: Any) -> Any:
         """Read a decision by this method; BundleError for a decision that is not an answer."""

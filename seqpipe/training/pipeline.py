@@ -38,7 +38,7 @@ from seqpipe.config.schema import MOST_TOKENS
 from seqpipe.config.signature import call
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.sources import mask_of, sources_of
-from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_piece, stage_entries
+from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_chunk, stage_entries
 from seqpipe.nn.multi_source_attention import join_sources, summarize_sources
 from seqpipe.runtime.manifest import CacheEntry, Limits
 from seqpipe.training.artifacts import Artifacts, FittedTask
@@ -442,11 +442,11 @@ class Pipeline(nn.Module):
         """
         if self.streams and any(name.startswith(PAST) for name in features):
             head = self.head_stages[0]
-            piece = read_piece(list(self.embedding), list(self.encoder), features)
-            names = {**features, "x": piece.x, "mask": piece.mask, "state": piece.state}
-            decision = dict(call_stage(head.component, head.module.decide_piece, names, **options))
+            chunk = read_chunk(list(self.embedding), list(self.encoder), features)
+            names = {**features, "x": chunk.x, "mask": chunk.mask, "state": chunk.state}
+            decision = dict(call_stage(head.component, head.module.decide_chunk, names, **options))
             state = decision.pop("state")[:, None]
-            return {**decision, **piece.cache, PRESENT + HEAD: state}
+            return {**decision, **chunk.cache, PRESENT + HEAD: state}
         names = dict(features)
         decision = {}
         weights: dict[str, Tensor] = {}

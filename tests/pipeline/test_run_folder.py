@@ -384,8 +384,8 @@ def test_something_else_where_a_folder_goes_is_named_with_a_cure(here: Path, way
         (here / way).touch()
     result = seqpipe("train", "tiny.yaml", *LEAN)
     assert result.code == 2
-    kind = {"file": "a file, where a folder is needed", "link": "a link to a folder that is not there"}[what]
-    assert f"{way}: is {kind}; move it out of the way, or work in another folder" in result.err
+    kind = {"file": "a file, where a folder is needed", "link": "a link to a folder that does not exist"}[what]
+    assert f"{way}: is {kind}; move it, or work in another folder" in result.err
 
 
 @pytest.mark.parametrize("way", [".", "runs", "runs/tiny"])

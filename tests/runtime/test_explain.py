@@ -222,7 +222,7 @@ def test_an_empty_text_is_shown_with_its_answer_alone(tmp_path: Path) -> None:
         draw(empty, tmp_path / name)
     source = (tmp_path / "a.html").read_text()
     assert '<p class="big" dir="auto">(nothing)</p>' in source
-    assert "No token was read of this text" in source
+    assert "This text has no tokens" in source
 
 
 def written_blanks() -> Explanation:
@@ -240,7 +240,7 @@ def test_a_page_has_the_answer_then_the_input_then_sections_in_plain_words() -> 
         "Explanation of an answer",
         "Answer",
         "Input",
-        "Input tokens that each answer token looks at",
+        "Input tokens that each answer token attends to",
     ]
     assert seen.paragraphs == [written_blanks().text]
     assert [tag for tag, _ in seen.tags if tag in ("header", "main", "footer")] == ["header", "main", "footer"]
@@ -648,7 +648,7 @@ def test_a_trained_run_is_exported_again_with_weights(tmp_path: Path) -> None:
     assert (without.code, "--set export.explain=true" in without.err) == (2, True)
     again = ("export", "runs/moods", "-o", "other", "--set")
     refused = seqpipe(*again, "train.epochs=2", folder=tmp_path)
-    assert (refused.code, "only keys of `export` can change" in refused.err) == (2, True)
+    assert (refused.code, "only `export` keys can change" in refused.err) == (2, True)
     assert seqpipe(*again, "export.explain=true", folder=tmp_path).code == 0
     found = json.loads(seqpipe("explain", "other", "a glad day", "--json", folder=tmp_path).out)
     (pairs,) = found["attentions"].values()

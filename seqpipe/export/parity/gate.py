@@ -133,7 +133,7 @@ class _Texts:
         self.whole = parity.torch_run(self.feeds | self.options)
         decisions = [name for name in self.kind.outputs if self.whole[name].dtype.kind == "i"]
         self.join_kinds = {name: np.zeros_like(self.whole[name]) for name in decisions}  # of the chunks
-        self.readers = [self.kind.piece_reader() for _ in docs]
+        self.readers = [self.kind.chunk_reader() for _ in docs]
         self.answers: list[list[Answer]] = [[] for _ in docs]
         self.done = [0] * len(docs)  # words
         self.other, self.off = np.zeros(len(docs), bool), np.zeros(len(docs), bool)  # decisions, and numbers
