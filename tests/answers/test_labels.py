@@ -82,7 +82,8 @@ def test_a_bundle_is_scored_by_the_heads_metric_only_where_the_head_is_installed
     without = score_target(bundle, Console())
     assert list(without["test"]) == ["accuracy", "macro_f1", "labels"]
     assert (
-        "note: the metrics of head toys/mean 1.0 are not installed: no head named 'toys/mean'" in capsys.readouterr().err
+        "note: the metrics of head toys/mean 1.0 are not installed: no head named 'toys/mean'"
+        in capsys.readouterr().err
     )
     monkeypatch.setattr("seqpipe.pipeline.scoring.Plugins", lambda **files: plugins(**toy_heads()))
     assert score_target(bundle, Console())["test"] == {**without["test"], "mean_absolute_error": 0.0}

@@ -206,7 +206,10 @@ def test_labels_of_an_older_run_keep_their_places() -> None:
     [
         (only("pos", "relation"), ""),
         (only("pos"), ""),
-        ({"pos": {"per": "text", "type": "label"}}, "the field 'pos' of the run has per: word and type: label; use the same"),
+        (
+            {"pos": {"per": "text", "type": "label"}},
+            "the field 'pos' of the run has per: word and type: label; use the same",
+        ),
         (
             {"relation": {**FIELDS["relation"], "outside": "no"}},
             "'none' is `outside` in the field 'relation' of the run",

@@ -193,7 +193,11 @@ BAD: list[tuple[bytes, str, str]] = [
     (b"2 4\nada 1 2 3\nmet 1 2 3\n", ":2: ", "3 numbers in this line, but 4 are expected (from its first line)"),
     (b"2 2\nada 1 2 3\nmet 1 2 3\n", ":2: ", "3 numbers in this line, but 2"),
     (b"ada\n", ":1: ", "0 numbers in this line"),
-    (b"3 3\nada 1 2 3\nmet 1 2 3\n", ":1: ", "the first line says 3 words, but 2 follow; check that it is complete, correct"),
+    (
+        b"3 3\nada 1 2 3\nmet 1 2 3\n",
+        ":1: ",
+        "the first line says 3 words, but 2 follow; check that it is complete, correct",
+    ),
     (b"1 3\nada 1 2 3\nmet 1 2 3\n", ":1: ", "the first line says 1 words, but 2 follow"),
     (b"ada 1 2 3\nx 1 2 3\nada 1 2 3\n", ":3: ", "the word 'ada' has a vector already (line 1); remove one of the two"),
     (b"ada 1 2 3\nmet 1 nan 3\n", ":2: ", "the vector of 'met' has NaN or infinity"),

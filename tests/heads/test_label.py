@@ -90,7 +90,10 @@ def test_the_state_of_an_encoder_may_stand_for_the_text() -> None:
     logits = state @ label.output.weight.T + label.output.bias
     assert torch.allclose(made["scores"], logits.softmax(1), atol=1e-6)
     assert torch.equal(made["label"], logits.argmax(1))
-    for given, told in ((None, "no encoder returns a state"), (torch.randn(3, 5), "the state has another width than x; choose")):
+    for given, told in (
+        (None, "no encoder returns a state"),
+        (torch.randn(3, 5), "the state has another width than x; choose"),
+    ):
         with pytest.raises(UsageError, match=told):
             label.decide(x, mask, given)
 
