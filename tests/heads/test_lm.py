@@ -560,7 +560,7 @@ class TestAColumn:
         assert done.code == 3
         assert "field 'mood' is 'angry'; use a value of the training data: 'bad', 'good'" in done.err
         alone = seqpipe("predict", bundle, stdin=b"the day was \n")
-        assert "here is one text; write mood<TAB>text" in alone.err
+        assert "this is one text; write mood<TAB>text" in alone.err
 
     def test_packed_texts_have_none(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="packed texts are cut anywhere: set packed: false"):
