@@ -107,7 +107,7 @@ def test_a_run_warns_of_its_data_with_numbers(little: Path) -> None:
         "warning: 1 of 5 records have no tokens, and are left out of training; the first: ",
         f"warning: {lead(little)}",
         "warning: dev: there is 1 record",
-        "warning: test: all have the label 'b' (3 records); a score of them says nothing",
+        "warning: test: all have the label 'b' (3 records); their score says nothing about other answers",
     ):
         assert done.err.count(told) == 1, done.err
 

@@ -400,7 +400,7 @@ def test_a_name_on_the_hub_while_offline_and_a_wrong_path_are_told_apart(tmp_pat
     assert "HF_HUB_OFFLINE is set" in str(error)
     error = refused(Path("../none-such"), tmp_path)
     assert isinstance(error, ConfigError)
-    assert "is no folder" in str(error)
+    assert "is not a folder" in str(error)
 
 
 def test_a_checkpoint_that_changed_is_another_run(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ class TestBadInput:
                 "t5",
                 "pretrained-decoder",
                 {"use": "lm"},
-                "t5 is none of the models that pretrained-decoder knows .* head, T5",
+                "t5 is not supported by pretrained-decoder .* head, T5",
             ),
             (
                 "gpt2",

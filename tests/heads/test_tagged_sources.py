@@ -146,7 +146,7 @@ def test_spans_beside_numbers_and_several_heads_export(tmp_path: Path) -> None:
     [
         (
             {"inputs": {"user": USER, "text": TEXT}},
-            "it answers for the words of the first input, and 'user' is no text",
+            "it answers for the words of the first input, and 'user' is not a text",
         ),
         (
             {"inputs": {"text": TEXT, "language": {**LANGUAGE, "embedding": None}}},
