@@ -161,7 +161,7 @@ def test_the_advice_about_texts_that_change_names_the_option_that_changes_them(
 def test_a_warning_about_train_speaks_of_learning_and_one_about_dev_of_its_score(tmp_path: Path) -> None:
     config = trained_on(tmp_path, [{"text": "a", "label": "x"}] * 3, head={"use": "label"})
     train, dev = build_trial(config).data.warnings
-    assert train == "train: all have the label 'x' (3 records); no other answer can be learned, give records of each"
+    assert train == "train: all have the label 'x' (3 records); no other answer can be learned; add records of each"
     assert dev.startswith("dev: all have the label 'x' (3 records); their score says nothing about other answers")
 
 

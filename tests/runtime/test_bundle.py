@@ -171,7 +171,7 @@ FORGED: dict[str, tuple[Forge, str]] = {
     ),
     "older version": (
         changed(version=1),
-        "bundle format version 1; this seqpipe reads versions 2 and 3: make the bundle",
+        "bundle format version 1; this seqpipe reads versions 2 and 3: create the bundle",
     ),
     "version as text": (changed(version="2"), "bundle format version '2'"),
     "version as a fraction": (changed(version=2.0), "bundle format version 2.0"),

@@ -124,7 +124,7 @@ def with_labels(tiny_bundle: Path, path: Path, answer: Mapping[str, Any], width:
 
 def test_labels_and_scores_of_another_number_are_refused_at_once(tiny_bundle: Path, tmp_path: Path) -> None:
     answer = {"kind": "label", "labels": ["a", "b", "c"], "target": None}
-    with pytest.raises(BundleError, match=r"labels: there are 3, and model\.onnx scores 5; .* export it again"):
+    with pytest.raises(BundleError, match=r"labels: there are 3, but model\.onnx scores 5; .* export it again"):
         load(with_labels(tiny_bundle, tmp_path / "five", answer, 5), "cpu", threads=1)
 
 

@@ -119,7 +119,7 @@ def test_a_run_that_fails_is_a_difference(both: tuple[Pipeline, Run]) -> None:
     def fails(feeds: Arrays, made: Arrays) -> None:
         raise RuntimeError("Non-zero status code returned while running Add node")
 
-    with pytest.raises(ParityError, match=r"onnxruntime fails at shape \(3, 7\), where PyTorch answers: Non-zero"):
+    with pytest.raises(ParityError, match=r"onnxruntime fails at shape \(3, 7\), but PyTorch answers: Non-zero"):
         compared(both, fails)
 
 
