@@ -145,8 +145,8 @@ def test_the_advice_is_about_the_records_there_are(
 @pytest.mark.parametrize(
     ("option", "target", "advice"),
     [
-        ("lowercase", "Ab Cd", "leave lowercase out of the target tokenizer"),
-        ("fold_digits", "ab 12", "leave fold_digits out of the target tokenizer"),
+        ("lowercase", "Ab Cd", "delete lowercase from the target tokenizer"),
+        ("fold_digits", "ab 12", "delete fold_digits from the target tokenizer"),
         ("fold_digits", "ab  12", "{use: bpe, byte_level: true}, which is lossless"),
     ],
 )

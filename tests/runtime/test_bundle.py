@@ -73,7 +73,7 @@ def test_what_is_no_bundle_is_never_replaced(copy: Path, tmp_path: Path) -> None
     (tmp_path / "thesis/thesis.tex").write_text("precious")
     (tmp_path / "notes").write_text("precious")
     for name in ("thesis", "notes"):
-        with pytest.raises(UsageError, match=f"{name}: is there and is not a bundle; name another folder"):
+        with pytest.raises(UsageError, match=f"{name}: exists and is not a bundle; name another folder"):
             bundle.write(tmp_path / name, made.files, made.manifest)
     assert (tmp_path / "notes").read_text() == (tmp_path / "thesis/thesis.tex").read_text() == "precious"
     (tmp_path / "empty").mkdir()

@@ -550,7 +550,7 @@ def test_words_and_empty_texts_and_long_ones_are_taken_as_predict_takes_them(loo
     given = looking.explain({"words": ["a", "lovely day"], "text": "a  lovely day"})
     assert given.attentions[0].places == ((0, 1), (3, 13))
     assert (looking.explain("").answer, looking.explain("").attentions) == ({"label": None, "score": 0.0}, ())
-    with pytest.raises(DataError, match="over the limit of 1,000"):
+    with pytest.raises(DataError, match="exceed the limit of 1,000"):
         looking.explain("a " * 100_001)
     assert looking.explain("a", n_best=2).answer == looking("a", n_best=2)
     with pytest.raises(UsageError, match="no decode option 'beams'"):

@@ -263,11 +263,11 @@ def test_onnxruntime_itself_reads_no_file_either(
 
 INPUTS: dict[str, dict[str, Any]] = {"ids": {}, "mask": {}}
 MANIFESTS: dict[str, tuple[dict[str, Any], str]] = {
-    "an unknown feature": ({"inputs": {**INPUTS, "chars": {"kind": "x"}}}, "feature kind 'x' is not known"),
+    "an unknown feature": ({"inputs": {**INPUTS, "chars": {"kind": "x"}}}, "unknown feature kind 'x'; update seqpipe"),
     "a feature without alphabet": ({"inputs": {**INPUTS, "chars": {"kind": "chars"}}}, "lacks or misstates 'longest'"),
     "inputs of another kind": ({"inputs": {"ids": 5}}, "inputs.ids: must be an object, not 5"),
     "fewer inputs": ({"inputs": INPUTS}, "disagree about chars"),
-    "an unknown answer": ({"answer": {"kind": "x"}}, "answer kind 'x' is not known"),
+    "an unknown answer": ({"answer": {"kind": "x"}}, "unknown answer kind 'x'; update seqpipe"),
     "an answer without labels": ({"answer": {"kind": "spans"}}, "lacks or misstates 'labels'"),
     "labels without O": ({"answer": {"kind": "spans", "labels": ["B-x"]}}, "lacks or misstates"),
     "text without its tokenizer": ({"answer": {"kind": "text"}}, "lacks its target tokenizer; export it again"),
