@@ -561,7 +561,7 @@ def test_words_and_empty_texts_and_long_ones_are_taken_as_predict_takes_them(loo
     ("use", "told"),
     [
         ("filled", r"explain\.head\.attention is not 0 in the padding"),
-        ("rough", r"explain\.head\.attention off by"),
+        ("rough", r"explain\.head\.attention differs by"),
     ],
 )
 def test_weights_are_compared_with_pytorchs_and_are_nothing_in_the_padding(use: str, told: str, tmp_path: Path) -> None:
