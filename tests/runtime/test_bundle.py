@@ -86,7 +86,7 @@ def test_texts_with_lone_surrogates_can_be_sealed() -> None:
 
 
 def test_a_run_is_pointed_to_its_bundle(copy: Path, tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match=r"holds no bundle.json; did you mean .*/bundle\?"):
+    with pytest.raises(BundleError, match=r"has no bundle.json; did you mean .*/bundle\?"):
         bundle.read(tmp_path)
     with pytest.raises(BundleError, match="no such folder; name a folder that"):
         bundle.read(tmp_path / "nothing")

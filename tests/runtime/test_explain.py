@@ -606,7 +606,7 @@ def test_what_cannot_be_explained_hurts_nobody_who_does_not_ask(tmp_path: Path) 
         ({}, r"disagree about explain\.encoder"),
         (
             {"head.attention": {"over": "letters", "axis": "sequence_length"}},
-            r"explain\.head\.attention: over 'letters' at 'sequence_length' there are",
+            r"explain\.head\.attention: weights over 'letters' cannot have the axis 'sequence_length'",
         ),
         ({"head.attention": {"over": "words"}}, r"explain\.head\.attention: must be .* it lacks `axis`"),
         ([], r"explain: must be an object"),
