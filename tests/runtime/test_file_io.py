@@ -336,7 +336,7 @@ def test_a_full_standard_output_is_told_with_a_cure(tiny_bundle: Path) -> None:
             )
         assert done.returncode == EnvError.exit_code
         told = done.stderr.decode()
-        assert re.fullmatch(r"standard output.*No space left on device; make room,? or .*\n", told), told
+        assert re.fullmatch(r"standard output.*No space left on device; (make room,|free space) or .*\n", told), told
 
 
 def test_sigterm_leaves_nothing_behind(tiny_bundle: Path, tmp_path: Path) -> None:
