@@ -220,7 +220,7 @@ def test_a_class_that_does_not_say_whose_rows_are_whose_is_refused_where_it_matt
 @pytest.mark.parametrize(
     ("head", "message"),
     [
-        ("{use: label, multi: true, target: label", "answers with label, but this head with labels; restore the old options"),
+        ("{use: label, multi: true, target: label", "answers with label, but this head with labels; restore its old options"),
         ("{use: label, hidden: 4", r"hidden was null and is 4\), or delete init"),
     ],
 )
