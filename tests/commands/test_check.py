@@ -70,7 +70,11 @@ def broken(fault: str) -> type:
     ("fault", "error", "told"),
     [
         ("raises", PluginError, "encoder: encoder 'broken' of toys: `forward` raised KeyError: 'missing'"),
-        ("shape", PluginError, r"encoder: encoder 'broken' of toys: `forward` returned x of shape .*, not \(B, T, 8\) as"),
+        (
+            "shape",
+            PluginError,
+            r"encoder: encoder 'broken' of toys: `forward` returned x of shape .*, not \(B, T, 8\) as",
+        ),
         ("nan", TrainingError, "the loss of the first batch is nan"),
     ],
 )

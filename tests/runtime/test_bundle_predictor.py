@@ -53,7 +53,10 @@ def overflowing(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_an_answer_that_would_hold_nan_names_its_record(overflowing: Path) -> None:
     model = load(overflowing, "cpu", threads=1)
     assert [span["word"] for span in model("Anna in Bern")] == ["Anna", "Bern"]
-    with pytest.raises(DataError, match=r"^record 3: the model's 'scores' is NaN for this input: the weights overflow; leave it out, or"):
+    with pytest.raises(
+        DataError,
+        match=r"^record 3: the model's 'scores' is NaN for this input: the weights overflow; leave it out, or",
+    ):
         model(["Anna", "in Bern", "Zoe in Bern"])
     with pytest.raises(DataError, match=r"^x:7: the model's 'scores' is NaN"):
         model({"text": "Zoe", "where": "x:7"})

@@ -214,7 +214,10 @@ def tokenizer(change: Callable[[dict[str, Any]], None]) -> Callable[[bundle.Bund
 
 TABLE_BYTES = 4 * 16 * 4  # float32, the toy's 15 tokens and a row more, 4 labels
 CONTENTS: dict[str, tuple[Callable[[bundle.BundleContent], dict[str, bytes]], str]] = {
-    "no graph": (lambda _: {"model.onnx": b"\x00" * 100}, "model.onnx: the model has the field 0, which is not allowed in a bundle; export it again"),
+    "no graph": (
+        lambda _: {"model.onnx": b"\x00" * 100},
+        "model.onnx: the model has the field 0, which is not allowed in a bundle; export it again",
+    ),
     "an empty graph": (lambda _: {"model.onnx": b""}, "model.onnx: onnxruntime .* refuses it"),
     "half a graph": (
         lambda made: {"model.onnx": made.files["model.onnx"][:900]},

@@ -220,7 +220,10 @@ def test_a_class_that_does_not_say_whose_rows_are_whose_is_refused_where_it_matt
 @pytest.mark.parametrize(
     ("head", "message"),
     [
-        ("{use: label, multi: true, target: label", "answers with label, but this head with labels; restore its old options"),
+        (
+            "{use: label, multi: true, target: label",
+            "answers with label, but this head with labels; restore its old options",
+        ),
         ("{use: label, hidden: 4", r"hidden was null and is 4\), or delete init"),
     ],
 )
@@ -278,7 +281,8 @@ def test_the_tokenizer_of_the_run_is_taken_as_it_is_and_counts_are_of_the_new_da
     unknown = sum(word not in older.vocabulary for word in words) / len(words)
     assert 0 < unknown < 1
     assert (
-        f"with {len(older.vocabulary)} tokens; {100 * unknown:.1f} % of the tokens of the new texts are unknown" in report[0]
+        f"with {len(older.vocabulary)} tokens; {100 * unknown:.1f} % of the tokens of the new texts are unknown"
+        in report[0]
     )
     assert "lowercase was true and is false, which has no effect" in report[1]
     assert torch.equal(pipeline.embedding[0].table.weight, weights_of(run)["embedding.0.table.weight"])

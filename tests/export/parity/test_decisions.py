@@ -71,7 +71,10 @@ def test_the_grid_is_ragged_and_has_every_size_and_length(both: tuple[Pipeline, 
     ("change", "told"),
     [
         (lambda feeds, made: made["tags"].__setitem__((0, 0), (made["tags"][0, 0] + 1) % 5), "tags"),
-        (lambda feeds, made: made["scores"].__setitem__((0, 0), made["scores"][0, 0] + 3e-4), "scores differs by 0.0003"),
+        (
+            lambda feeds, made: made["scores"].__setitem__((0, 0), made["scores"][0, 0] + 3e-4),
+            "scores differs by 0.0003",
+        ),
         (lambda feeds, made: made["scores"].__setitem__((0, 0), np.nan), "scores differs by nan"),
         (lambda feeds, made: made.update(tags=made["tags"][:, :-1]), r"tags: shape \(3, 6\), not \(3, 7\)"),
         (
