@@ -145,8 +145,8 @@ def test_the_advice_is_about_the_records_there_are(
 @pytest.mark.parametrize(
     ("option", "target", "advice"),
     [
-        ("lowercase", "Ab Cd", "leave lowercase out of the target tokenizer"),
-        ("fold_digits", "ab 12", "leave fold_digits out of the target tokenizer"),
+        ("lowercase", "Ab Cd", "delete lowercase from the target tokenizer"),
+        ("fold_digits", "ab 12", "delete fold_digits from the target tokenizer"),
         ("fold_digits", "ab  12", "{use: bpe, byte_level: true}, which is lossless"),
     ],
 )
@@ -161,7 +161,7 @@ def test_the_advice_about_texts_that_change_names_the_option_that_changes_them(
 def test_a_warning_about_train_speaks_of_learning_and_one_about_dev_of_its_score(tmp_path: Path) -> None:
     config = trained_on(tmp_path, [{"text": "a", "label": "x"}] * 3, head={"use": "label"})
     train, dev = build_trial(config).data.warnings
-    assert train == "train: all have the label 'x' (3 records); no other answer can be learned, give records of each"
+    assert train == "train: all have the label 'x' (3 records); no other answer can be learned; add records of each"
     assert dev.startswith("dev: all have the label 'x' (3 records); their score says nothing about other answers")
 
 
