@@ -312,7 +312,10 @@ def test_the_mask_is_the_last_token_and_no_text_of_the_data_has_a_target(tmp_pat
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"embedding": [{"use": "lookup", "dim": 8}, {"use": "char-cnn"}]}, "its feature 'chars' is of the uncorrupted"),
+        (
+            {"embedding": [{"use": "lookup", "dim": 8}, {"use": "char-cnn"}]},
+            "its feature 'chars' is of the uncorrupted text",
+        ),
         ({"encoder": [{"use": "transformer"}, {"use": "words"}]}, "it replaces the rows of tokens"),
         ({"head": [{"use": "mlm"}, {"use": "vector"}]}, "make it the only head, on one source"),
     ],

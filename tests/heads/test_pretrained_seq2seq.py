@@ -249,7 +249,7 @@ class TestBadInput:
                 "bert",
                 "pretrained-seq2seq",
                 {"use": "vector", "target": "target"},
-                "bert is none .*; the encoder pretrained takes BERT",
+                "bert is not supported by pretrained-seq2seq .*; the encoder pretrained takes BERT",
             ),
         ],
     )

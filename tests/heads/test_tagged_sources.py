@@ -168,5 +168,5 @@ def test_the_first_input_needs_words(tmp_path: Path) -> None:
 
 
 def test_a_record_without_the_second_input_is_refused(model: Model) -> None:
-    with pytest.raises(DataError, match="field 'language' must be a text"):
+    with pytest.raises(DataError, match="no field 'language'; the record has: text; rename"):
         model({"text": "gift"})
