@@ -8,6 +8,7 @@ from seqpipe.plugin import hookimpl
 @hookimpl
 def register_readers() -> dict[str, str]:
     return {
+        "annotations": "seqpipe_plugins.readers.annotations:Annotations",
         "conll": "seqpipe_plugins.readers.conll:Conll",
         "conllu": "seqpipe_plugins.readers.conllu:Conllu",
         "csv": "seqpipe_plugins.readers.csv:Csv",

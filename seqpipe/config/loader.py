@@ -305,6 +305,10 @@ class _Loader:
                     files[where] = self.file(text, ("data", *where), folder)
         if keys is None or reader is None:
             return None
+        if keys.offsets != "characters":
+            if "offsets" not in reader.options:
+                self.complain(("data", "offsets"), f"the reader {reader.use!r} reads no offsets of spans; delete it")
+            reader = replace(reader, options={**reader.options, "offsets": keys.offsets})
         tests = {str(where[-1]): file for where, file in files.items() if where[0] == "test"}
         choices = keys.misaligned, keys.unseen_labels, keys.overlaps
         return Data(reader, files["train",], files.get(("dev",)), tests, *choices, files.get(("candidates",)))

@@ -9,6 +9,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 from seqpipe.features.document import Overlaps
+from seqpipe.features.spans import Offsets
 from seqpipe.types import Fraction, Means
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -234,6 +235,11 @@ class DataKeys(_Keys):
     overlaps: Overlaps = Field(
         default="error",
         description="What to do with spans that overlap: stop, or keep the `longest` of them or the `first` by start.",
+    )
+    offsets: Offsets = Field(
+        default="characters",
+        description="What the offsets of spans count, for readers with the option `offsets`: characters, UTF-16 units, "
+        "bytes, characters with inclusive ends, or characters from 1.",
     )
     unseen_labels: Literal["error", "miss"] = Field(
         default="error",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import itertools
 import re
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from seqpipe.errors import DataError
+from seqpipe.files import UNPACK_ERRORS, unpacked
 from seqpipe.init.conll import has_columns, summarise_conll, summarise_conllu
-from seqpipe.init.objects import find_json, summarise_answers, summarise_objects
+from seqpipe.init.objects import find_json, summarise_answers, summarise_form, summarise_objects
 from seqpipe.init.refuse import refuse_glued_tags, refuse_other_formats, refuse_other_lines, refuse_parallel
 from seqpipe.init.roles import ColumnTask
-from seqpipe.init.summary import DataSummary, LabelKind, open_bytes
+from seqpipe.init.summary import DataSummary, LabelKind
 from seqpipe.init.tables import summarise_table
 from seqpipe.init.texts import summarise_fasttext, summarise_folder, summarise_points, summarise_text
 
@@ -78,9 +78,9 @@ def _summarise(data: Path, task: Task | None) -> DataSummary:
     if data.exists() and not data.is_file():
         raise DataError(f"{data}: is a pipe or a device, and is read more than once; make a file of it first")
     try:
-        with open_bytes(data) as file:
+        with unpacked(data) as file:
             start = file.read(BYTES)
-    except (OSError, EOFError, zlib.error) as error:
+    except (OSError, *UNPACK_ERRORS) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise DataError(f"{data}: cannot be read: {reason}") from error
     if start[:4] == b"PAR1":
@@ -98,6 +98,9 @@ def _summarise(data: Path, task: Task | None) -> DataSummary:
         return summary
     if _SQUAD.match("\n".join(lines)) and any('"paragraphs"' in line for line in lines):
         return summarise_answers(DataSummary("squad"), data)
+    is_form = lines[0][0] in "{[" or any(line.startswith(("nlu:", "## intent:", "##intent:")) for line in lines)
+    if is_form and (summary := summarise_form(data, task.kinds if task else None)):
+        return summary
     if json_form := find_json(data, lines):
         return summarise_objects(data, *json_form, column)
     row = next((line.split("\t") for line in lines if line.strip() and not line.startswith("#")), [])

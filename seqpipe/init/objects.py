@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.metrics.squad import gold_answers
+from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError
+from seqpipe.features.spans import StatedSpan, stated_span
 from seqpipe.init.columns import LABELS, SCORES, Column
 from seqpipe.init.conll import choose_scheme
 from seqpipe.init.roles import LIST_FIX, ColumnTask, Roles, find_roles, separator_of
-from seqpipe.init.summary import DataSummary, count, load_json, records
+from seqpipe.init.summary import DataSummary, count, load_json, reader_of, records
 
 BLOCK = 1_000  # objects taken account of at once
 MOST = 8  # keys that are listed
@@ -28,7 +30,6 @@ _WORDS = ("words", "tokens", "tokens_list", "sentence", "text")
 _TAGS = ("tags", "ner_tags", "labels", "ner", "slots", "pos", "upos", "pos_tags", "bio", "iob")
 _SPANS = ("spans", "entities", "ents", "label", "labels", "annotations", "slots")
 _LABELS = ("labels", "label", "topics", "categories", "genres", "intents", "emotions", "classes", "tags", "keywords")
-_SPAN_LABELS = {"label", "entity_group", "entity", "type"}
 
 
 def find_json(data: Path, lines: Sequence[str]) -> tuple[str, dict[str, Any]] | None:
@@ -95,6 +96,75 @@ def _conversion(value: dict[str, Any]) -> str:
     return "; `jq -c '.[]' FILE > FILE.jsonl` writes the objects that it holds one a line" if are_objects else ""
 
 
+def summarise_form(data: Path, kinds: Sequence[str] | None) -> DataSummary | None:
+    """Summarise a file of an annotation tool, a chatbot or a data set by its form; None if it has none of the forms.
+
+    Args:
+        data: The file.
+        kinds: What may be learned; None: anything.
+    """
+    form = Plugins().find("reader", "annotations").load().recognise(data)
+    if form is None:
+        return None
+    summary = DataSummary("annotations", {"form": form})
+    _set_offsets(summary, data)
+    reader = reader_of(summary.use, summary.options)
+    texts = spanned = labelled = several = written = 0
+    record: Mapping[str, Any] = {}
+    labels: set[str] = set()
+    for record in reader.read(data):
+        texts += 1
+        spanned += bool(record.get("spans") or {*record.get("tags", ())} - {"O"})
+        written += record.get("target", "").count(" ")
+        labelled += "label" in record
+        several += len(record.get("labels", ())) > 1
+        labels.update(record.get("labels", ()))
+    summary.saw = f"{reader.form.of}, {texts:,} texts"
+    if reader.left_out:
+        summary.saw += f"; {reader.left_out:,} others, rejected or without annotations, are left out"
+    if "question" in record:
+        return summarise_answers(summary, data)
+    has_spans, has_labels = spanned > 0, len(labels) > 1
+    if "target" in record:
+        summary.label_kind, summary.target, summary.unspaced = "Texts", "target", written < texts / 2
+        summary.why = "each text has a text to write"
+        summary.records = texts
+        return summary
+    if has_spans and has_labels and kinds is None and labelled == texts:
+        summary.joint = True
+        fix = "`--task crf` or `--task label` learns one of them alone"
+        summary.why = (
+            f"{spanned:,} texts have spans, and each has one of {len(labels):,} labels: two heads learn both; {fix}"
+        )
+    elif has_spans and (kinds is None or "Entities" in kinds):
+        summary.why = f"{spanned:,} texts have spans"
+        if has_labels:
+            fix = "`--task label` learns them"
+            summary.notes.append(f"the labels of the texts ({len(labels):,}) are left out: {fix}")
+    elif has_labels:
+        summary.label_kind, summary.multi = "Labels", labelled < texts
+        summary.why = f"{several:,} texts have several labels, {texts - labelled - several:,} none"
+        if not summary.multi:
+            summary.why = f"each text has one of {len(labels):,} labels"
+        if has_spans:
+            summary.notes.append("the spans in the texts are left out: `--task crf` learns them")
+    return count(summary, data)
+
+
+def _set_offsets(summary: DataSummary, data: Path) -> None:
+    """Set the option `offsets` to the convention that nearly all spans fit, if it is not that of the reader."""
+    reader = reader_of(summary.use, summary.options)
+    evidence, expected = reader.offset_evidence(data), reader.offsets
+    convention = evidence.convention
+    if convention == "characters" and expected != convention:
+        moved = evidence.fit.get(expected, {})
+        fits_better = evidence.wrong < evidence.spans / 20 and moved.get(True, 0) <= evidence.differ[expected] / 2
+        convention = convention if fits_better else expected
+    if convention != expected:
+        summary.options["offsets"] = convention
+        summary.notes.append(evidence.message or f"{evidence.spans:,} spans fit with ends that are exclusive")
+
+
 def summarise_objects(data: Path, use: str, options: dict[str, Any], task: ColumnTask | None) -> DataSummary:
     """Summarise objects by their keys: words with tags, texts with spans, questions, labels, numbers or texts.
 
@@ -123,6 +193,13 @@ def summarise_objects(data: Path, use: str, options: dict[str, Any], task: Colum
         if not summary.multi:
             _refuse_missing(columns[names["label"]])
     summary.options |= {option: key for option, key in names.items() if option != key}
+    if target == "spans":
+        _set_offsets(summary, data)
+        for column in columns.values():
+            if column.is_scalar and column.key in LABELS and column.is_repeated:
+                summary.notes.append(
+                    f"{column.title} has labels of the texts, which are left out: `--task label` learns them"
+                )
     if target == "tags":
         tagged = DataSummary(use, {**summary.options, "scheme": "none"})
         tags = [list(record["tags"]) for record in records(tagged, data) if "tags" in record]
@@ -194,14 +271,12 @@ def _find_lists(columns: Mapping[str, Column], task: ColumnTask | None, data: Pa
             raise DataError(f"{data}: the tags {tags!r} of the words {words!r} are numbers; {fix}")
     scalar = {key: column for key, column in columns.items() if column.is_scalar}
     items = [key for key, column in columns.items() if column.is_list_of("objects") or column.is_list_of("mixed lists")]
-    spans = _first_of(_SPANS, items) if task is None else None
-    if spans:
+    stated = {key: stated_span(columns[key].example[0]) for key in items if columns[key].example}
+    fitting = [key for key, span in stated.items() if span and _is_span(span)]
+    spans = _first_of(_SPANS, fitting) or next(iter(fitting), None) or _first_of(_SPANS, items)
+    if spans and task is None:
         (first, *_) = columns[spans].example
-        if isinstance(first, list):
-            fits = [type(part) for part in first] == [int, int, str]
-        else:
-            fits = {"start", "end"} <= first.keys() and not _SPAN_LABELS.isdisjoint(first)
-        if not fits:
+        if spans not in fitting:
             form = '{"start": 0, "end": 5, "label": "PER"} or [0, 5, "PER"]'
             raise DataError(f"{data}: the items of {spans!r} are like {first!r}, a form that is not read; write {form}")
         spaced = [key for key, column in scalar.items() if column.value_kinds["text"] and column.is_spaced]
@@ -273,6 +348,12 @@ def _refuse_missing(column: Column) -> None:
     if column.missing_at and column.value_kinds.total() > column.value_kinds["missing"]:
         fix = "write one in every object, or leave it out of all"
         raise DataError(f"{column.missing_at}: no {column.name!r} in this object; {fix}")
+
+
+def _is_span(span: StatedSpan) -> bool:
+    """Return whether a span has whole numbers as offsets, and labels that are texts."""
+    offsets = isinstance(span.start, int) and isinstance(span.end, int)
+    return offsets and bool(span.labels) and all(isinstance(label, str) for label in span.labels)
 
 
 def _last(key: str) -> str:

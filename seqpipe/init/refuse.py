@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seqpipe.errors import DataError
-from seqpipe.init.summary import DataSummary, open_bytes
+from seqpipe.files import unpacked
+from seqpipe.init.summary import DataSummary
 
 _SPREADSHEET = "a spreadsheet", "save it as CSV (UTF-8) in the program that made it"
 _DOCUMENT = "a document", "write its texts to a CSV or JSONL file, a text and what is to be learned in each row"
@@ -86,8 +87,8 @@ def refuse_other_lines(data: Path, lines: Sequence[str]) -> None:
     marks = Counter((match[1], match[2]) for line in filled if (match := _PAIR.match(line)))
     (first, second), number = marks.most_common(1)[0] if marks else (("", ""), 0)
     if number > 0.95 * len(filled):
-        unpacked = "zcat" if data.suffix == ".gz" else "cat"
-        command = rf"{unpacked} {data.name} | sed -E 's/^{first}: *(.*) {second}: */\1\t/' > data.tsv"
+        reads = "zcat" if data.suffix == ".gz" else "cat"
+        command = rf"{reads} {data.name} | sed -E 's/^{first}: *(.*) {second}: */\1\t/' > data.tsv"
         raise DataError(f"{data}: pairs of texts behind {first}: and {second}:; part them by a tab: `{command}`")
 
 
@@ -135,7 +136,7 @@ def refuse_parallel(data: Path) -> None:
 
 
 def _count_lines(data: Path) -> int:
-    with open_bytes(data) as file:
+    with unpacked(data) as file:
         return sum(1 for _ in file)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gzip
 import io
 import json
 import re
@@ -11,11 +10,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
+from seqpipe.files import PACKED, unpacked
 from seqpipe.init.scripts import Scripts, has_unspaced
 
 WHOLE = 4_000_000  # bytes: of a larger file, records are taken from pieces of a quarter of this size together
@@ -60,6 +60,7 @@ class DataSummary:
         multi: Whether a text has any number of labels.
         pointer: The options of a pointer network's head.
         characters: Number of characters of a plain text.
+        joint: Whether spans and a label of each text are learned together.
     """
 
     use: str
@@ -82,6 +83,7 @@ class DataSummary:
     multi: bool = False
     pointer: dict[str, Any] = field(default_factory=dict)
     characters: int = 0
+    joint: bool = False
 
     def scale(self) -> None:
         """Turn the numbers that were counted in pieces of a file into estimates for all of it."""
@@ -151,7 +153,7 @@ def _sample_list(data: Path, key: str | None, changed: int) -> tuple[list[str], 
 def load_json(data: Path) -> Any:
     """Return the value that a file holds; None if it is not JSON."""
     try:
-        with open_bytes(data) as file:
+        with unpacked(data) as file:
             return json.loads(file.read().decode("utf-8-sig"))
     except (ValueError, RecursionError):
         return None
@@ -191,16 +193,11 @@ def count(summary: DataSummary, data: Path) -> DataSummary:
     return summary
 
 
-def open_bytes(data: Path) -> BinaryIO:
-    """Open a file, unpacked on the way if its name ends in .gz."""
-    return gzip.open(data, "rb") if data.suffix == ".gz" else data.open("rb")  # type: ignore[return-value]
-
-
 def size_of(data: Path) -> int:
     """Return the size of a file in bytes, when unpacked."""
-    if data.suffix != ".gz":
+    if data.suffix not in PACKED:
         return data.stat().st_size
-    with open_bytes(data) as file:
+    with unpacked(data) as file:
         return sum(map(len, iter(lambda: file.read(_CHUNK), b"")))
 
 
@@ -220,7 +217,7 @@ class Pieces:
     def lines(self) -> Iterator[str]:
         """Yield the lines of the pieces; those of a piece that is no UTF-8 with signs in place of the faults."""
         read = 0
-        with open_bytes(self.data) as file:
+        with unpacked(self.data) as file:
             for number in range(1 if self.is_whole else PIECES):
                 part = file.read() if self.is_whole else file.read(self.size // PIECES)[: self.whole // 4 // PIECES]
                 # A piece is cut within a record at both ends, but for the beginning of the file.

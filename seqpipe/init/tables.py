@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 from seqpipe.answers.tagging_schemes import SCHEMES, belongs
 from seqpipe.errors import DataError
+from seqpipe.files import unpacked
 from seqpipe.init.columns import KEYS, LABELS, NUMBER, SCORES, SECOND, SOURCES, TARGETS, TEXTS, Column
 from seqpipe.init.roles import ColumnTask, find_roles
-from seqpipe.init.summary import DataSummary, open_bytes
+from seqpipe.init.summary import DataSummary
 
 SIGNS = {",": "csv", "\t": "tsv", ";": "csv", "|": "csv"}
 BLOCK = 10_000  # rows that are looked at together
@@ -119,7 +120,7 @@ class _Table:
         """
         size = self.data.stat().st_size * (4 if self.data.suffix == ".gz" else 1)
         every = 1 + size * len(self.lines) // max(1, sum(map(len, self.lines))) // CELLS
-        with io.TextIOWrapper(open_bytes(self.data), "utf-8-sig", "strict", newline="") as file:
+        with io.TextIOWrapper(unpacked(self.data), "utf-8-sig", "strict", newline="") as file:
             rows = self._reader(file)
             try:
                 filled = filter(None, rows)
@@ -131,7 +132,7 @@ class _Table:
                         column.add(cells, every)
             except UnicodeDecodeError as error:
                 fix = "convert the file, for instance with `iconv -f ENCODING -t UTF-8`"
-                with open_bytes(self.data) as raw:
+                with unpacked(self.data) as raw:
                     text = enumerate(io.TextIOWrapper(raw, "utf-8", "surrogateescape", newline="\n"), 1)
                     number = next(number for number, line in text if not line.isascii() and _BROKEN.search(line))
                 raise DataError(f"{self.data}:{number}: this line is not UTF-8; {fix}") from error
@@ -147,7 +148,7 @@ class _Table:
 
     def _uneven(self) -> DataError:
         """Return the error for the first row that has other columns than most."""
-        with io.TextIOWrapper(open_bytes(self.data), "utf-8-sig", newline="") as file:
+        with io.TextIOWrapper(unpacked(self.data), "utf-8-sig", newline="") as file:
             rows = self._reader(file)
             row = next(row for row in rows if row and len(row) != self.width)
             line = rows.line_num  # type: ignore[attr-defined]

@@ -102,7 +102,7 @@ def data_yaml(summary: DataSummary, data: Path, target: Path, name: str) -> str:
         "reader": summary.use,
         "options": "".join(f", {option}: {flow(value)}" for option, value in summary.options.items()),
         "suffix": data.suffix,
-        "spans": summary.use in ("jsonl", "json", "parquet") and summary.label_kind == "Entities",
+        "spans": summary.use in ("jsonl", "json", "parquet", "annotations") and summary.label_kind == "Entities",
     }
     values |= {role: flow(os.path.relpath(file.resolve(), folder)) if file else None for role, file in files.items()}
     return fill("data", values)
@@ -126,6 +126,7 @@ def model_yaml(summary: DataSummary, has_dev: bool) -> str:
         "fields": flow(summary.fields) if is_pair else None,
         "target": flow(summary.target),
         "multi": summary.multi,
+        "joint": summary.joint,
         "entities": f"{entities:,}" if summary.label_kind == "Entities" else None,
         "words": f"{summary.words:,}",
         "rare": summary.label_kind == "Entities" and not summary.unspaced and entities < RARE * summary.words,

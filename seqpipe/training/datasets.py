@@ -17,6 +17,7 @@ from seqpipe.config.contract import answer_settings, build_component, has_member
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Overlaps, Record, dropped_message, resolve_overlaps
+from seqpipe.features.spans import evidence_of
 from seqpipe.features.vocabulary import BOS, EOS, SPECIALS
 from seqpipe.files import make_folder, remove_torn, writing
 from seqpipe.runtime.predictor import chunks
@@ -78,6 +79,13 @@ def examples(
         rules.append(SpanRules(config.data.misaligned, config.data.overlaps))
         make = task.head_task.target_maker(answer_settings(head), rules[-1])
         makers.append((f"{task.name}." if task.name else "", make))
+    evidence = evidence_of(records)
+    if evidence.message:
+        message = f"{config.data.train}: {evidence.message}; set data.offsets: {evidence.convention}"
+        if config.data.misaligned == "error":
+            raise DataError(message)
+        if warn:
+            warn(message)
     data, empty = list[Example](), []
     for record, doc in zip(records, artifacts.featurizer.docs(records), strict=True):
         if not len(doc):

@@ -181,7 +181,7 @@ BAD: list[tuple[str | bytes, dict[str, Any], str, str]] = [
     ),
     (spans({"start": 0.0, "end": 4, "label": "X"}), {}, "1:", "span 1 has a number as `start`"),
     (spans([True, 4, "X"]), {}, "1:", "span 1 has a boolean as `start`"),
-    (spans(["X", 0, 4]), {}, "1:", "span 1 has a string as `start`"),
+    (spans(["X", "0", 4]), {}, "1:", "span 1 has a string as `start`"),
     (spans({"start": 0, "end": 4}), {}, "1:", "span 1 has null or missing as `label`"),
     (spans([0, 4, ""]), {}, "1:", "span 1 has a string as `label`; it must be a string with something in it"),
     (spans([0, 4, 7]), {}, "1:", "span 1 has a number as `label`"),

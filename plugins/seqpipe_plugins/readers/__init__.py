@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
-import zlib
+import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from seqpipe.plugin import DataError, did_you_mean
+from seqpipe.plugin import UNPACK_ERRORS, DataError, UsageError, did_you_mean, unpacked
 from seqpipe.plugin import tagging_schemes as schemes
 
 Record = dict[str, Any]
@@ -27,13 +26,32 @@ _SIGNATURES = {
 }
 
 
+def check_encoding(encoding: str) -> str:
+    """Return the name of an encoding; UsageError if Python knows none of that name."""
+    try:
+        "".encode(encoding)
+    except (LookupError, ValueError) as error:
+        names = "utf-8, utf-16, cp1252, latin-1, cp1251, shift_jis or gb18030"
+        raise UsageError(f"encoding: {encoding!r} is no encoding; write one such as {names}") from error
+    return encoding
+
+
 class FileReader(ABC):
-    """A reader of text files, one record at a time."""
+    """A reader of text files, one record at a time.
+
+    Args:
+        encoding: Encoding of the file, such as cp1252 or utf-16.
+    """
+
+    encoding = "utf-8"
+
+    def __init__(self, *, encoding: str = "utf-8"):
+        self.encoding = check_encoding(encoding)
 
     def read(self, path: Path) -> Iterator[Record]:
         """The records of a UTF-8 file, one at a time; DataError names file, line and fix."""
         empty = True
-        for record in self.records(file_lines(path), str(path)):
+        for record in self.records(file_lines(path, self.encoding), str(path)):
             empty = False
             yield record
         if empty:
@@ -58,32 +76,42 @@ class LineReader(FileReader):
         """The record of one line, without `where`, which messages begin with."""
 
 
-def file_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file with their ends, unpacked on the way if its name ends in .gz."""
+def file_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
+    """The lines of a file with their ends, unpacked on the way if its name ends in .gz, .zst or .zip."""
     with opened(path) as file:
-        yield from decoded(file, str(path))
+        yield from decoded(file, str(path), encoding)
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """A file to read from, unpacked on the way if its name ends in .gz; DataError if it cannot be read."""
-    packed = Path(path).suffix == ".gz"
-    try:
-        with gzip.open(path, "rb") if packed else Path(path).open("rb") as file:
-            yield file
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: there is no such file{_similar(Path(path))}") from error
-    except IsADirectoryError as error:
-        raise DataError(f"{path}: this is a folder; name a file in it") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be unpacked ({error}); `gzip -t` tells whether the file is whole") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """A file to read from, unpacked on the way by its name; DataError if it cannot be read."""
+    with contextlib.ExitStack() as stack:
+        try:
+            yield stack.enter_context(unpacked(Path(path)))
+        except FileNotFoundError as error:
+            raise DataError(f"{path}: there is no such file{_similar(Path(path))}") from error
+        except IsADirectoryError as error:
+            raise DataError(f"{path}: this is a folder; name a file in it") from error
+        except UNPACK_ERRORS as error:
+            fix = "`gzip -t`, `zstd -t` or `unzip -t` tells whether the file is whole"
+            raise DataError(f"{path}: cannot be unpacked ({error}); {fix}") from error
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
-def decoded(file: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[str]:
-    """The lines of an open UTF-8 file, with their ends."""
+def decoded(file: IO[bytes], name: str, encoding: str = "utf-8") -> Iterator[str]:
+    """The lines of an open file, with their ends."""
     number, head = 0, b""
+    if encoding.lower().replace("_", "-") not in ("utf-8", "utf8"):
+        text = io.TextIOWrapper(file, encoding, newline="\n")
+        try:
+            while part := text.readline(LONGEST_LINE + 1):
+                number += 1
+                yield part
+        except UnicodeError as error:
+            problem = f"the file is not {encoding} here or behind ({error})"
+            raise DataError(f"{name}:{number + 1}: {problem}; correct the reader's option `encoding`") from error
+        return
     while line := file.readline(LONGEST_LINE + 1):
         number += 1
         head = head or line[:2]
@@ -97,15 +125,18 @@ def decoded(file: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[str]:
             raise DataError(f"{name}:{number}: this line is not UTF-8 ({byte}); {fix}") from error
 
 
-def numbered(lines: Iterable[str], name: str) -> Iterator[tuple[int, str]]:
-    """Lines counted from 1, without line ends and byte order mark; DataError for lines that no text file has."""
+def numbered(lines: Iterable[str], name: str, within: bool = False) -> Iterator[tuple[int, str]]:
+    """Lines counted from 1, without line ends and byte order mark; DataError for lines that no text file has.
+
+    A carriage return within a line may stand `within` a quoted cell, of which the reader of the cells knows.
+    """
     for number, line in enumerate(lines, 1):
         line = (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n")
         if len(line) > LONGEST_LINE:
             raise _too_long(name, number)
         if "\0" in line:
             raise DataError(f"{name}:{number}: a NUL character stands in this line; is it a UTF-8 text file? {_UTF8}")
-        if "\r" in line:
+        if "\r" in line and not within:
             fix = "end lines with LF or CRLF, for instance with `tr '\\r' '\\n'`"
             raise DataError(f"{name}:{number}: a carriage return stands within this line; {fix}")
         yield number, line

@@ -68,7 +68,9 @@ class Conll(FileReader):
         skip: str | None = None,
         pattern: str | None = None,
         joiner: str = " ",
+        encoding: str = "utf-8",
     ):
+        super().__init__(encoding=encoding)
         for option, value in (("separator", separator), ("comment", comment), ("document", document)):
             if value == "":
                 raise UsageError(f"conll.{option}: an empty string is none; write null")

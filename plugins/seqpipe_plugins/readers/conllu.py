@@ -46,7 +46,8 @@ class Conllu(FileReader):
 
     fields = ("text", "words", "tags", "lemma", "upos", "xpos", "feats", "head", "deprel", "where")
 
-    def __init__(self, *, tags: TagColumn | None = "upos"):
+    def __init__(self, *, tags: TagColumn | None = "upos", encoding: str = "utf-8"):
+        super().__init__(encoding=encoding)
         self.tags = tags
 
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:

@@ -19,7 +19,8 @@ class FastText(LineReader):
 
     fields = ("text", "label", "labels", "where")
 
-    def __init__(self, *, multi: bool = False, prefix: str = "__label__"):
+    def __init__(self, *, multi: bool = False, prefix: str = "__label__", encoding: str = "utf-8"):
+        super().__init__(encoding=encoding)
         if not prefix or prefix.split() != [prefix]:
             raise UsageError(f"fasttext.prefix: {prefix!r} must be characters without blanks, such as '__label__'")
         self.multi, self.prefix = multi, prefix

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from seqpipe.plugin import DataError, UsageError
 
-from . import IllFormed, Record, SchemeOption, TagError, file_lines, numbered, to_iob2
+from . import IllFormed, Record, SchemeOption, TagError, check_encoding, file_lines, numbered, to_iob2
 
 
 class Parallel:
@@ -26,6 +26,7 @@ class Parallel:
         scheme: Tagging scheme; none for plain tags, such as parts of speech.
         ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
         joiner: Text between two words; "" for Chinese characters.
+        encoding: Encoding of the files, such as cp1252 or utf-16.
     """
 
     fields = ("text", "words", "tags", "label", "where")
@@ -37,6 +38,7 @@ class Parallel:
         scheme: SchemeOption = "IOB2",
         ill_formed: IllFormed = "error",
         joiner: str = " ",
+        encoding: str = "utf-8",
     ):
         for name in ("spans", "where"):
             if name in fields:
@@ -48,7 +50,7 @@ class Parallel:
         for name, file in fields.items():
             if Path(file).name != file or file.count("*") > 1:
                 raise UsageError(f"parallel.fields: {name}: {file!r} is no file's name with one * at most")
-        self.names = dict(fields)
+        self.names, self.encoding = dict(fields), check_encoding(encoding)
         self.scheme, self.ill_formed, self.joiner = scheme, ill_formed, joiner
 
     def files(self, path: Path) -> list[Path]:
@@ -71,7 +73,7 @@ class Parallel:
     def read(self, path: Path) -> Iterator[Record]:
         """The records of the file and its siblings, one at a time; DataError names file, line and fix."""
         files = dict(zip(self.names, self.files(path), strict=True))
-        sources = [numbered(file_lines(file), str(file)) for file in files.values()]
+        sources = [numbered(file_lines(file, self.encoding), str(file)) for file in files.values()]
         number = 0
         for number, row in enumerate(zip_longest(*sources), 1):
             if None in row:

@@ -32,8 +32,7 @@ class Parquet(Objects):
         spans: Column of the spans; a span may also be a list [start, end, label].
     """
 
-    def read(self, path: Path) -> Iterator[Record]:
-        """The records of a file, one at a time; DataError names file, row and fix."""
+    def items(self, path: Path) -> Iterator[Record]:
         try:
             import pyarrow as pa
             from pyarrow import parquet

@@ -26,7 +26,8 @@ class Segmented(LineReader):
 
     fields = ("text", "spans", "where")
 
-    def __init__(self, *, joiner: str = "", syllables: str | None = None):
+    def __init__(self, *, joiner: str = "", syllables: str | None = None, encoding: str = "utf-8"):
+        super().__init__(encoding=encoding)
         if syllables is not None and (not syllables or syllables.isspace()):
             raise UsageError(f"segmented.syllables: {syllables!r} does not stand within words; write _, or null")
         self.joiner, self.syllables = joiner, syllables

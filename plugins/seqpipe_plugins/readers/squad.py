@@ -8,7 +8,7 @@ from typing import Any
 
 from seqpipe.plugin import DataError, gold_answers, locate_answer
 
-from . import Record, opened
+from . import Record, check_encoding, opened
 from .json_stream import JsonStream
 
 _FORM = 'write {"data": [{"paragraphs": [{"context": "…", "qas": [{"id", "question", "answers"}]}]}]}'
@@ -19,15 +19,21 @@ class Squad:
 
     A record has `question`, `context`, `answers` ({"text": […], "answer_start": […]}, both empty if the question
     `is_impossible`) and `id`.
+
+    Args:
+        encoding: Encoding of the file.
     """
 
     fields = ("question", "context", "answers", "id", "where")
+
+    def __init__(self, *, encoding: str = "utf-8"):
+        self.encoding = check_encoding(encoding)
 
     def read(self, path: Path) -> Iterator[Record]:
         """The records of a UTF-8 file; DataError names file, line, question and fix."""
         empty = True
         with opened(path) as file:
-            text = JsonStream(file, str(path), "JSON of SQuAD", _FORM)
+            text = JsonStream(file, str(path), "JSON of SQuAD", _FORM, self.encoding)
             has_data = False
             for key in text.keys():  # noqa: SIM118 (not a dict)
                 if key != "data":

@@ -24,6 +24,7 @@ class TableOptions:
         separator: Separator of several labels in one cell.
         numbers: Numeric columns.
         columns: Names of all columns, in order, for a file without a header line; _ skips a column.
+        encoding: Encoding of the file, such as cp1252 or utf-16.
     """
 
     text: str = "text"
@@ -32,6 +33,7 @@ class TableOptions:
     separator: str = "|"
     numbers: list[str] = field(default_factory=list)
     columns: list[str] | None = None
+    encoding: str = "utf-8"
 
 
 class Table(FileReader):
@@ -47,6 +49,7 @@ class Table(FileReader):
     use = ""
 
     def __init__(self, table: TableOptions, delimiter: str, quote: str | None):
+        super().__init__(encoding=table.encoding)
         columns, separator = table.columns, table.separator
         self.roles = {"text": table.text, "label": table.label or "", "labels": table.labels or ""}
         self.separator, self.numbers, self.columns = separator, table.numbers, columns
@@ -84,7 +87,7 @@ class Table(FileReader):
         """The cells of each row that has any, with the line it begins at: a quoted cell may go over several lines."""
         csv.field_size_limit(LONGEST_LINE)
         quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE
-        ended = (f"{line}\n" for _, line in numbered(lines, name))
+        ended = (f"{line}\n" for _, line in numbered(lines, name, within=True))
         rows = csv.reader(ended, delimiter=self.delimiter, quotechar=self.quote, quoting=quoting, strict=True)
         while True:
             first = rows.line_num + 1
@@ -93,6 +96,9 @@ class Table(FileReader):
             except StopIteration:
                 return
             except csv.Error as error:
+                if "new-line" in str(error):
+                    fix = "end lines with LF or CRLF, for instance with `tr '\\r' '\\n'`, or quote the cell"
+                    raise DataError(f"{name}:{first}: a carriage return stands within this line; {fix}") from error
                 fix = f"write {self.quote * 2} for a {self.quote} within a quoted cell, or set `quote: null`"  # type: ignore[operator]
                 raise DataError(f"{name}:{first}: this row cannot be read ({error}); {fix}") from error
             if cells:
