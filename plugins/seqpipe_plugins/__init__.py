@@ -9,6 +9,7 @@ from seqpipe.plugin import hookimpl
 def register_readers() -> dict[str, str]:
     return {
         "annotations": "seqpipe_plugins.readers.annotations:Annotations",
+        "brat": "seqpipe_plugins.readers.annotations:Brat",
         "conll": "seqpipe_plugins.readers.conll:Conll",
         "conllu": "seqpipe_plugins.readers.conllu:Conllu",
         "csv": "seqpipe_plugins.readers.csv:Csv",

@@ -11,11 +11,20 @@ from seqpipe.errors import DataError
 from seqpipe.files import UNPACK_ERRORS, unpacked
 from seqpipe.init.conll import has_columns, summarise_conll, summarise_conllu
 from seqpipe.init.objects import find_json, summarise_answers, summarise_form, summarise_objects
-from seqpipe.init.refuse import refuse_glued_tags, refuse_other_formats, refuse_other_lines, refuse_parallel
+from seqpipe.init.refuse import refuse_other_formats, refuse_other_lines
 from seqpipe.init.roles import ColumnTask
 from seqpipe.init.summary import DataSummary, LabelKind
 from seqpipe.init.tables import summarise_table
-from seqpipe.init.texts import summarise_fasttext, summarise_folder, summarise_points, summarise_text
+from seqpipe.init.texts import (
+    summarise_fasttext,
+    summarise_first_word,
+    summarise_folder,
+    summarise_glued,
+    summarise_parallel,
+    summarise_points,
+    summarise_segmented,
+    summarise_text,
+)
 
 LINES, BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
 _SQUAD = re.compile(r'\{\s*("[^"\\]*"\s*:\s*("[^"\\]*"|[-+.\w]+)\s*,\s*)*"data"\s*:\s*\[\s*\{')
@@ -93,7 +102,8 @@ def _summarise(data: Path, task: Task | None) -> DataSummary:
     lines[0] = lines[0].lstrip()
     if summary := summarise_fasttext(data, lines):
         return summary
-    refuse_glued_tags(data, lines)
+    if not (task and task.is_plain) and (summary := summarise_glued(data, lines)):
+        return summary
     if summary := summarise_points(data, lines):
         return summary
     if _SQUAD.match("\n".join(lines)) and any('"paragraphs"' in line for line in lines):
@@ -109,13 +119,18 @@ def _summarise(data: Path, task: Task | None) -> DataSummary:
     if task and task.has_words:
         return summarise_conll(data)
     # Plain lines with the same number of lines beside them are no table; commas within their texts may look like one.
-    if not (has_columns(lines) or "\t" in lines[0] or (task and task.is_plain)):
-        refuse_parallel(data)
+    is_table = has_columns(lines) or "\t" in lines[0] or (task and task.is_plain)
+    if not is_table and (summary := summarise_parallel(data)):
+        return summary
     if task and not (task.column or task.is_plain):
         raise DataError(f"{data}: --task {task.head} needs {task.needs}, and the file does not look so")
     is_plain = task.is_plain if task else not has_columns(lines)
     if not (task and task.is_plain) and (summary := summarise_table(data, lines, column)):
         return summary
     refuse_other_lines(data, lines)
+    if not (task and task.is_plain) and (
+        summary := summarise_segmented(data, lines) or summarise_first_word(data, lines)
+    ):
+        return summary
     text = summarise_text(data, lines) if is_plain else None
     return text or summarise_conll(data)

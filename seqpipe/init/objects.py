@@ -21,6 +21,7 @@ BLOCK = 1_000  # objects taken account of at once
 MOST = 8  # keys that are listed
 _FORMS = {"jsonl": "JSON Lines", "json": "a JSON list of objects", "parquet": "a Parquet table"}
 _FIX = 'write an object a line, or a list of objects, such as [{"text": …, "label": …}, …]'
+MOST_FAULTY = 1 / 20  # of the questions, if the file is to be learned from
 _DEEP = 4  # keys above a list
 _DOMINANT = 5  # times as many objects as in the next list: the list that is meant
 _SPLITS = {"train", "training", "dev", "valid", "validation", "val", "test"}
@@ -120,8 +121,8 @@ def summarise_form(data: Path, kinds: Sequence[str] | None) -> DataSummary | Non
         several += len(record.get("labels", ())) > 1
         labels.update(record.get("labels", ()))
     summary.saw = f"{reader.form.of}, {texts:,} texts"
-    if reader.left_out:
-        summary.saw += f"; {reader.left_out:,} others, rejected or without annotations, are left out"
+    if reader.omitted:
+        summary.saw += f"; {reader.omitted:,} others, rejected or without annotations, are left out"
     if "question" in record:
         return summarise_answers(summary, data)
     has_spans, has_labels = spanned > 0, len(labels) > 1
@@ -239,7 +240,7 @@ def profile_objects(summary: DataSummary, data: Path) -> dict[str, Column]:
 
 def summarise_answers(summary: DataSummary, data: Path) -> DataSummary:
     """Summarise questions on passages."""
-    summary.label_kind = "Answers"
+    summary.label_kind, summary.left_out = "Answers", []
     for record in records(summary, data):
         summary.records += 1
         summary.words += len(record["question"].split()) + len(record["context"].split())
@@ -248,6 +249,13 @@ def summarise_answers(summary: DataSummary, data: Path) -> DataSummary:
     summary.unspaced = summary.scripts.are_unspaced
     summary.scale()
     summary.notes.append(f"questions on passages, {summary.unanswered:,} without an answer")
+    if summary.left_out:
+        number, total = len(summary.left_out), summary.records + len(summary.left_out)
+        if number > MOST_FAULTY * total:
+            raise DataError(f"{summary.left_out[0]} ({number:,} of {total:,} questions cannot be read)")
+        first = "; ".join(problem.partition("; ")[0] for problem in summary.left_out[:3])
+        fix = "correct them, or write `bad_rows: skip` under `data:`"
+        summary.notes.append(f"{number:,} of {total:,} questions cannot be read: {first}; {fix}")
     return summary
 
 

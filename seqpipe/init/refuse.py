@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seqpipe.errors import DataError
-from seqpipe.files import unpacked
 from seqpipe.init.summary import DataSummary
 
 _SPREADSHEET = "a spreadsheet", "save it as CSV (UTF-8) in the program that made it"
@@ -41,9 +40,6 @@ _STARTS: dict[bytes | tuple[bytes, ...], tuple[str, str]] = {
 _PAIR = re.compile(r"([A-Za-z]+): .* ([A-Za-z]+): ")
 _NUMBER = re.compile(r"-?\d*\.?\d+(e-?\d+)?")
 _BRAT = re.compile(rb"(T\d+\t\S+ \d+ \d+(;\d+ \d+)*\t.*|[ARE#*]\d*\t.*)")
-_GLUED = re.compile(r"[^/_|\s]+([/_|])[^/_|\s]+")  # a word and its tag, as in dog/NN
-_LANGUAGE = re.compile(r"\.[a-z]{2}([-_][A-Za-z]{2,4})?")
-_SIDES = {".src": ".tgt", ".source": ".target", ".input": ".output"}
 _COUNTED = {
     "conll": "remove the column of numbers, for instance with `cut -f2-`, or write a YAML with the reader's option "
     "`words`, the column of the words",
@@ -67,8 +63,7 @@ def refuse_other_formats(data: Path, start: bytes) -> None:
     elif start[257:262] == b"ustar":
         kind = _ARCHIVE
     elif lines and lines[0].startswith(b"T") and all(map(_BRAT.fullmatch, lines)):
-        form = '`{"text": …, "spans": [[start, end, label], …]}` for each text'
-        kind = "brat's annotation of a text", f"write the texts and their .ann files as one JSONL file, {form}"
+        kind = "brat's annotation of a text", f"give the folder of its texts: `seqpipe init {data.parent}`"
     if kind:
         raise DataError(f"{data}: is {kind[0]}, which no reader takes; {kind[1]}")
     if b"\0" in start[:8_000]:
@@ -90,54 +85,6 @@ def refuse_other_lines(data: Path, lines: Sequence[str]) -> None:
         reads = "zcat" if data.suffix == ".gz" else "cat"
         command = rf"{reads} {data.name} | sed -E 's/^{first}: *(.*) {second}: */\1\t/' > data.tsv"
         raise DataError(f"{data}: pairs of texts behind {first}: and {second}:; part them by a tab: `{command}`")
-
-
-def refuse_glued_tags(data: Path, lines: Sequence[str]) -> None:
-    """DataError if most words have tags glued to them, as in `dog/NN`."""
-    filled = [line for line in lines if line.strip()]
-    words = [word for line in filled for word in line.split(" ")]
-    signs = Counter(match[1] for word in words if (match := _GLUED.fullmatch(word)))
-    if len(words) > 2 * len(filled) and signs.total() > 0.9 * len(words):
-        ((sign, _),) = signs.most_common(1)
-        fix = "write a word, a tab and its tag on each line, and an empty line after each sentence, for instance with "
-        command = rf"sed -E 's:[{sign}]([^{sign} ]+)( |$):\t\1\n:g'"
-        raise DataError(f"{data}: words with their tags behind {sign!r}, a form that is not read; {fix}`{command}`")
-
-
-def refuse_parallel(data: Path) -> None:
-    """DataError with the reader for it if a file beside this one holds what belongs to its lines.
-
-    Such files are train.en and train.ja, train.src and train.tgt, or seq.in and seq.out with the words and tags.
-    """
-    pairs = _SIDES | {target: source for source, target in _SIDES.items()}
-    words, tags = data.with_name("seq.in"), data.with_name("seq.out")
-    is_tagged = data in (words, tags) and words.exists() and tags.exists()
-    beside: list[Path] = []
-    if is_tagged:
-        beside = [words, tags]
-    elif data.suffix in pairs:
-        beside = [partner for partner in [data.with_suffix(pairs[data.suffix])] if partner.is_file()]
-    elif _LANGUAGE.fullmatch(data.suffix):
-        files = sorted(data.parent.glob("*"))
-        beside = [partner for partner in files if partner.stem == data.stem and _LANGUAGE.fullmatch(partner.suffix)]
-    for partner in beside:
-        if partner == data or not (is_tagged or _count_lines(partner) == _count_lines(data)):
-            continue
-        if is_tagged:
-            label = ", label: label" if data.with_name("label").exists() else ""
-            fields = f"words: {words.name}, tags: {tags.name}{label}"
-        else:
-            names = [f"*{data.suffix}", f"*{partner.suffix}"]
-            source, target = reversed(names) if data.suffix in _SIDES.values() else names
-            fields = f'text: "{source}", target: "{target}"'
-        reader = f"reader: {{use: parallel, fields: {{{fields}}}}}"
-        fix = f"write a YAML with `{reader}` and `train: {data.name}` under `data:` (docs/tasks/your-data.md)"
-        raise DataError(f"{data}: its lines belong to those of {partner.name}, as parallel files; {fix}")
-
-
-def _count_lines(data: Path) -> int:
-    with unpacked(data) as file:
-        return sum(1 for _ in file)
 
 
 def refuse_useless(summary: DataSummary, data: Path) -> None:

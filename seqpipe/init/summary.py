@@ -60,6 +60,7 @@ class DataSummary:
         multi: Whether a text has any number of labels.
         pointer: The options of a pointer network's head.
         characters: Number of characters of a plain text.
+        left_out: The errors of records that cannot be read; None where the first one ends the reading.
         joint: Whether spans and a label of each text are learned together.
     """
 
@@ -83,6 +84,7 @@ class DataSummary:
     multi: bool = False
     pointer: dict[str, Any] = field(default_factory=dict)
     characters: int = 0
+    left_out: list[str] | None = None
     joint: bool = False
 
     def scale(self) -> None:
@@ -113,6 +115,8 @@ def records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:
         DataError: for a record that cannot be read, with its line.
     """
     reader = reader_of(summary.use, summary.options)
+    if summary.left_out is not None:
+        reader.left_out = summary.left_out
     pieces = Pieces(data, _ENDS[summary.use]) if summary.use in _ENDS else None
     if summary.use == "json" and size_of(data) > WHOLE:
         options = {name: value for name, value in summary.options.items() if name != "list"}

@@ -169,6 +169,8 @@ def flow(value: Any) -> str:
     """Return a value as YAML on one line."""
     if isinstance(value, list):
         return f"[{', '.join(map(flow, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{flow(key)}: {flow(part)}' for key, part in value.items())}}}"
     return dump({"k": value}).strip().removeprefix("k: ")
 
 

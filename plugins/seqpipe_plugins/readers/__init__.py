@@ -36,7 +36,23 @@ def check_encoding(encoding: str) -> str:
     return encoding
 
 
-class FileReader(ABC):
+class Lenient:
+    """A reader that can leave records out.
+
+    Attributes:
+        left_out: The errors of the records that were left out; None where the first such error ends the reading.
+    """
+
+    left_out: list[str] | None = None
+
+    def leave_out(self, error: DataError) -> None:
+        """Raise the error of a record, or note it where such records are left out (`data.bad_rows: skip`)."""
+        if self.left_out is None:
+            raise error
+        self.left_out.append(str(error))
+
+
+class FileReader(Lenient, ABC):
     """A reader of text files, one record at a time.
 
     Args:

@@ -13,11 +13,13 @@ from typing import Any
 import yaml
 
 from seqpipe.plugin import DataError, Offsets, StatedSpan, UsageError, did_you_mean, stated_span
+from seqpipe.plugin import tagging_schemes as schemes
 
-from . import Record, SchemeOption, TagError, check_encoding, file_lines, numbered, opened, to_iob2
+from . import Record, check_encoding, file_lines, numbered, opened
 from .json_stream import JsonStream
 from .objects import Spans
 
+BILOU: schemes.Scheme = "BILOU"
 SAMPLE = 50  # items that tell the form of a file
 Found = tuple[Any, tuple[Any, ...], tuple[str, ...]]  # a value, the objects around it, and the keys on the way
 
@@ -40,7 +42,7 @@ class Form:
         spans: Path of the spans, as `stated_span` reads them, or of objects with the paths `start`, `end` and `kind`.
         offsets: What their offsets count; "tokens": words and punctuation marks, the end inclusive.
         labels: Path of the labels, or of an object of a number for each, of which those from 0.5 on hold.
-        words, tags, scheme: Paths of words and their tags.
+        words, tags: Paths of words and their tags in BILOU.
         target: Path of the text to write.
         question, answers: Paths of a question on the passage at `text`, and of answers, which may have no offsets.
         keep: Path and value that an item must have, such as `answer=accept`; others are left out.
@@ -61,7 +63,6 @@ class Form:
     labels: str = ""
     words: str = ""
     tags: str = ""
-    scheme: SchemeOption = "BILOU"
     target: str = ""
     question: str = ""
     answers: str = ""
@@ -230,6 +231,7 @@ MARKUP: Mapping[str, re.Pattern[str]] = {
 _COLUMNS = {"text", "texts", "label", "labels", "target", "id", "sentence", "words", "tags", "train", "data"}  # names
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _EXAMPLE = re.compile(r"\s*[-*+] ?(.*)")
+_BRAT = re.compile(r"T\d+\t(?P<label>\S+) (?P<start>\d+) (?P<end>\d+)(?P<more>(;\d+ \d+)*)\t(?P<text>.*)")
 _SECTION = re.compile(r"##\s*(\w+):\s*(.*)")
 
 
@@ -289,7 +291,7 @@ class Annotations(Spans):
         if form not in FORMS:
             there = f"there is: {', '.join(FORMS)}"
             raise UsageError(f"annotations.form: no form is named {form!r}{did_you_mean(form, FORMS)}; {there}")
-        self.form, self.encoding, self.left_out = FORMS[form], check_encoding(encoding), 0
+        self.form, self.encoding, self.omitted = FORMS[form], check_encoding(encoding), 0
         stated: Any = "characters" if self.form.offsets == "tokens" else self.form.offsets
         self.offsets = offsets or stated
 
@@ -428,11 +430,15 @@ class Annotations(Spans):
             number = number + 1 if line == before else 1
             before = line
             where = f"{path}:{line}" + (f" (text {number})" if number > 1 else "")
-            if (record := self._record(place, where)) is None:
-                self.left_out += 1
+            try:
+                record = self._record(place, where)
+            except DataError as error:
+                self.leave_out(error)
                 continue
-            empty = False
-            yield {**record, "where": where}
+            self.omitted += record is None
+            if record is not None:
+                empty = False
+                yield {**record, "where": where}
         if empty:
             raise DataError(f"{path}: there is no text in this file in the form of {self.form.of}")
 
@@ -455,10 +461,11 @@ class Annotations(Spans):
             words, tags = ([str(value) for value, _, _ in find(place, path)] for path in (form.words, form.tags))
             if len(words) != len(tags) or "-" in tags:  # a sentence in which not all is annotated
                 return None
-            try:
-                return {**record, "words": words, "tags": to_iob2(tags, form.scheme, "error")}
-            except TagError as error:
-                raise DataError(f"{where}: tag {error.position + 1}: {error}") from error
+            wrong = [tag for tag in tags if not schemes.belongs(tag, BILOU)] or schemes.strict_problem(tags, BILOU)
+            if wrong:
+                raise DataError(f"{where}: the tags are not well-formed BILOU ({wrong}); correct them")
+            tags = schemes.to_tags(schemes.from_scheme(tags, BILOU), len(tags), "IOB2")
+            return {**record, "words": words, "tags": tags}
         if form.markup:
             record = self._marked(text)
         elif form.spans or form.chunks:
@@ -537,3 +544,68 @@ class Annotations(Spans):
             starts.append(start)
         question = str(_first(place, self.form.question))
         return {"question": question, "context": context, "answers": {"text": texts, "answer_start": starts}}
+
+
+class Brat(Spans):
+    """Reads a folder of brat's texts and annotations (Stenetorp et al. 2012): of 17.txt the spans are in 17.ann.
+
+    A record is a line of a text with its spans; lines that share a span are one record. Relations, events, attributes
+    and notes are left out, and spans of several parts.
+
+    Args:
+        encoding: Encoding of the texts.
+        offsets: What the offsets of spans count. `data.offsets` sets it.
+    """
+
+    fields = ("text", "spans", "where")
+    folder = True
+
+    def __init__(self, *, encoding: str = "utf-8", offsets: Offsets = "characters"):
+        self.encoding, self.offsets = check_encoding(encoding), offsets
+
+    def files(self, path: Path) -> list[Path]:
+        """Every file that is read; DataError if there is none."""
+        annotations = sorted(Path(path).rglob("*.ann")) if Path(path).is_dir() else []
+        if not annotations:
+            raise DataError(
+                f"{path}: there is no file *.ann in this folder; give the folder of brat's .txt and .ann files"
+            )
+        return [file for annotation in annotations for file in (annotation.with_suffix(".txt"), annotation)]
+
+    def items(self, path: Path) -> Iterator[Record]:
+        for file in self.files(path):
+            if file.suffix == ".txt":
+                yield from self._lines(file)
+
+    def _lines(self, file: Path) -> Iterator[Record]:
+        lines = list(file_lines(file, self.encoding))
+        text, spans = "".join(lines), []
+        annotations = file.with_suffix(".ann")
+        for number, line in numbered(file_lines(annotations, self.encoding), str(annotations)):
+            if not line.startswith("T"):
+                continue
+            match = _BRAT.fullmatch(line)
+            if match is None:
+                raise DataError(f"{annotations}:{number}: not a span of brat's; write T1<TAB>label 0 5<TAB>text")
+            if match["more"]:
+                continue
+            stated = StatedSpan(int(match["start"]), int(match["end"]), (match["label"],), match["text"])
+            try:
+                spans += self.spans_of([stated], text, f"{annotations}:{number}")
+            except DataError as error:
+                self.leave_out(error)
+        spans.sort(key=lambda span: (span["start"], span["end"]))
+        start = 0
+        parts: list[tuple[int, int, int]] = []  # start, end and line of each record
+        for number, line in enumerate(lines, 1):
+            end = start + len(line.rstrip("\r\n"))
+            if parts and any(span["start"] < start < span["end"] for span in spans):
+                parts[-1] = (parts[-1][0], end, parts[-1][2])
+            else:
+                parts.append((start, end, number))
+            start += len(line)
+        for start, end, number in parts:
+            if text[start:end].strip():
+                inside = [span for span in spans if start <= span["start"] and span["end"] <= end]
+                moved = [{**span, "start": span["start"] - start, "end": span["end"] - start} for span in inside]
+                yield {"text": text[start:end], "spans": moved, "where": f"{file}:{number}"}

@@ -11,7 +11,7 @@ from typing import Any
 
 from seqpipe.plugin import DataError, OffsetEvidence, Offsets, StatedSpan, did_you_mean, stated_span, to_characters
 
-from . import IllFormed, Record, SchemeOption, TagError, free, to_iob2
+from . import IllFormed, Lenient, Record, SchemeOption, TagError, free, to_iob2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class SpanError(DataError):
     """The offsets of a span do not fit its text."""
 
 
-class Spans(ABC):
+class Spans(Lenient, ABC):
     """A reader of texts with spans, whose offsets count what `offsets` says."""
 
     offsets: Offsets = "characters"
@@ -65,14 +65,17 @@ class Spans(ABC):
         except SpanError as error:
             evidence = self.offset_evidence(path)
             if not evidence.message:
-                raise DataError(f"{error} ({evidence.wrong:,} of {evidence.spans:,} spans do not fit)") from error
+                fix = (
+                    f"{evidence.wrong:,} of {evidence.spans:,} spans do not fit; `bad_rows: skip` leaves such texts out"
+                )
+                raise DataError(f"{error} ({fix})") from error
             fix = f"set data.offsets: {evidence.convention}"
             raise DataError(f"{path}: {evidence.message}; {fix} (the first: {error})") from error
 
     def offset_evidence(self, path: Path) -> OffsetEvidence:
         """The spans of a file counted by the conventions that fit them, as they stand."""
         reader = copy.copy(self)
-        reader.offsets, reader.evidence = "characters", OffsetEvidence()
+        reader.offsets, reader.evidence, reader.left_out = "characters", OffsetEvidence(), []
         for _ in reader.items(path):
             pass
         return reader.evidence

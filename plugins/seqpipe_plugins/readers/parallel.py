@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +12,24 @@ from pydantic import Field
 from seqpipe.plugin import DataError, UsageError
 
 from . import IllFormed, Record, SchemeOption, TagError, check_encoding, file_lines, numbered, to_iob2
+
+
+def files_beside(path: Path, names: Mapping[str, str], option: str) -> list[Path]:
+    """Every file of these names that belongs to this one, in their order; DataError if one is not there."""
+    name, stem = Path(path).name, None
+    for template in names.values():
+        before, star, after = template.partition("*")
+        if name == template or (star and name.startswith(before) and name[len(before) :].endswith(after)):
+            stem = name[len(before) : len(name) - len(after)] if star else ""
+            break
+    if stem is None:
+        listed = ", ".join(names.values())
+        raise DataError(f"{path}: is none of the files of `{option}` ({listed}); name one of them in `data`")
+    files = [Path(path).with_name(file.replace("*", stem)) for file in names.values()]
+    for key, file in zip(names, files, strict=True):
+        if not file.is_file():
+            raise DataError(f"{path}: there is no file {file} beside it for `{key}`; correct `{option}`")
+    return files
 
 
 class Parallel:
@@ -55,20 +73,7 @@ class Parallel:
 
     def files(self, path: Path) -> list[Path]:
         """Every file that belongs to this one, in the order of the fields; DataError if one is not there."""
-        name, stem = Path(path).name, None
-        for template in self.names.values():
-            before, star, after = template.partition("*")
-            if name == template or (star and name.startswith(before) and name[len(before) :].endswith(after)):
-                stem = name[len(before) : len(name) - len(after)] if star else ""
-                break
-        if stem is None:
-            listed = ", ".join(self.names.values())
-            raise DataError(f"{path}: is none of the files of `fields` ({listed}); name one of them in `data`")
-        files = [Path(path).with_name(file.replace("*", stem)) for file in self.names.values()]
-        for field, file in zip(self.names, files, strict=True):
-            if not file.is_file():
-                raise DataError(f"{path}: there is no file {file} beside it for `{field}`; correct `fields`")
-        return files
+        return files_beside(path, self.names, "fields")
 
     def read(self, path: Path) -> Iterator[Record]:
         """The records of the file and its siblings, one at a time; DataError names file, line and fix."""
