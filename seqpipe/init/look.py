@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import itertools
 import re
+import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqpipe.errors import DataError
-from seqpipe.files import UNPACK_ERRORS, unpacked
+from seqpipe.errors import DataError, EnvError
+from seqpipe.files import PACKED, UNPACK_ERRORS, unpacked
 from seqpipe.init.conll import has_columns, summarise_conll, summarise_conllu
 from seqpipe.init.objects import find_json, summarise_answers, summarise_form, summarise_objects
 from seqpipe.init.refuse import refuse_other_formats, refuse_other_lines
@@ -26,6 +30,16 @@ from seqpipe.init.texts import (
     summarise_text,
 )
 
+PARQUET = b"PAR1"
+CODE_PAGES = ("cp1252", "cp1250", "cp1254", "cp1257", "mac_roman", "cp437")
+# A Latin letter beside a letter of another alphabet or a sign that is no punctuation mark, or a capital behind a small
+# letter: as a text looks in a code page that is not its own.
+_ODD = re.compile(
+    "[A-Za-z][\u0370-\u06ff\u0e00-\u0e7f\xa4-\xa9\xac\xae-\xb3\xb5\xb6\xb8-\xba\xbc-\xbe\xd7\xf7\u2190-\u25ff]"
+    "|[\u0370-\u06ff\u0e00-\u0e7f\xa6\xa8\xac\xaf\xb3\xb5\xb6\xb8\xb9\xbe\xd7\xf7\u2190-\u25ff][A-Za-z]"
+    "|[a-z][\xc0-\xdeĄĆĘŁŃŚŹŻČĎĚŇŘŠŤŮŽŐŰĞİŞŒŸ]|[\x80-\x9f]"
+)
+SAMPLE = 200_000  # bytes of lines that are not ASCII, by which an encoding is told
 LINES, BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
 _SQUAD = re.compile(r'\{\s*("[^"\\]*"\s*:\s*("[^"\\]*"|[-+.\w]+)\s*,\s*)*"data"\s*:\s*\[\s*\{')
 
@@ -71,11 +85,100 @@ def summarise(data: Path, task: Task | None = None) -> DataSummary:
     Raises:
         DataError: if it is of no known format, or lacks what the task needs.
     """
-    summary = _summarise(data, task)
+    encoding, others = encoding_of(data)
+    if encoding:
+        summary = _summarise_encoded(data, task, encoding)
+        also = f"; {' or '.join(others)} is as likely" if others else ""
+        summary.notes.append(f"the file is not in UTF-8, and looks like {encoding}{also}")
+    else:
+        summary = _summarise(data, task)
     if task and summary.label_kind not in task.kinds:
         fits = next(task_type.head for task_type in TASKS.values() if summary.label_kind in task_type.kinds)
         seen = summary.saw or f"data of the reader {summary.use}"
         raise DataError(f"{data}: --task {task.head} needs {task.needs}; the file is {seen}, for --task {fits}")
+    return summary
+
+
+def encoding_of(data: Path) -> tuple[str | None, list[str]]:
+    """Return the encoding of a text file that is not in UTF-8, and others that are as likely; None for other files.
+
+    Raises:
+        DataError: if its encoding cannot be told.
+        EnvError: if charset-normalizer is missing, which tells it.
+    """
+    if not data.is_file():
+        return None, []
+    decoder, start, sample = codecs.getincrementaldecoder("utf-8")(), b"", b""
+    try:
+        with unpacked(data) as file:
+            start = file.read(BYTES)
+            decoder.decode(start)
+            while part := file.read(BYTES):
+                decoder.decode(part)
+            decoder.decode(b"", final=True)
+            is_utf8 = True
+    except UnicodeDecodeError as error:
+        is_utf8, sample = False, error.object
+    except (OSError, *UNPACK_ERRORS):
+        return None, []  # which is told where the file is read
+    if start.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-32" if start.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")) else "utf-16", []
+    head = start[:4_000]
+    for name, zeros in (("utf-16-le", head[1::2]), ("utf-16-be", head[::2])):
+        if zeros.count(0) > len(zeros) / 3 and head.count(0) < 1.1 * zeros.count(0):
+            return name, []
+    if is_utf8 or b"\0" in head or start.startswith(PARQUET):
+        return None, []
+    refuse_other_formats(data, start)
+    lines = b"\n".join(line for line in sample.splitlines() if not line.isascii())[:SAMPLE]
+    text = lines.decode("utf-8", "replace")
+    if sum(not character.isascii() for character in text) > 2 * text.count("\ufffd"):
+        return None, []  # UTF-8 with faults, which have their lines where the file is read
+    try:
+        from charset_normalizer import from_bytes
+    except ImportError as error:
+        fix = "pip install charset-normalizer, or convert the file to UTF-8"
+        raise EnvError(f"{data}: is not in UTF-8, and charset-normalizer is not installed: {fix}") from error
+    # Short texts in Latin letters look like many code pages: of those, the one with the fewest odd signs is meant.
+    names = [match.encoding for match in from_bytes(lines)]
+    faults: dict[str, tuple[int, bool]] = {}
+    texts: dict[str, str] = {}
+    for name in (*names, *CODE_PAGES):
+        try:
+            texts[name] = lines.decode(name)
+        except UnicodeError:
+            continue
+        faults[name] = sum(bool(_ODD.search(word)) for word in texts[name].split()), name != "cp1252"
+    if not faults:
+        fix = "convert it: `iconv -f ENCODING -t UTF-8`"
+        raise DataError(f"{data}: is not in UTF-8, and its encoding cannot be told; {fix}")
+    best = (
+        names[0] if names and faults[names[0]][0] == 0 and names[0] not in CODE_PAGES else min(faults, key=faults.get)
+    )  # type: ignore[arg-type]
+    equal = [name for name in names if faults[name][0] == faults[best][0] and texts[name] != texts[best]]
+    return best, equal[:2]
+
+
+def _summarise_encoded(data: Path, task: Task | None, encoding: str) -> DataSummary:
+    """Summarise a text file of another encoding by a copy in UTF-8."""
+    with tempfile.TemporaryDirectory() as folder:
+        name = data.name.removesuffix(data.suffix) if data.suffix in PACKED else data.name
+        copy = Path(folder, name)
+        try:
+            with (
+                unpacked(data) as file,
+                io.TextIOWrapper(file, encoding, newline="") as source,
+                copy.open("w", encoding="utf-8", newline="") as target,
+            ):
+                shutil.copyfileobj(source, target)
+            summary = _summarise(copy, task)
+        except UnicodeError as error:
+            fix = "convert it, or correct the fault"
+            raise DataError(f"{data}: looks like {encoding}, but not all of it is ({error}); {fix}") from error
+        except DataError as error:
+            raise DataError(str(error).replace(str(copy), str(data))) from error
+    summary.options["encoding"] = encoding
+    summary.notes = [note.replace(str(copy), str(data)) for note in summary.notes]
     return summary
 
 
@@ -92,7 +195,7 @@ def _summarise(data: Path, task: Task | None) -> DataSummary:
     except (OSError, *UNPACK_ERRORS) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise DataError(f"{data}: cannot be read: {reason}") from error
-    if start[:4] == b"PAR1":
+    if start.startswith(PARQUET):
         return summarise_objects(data, "parquet", {}, column)
     refuse_other_formats(data, start)
     lines = start.decode("utf-8-sig", "replace").splitlines()[:LINES]

@@ -18,11 +18,11 @@ IllFormed = Literal["error", "repair"]
 
 LONGEST_LINE = 10_000_000  # bytes of a file, characters of a text stream
 RESERVED = ("text", "words", "tags", "spans", "where")  # names in a record with a meaning of their own
-_UTF8 = "convert the file, for instance with `iconv -f ENCODING -t UTF-8`"
+_UTF8 = "name its encoding with the reader's option `encoding`, or convert it with `iconv -f ENCODING -t UTF-8`"
 _SIGNATURES = {
     b"\x1f\x8b": "it is compressed with gzip: unpack it, or give it a name that ends in .gz",
-    b"\xff\xfe": f"it looks like UTF-16: {_UTF8}",
-    b"\xfe\xff": f"it looks like UTF-16: {_UTF8}",
+    b"\xff\xfe": "it looks like UTF-16: set the reader's option `encoding: utf-16`",
+    b"\xfe\xff": "it looks like UTF-16: set the reader's option `encoding: utf-16`",
 }
 
 
@@ -119,11 +119,11 @@ def decoded(file: IO[bytes], name: str, encoding: str = "utf-8") -> Iterator[str
     """The lines of an open file, with their ends."""
     number, head = 0, b""
     if encoding.lower().replace("_", "-") not in ("utf-8", "utf8"):
-        text = io.TextIOWrapper(file, encoding, newline="\n")
         try:
-            while part := text.readline(LONGEST_LINE + 1):
-                number += 1
-                yield part
+            with io.TextIOWrapper(file, encoding, newline="\n") as text:
+                while part := text.readline(LONGEST_LINE + 1):
+                    number += 1
+                    yield part
         except UnicodeError as error:
             problem = f"the file is not {encoding} here or behind ({error})"
             raise DataError(f"{name}:{number + 1}: {problem}; correct the reader's option `encoding`") from error

@@ -64,6 +64,9 @@ class Spans(Lenient, ABC):
             yield from self.items(path)
         except SpanError as error:
             evidence = self.offset_evidence(path)
+            if self.offsets != "characters" and not evidence.wrong:
+                fix = f"all {evidence.spans:,} spans fit with data.reader.offsets: characters"
+                raise DataError(f"{error} ({fix})") from error
             if not evidence.message:
                 fix = (
                     f"{evidence.wrong:,} of {evidence.spans:,} spans do not fit; `bad_rows: skip` leaves such texts out"
