@@ -39,6 +39,7 @@ _ODD = re.compile(
     "|[\u0370-\u06ff\u0e00-\u0e7f\xa6\xa8\xac\xaf\xb3\xb5\xb6\xb8\xb9\xbe\xd7\xf7\u2190-\u25ff][A-Za-z]"
     "|[a-z][\xc0-\xdeĄĆĘŁŃŚŹŻČĎĚŇŘŠŤŮŽŐŰĞİŞŒŸ]|[\x80-\x9f]"
 )
+SHORTEST = 16  # bytes of UTF-16 without a mark
 SAMPLE = 200_000  # bytes of lines that are not ASCII, by which an encoding is told
 LINES, BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
 _SQUAD = re.compile(r'\{\s*("[^"\\]*"\s*:\s*("[^"\\]*"|[-+.\w]+)\s*,\s*)*"data"\s*:\s*\[\s*\{')
@@ -125,9 +126,9 @@ def encoding_of(data: Path) -> tuple[str | None, list[str]]:
         return "utf-32" if start.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")) else "utf-16", []
     head = start[:4_000]
     for name, zeros in (("utf-16-le", head[1::2]), ("utf-16-be", head[::2])):
-        if zeros.count(0) > len(zeros) / 3 and head.count(0) < 1.1 * zeros.count(0):
+        if len(head) >= SHORTEST and zeros.count(0) > len(zeros) / 3 and head.count(0) < 1.1 * zeros.count(0):
             return name, []
-    if is_utf8 or b"\0" in head or start.startswith(PARQUET):
+    if is_utf8 or b"\0" in head or b"\xff\xfe" in sample or start.startswith(PARQUET):
         return None, []
     refuse_other_formats(data, start)
     lines = b"\n".join(line for line in sample.splitlines() if not line.isascii())[:SAMPLE]
@@ -140,7 +141,7 @@ def encoding_of(data: Path) -> tuple[str | None, list[str]]:
         fix = "pip install charset-normalizer, or convert the file to UTF-8"
         raise EnvError(f"{data}: is not in UTF-8, and charset-normalizer is not installed: {fix}") from error
     # Short texts in Latin letters look like many code pages: of those, the one with the fewest odd signs is meant.
-    names = [match.encoding for match in from_bytes(lines)]
+    names = [match.encoding for match in from_bytes(lines) if not match.encoding.startswith(("utf_16", "utf_32"))]
     faults: dict[str, tuple[int, bool]] = {}
     texts: dict[str, str] = {}
     for name in (*names, *CODE_PAGES):

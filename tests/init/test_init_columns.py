@@ -25,8 +25,8 @@ def test_the_last_row_decides_as_much_as_the_first(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.csv:30002: one cell in this row, but 2 in the others"):
         init_yaml(data, tmp_path / "b.yaml")
     data.write_bytes(_csv(30_000).encode() + b"the l\xe4st,second\n")
-    with pytest.raises(DataError, match=r"a\.csv:30002: this line is not UTF-8"):
-        init_yaml(data, tmp_path / "b.yaml")
+    text = init_yaml(data, tmp_path / "b.yaml").read_text()
+    assert "encoding: cp1252" in text
 
 
 @pytest.mark.parametrize(("name", "learns"), [("labels", "separated by ','"), ("notes", "use: seq2seq")])

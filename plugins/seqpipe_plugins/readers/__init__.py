@@ -18,7 +18,9 @@ IllFormed = Literal["error", "repair"]
 
 LONGEST_LINE = 10_000_000  # bytes of a file, characters of a text stream
 RESERVED = ("text", "words", "tags", "spans", "where")  # names in a record with a meaning of their own
-_UTF8 = "name its encoding with the reader's option `encoding`, or convert it with `iconv -f ENCODING -t UTF-8`"
+_UTF8 = (
+    "convert the file, for instance with `iconv -f ENCODING -t UTF-8`, or name its `encoding` in the reader's options"
+)
 _SIGNATURES = {
     b"\x1f\x8b": "it is compressed with gzip: unpack it, or give it a name that ends in .gz",
     b"\xff\xfe": "it looks like UTF-16: set the reader's option `encoding: utf-16`",
