@@ -43,10 +43,10 @@ def stated_span(item: Any) -> StatedSpan | None:
         numbers = [part for part in item if _is_whole(part)]
         names = [part for part in item if isinstance(part, str)]
         is_span = len(numbers) == 2 and len(names) == 1
-        return StatedSpan(*numbers, (names[0],)) if is_span else StatedSpan(item[0], item[1], (item[2],))
+        return StatedSpan(numbers[0], numbers[1], (names[0],)) if is_span else StatedSpan(item[0], item[1], (item[2],))
     if not isinstance(item, Mapping):
         return None
-    values = {re.sub(r"[_\W]", "", str(key)).lower(): value for key, value in reversed(item.items())}
+    values = {re.sub(r"[_\W]", "", str(key)).lower(): value for key, value in reversed([*item.items()])}
     start = next((values[key] for key in values if key in _STARTS), None)
     end = next((values[key] for key in values if key in _ENDS), None)
     if end is None and _is_whole(start) and _is_whole(values.get("length")):
@@ -143,7 +143,7 @@ class OffsetEvidence:
             moved = self.differ[offsets]
             counts = self.fit.get(offsets, Counter())
             if moved >= FEW and counts[True] >= 0.95 * moved and counts[False] <= moved / 2 and self.wrong >= FEW:
-                return offsets  # type: ignore[no-any-return]
+                return offsets
         return "characters"
 
     @property
@@ -161,9 +161,9 @@ def evidence_of(records: Iterable[Mapping[str, Any]]) -> OffsetEvidence:
     evidence = OffsetEvidence()
     for record in records:
         text, spans = record.get("text"), record.get("spans")
-        for span in spans if isinstance(text, str) and isinstance(spans, list) else ():
+        for span in spans if isinstance(spans, list) else ():
             # A field of this name in the data of a third party may hold something else than spans.
-            if isinstance(span, dict) and {"start", "end", "label"} <= span.keys():
+            if isinstance(text, str) and isinstance(span, dict) and {"start", "end", "label"} <= span.keys():
                 evidence.add(text, span["start"], span["end"])
         if evidence.spans >= MOST:
             break

@@ -39,6 +39,7 @@ _ODD = re.compile(
     "|[\u0370-\u06ff\u0e00-\u0e7f\xa6\xa8\xac\xaf\xb3\xb5\xb6\xb8\xb9\xbe\xd7\xf7\u2190-\u25ff][A-Za-z]"
     "|[a-z][\xc0-\xdeĄĆĘŁŃŚŹŻČĎĚŇŘŠŤŮŽŐŰĞİŞŒŸ]|[\x80-\x9f]"
 )
+LATIN = 0.15  # of the bytes of a line in Latin letters are not ASCII, at most
 SHORTEST = 16  # bytes of UTF-16 without a mark
 SAMPLE = 200_000  # bytes of lines that are not ASCII, by which an encoding is told
 LINES, BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
@@ -153,9 +154,9 @@ def encoding_of(data: Path) -> tuple[str | None, list[str]]:
     if not faults:
         fix = "convert it: `iconv -f ENCODING -t UTF-8`"
         raise DataError(f"{data}: is not in UTF-8, and its encoding cannot be told; {fix}")
-    best = (
-        names[0] if names and faults[names[0]][0] == 0 and names[0] not in CODE_PAGES else min(faults, key=faults.get)
-    )  # type: ignore[arg-type]
+    is_latin = sum(byte > 127 for byte in lines) < LATIN * len(lines)
+    sound = [name for name in names if not faults[name][0]]
+    best = min(faults, key=lambda name: faults[name]) if is_latin or not sound else sound[0]
     equal = [name for name in names if faults[name][0] == faults[best][0] and texts[name] != texts[best]]
     return best, equal[:2]
 

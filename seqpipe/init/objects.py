@@ -104,7 +104,8 @@ def summarise_form(data: Path, kinds: Sequence[str] | None) -> DataSummary | Non
         data: The file.
         kinds: What may be learned; None: anything.
     """
-    form = Plugins().find("reader", "annotations").load().recognise(data)
+    annotations: Any = Plugins().find("reader", "annotations").load()
+    form = annotations.recognise(data)
     if form is None:
         return None
     summary = DataSummary("annotations", {"form": form})

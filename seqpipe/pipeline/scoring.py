@@ -25,9 +25,10 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.decode_options import Known
 from seqpipe.runtime.evaluate import evaluate, headline
-from seqpipe.runtime.manifest import MetricsOwner
+from seqpipe.runtime.manifest import MetricsOwner, Reader
 from seqpipe.runtime.model import load
 from seqpipe.runtime.predictor import Predictor
+from seqpipe.runtime.table_io import reader_for
 from seqpipe.runtime.text_scores import METRICS, Normalize, judge, pair_scores, read_items, wrong_preferences
 
 # Raw text, which is what a deployment gets, beside the words of the data.
@@ -151,7 +152,9 @@ def _open_run(
     test_sets = {data.name: data} if data else dict(settings.tests)
     if not test_sets:
         raise UsageError(f"{folder} has no test set; name a file with --data")
-    reader = build_component(settings.reader)
+    stored = Reader(use=settings.reader.use, options=settings.reader.options)
+    other = reader_for(stored, data)
+    reader = build_component(settings.reader) if other is stored else reader_from(other, Plugins())
     return (
         predictor(load_trained(run).to(device), run.config, device),
         lambda path: resolve_overlaps(reader.read(path), settings.overlaps),
@@ -163,7 +166,7 @@ def _open_bundle(
     path: Path, device: str, data: Path | None, console: Console, files: Sequence[Path]
 ) -> tuple[Predictor, ReadRecords, dict[str, Path]]:
     model, plugins = load(path, device), Plugins(files=files)
-    reader = reader_from(model.manifest.reader, plugins)
+    reader = reader_from(reader_for(model.manifest.reader, data), plugins)
     for head, origin in model.manifest.own_metrics.items():
         if loaded := _load_metrics(origin, plugins, console):
             model.predictor.metrics[head], score_types = loaded

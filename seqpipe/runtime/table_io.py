@@ -36,6 +36,7 @@ ENDINGS = {
     ".parquet": "parquet",
     ".conllu": "conllu",
 }
+_ROWS = {"csv", "tsv", "jsonl", "json", "parquet"}
 _DELIMITERS = (",", ";", "\t", "|")
 _NO_TEXT = {".docx", ".doc", ".xlsx", ".xls", ".ods", ".odt", ".pdf", ".html", ".htm", ".xml", ".yaml", ".yml", ".pkl"}
 _NO_TEXT |= {".arrow", ".feather", ".npy", ".db", ".sqlite", ".pptx", ".rtf", ".spacy", ".bz2", ".xz", ".7z", ".tar"}
@@ -79,6 +80,19 @@ def form_of(source: Path, names: Sequence[str], usual: str) -> str:
         fix = f"give --format {seen} to read it so, or --format {usual}"
         raise DataError(f"{source}: looks like {seen}, but its name does not end so; {fix}")
     return usual
+
+
+def reader_for(stored: Reader, data: Path | None) -> Reader:
+    """Return the reader of a file: that of the training data, or for a table or JSON of another form its own."""
+    form = ENDINGS.get(ending(data), stored.use) if data else stored.use
+    if form == stored.use or not {form, stored.use} <= _ROWS:
+        return stored
+    names = ("text", "label", "labels", "encoding") if form != "parquet" else ("text", "label", "labels")
+    options: dict[str, Any] = {name: stored.options[name] for name in names if name in stored.options}
+    if form in ("csv", "tsv"):
+        options |= {"numbers": stored.options["numbers"]} if "numbers" in stored.options else {}
+        options = {name: value for name, value in options.items() if (name, value) != ("text", None)}
+    return Reader(use=form, options=options)
 
 
 class Columns:

@@ -66,7 +66,6 @@ def test_a_fault_in_a_piece_of_a_large_file_has_its_line(tmp_path: Path) -> None
         ("a.pkl", b"\x80\x04\x95\x10", "is a pickle, .*to_json"),
         ("a.csv", b"\x1f\x8b\x08\x00", "compressed with gzip, .* ends in .gz"),
         ("a.csv.bz2", b"BZh91AY", "bunzip2"),
-        ("a.csv", "text,label\n".encode("utf-16"), "is text in UTF-16, .*iconv"),
         ("a.tar", b"\0" * 257 + b"ustar\0" + b"\0" * 700, "is an archive, .* unpack it"),
         ("a.ann", b"T1\tcity 3 7\tBern\nR1\tin Arg1:T1 Arg2:T2\nT2\tcity 8 9\tX\n", "brat's annotation .*seqpipe init"),
         ("a.xml", b"<?xml version='1.0'?>\n<a/>\n", "is XML, .*CSV or JSONL"),
