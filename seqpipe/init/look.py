@@ -6,8 +6,8 @@ import codecs
 import io
 import itertools
 import re
-import shutil
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from seqpipe.init.conll import has_columns, summarise_conll, summarise_conllu
 from seqpipe.init.objects import find_json, summarise_answers, summarise_form, summarise_objects
 from seqpipe.init.refuse import refuse_other_formats, refuse_other_lines
 from seqpipe.init.roles import ColumnTask
-from seqpipe.init.summary import DataSummary, LabelKind
+from seqpipe.init.summary import DataSummary, LabelKind, reader_of
 from seqpipe.init.tables import summarise_table
 from seqpipe.init.texts import (
     summarise_fasttext,
@@ -30,6 +30,7 @@ from seqpipe.init.texts import (
     summarise_text,
 )
 
+SPREADSHEETS = (".xlsx", ".xls", ".ods", ".xlsb", ".xlsm")
 PARQUET = b"PAR1"
 CODE_PAGES = ("cp1252", "cp1250", "cp1254", "cp1257", "mac_roman", "cp437")
 # A Latin letter beside a letter of another alphabet or a sign that is no punctuation mark, or a capital behind a small
@@ -88,7 +89,13 @@ def summarise(data: Path, task: Task | None = None) -> DataSummary:
         DataError: if it is of no known format, or lacks what the task needs.
     """
     encoding, others = encoding_of(data)
-    if encoding:
+    if data.is_file() and data.suffix.lower() in SPREADSHEETS:
+        reader = reader_of("excel", {})
+        summary = _summarise_copy(data, task, reader.lines(data), "excel")
+        if len(reader.sheets) > 1:
+            first, *others = reader.sheets
+            summary.notes.append(f"the sheet {first!r} is read; the option `sheet` names another: {', '.join(others)}")
+    elif encoding:
         summary = _summarise_encoded(data, task, encoding)
         also = f"; {' or '.join(others)} is as likely" if others else ""
         summary.notes.append(f"the file is not in UTF-8, and looks like {encoding}{also}")
@@ -163,24 +170,30 @@ def encoding_of(data: Path) -> tuple[str | None, list[str]]:
 
 def _summarise_encoded(data: Path, task: Task | None, encoding: str) -> DataSummary:
     """Summarise a text file of another encoding by a copy in UTF-8."""
+    try:
+        with unpacked(data) as file, io.TextIOWrapper(file, encoding, newline="") as source:
+            summary = _summarise_copy(data, task, source)
+    except UnicodeError as error:
+        fix = "convert it, or correct the fault"
+        raise DataError(f"{data}: looks like {encoding}, but not all of it is ({error}); {fix}") from error
+    summary.options["encoding"] = encoding
+    return summary
+
+
+def _summarise_copy(data: Path, task: Task | None, lines: Iterable[str], use: str = "") -> DataSummary:
+    """Summarise a file by a copy in UTF-8, or a spreadsheet by one in CSV, for its reader `use`."""
     with tempfile.TemporaryDirectory() as folder:
-        name = data.name.removesuffix(data.suffix) if data.suffix in PACKED else data.name
-        copy = Path(folder, name)
+        copy = Path(folder, data.name.removesuffix(data.suffix) if data.suffix in PACKED else data.name)
+        with copy.open("w", encoding="utf-8", newline="") as target:
+            target.writelines(lines)
         try:
-            with (
-                unpacked(data) as file,
-                io.TextIOWrapper(file, encoding, newline="") as source,
-                copy.open("w", encoding="utf-8", newline="") as target,
-            ):
-                shutil.copyfileobj(source, target)
             summary = _summarise(copy, task)
-        except UnicodeError as error:
-            fix = "convert it, or correct the fault"
-            raise DataError(f"{data}: looks like {encoding}, but not all of it is ({error}); {fix}") from error
         except DataError as error:
             raise DataError(str(error).replace(str(copy), str(data))) from error
-    summary.options["encoding"] = encoding
     summary.notes = [note.replace(str(copy), str(data)) for note in summary.notes]
+    if use and summary.use != "csv":
+        raise DataError(f"{data}: is no table of texts; save the sheet as a text file, and give that")
+    summary.use = use or summary.use
     return summary
 
 
@@ -188,7 +201,8 @@ def _summarise(data: Path, task: Task | None) -> DataSummary:
     """Try the formats in turn, those that are recognised for certain first."""
     column = task.column if task else None
     if data.is_dir():
-        return summarise_folder(data)
+        is_dataset = any(data.glob("*.arrow"))
+        return summarise_objects(data, "datasets", {}, column) if is_dataset else summarise_folder(data)
     if data.exists() and not data.is_file():
         raise DataError(f"{data}: is a pipe or a device, and is read more than once; make a file of it first")
     try:
@@ -197,7 +211,7 @@ def _summarise(data: Path, task: Task | None) -> DataSummary:
     except (OSError, *UNPACK_ERRORS) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise DataError(f"{data}: cannot be read: {reason}") from error
-    if start.startswith(PARQUET):
+    if start.startswith(PARQUET) or data.suffix in (".arrow", ".feather"):
         return summarise_objects(data, "parquet", {}, column)
     refuse_other_formats(data, start)
     lines = start.decode("utf-8-sig", "replace").splitlines()[:LINES]

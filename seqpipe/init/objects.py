@@ -19,7 +19,12 @@ from seqpipe.init.summary import DataSummary, count, load_json, reader_of, recor
 
 BLOCK = 1_000  # objects taken account of at once
 MOST = 8  # keys that are listed
-_FORMS = {"jsonl": "JSON Lines", "json": "a JSON list of objects", "parquet": "a Parquet table"}
+_FORMS = {
+    "jsonl": "JSON Lines",
+    "json": "a JSON list of objects",
+    "parquet": "a Parquet or Arrow table",
+    "datasets": "a folder of datasets",
+}
 _FIX = 'write an object a line, or a list of objects, such as [{"text": …, "label": …}, …]'
 MOST_FAULTY = 1 / 20  # of the questions, if the file is to be learned from
 _DEEP = 4  # keys above a list

@@ -26,7 +26,6 @@ _STARTS: dict[bytes | tuple[bytes, ...], tuple[str, str]] = {
     (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"): ("a pickle", _PANDAS),
     b"\x93NUMPY": ("an array of NumPy", _PANDAS),
     b"\x89HDF": ("an HDF5 file", _PANDAS),
-    b"ARROW1": ("an Arrow file", _PANDAS),
     b"Obj\x01": ("an Avro file", _PANDAS),
     b"BZh": ("compressed with bzip2", "unpack it with `bunzip2`"),
     b"\xfd7zXZ": ("compressed with xz", "unpack it with `unxz`"),
