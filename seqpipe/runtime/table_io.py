@@ -115,7 +115,7 @@ class Columns:
         """Return the record of a row; DataError if it has no such column."""
         if "words" in row and not self.are_given:
             return {"words": row["words"], **({"text": row["text"]} if "text" in row else {})}
-        record: Record = {}
+        record: dict[str, Any] = {}
         for field, name in zip(self.fields, self.names, strict=True):
             column = name if name in row or self.are_given else field
             if column not in row and len(row) == len(self.fields) == 1:

@@ -300,8 +300,8 @@ class Annotations(Spans):
             return
         if not any(line.startswith("nlu:") for _, line in lines):
             return
-        loader = yaml.BaseLoader("\n".join(line for _, line in lines))
         try:
+            loader = yaml.BaseLoader("\n".join(line for _, line in lines))
             root = loader.get_single_node()
             for key, section in getattr(root, "value", ()):
                 for node in section.value if getattr(key, "value", "") == "nlu" else ():

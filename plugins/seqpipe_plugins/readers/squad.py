@@ -36,15 +36,16 @@ class Squad(Lenient):
     def read(self, path: Path) -> Iterator[Record]:
         """The records of a UTF-8 file; DataError names file, line, question and fix."""
         try:
-            yield from self._questions(path)
+            yield from self.questions(path)
         except AnswerError as error:
             rest = Squad(encoding=self.encoding)
             rest.left_out = []
-            right = sum(1 for _ in rest._questions(path))
+            right = sum(1 for _ in rest.questions(path))
             count = f"{len(rest.left_out):,} of {right + len(rest.left_out):,} questions have such a fault"
             raise DataError(f"{error} ({count}; `bad_rows: skip` under `data:` leaves them out)") from error
 
-    def _questions(self, path: Path) -> Iterator[Record]:
+    def questions(self, path: Path) -> Iterator[Record]:
+        """The records of a file; AnswerError for the first answer that does not stand where its start says."""
         empty = True
         with opened(path) as file:
             text = JsonStream(file, str(path), "JSON of SQuAD", _FORM, self.encoding)
