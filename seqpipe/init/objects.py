@@ -26,6 +26,7 @@ _FORMS = {
     "datasets": "a folder of datasets",
 }
 _FIX = 'write an object a line, or a list of objects, such as [{"text": …, "label": …}, …]'
+SHIFTS = ("utf-16", "bytes", "one-based")  # units that starts of answers may count
 MOST_FAULTY = 1 / 20  # of the questions, if the file is to be learned from
 _DEEP = 4  # keys above a list
 _DOMINANT = 5  # times as many objects as in the next list: the list that is meant
@@ -258,6 +259,14 @@ def summarise_answers(summary: DataSummary, data: Path) -> DataSummary:
     if summary.left_out:
         number, total = len(summary.left_out), summary.records + len(summary.left_out)
         if number > MOST_FAULTY * total:
+            for offsets in SHIFTS if summary.use == "squad" else ():
+                again = DataSummary("squad", {"offsets": offsets}, left_out=[])
+                fitting = sum(1 for _ in records(again, data))
+                if fitting > (1 - MOST_FAULTY) * total:
+                    note = (
+                        f"{number:,} of {total:,} answers do not stand where they start, unless that counts {offsets}"
+                    )
+                    return summarise_answers(DataSummary("squad", {"offsets": offsets}, [note]), data)
             raise DataError(f"{summary.left_out[0]} ({number:,} of {total:,} questions cannot be read)")
         first = "; ".join(problem.partition("; ")[0] for problem in summary.left_out[:3])
         fix = "correct them, or write `bad_rows: skip` under `data:`"

@@ -198,7 +198,18 @@ class Annotations(Spans):
     @staticmethod
     def recognise(path: Path, encoding: str = "utf-8") -> str | None:
         """Return the name of the form of a file, by its first texts; None if it has none of the forms."""
+        keys = {"", "*", "nlu"}
+        try:  # a large object is parsed once for its keys, and not by every form in vain
+            with opened(path) as file:
+                stream = JsonStream(file, str(path), "JSON", "", encoding)
+                for key in stream.keys():  # noqa: SIM118 (not a dict)
+                    keys.add(key)
+                    stream.value()
+        except (DataError, RecursionError):
+            pass  # no object, or one with a fault, which is told where it is read
         for name, form in FORMS.items():
+            if keys.isdisjoint(steps.split(".")[0] for steps in form.lists.split("|")):
+                continue
             reader = Annotations(form=name, encoding=encoding)
             try:
                 places = [place for place, _ in islice(reader.places(path), SAMPLE)]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from seqpipe.plugin import DataError, gold_answers, locate_answer
+from seqpipe.plugin import DataError, gold_answers, locate_answer, to_characters
 
 from . import Lenient, Record, check_encoding, opened
 from .json_stream import JsonStream
 
+StartOffsets = Literal["characters", "utf-16", "bytes", "one-based"]
 _FORM = 'write {"data": [{"paragraphs": [{"context": "…", "qas": [{"id", "question", "answers"}]}]}]}'
 
 
@@ -26,22 +27,30 @@ class Squad(Lenient):
 
     Args:
         encoding: Encoding of the file.
+        offsets: What starts count: characters, UTF-16 units, bytes, or characters from 1. `data.offsets` sets it.
     """
 
     fields = ("question", "context", "answers", "id", "where")
 
-    def __init__(self, *, encoding: str = "utf-8"):
-        self.encoding = check_encoding(encoding)
+    def __init__(self, *, encoding: str = "utf-8", offsets: StartOffsets = "characters"):
+        self.encoding, self.offsets = check_encoding(encoding), offsets
 
     def read(self, path: Path) -> Iterator[Record]:
         """The records of a UTF-8 file; DataError names file, line, question and fix."""
         try:
             yield from self.questions(path)
         except AnswerError as error:
-            rest = Squad(encoding=self.encoding)
+            rest = Squad(encoding=self.encoding, offsets=self.offsets)
             rest.left_out = []
             right = sum(1 for _ in rest.questions(path))
             count = f"{len(rest.left_out):,} of {right + len(rest.left_out):,} questions have such a fault"
+            for offsets in get_args(StartOffsets):
+                other = Squad(encoding=self.encoding, offsets=offsets)
+                other.left_out = []
+                fitting = sum(1 for _ in other.questions(path))
+                if len(other.left_out) < len(rest.left_out) / 10:
+                    fix = f"{fitting:,} questions fit with data.offsets: {offsets}; set it"
+                    raise DataError(f"{path}: {count}; {fix} (the first: {error})") from error
             raise DataError(f"{error} ({count}; `bad_rows: skip` under `data:` leaves them out)") from error
 
     def questions(self, path: Path) -> Iterator[Record]:
@@ -74,6 +83,7 @@ class Squad(Lenient):
                 record: Record = {"question": question, "context": context}
                 try:
                     gold = [] if item.get("is_impossible") is True else gold_answers({**item, "where": at}, "answers")
+                    gold = [(text, to_characters(context, start, start, self.offsets)[0]) for text, start in gold]
                     for answer in gold:
                         locate_answer(answer, context, at)
                 except DataError as error:
