@@ -163,7 +163,15 @@ def summarise_first_word(data: Path, lines: Sequence[str]) -> DataSummary | None
     is_few = 1 < len(firsts) <= max(2, min(MOST_LABELS, len(filled) / 5)) and len(words) <= len(firsts) / 2
     rare = sum(number for number in firsts.values() if number == 1)
     texts = {" ".join(rest) for rest in rests}
-    if not is_few or rare > len(filled) / 20 or len(texts) < len(filled) / 2 or sum(map(len, rests)) < 2 * len(rests):
+    # A label does not stand within the texts; a word that begins many sentences does.
+    within = sum(not firsts.keys().isdisjoint(rest) for rest in rests)
+    if (
+        not is_few
+        or within > len(filled) / 5
+        or rare > len(filled) / 20
+        or len(texts) < len(filled) / 2
+        or sum(map(len, rests)) < 2 * len(rests)
+    ):
         return None
     summary = DataSummary("lines", {"parts": ["label", "text"], **options}, label_kind="Labels")
     summary.why = f"the first word of each line, {len(firsts):,} different ones, labels the text behind it"
@@ -222,14 +230,14 @@ def summarise_parallel(data: Path) -> DataSummary | None:
             for other in theirs:
                 for word in (other, other.upper()):
                     partner = data.with_name("".join([*parts[:place], word, *parts[place + 1 :]]) + ending + packed)
-                    if partner != data and partner.is_file() and _lines(partner) == _lines(data):
+                    if partner != data and partner.is_file() and _belongs(partner, data):
                         text, target = (data, partner) if mine is _TEXT_PARTS else (partner, data)
                         return _paired(data, text, target)
     for partner in files:
         beside = partner.name.removesuffix(packed)
         is_side = _SIDES.get(suffix) == Path(beside).suffix or _SIDES.get(Path(beside).suffix) == suffix
         is_language = all(map(_LANGUAGE.fullmatch, (suffix, Path(beside).suffix)))
-        if Path(beside).stem == stem and (is_side or is_language) and _lines(partner) == _lines(data):
+        if Path(beside).stem == stem and (is_side or is_language) and _belongs(partner, data):
             text, target = (partner, data) if suffix in _SIDES.values() else (data, partner)
             return _parallel(data, {"text": f"*{text.name[len(stem) :]}", "target": f"*{target.name[len(stem) :]}"})
     return None
@@ -249,6 +257,15 @@ def _star(name: str) -> str:
 def _lines(data: Path) -> int:
     with unpacked(data) as file:
         return sum(1 for _ in file)
+
+
+def _belongs(partner: Path, data: Path) -> bool:
+    """Return whether two files have the same number of lines; DataError if one of them is a little shorter."""
+    lines, others = _lines(data), _lines(partner)
+    if lines != others and 2 * min(lines, others) > max(lines, others):
+        problem = f"has {lines:,} lines, and {partner.name} beside it {others:,}"
+        raise DataError(f"{data}: {problem}; if they are parallel, give both the same number of lines")
+    return lines == others
 
 
 def _paired(data: Path, text: Path, target: Path) -> DataSummary:

@@ -178,3 +178,21 @@ def test_files_of_other_lengths_are_not_parallel(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         init_yaml(tmp_path / "train.en", tmp_path / "a.yaml")
     assert "parallel" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "names", [("train.en", "train.ja"), ("train_text.txt", "train_labels.txt"), ("a.in", "a.label")]
+)
+def test_parallel_files_of_almost_the_same_length_are_refused(names: tuple[str, str], tmp_path: Path) -> None:
+    for name, number in zip(names, (20, 19), strict=True):
+        (tmp_path / name).write_text("".join(f"a day at sea, the {n} of them\n" for n in range(number)))
+    with pytest.raises(DataError, match=f"has 20 lines, and {names[1]} beside it 19; if they are parallel"):
+        init_yaml(tmp_path / names[0], tmp_path / "a.yaml")
+
+
+def test_a_word_that_begins_sentences_is_no_label(tmp_path: Path) -> None:
+    words = ("one", "two", "six")
+    lines = [f"{words[n % 3]} of the {words[n % 2]} boats {n}\n" for n in range(40)]
+    (tmp_path / "a.txt").write_text("".join(lines))
+    with pytest.raises(DataError):
+        init_yaml(tmp_path / "a.txt", tmp_path / "a.yaml")

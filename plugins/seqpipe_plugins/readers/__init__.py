@@ -155,7 +155,7 @@ def numbered(lines: Iterable[str], name: str, within: bool = False) -> Iterator[
         if "\0" in line:
             raise DataError(f"{name}:{number}: a NUL character stands in this line; is it a UTF-8 text file? {_UTF8}")
         if "\r" in line and not within:
-            fix = "end lines with LF or CRLF, for instance with `tr '\\r' '\\n'`"
+            fix = "remove it; if all lines of the file end with one, write LF with `tr '\\r' '\\n'`"
             raise DataError(f"{name}:{number}: a carriage return stands within this line; {fix}")
         yield number, line
 
