@@ -53,6 +53,9 @@ def stated_span(item: Any) -> StatedSpan | None:
         end = start + values["length"]
     for value in values.values():  # such as {"offsets": [[0, 5]]}
         pair = value[0] if isinstance(value, list) and len(value) == 1 else value
+        inner = stated_span(value) if start is None and isinstance(value, Mapping) else None
+        if inner is not None:
+            start, end = inner.start, inner.end
         if start is None and isinstance(pair, list) and len(pair) == 2 and all(map(_is_whole, pair)):
             start, end = pair
     if start is None and end is None:

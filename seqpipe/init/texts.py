@@ -159,23 +159,24 @@ def summarise_first_word(data: Path, lines: Sequence[str]) -> DataSummary | None
         )
         summary.unspaced = True  # a word is read and written by its characters
         return count_texts(summary, data)
-    words = [first for first in firsts if first[:1].isupper() and first[1:].islower()]
-    is_few = 1 < len(firsts) <= max(2, min(MOST_LABELS, len(filled) / 5)) and len(words) <= len(firsts) / 2
-    rare = sum(number for number in firsts.values() if number == 1)
-    texts = {" ".join(rest) for rest in rests}
-    # A label does not stand within the texts; a word that begins many sentences does.
-    within = sum(not firsts.keys().isdisjoint(rest) for rest in rests)
-    if (
-        not is_few
-        or within > len(filled) / 5
-        or rare > len(filled) / 20
-        or len(texts) < len(filled) / 2
-        or sum(map(len, rests)) < 2 * len(rests)
-    ):
-        return None
-    summary = DataSummary("lines", {"parts": ["label", "text"], **options}, label_kind="Labels")
-    summary.why = f"the first word of each line, {len(firsts):,} different ones, labels the text behind it"
-    return count(summary, data)
+    for word in ("first", "last"):
+        split = [line.split(None, 1) if word == "first" else line.rsplit(None, 1)[::-1] for line in filled]
+        labels, rests = Counter(label for label, _ in split), [rest.split() for _, rest in split]
+        titles = [label for label in labels if label[:1].isupper() and label[1:].islower()]
+        is_few = 1 < len(labels) <= max(2, min(MOST_LABELS, len(filled) / 5)) and len(titles) <= len(labels) / 2
+        rare = sum(number for number in labels.values() if number == 1)
+        # A label does not stand within the texts; a word that begins many sentences does.
+        within = sum(not labels.keys().isdisjoint(rest) for rest in rests)
+        named = all(any(character.isalnum() for character in label) for label in labels)
+        texts = {" ".join(rest) for rest in rests}
+        is_text = len(texts) >= len(filled) / 2 and sum(map(len, rests)) >= 2 * len(rests)
+        if is_few and named and is_text and within <= len(filled) / 5 and rare <= len(filled) / 20:
+            placed = {} if word == "first" else {"word": word}
+            summary = DataSummary("lines", {"parts": ["label", "text"], **placed, **options}, label_kind="Labels")
+            where = "behind" if word == "first" else "in front of"
+            summary.why = f"the {word} word of each line, {len(labels):,} different ones, labels the text {where} it"
+            return count(summary, data)
+    return None
 
 
 def count_texts(summary: DataSummary, data: Path) -> DataSummary:
