@@ -35,6 +35,22 @@ _STARTS: dict[bytes | tuple[bytes, ...], tuple[str, str]] = {
     b"<?xml": ("XML", _DOCUMENT[1]),
     (b"<!DOCTYPE", b"<html"): ("HTML", _DOCUMENT[1]),
 }
+_SPACY = """python3 -c 'import json, sys, spacy
+from spacy.tokens import DocBin
+for doc in DocBin().from_disk(sys.argv[1]).get_docs(spacy.blank("xx").vocab):
+    spans = [[span.start_char, span.end_char, span.label_] for span in doc.ents]
+    labels = [name for name in doc.cats if doc.cats[name] >= 0.5]
+    print(json.dumps({"text": doc.text, "spans": spans, "labels": labels}))'"""
+_M2 = """python3 -c 'import sys
+for block in open(sys.argv[1], encoding="utf-8").read().strip().split("\\n\\n"):
+    sentence, *lines = block.split("\\n")
+    words, edits = sentence.split()[1:], [line[2:].split("|||") for line in lines]
+    edits = [edit for edit in edits if edit[-1] == "0"]
+    for place, kind, text, *_ in sorted(edits, key=lambda edit: -int(edit[0].split()[0])):
+        first, end = map(int, place.split())
+        if kind != "noop":
+            words[first:end] = text.split()
+    print(" ".join(sentence.split()[1:]) + "\\t" + " ".join(words))'"""
 _PAIR = re.compile(r"([A-Za-z]+): .* ([A-Za-z]+): ")
 _NUMBER = re.compile(r"-?\d*\.?\d+(e-?\d+)?")
 _BRAT = re.compile(rb"(T\d+\t\S+ \d+ \d+(;\d+ \d+)*\t.*|[ARE#*]\d*\t.*)")
@@ -62,6 +78,13 @@ def refuse_other_formats(data: Path, start: bytes) -> None:
         kind = _ARCHIVE
     elif lines and lines[0].startswith(b"T") and all(map(_BRAT.fullmatch, lines)):
         kind = "brat's annotation of a text", f"give the folder of its texts: `seqpipe init {data.parent}`"
+    elif data.suffix == ".spacy":
+        kind = (
+            "spaCy's binary form",
+            f"write it as JSON Lines, with spaCy installed:\n{_SPACY} {data} > {data.stem}.jsonl",
+        )
+    elif start.startswith(b"S ") and b"\nA " in start and b"|||" in start:
+        kind = "M2, texts with their corrections", f"write the pairs of texts:\n{_M2} {data} > {data.stem}.tsv"
     if kind:
         raise DataError(f"{data}: is {kind[0]}, which no reader takes; {kind[1]}")
     if b"\0" in start[:8_000]:

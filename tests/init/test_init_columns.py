@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -196,3 +197,44 @@ def test_a_word_that_begins_sentences_is_no_label(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(lines))
     with pytest.raises(DataError):
         init_yaml(tmp_path / "a.txt", tmp_path / "a.yaml")
+
+
+def command_of(data: Path) -> str:
+    """The command that the refusal of a file ends with."""
+    with pytest.raises(DataError) as caught:
+        init_yaml(data, data.with_name("a.yaml"))
+    return str(caught.value)[str(caught.value).index("python3 -c") :]
+
+
+def test_the_command_for_m2_writes_the_pairs_of_texts(tmp_path: Path) -> None:
+    data = tmp_path / "edits.m2"
+    blocks = []
+    for n in range(20):
+        edits = "A 1 2|||R:VERB:SVA|||sail|||REQUIRED|||-NONE-|||0\nA 3 3|||M:PREP|||from port|||REQUIRED|||-NONE-|||0"
+        blocks.append(f"S boats sails away {n}\n{edits}\nA 0 1|||X|||ships|||REQUIRED|||-NONE-|||1")
+    blocks.append("S all is well\nA -1 -1|||noop|||-NONE-|||REQUIRED|||-NONE-|||0")
+    data.write_text("\n\n".join(blocks) + "\n\n")
+    subprocess.run(command_of(data), shell=True, check=True, cwd=tmp_path)
+    lines = (tmp_path / "edits.tsv").read_text().splitlines()
+    assert lines[0] == "boats sails away 0\tboats sail away from port 0"
+    assert (len(lines), lines[-1]) == (21, "all is well\tall is well")
+    assert "use: seq2seq" in init_yaml(tmp_path / "edits.tsv", tmp_path / "b.yaml").read_text()
+
+
+def test_the_command_for_the_binary_form_of_spacy_writes_spans_and_labels(tmp_path: Path) -> None:
+    data = tmp_path / "train.spacy"
+    data.write_bytes(b"\x78\x9c\x01\xff\xfe")
+    command = command_of(data)
+    compile(command[command.index("'") + 1 : command.rindex("'")], "command", "exec")
+    spacy = pytest.importorskip("spacy")
+    from spacy.tokens import DocBin
+
+    docs = DocBin(store_user_data=True)
+    for n in range(12):
+        doc = spacy.blank("en").make_doc(f"Ida sails to Oslo {n}")
+        doc.ents = [doc.char_span(0, 3, "person")]
+        doc.cats = {"calm": float(n % 2), "storm": float(n % 2 == 0)}
+        docs.add(doc)
+    docs.to_disk(data)
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    assert "person 12" in init_yaml(tmp_path / "train.jsonl", tmp_path / "b.yaml").read_text()

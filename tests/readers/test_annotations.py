@@ -29,7 +29,7 @@ FIRST: dict[str, tuple[str, dict[str, Any]]] = {
     "spacy-pairs.jsonl": ("spacy", {**SPANNED, "labels": []}),
     "spacy-annotator.json": ("spacy", {**SPANNED, "labels": []}),
     "spacy-cat-pairs.json": ("spacy", {**LABELLED, "spans": []}),
-    "spacy-cats.jsonl": ("spacy-cats", LABELLED),
+    "spacy-cats.jsonl": ("spacy-cats", {**LABELLED, "spans": []}),
     "prodigy.jsonl": ("prodigy", {**SPANNED, "labels": []}),
     "prodigy-choice.jsonl": ("prodigy", {**LABELLED, "spans": []}),
     "label-studio.json": ("label-studio", {**SPANNED, "labels": []}),
