@@ -160,3 +160,21 @@ def test_faults_of_a_folder_of_brat_are_named(tmp_path: Path) -> None:
     (tmp_path / "1.txt").unlink()
     with pytest.raises(DataError, match="no such file"):
         list(Brat().read(tmp_path))
+
+
+def test_a_list_on_one_long_line_is_read(tmp_path: Path) -> None:
+    value = {"start": 0, "end": 3, "labels": ["PER"]}
+    task = {"data": {"text": "Ida sails " + 2_000 * "far "}, "annotations": [{"result": [{"value": value}]}]}
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps(1_500 * [task]))
+    assert path.stat().st_size > 10_000_000
+    assert Annotations.recognise(path) == "label-studio"
+    assert sum(1 for _ in Annotations(form="label-studio").read(path)) == 1_500
+
+
+def test_one_list_of_objects_is_no_list_of_texts_by_label(tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    rows = [{"text": f"Ida sails on day {n}", "label": "ab"[n % 2]} for n in range(30)]
+    for value in ({"version": 1, "rows": rows}, {"rows": rows}, {"days": [row["text"] for row in rows]}):
+        path.write_text(json.dumps(value))
+        assert Annotations.recognise(path) is None

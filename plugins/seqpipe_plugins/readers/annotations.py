@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,7 @@ FORMS = {
     "text-to-sql": Form(of="questions with their SQL, as in text2sql-data", each="sentences.[]", text="text",
         target="^.sql.0", needs=("^.sql.0",)),
     "pairs": Form(of="lists of a text and its label", lists="data|", text="0", labels="1.[]|1", needs=("1",)),
-    "lists": Form(of="lists of texts by their labels", lists="intents.*|*", text="text|", labels="{0}"),
+    "lists": Form(of="lists of texts by their labels", lists="intents.*|*", labels="{0}"),
 }
 # fmt: on
 
@@ -199,27 +199,31 @@ class Annotations(Spans):
     @staticmethod
     def recognise(path: Path, encoding: str = "utf-8") -> str | None:
         """Return the name of the form of a file, by its first texts; None if it has none of the forms."""
-        keys = {"", "*", "nlu"}
+        keys, root = {"", "*", "nlu"}, None
         try:  # a large object is parsed once for its keys, and not by every form in vain
             with opened(path) as file:
-                stream = JsonStream(file, str(path), "JSON", "", encoding)
-                for key in stream.keys():  # noqa: SIM118 (not a dict)
-                    keys.add(key)
-                    stream.value()
-        except (DataError, RecursionError):
-            pass  # no object, or one with a fault, which is told where it is read
+                text = file.read().decode(encoding).removeprefix("\ufeff").lstrip()
+            root = json.loads(text) if text.startswith("{") else None
+            keys = keys if root is None else {"*", *root}
+        except (DataError, ValueError, RecursionError):
+            pass  # lines, or JSON with a fault, which is told where it is read
         for name, form in FORMS.items():
             if keys.isdisjoint(steps.split(".")[0] for steps in form.lists.split("|")):
                 continue
             reader = Annotations(form=name, encoding=encoding)
             try:
-                places = [place for place, _ in islice(reader.places(path), SAMPLE)]
+                places = [place for place, _ in islice(reader.places(path, SAMPLE), 10 * SAMPLE)]
             except (DataError, RecursionError):
                 continue
             texts = [text for place in places if (text := reader.text_of(place)) is not None]
             needs = [sum(_first(place, need) is not None for place in places) for need in form.needs]
             if not texts or len(texts) < 0.9 * len(places) or min(needs, default=len(places)) < len(places) / 3:
                 continue
+            if name == "lists":
+                holder = root.get("intents", root) if root else {}
+                lists = list(holder.values()) if isinstance(holder, dict) else []
+                if len(lists) < 2 or not all(part and isinstance(part, list) for part in lists):
+                    continue
             if name in ("lists", "pairs"):
                 labels = {str(_first(place, form.labels)) for place in places}
                 is_columns = not {label.lower() for label in labels}.isdisjoint(_COLUMNS)
@@ -244,37 +248,39 @@ class Annotations(Spans):
         text = next((value for value, _, _ in find(place, form.text) if isinstance(value, str)), None)
         return text if text and text.strip() else None
 
-    def places(self, path: Path) -> Iterator[tuple[Found, int]]:
-        """Yield the places of texts in a file, and the line of each or of the item that holds it."""
+    def places(self, path: Path, most: int | None = None) -> Iterator[tuple[Found, int]]:
+        """Yield the places of texts in a file or its first items, and the line of each or of the item that holds it."""
         items = self._sections(path) if self.form.lists == "nlu" else self._items(path)
-        for value, keys, line in items:
+        for value, keys, line in islice(items, most):
             yield from ((place, line) for place in find((value, (), keys), self.form.each))
 
     def _items(self, path: Path) -> Iterator[tuple[Any, tuple[str, ...], int]]:
         """Yield the items of JSON: of a list, of lists below keys, or one a line."""
         lists = [steps.split(".") for steps in self.form.lists.split("|") if steps]
-        lines = numbered(file_lines(path, self.encoding), str(path))
-        first = next(((line, number) for number, line in lines if line.strip()), ("", 1))
+        is_list, filled = "" in self.form.lists.split("|"), self._filled(path)
         try:
-            value: Any = json.loads(first[0])
-        except (ValueError, RecursionError):
-            value = None
-        rest = next(((line, number) for number, line in lines if line.strip()), None)
-        if isinstance(value, (dict, list)) and (rest or (isinstance(value, dict) and not lists)):
-            if "" in self.form.lists.split("|"):
-                for line, number in chain([first, rest] if rest else [first], ((line, n) for n, line in lines)):
-                    if line.strip():
-                        try:
-                            yield json.loads(line), (), number
-                        except (ValueError, RecursionError) as error:
-                            raise DataError(f"{path}:{number}: this is not JSON ({error}); correct the line") from error
+            first, second = next(filled, ("", 1)), next(filled, None)
+            is_lines = bool(second or (first[0].startswith("{") and not lists)) and json.loads(first[0]) is not None
+        except (DataError, ValueError, RecursionError):  # one long line, or the first of several of a JSON text
+            is_lines = False
+        if is_lines:
+            for line, number in self._filled(path) if is_list else ():
+                try:
+                    yield json.loads(line), (), number
+                except (ValueError, RecursionError) as error:
+                    raise DataError(f"{path}:{number}: this is not JSON ({error}); correct the line") from error
             return
         with opened(path) as file:
             stream = JsonStream(file, str(path), f"JSON of {self.form.of}", "correct the file", self.encoding)
             if stream.next() == "{":
                 yield from self._below(stream, lists, ())
-            elif "" in self.form.lists.split("|"):
+            elif is_list:
                 yield from ((value, (), line) for value, line in stream.items())
+
+    def _filled(self, path: Path) -> Iterator[tuple[str, int]]:
+        """Yield the lines that are not blank, with their numbers."""
+        lines = numbered(file_lines(path, self.encoding), str(path))
+        return ((line, number) for number, line in lines if line.strip())
 
     def _below(
         self, stream: JsonStream, lists: list[list[str]], before: tuple[str, ...]
@@ -295,7 +301,11 @@ class Annotations(Spans):
 
     def _sections(self, path: Path) -> Iterator[tuple[Any, tuple[str, ...], int]]:
         """Yield Rasa's intents, each with a list of examples, of YAML or Markdown."""
-        lines = [(number, line) for number, line in numbered(file_lines(path, self.encoding), str(path))]
+        source = numbered(file_lines(path, self.encoding), str(path))
+        head = list(islice(source, 1))
+        if head and head[0][1].startswith(("{", "[")):
+            return  # JSON
+        lines = [*head, *source]
         if any(_SECTION.match(line) for _, line in lines):
             intent: dict[str, Any] | None = None
             start = 0
