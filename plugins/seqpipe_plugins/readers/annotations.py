@@ -199,12 +199,13 @@ class Annotations(Spans):
     @staticmethod
     def recognise(path: Path, encoding: str = "utf-8") -> str | None:
         """Return the name of the form of a file, by its first texts; None if it has none of the forms."""
-        keys, root = {"", "*", "nlu"}, None
+        keys, root = {"", "*", "nlu"}, dict[str, Any]()
         try:  # a large object is parsed once for its keys, and not by every form in vain
             with opened(path) as file:
-                text = file.read().decode(encoding).removeprefix("\ufeff").lstrip()
-            root = json.loads(text) if text.startswith("{") else None
-            keys = keys if root is None else {"*", *root}
+                content = file.read().decode(encoding).removeprefix("\ufeff").lstrip()
+            if content.startswith("{"):
+                root = json.loads(content)
+                keys = {"*", *root}
         except (DataError, ValueError, RecursionError):
             pass  # lines, or JSON with a fault, which is told where it is read
         for name, form in FORMS.items():
@@ -220,7 +221,7 @@ class Annotations(Spans):
             if not texts or len(texts) < 0.9 * len(places) or min(needs, default=len(places)) < len(places) / 3:
                 continue
             if name == "lists":
-                holder = root.get("intents", root) if root else {}
+                holder = root.get("intents", root)
                 lists = list(holder.values()) if isinstance(holder, dict) else []
                 if len(lists) < 2 or not all(part and isinstance(part, list) for part in lists):
                     continue
