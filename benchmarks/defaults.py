@@ -1,19 +1,24 @@
-"""What `seqpipe init` chooses for text classification, against a linear SVM and fastText, by set and size.
+"""What `seqpipe init` chooses, against other tools: for text classification by set and size, for pairs, for spelling.
 
     python benchmarks/defaults.py --data FOLDER                    # every set and size, one seed
     python benchmarks/defaults.py --data FOLDER --only sib200_zho --sizes 300 --seeds 3
     python benchmarks/defaults.py --data FOLDER --only banking77 --speed   # the n-grams against fastText, one core
+    python benchmarks/defaults.py --data FOLDER --files            # files as they are: pairs of texts, pronunciations
 
 For each cell: `seqpipe init`, `seqpipe run` (its test score comes from onnxruntime, without PyTorch), then the SVM (C
 chosen on dev), then fastText, whose autotune gets the seconds that our training took. Subsets are random with a seed;
 a set without a dev part gives a tenth of its training records. A cell's line goes to runs/data/defaults/results.jsonl
 as well; cells found there are not run again.
+
+With `--files` each file is given to `init` as it is. A score of pairs is compared with a linear model of eight features
+of their overlap, pronunciations with the published word error rate of an LSTM encoder-decoder (Gorman et al. 2020).
 """
 
 from __future__ import annotations
 
 import csv
 import gzip
+import itertools
 import json
 import math
 import random
@@ -25,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import common
+import numpy as np
 import yaml
 from common import HERE, PREPARED, ROOT, RUNS
 
@@ -41,6 +47,7 @@ SETS = (
     "clinc150",
 )
 SIZES = (300, 3000)
+PRONUNCIATIONS = {"gre": ("Greek", 18.9), "hin": ("Hindi", 6.7), "rum": ("Romanian", 10.7)}  # word error rates
 RECORDS_A_LABEL = 5  # a subset has at least
 PLACE = PREPARED / "defaults"
 RESULTS = PLACE / "results.jsonl"
@@ -180,6 +187,52 @@ def fasttext(python: Path, folder: Path, budget: int) -> dict[str, Any]:
     return {"score": math.nan}
 
 
+def overlap(first: str, second: str) -> list[float]:
+    """Return eight features of what two texts share: words, bigrams, n-grams of characters, lengths."""
+    texts = [first.lower(), second.lower()]
+    words = [text.split() for text in texts]
+    sets = [[{*line} for line in words], [{*itertools.pairwise(line)} for line in words]]
+    sets += [[{text[i : i + n] for i in range(len(text) - n + 1)} for text in texts] for n in (3, 4)]
+    jaccard = [len(a & b) / max(1, len(a | b)) for a, b in sets]
+    contained = [len(a & b) / max(1, min(len(a), len(b))) for a, b in (sets[0], sets[2])]
+    lengths = [abs(len(a) - len(b)) / max(1, len(a) + len(b)) for a, b in (words, texts)]
+    return [*jaccard, *contained, *lengths]
+
+
+def linear_pairs(folder: Path) -> float:
+    """Return the Pearson correlation on the test set of a linear model of the overlap of two texts."""
+    parts = []
+    for part in ("train", "test"):
+        lines = (folder / f"{part}.tsv").read_text(encoding="utf-8").splitlines()[1:]
+        rows = [line.split("\t") for line in lines]
+        parts.append((np.array([[1.0, *overlap(*row[1:])] for row in rows]), np.array([float(row[0]) for row in rows])))
+    (train, scores), (test, expected) = parts
+    weights = np.linalg.lstsq(train, scores, rcond=None)[0]
+    return float(np.corrcoef(test @ weights, expected)[0, 1])
+
+
+def files(data: Path) -> None:
+    """Train what `init` writes for files as they are; print and record the test score beside the reference."""
+    cases = [("pairs of sentences", common.data_path(data, "pairs_sts") / "train.tsv", "pearson", None)]
+    spelling = common.data_path(data, "g2p_sigmorphon2020")
+    for code, (language, published) in PRONUNCIATIONS.items():
+        cases.append((f"pronunciation, {language}", spelling / f"{code}_train.tsv", "exact", published))
+    rows = []
+    for name, file, metric, published in cases:
+        config, run = PLACE / f"{file.parent.name}-{file.stem}.yaml", RUNS / f"defaults-{file.parent.name}-{file.stem}"
+        config.unlink(missing_ok=True)
+        common.seqpipe("init", file, "-o", config)
+        common.seqpipe("run", config, f"name={run.name}", "--fresh", "-q")
+        score = next(iter(common.seqpipe_json("evaluate", run / "bundle", "-q").values()))[metric]
+        if published is None:
+            figures = {"Pearson": round(score, 3), "linear model of the overlap": round(linear_pairs(file.parent), 3)}
+        else:
+            figures = {"word error rate": round(100 * (1 - score), 1), "published LSTM": published}
+        print(name, figures, flush=True)
+        rows.append({"row": name, "figures": figures})
+    common.record("defaults", "files", rows, (), "")
+
+
 def gap(row: dict[str, Any]) -> float:
     """Points over the better peer that has a score."""
     peers = [row[who]["score"] for who in ("svm", "fasttext") if not math.isnan(row[who]["score"])]
@@ -193,8 +246,13 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", type=int, default=[*SIZES, 0], help="records; 0: the whole set")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--speed", action="store_true", help="time the n-grams against fastText instead")
+    parser.add_argument("--files", action="store_true", help="pairs and pronunciations instead")
     parser.add_argument("--peers", type=Path, default=ROOT / ".peers-linear", help="environment of the peers")
     arguments = parser.parse_args()
+    if arguments.files:
+        PLACE.mkdir(parents=True, exist_ok=True)
+        files(arguments.data)
+        return
     python = common.peer_python(arguments.peers.absolute(), "requirements-linear.txt")
     PLACE.mkdir(parents=True, exist_ok=True)
     if arguments.speed:

@@ -139,9 +139,14 @@ def _components(kind: str) -> Iterator[str]:
         if options := decode_options(cls):
             yield from ("", "Decode options, chosen at each call:", "")
             yield from _table(
-                ("option", "type", "default"),
+                ("option", *_HEAD[1:]),
                 [
-                    (f"`{name}`", describe_type(option.annotation), f"`{format_value(option.default)}`")
+                    (
+                        f"`{name}`",
+                        describe_type(option.annotation),
+                        f"`{format_value(option.default)}`",
+                        option.manifest().get("description", ""),
+                    )
                     for name, option in options.items()
                 ],
             )

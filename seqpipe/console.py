@@ -11,6 +11,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal, Protocol
 
 EVERY = 30.0  # seconds between lines where there is no terminal
@@ -133,13 +134,18 @@ class Console:
             with self._bar(what, total) as tick:
                 yield tick
             return
-        last = time.monotonic()
+        last = start = time.monotonic()
+        first = 0  # the amount at the first tick: a resumed run is not at its beginning then
 
         def line(done: int, note: str = "") -> None:
-            nonlocal last
-            if time.monotonic() - last >= EVERY:
-                last = time.monotonic()
-                self.say(f"  {what}: {done:,}{f' of {total:,}' if total else ''} {note}".rstrip())
+            nonlocal last, first
+            first, now = first or done, time.monotonic()
+            if now - last >= EVERY:
+                last, amount = now, f"{done:,}"
+                if total:
+                    left = (now - start) * (total - done) / max(1, done - first)
+                    amount += f" of {total:,}, {timedelta(seconds=round(left))} left"
+                self.say(f"  {what}: {amount}; {note}".removesuffix("; "))
 
         yield line
 

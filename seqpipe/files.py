@@ -26,6 +26,7 @@ from typing import IO, Any
 from seqpipe.errors import DataError, EnvError, UsageError
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+CACHE_VARIABLE = "SEQPIPE_CACHE"
 _WINDOWS = os.name == "nt"
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
@@ -232,6 +233,13 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def cache_folder() -> Path:
+    """Return the folder of what may be computed again: `$SEQPIPE_CACHE`, or else one of the user's."""
+    import platformdirs  # of the extra `train`
+
+    return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("seqpipe", appauthor=False))
 
 
 def make_folder(path: Path) -> None:

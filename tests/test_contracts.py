@@ -72,6 +72,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"filters": 4, "widths": [2, 3], "dropout": 0.1},
         {"filters": 4, "widths": [1, 5, 4], "activation": "tanh"},
     ],
+    ("encoder", "compare"): [{"hidden": 3, "dropout": 0.1}],
     ("encoder", "conv"): [
         {"layers": 3, "dropout": 0.1},
         {"hidden": 5, "layers": 2, "width": 4, "gated": True, "dilated": False, "residual": False},

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from seqpipe_plugins.geometry import area, hulls, is_simple, length, opened, same_polygon, tours
+from seqpipe_plugins.geometry import area, hulls, is_simple, length, open_sequence, same_polygon, tours
 
 SQUARE = np.array([[0, 0], [1, 0], [1, 1], [0, 1]], float)
 
@@ -108,7 +108,7 @@ def test_polygons_are_the_same_from_any_corner_in_any_direction() -> None:
 
 
 def test_a_closed_way_loses_its_last_position_and_an_open_one_nothing() -> None:
-    assert opened([3, 1, 3]) == [3, 1]
-    assert opened([3, 1]) == [3, 1]
-    assert opened([3]) == [3]
-    assert opened([]) == []
+    assert open_sequence([3, 1, 3]) == [3, 1]
+    assert open_sequence([3, 1]) == [3, 1]
+    assert open_sequence([3]) == [3]
+    assert open_sequence([]) == []

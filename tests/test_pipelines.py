@@ -17,6 +17,7 @@ import torch
 from cuda_placement import faults_on_cuda
 from documents import ROOT, blocks
 from factory import seqpipe
+from huggingface_hub import ModelCard
 from pretrained import checkpoint
 
 from seqpipe.config.loader import load
@@ -180,6 +181,10 @@ def test_it_trains_exports_verifies_and_answers(path: Path, tmp_path: Path, begu
     bundle = tmp_path / result["bundle"]
     assert seqpipe("verify", bundle, "--device", "cpu").code == 0
     assert faults_on_cuda(bundle / "model.onnx") == []
+    card = ModelCard.load(bundle / "README.md")
+    assert {score.dataset_name for score in card.data.eval_results} >= {*result["scores"]}
+    assert re.search(r"\n\| train \| (a text of )?[0-9,]+", card.text)
+    assert str(tmp_path) not in card.text
     scored = seqpipe("evaluate", bundle, "--device", "cpu", "--json")
     expected = result["scores"]
     if path.stem in ("agreement", "bilm", "gpt", "poem", "reviews"):  # means of numbers, not of decisions

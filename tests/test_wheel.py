@@ -29,6 +29,8 @@ NOT_CODE = (
     "commands/templates/plugin/*.txt",
     "commands/templates/plugin/licenses/*.txt",
     "init/templates/*.yaml",
+    "explain/page.html",
+    "export/card.txt",
     "serve/page/*",
     "py.typed",
 )

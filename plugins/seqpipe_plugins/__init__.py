@@ -65,6 +65,7 @@ def register_encoders() -> dict[str, str]:
         "bag": "seqpipe_plugins.encoders.bag:Bag",
         "bilm": "seqpipe_plugins.encoders.bilm:BiLM",
         "cnn": "seqpipe_plugins.encoders.cnn:CNN",
+        "compare": "seqpipe_plugins.encoders.compare:Compare",
         "conv": "seqpipe_plugins.encoders.conv:Conv",
         "gru": "seqpipe_plugins.encoders.gru:GRU",
         "lstm": "seqpipe_plugins.encoders.lstm:LSTM",

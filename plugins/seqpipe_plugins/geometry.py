@@ -1,4 +1,4 @@
-"""Convex hulls and shortest round trips of points, and the scores of those that a pointer network answers with.
+"""Convex hulls and shortest round trips of points, and the scores of a pointer network's answers.
 
 Points are (n, 2) or, many sets at a time, (B, n, 2). Positions count from 0; a closed sequence ends where it began.
 """
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 LONGEST_TOUR = 12  # points: an exact tour of more takes too much memory and time
-_BLOCK = 4_000_000  # numbers that are in hand at a time
+_BLOCK = 4_000_000  # numbers processed at a time
 
 
 def hulls(points: np.ndarray) -> list[list[int]]:
@@ -22,15 +22,15 @@ def hulls(points: np.ndarray) -> list[list[int]]:
     size, corners = max(1, _BLOCK // points.shape[1] ** 3), []
     for begin in range(0, len(points), size):
         block = points[begin : begin + size]
-        # Gift wrapping (Jarvis 1973) of all sets at once: the corner behind i is the j that has no point to the right
-        # of the way from i to j, of several on one line the farthest. It is computed for every i, whether a corner or
-        # not, so that one array holds all sets; the walk below then passes from corner to corner.
+        # Gift wrapping (Jarvis 1973) of all sets at once: the corner after i is the j without a point to the right of
+        # the line from i to j, the farthest of several on one line. It is computed for every i, corner or not, so that
+        # one array has all sets; the loop below then goes from corner to corner.
         to = block[:, None] - block[:, :, None]  # (B, n, n, 2) from i to j
         turn = cross(to[:, :, :, None], to[:, :, None])  # (B, n, n, n) > 0: k is to the left of i -> j
         distance = (to**2).sum(3)
         follows = (turn >= 0).all(3) & (distance > 0)  # (B, n, n)
         after = np.where(follows, distance, -1.0).argmax(2)  # (B, n) of equal ones the first
-        lowest = np.lexsort((block[..., 1], block[..., 0]), axis=1)[:, 0]  # a corner for certain
+        lowest = np.lexsort((block[..., 1], block[..., 0]), axis=1)[:, 0]  # always a corner
         for first, row in zip(lowest.tolist(), after.tolist(), strict=True):
             walk = [first]
             while (now := row[walk[-1]]) not in walk:
@@ -56,13 +56,13 @@ def tours(points: np.ndarray) -> list[list[int]]:
 
 
 def _tours(points: np.ndarray) -> list[list[int]]:
-    # The dynamic programme of Held and Karp: the shortest way from the first point through a set of others that ends at
-    # j is the shortest, over the set's other points k, of the way through the set without j that ends at k, and the
-    # step from k to j. Sets are bit masks, so that every subset of a set has a smaller number and is done before it.
+    # The dynamic programme of Held and Karp: the shortest path from the first point through a set of others to j is the
+    # shortest, over the set's other points k, of the path through the set without j to k, followed by the step from k
+    # to j. Sets are bit masks, so that every subset of a set has a smaller number and is done before it.
     B, n = points.shape[:2]
-    m, rows = n - 1, np.arange(B)  # the first point is where everything begins
+    m, rows = n - 1, np.arange(B)  # all paths begin at the first point
     far = np.sqrt(((points[:, None] - points[:, :, None]) ** 2).sum(3)).transpose(1, 2, 0)  # (n, n, B)
-    least = np.full((2**m, m, B), np.inf)  # of ways through the points of a set that end at one of them
+    least = np.full((2**m, m, B), np.inf)  # of paths through the points of a set that end at one of them
     before = np.zeros((2**m, m, B), np.int8)
     for j in range(m):
         least[1 << j, j] = far[0, j + 1]
@@ -84,12 +84,12 @@ def _tours(points: np.ndarray) -> list[list[int]]:
 
 
 def cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The third number of the cross product: positive where b is to the left of a."""
+    """Return the third number of the cross product: positive if b is to the left of a."""
     return np.asarray(a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0])
 
 
-def opened(way: Sequence[int]) -> list[int]:
-    """A closed sequence without its last position; an open one as it is."""
+def open_sequence(way: Sequence[int]) -> list[int]:
+    """Return a sequence without its closing position, if it has one."""
     return [*way[:-1]] if len(way) > 1 and way[0] == way[-1] else [*way]
 
 
@@ -104,7 +104,7 @@ def length(corners: np.ndarray) -> float:
 
 
 def same_polygon(first: np.ndarray, second: np.ndarray) -> bool:
-    """Return whether two rows of corners (m, 2) are one polygon, from whichever corner and in whichever direction."""
+    """Return whether two rows of corners (m, 2) are one polygon, from any corner and in any direction."""
     if first.shape != second.shape or not len(first):
         return False
     ways = (second, second[::-1])
@@ -112,7 +112,7 @@ def same_polygon(first: np.ndarray, second: np.ndarray) -> bool:
 
 
 def is_simple(corners: np.ndarray) -> bool:
-    """Return whether at least three different corners (m, 2) make a polygon whose sides meet at its corners alone."""
+    """Return whether at least three different corners (m, 2) make a polygon whose sides meet only at its corners."""
     m = len(corners)
     if m < 3 or len(np.unique(corners, axis=0)) < m or not area(corners):
         return False
@@ -128,7 +128,7 @@ def _meet(a: np.ndarray, b: np.ndarray, c: np.ndarray, d: np.ndarray) -> bool:
     if sides[0] * sides[1] < 0 and sides[2] * sides[3] < 0:
         return True
     ends = ((a, b, c), (a, b, d), (c, d, a), (c, d, b))
-    # An end of one line that lies on the other one's straight line (side 0) is a common point if it is not outside it.
+    # An end of one line on the straight line of the other (side 0) is a common point if it is within the other.
     return any(
         not side and bool((np.minimum(p, q) <= r).all() and (r <= np.maximum(p, q)).all())
         for side, (p, q, r) in zip(sides, ends, strict=True)
@@ -144,13 +144,13 @@ def hull_scores(gold: Sequence[Any], predicted: Sequence[Sequence[int]]) -> dict
     of those.
 
     Args:
-        gold: Each with `pointers` and `points`.
+        gold: References with `pointers` and `points`.
         predicted: The positions of each answer.
     """
     equal, shares = 0, []
     for reference, answer in zip(gold, predicted, strict=True):
         points = np.array(reference.points, float)
-        hull, corners = points[opened(reference.pointers)], points[opened(answer)]
+        hull, corners = points[open_sequence(reference.pointers)], points[open_sequence(answer)]
         equal += same_polygon(hull, corners)
         if is_simple(corners):
             shares.append(area(corners) / (area(hull) or 1.0))
@@ -169,16 +169,16 @@ def tour_scores(gold: Sequence[Any], predicted: Sequence[Sequence[int]]) -> dict
     is the share of answers that do.
 
     Args:
-        gold: Each with `pointers` and `points`.
+        gold: References with `pointers` and `points`.
         predicted: The positions of each answer.
     """
     shares, lengths, best = 0.0, [], 0.0
     for reference, answer in zip(gold, predicted, strict=True):
         points = np.array(reference.points, float)
-        shortest = length(points[opened(reference.pointers)])
+        shortest = length(points[open_sequence(reference.pointers)])
         best += shortest
         if len(answer) == len(points) + 1 and answer[0] == answer[-1] and {*answer} == {*range(len(points))}:
-            lengths.append(length(points[opened(answer)]))
+            lengths.append(length(points[open_sequence(answer)]))
             shares += shortest / lengths[-1] if lengths[-1] else 1.0
     return {
         "optimality": shares / len(gold),

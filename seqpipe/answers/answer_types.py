@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated, NotRequired, TypeAlias
 
 from pydantic import Field
-from typing_extensions import TypedDict  # pydantic takes that of `typing` from Python 3.12 on alone
+from typing_extensions import TypedDict  # pydantic supports that of `typing` only from Python 3.12 on
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 Cosine = Annotated[float, Field(ge=-1, le=1)]
 Position = Annotated[int, Field(ge=0)]
-LABEL_FORMAT = "label"  # of a text that is one of the model's labels, which its JSON Schema then lists
+LABEL_FORMAT = "label"  # of texts that are the model's labels, which the JSON Schema lists
 LabelName = Annotated[str, Field(json_schema_extra={"format": LABEL_FORMAT})]
 
 
@@ -24,13 +24,6 @@ class ScoredLabel(TypedDict):
     score: Probability
 
 
-class LabelSet(TypedDict):
-    """One of several sets of labels."""
-
-    labels: list[LabelName]
-    score: Probability
-
-
 class ScoreAnswer(TypedDict):
     score: float | None
 
@@ -40,7 +33,7 @@ class VectorAnswer(TypedDict):
 
 
 class NearText(TypedDict):
-    """A candidate, with its label and its `answer` where the candidates have them."""
+    """A candidate, with its label and its `answer` if the candidates have them."""
 
     text: str
     label: NotRequired[str]
@@ -100,7 +93,7 @@ class PassageAnswer(TypedDict):
 
 
 class PointersAnswer(TypedDict):
-    """Positions among rows of numbers; `warning` where the input is longer than any in training."""
+    """Positions among rows of numbers; `warning` if the input is longer than any in training."""
 
     pointers: list[Position]
     score: Probability
@@ -117,7 +110,7 @@ class WrittenText(TypedDict):
 
 
 class TextAnswer(WrittenText):
-    """A text; `warning` where the input is longer than any in training."""
+    """A text; `warning` if the input is longer than any in training."""
 
     warning: NotRequired[str]
 
@@ -126,8 +119,8 @@ class FilledText(WrittenText):
     words: list[str]
 
 
-# A structured answer has the keys that its head describes, so its type states the values alone;
-# `seqpipe.answers.structured` makes a typed dict of the description.
+# A structured answer has the keys that its head describes, so its type has only the values;
+# `seqpipe.answers.structured` builds a typed dict from the description.
 
 
 class TextSpan(TypedDict):
@@ -143,7 +136,6 @@ AnswerOfHead: TypeAlias = (
     LabelAnswer
     | list[LabelAnswer]
     | list[ScoredLabel]
-    | list[LabelSet]
     | ScoreAnswer
     | list[ScoreAnswer]
     | VectorAnswer

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic
 
 import numpy as np
 from tokenizers import Tokenizer
-from typing_extensions import TypeVar  # with a default, which that of `typing` has from Python 3.13 on
+from typing_extensions import TypeVar  # with a default, which `typing` supports from Python 3.13 on
 
 from seqpipe.answers.schemas import Schema, schema_of
 from seqpipe.answers.types import LOG_ZERO, Array, Candidates, Masking, Part, ScoringRow
@@ -17,25 +17,25 @@ from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record
 
 P = TypeVar("P")
-A = TypeVar("A", default=Any)  # the answers of a kind; any where a kind is not known by its class
+A = TypeVar("A", default=Any)  # the answers of a kind; Any if the class of the kind is unknown
 
-LOOSE = 0.02  # how far numbers of an answer may differ in int8, of those over 1 as a share
+LOOSE = 0.02  # allowed difference of numbers in int8, relative for those over 1
 NO_TEXT_SCORES = (
-    "an answer of kind {} gives no probability of a text: take a model whose only head is a causal or a masked "
+    "answers of kind {} give no probability of a text: use a model whose only head is a causal or a masked "
     "language model"
 )
-NOTHING = "(nothing)"  # how an answer without content reads
-WARNING = "warning"  # the key of an answer that says what a person should know about its input
+NOTHING = "(nothing)"  # an answer without content as text
+WARNING = "warning"  # the key of a warning about the input in an answer
 
 
 class PieceReader(ABC, Generic[A]):
     """Converts the decisions about the chunks of one text, in order, to parts of its answer.
 
     Attributes:
-        tags: Of a kind that tags words, the tag of each word of the last piece (of spans in the scheme IOB2).
+        tags: For kinds that tag words, the tag of each word of the last chunk (for spans in the scheme IOB2).
     """
 
-    outputs: ClassVar[tuple[str, ...]] = ()  # of the graph, which it reads besides those of its kind
+    outputs: ClassVar[tuple[str, ...]] = ()  # of the graph, in addition to those of the kind
 
     def __init__(self) -> None:
         self.tags: list[str] = []
@@ -45,14 +45,14 @@ class PieceReader(ABC, Generic[A]):
         """Return the parts of the answer that are known after one more chunk.
 
         Args:
-            doc: The piece, which begins where the one before ended.
-            decision: About the piece, one row.
-            answer: What the decision would mean if the piece were the whole text.
+            doc: The chunk, which begins where the previous one ended.
+            decision: The decision about the chunk, one row.
+            answer: The answer if the chunk were the whole text.
         """
 
     @abstractmethod
     def finish(self) -> A:
-        """Return the parts that are known in addition once the text has ended."""
+        """Return the remaining parts at the end of the text."""
 
 
 class WholeSoFar(PieceReader[A]):
@@ -71,26 +71,26 @@ class WholeSoFar(PieceReader[A]):
 
 
 class AnswerKind(ABC, Generic[A]):
-    """Answer kind of a model: of one head, a `HeadAnswer`, or of several together.
+    """Answer kind of a model: that of one head, a `HeadAnswer`, or the joint one of several.
 
-    It is all that a deployment needs; what training and evaluation need besides is a `seqpipe.answers.task.Task`.
+    A deployment needs nothing else; training and evaluation also need a `seqpipe.answers.task.Task`.
 
     Attributes:
-        drawing: The drawing by which the page of `seqpipe serve` shows an answer, under the key `as`, and what that
-            drawing needs to know: `labels` to be told apart by color; as `several` the key under which an alternative
-            of several holds what is otherwise the whole answer; as `list` the key of the labels in an answer that is
-            no list of them. An answer whose drawing it does not have it shows as JSON.
+        drawing: The drawing of an answer on the page of `seqpipe serve`: its name under the key `as`, and its settings:
+            `labels` to distinguish by color; `several`, the key in an alternative of the value that is otherwise the
+            whole answer; `list`, the key of the labels in an answer that is not a list of them. The page shows answers
+            of unknown drawings as JSON.
     """
 
     kind: ClassVar[str]  # as a bundle's manifest names it
     drawing: Mapping[str, Any]
     is_generated: ClassVar[bool] = False  # whether it continues its input token by token, and may be streamed
-    every_token: bool = False  # whether all tokens of its input are read; else those of white space alone are left out
+    every_token: bool = False  # whether all tokens of the input are read, or those of white space are left out
     is_embedding: ClassVar[bool] = False  # whether it answers with a vector, under the key `vector`
-    tags_words: ClassVar[bool] = False  # whether it labels words: an answer to a document is those to its sentences
-    scoring_options: ClassVar[Mapping[str, Any] | None] = None  # of a run that gives the log-probability of a text
-    figure_style: str | None = None  # how `seqpipe explain` draws positions among rows of numbers, if it does
-    figure_key: ClassVar[str] = ""  # the key of an answer that holds these positions
+    tags_words: ClassVar[bool] = False  # whether it labels words: the answer to a document joins those to its sentences
+    scoring_options: ClassVar[Mapping[str, Any] | None] = None  # options of a run for the log-probability of a text
+    figure_style: str | None = None  # drawing of positions among rows of numbers in `seqpipe explain`, if any
+    figure_key: ClassVar[str] = ""  # the key of these positions in an answer
 
     @property
     @abstractmethod
@@ -112,7 +112,7 @@ class AnswerKind(ABC, Generic[A]):
 
     @property
     def answer_options(self) -> Mapping[str, Mapping[str, Any]]:
-        """Decode options that `answers` takes beside the decision; the graph does not know of them."""
+        """Decode options that `answers` reads beside the decision; the graph does not have them."""
         return {}
 
     def piece_reader(self) -> PieceReader[A]:
@@ -124,7 +124,7 @@ class AnswerKind(ABC, Generic[A]):
         """Return the answer to a text without tokens."""
 
     def empty_for(self, options: Arrays) -> A:
-        """Return the answer to a text without tokens under these decode options."""
+        """Return the answer to a text without tokens with these decode options."""
         return self.empty(len(options.get("n_best", ())) > 1)
 
     @abstractmethod
@@ -146,14 +146,14 @@ class AnswerKind(ABC, Generic[A]):
         """Return the rows whose log-probabilities sum to that of a text, or of a part of it.
 
         Args:
-            doc: The text; of a pair the second, given the first.
-            part: Start and end in `doc.text` of the part.
-            masking: What a masked language model masks of the tokens around the one that it predicts.
+            doc: The text; for a pair the second text, conditioned on the first.
+            part: Start and end of the part in `doc.text`.
+            masking: The tokens that a masked language model masks around the one that it predicts.
         """
         raise UsageError(NO_TEXT_SCORES.format(self.kind))
 
     def scoring_inputs(self, rows: Sequence[ScoringRow]) -> Arrays:
-        """Return the inputs of a batch of these rows, besides other features and `scoring_options`."""
+        """Return the inputs of a batch of these rows, without other features and `scoring_options`."""
         raise UsageError(NO_TEXT_SCORES.format(self.kind))
 
     def row_scores(self, rows: Sequence[ScoringRow], decision: Arrays) -> list[float]:
@@ -162,7 +162,7 @@ class AnswerKind(ABC, Generic[A]):
 
     def word_tags(self, answer: A, places: Sequence[tuple[int, int]]) -> list[str]:
         """Return the tag of each word, for kinds that tag words."""
-        raise UsageError(f"an answer of kind {self.kind} has no tag for each word")
+        raise UsageError(f"answers of kind {self.kind} have no tag for each word")
 
     @abstractmethod
     def lines(self, answer: A) -> list[str]:
@@ -170,7 +170,7 @@ class AnswerKind(ABC, Generic[A]):
 
     @abstractmethod
     def with_warning(self, answer: A, warning: str) -> A:
-        """Add the warning about an input longer than any in training, if this kind gives one."""
+        """Add the warning about an input longer than any in training, if this kind has it."""
 
     @abstractmethod
     def warning(self, answer: A) -> str:
@@ -180,18 +180,19 @@ class AnswerKind(ABC, Generic[A]):
 class HeadAnswer(AnswerKind[A]):
     """Base of the answer kinds of one head. `seqpipe.answers.registry` lists them by name."""
 
-    answer_type: Any  # of an answer where no alternatives are asked for: a typed dict, or a list of them
-    alternative_type: Any = None  # of one of several answers, where that differs
-    decided: Mapping[str, Array] = {}  # what `decide` returns
-    needs_tokenizer: ClassVar[bool] = False  # whether it writes text, with a tokenizer of its own
-    is_numeric: bool = False  # whether answers are numbers: an infinite one is none, and metrics differ in rounding
+    answer_type: Any  # of an answer without alternatives: a typed dict, or a list of them
+    alternative_type: Any = None  # of one of several answers, if it differs
+    decided: Mapping[str, Array] = {}  # the outputs of `decide`
+    needs_tokenizer: ClassVar[bool] = False  # whether it generates text, with its own tokenizer
+    is_numeric: bool = False  # whether answers are numbers: an infinite one is invalid, and metrics differ in rounding
+    hub_task: ClassVar[str] = "other"  # the `pipeline_tag` of the model hub
     scored_labels: ClassVar[str] = ""  # the output whose last axis is as long as `labels`
-    step_output: ClassVar[str] = ""  # the output (B, K, N) of what is written or pointed at step by step
+    step_output: ClassVar[str] = ""  # the output (B, K, N) of ids or positions decided step by step
     warns_of_length: ClassVar[bool] = False  # whether it tends to be wrong for inputs longer than any in training
-    copies: Any = None  # the feature by which words of the input are copied, if they are
-    self_supervised: bool = False  # whether no record says what is right
+    copies: Any = None  # the feature by which words of the input are copied, if any
+    self_supervised: bool = False  # whether records have no reference
     labels: Sequence[str] = ()
-    candidates: Candidates | None = None  # the texts that it chooses from
+    candidates: Candidates | None = None  # the texts to choose from
     target: str | None = None  # the record field of the reference
 
     @classmethod
@@ -209,7 +210,7 @@ class HeadAnswer(AnswerKind[A]):
 
     @property
     def label_names(self) -> Sequence[str]:
-        """Labels that an answer may give a text, a word or a span."""
+        """Labels that an answer may give to a text, a word or a span."""
         return self.labels
 
     @property
@@ -259,7 +260,7 @@ class HeadAnswer(AnswerKind[A]):
     def forbidden_arcs(self, option: str, texts: Sequence[str]) -> Callable[..., np.ndarray]:
         """Return a function of documents, and optionally of generated tokens of a single one.
 
-        It returns the arcs of an automaton (`docs/bundle-format.md`) by which none of these texts is written.
+        It returns the arcs of an automaton (`docs/bundle-format.md`) that bans these texts.
         """
         raise UsageError(f"{option}: no text is generated here")
 

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.answer_types import CandidateAnswer, NearText, VectorAnswer
 from seqpipe.answers.base import NOTHING, HeadAnswer, best_of, float32_number, with_score
-from seqpipe.answers.classification import counted_labels, label_of, label_target
+from seqpipe.answers.classification import count_labels, label_of, label_target
 from seqpipe.answers.metrics.numbers import LengthCounter, RankCounter, VectorCounter
 from seqpipe.answers.task import HeadInfo, HeadTask, no_targets
 from seqpipe.answers.types import (
@@ -39,6 +39,7 @@ class Vector(HeadAnswer[VectorAnswers]):
     """
 
     kind = "vector"
+    hub_task = "feature-extraction"
     answer_type = VectorAnswer
     drawing = {"as": "vector"}
     decided = {"vector": Array("(B, D)", "float32")}
@@ -89,7 +90,7 @@ class VectorTask(HeadTask[VectorAnswers, Vector]):
 
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
-        return counted_labels(head, (label_of(record, head.target or "label") for record in records))
+        return count_labels(head, (label_of(record, head.target or "label") for record in records))
 
     @property
     def is_comparable(self) -> bool:
@@ -111,8 +112,8 @@ class VectorTask(HeadTask[VectorAnswers, Vector]):
         return LengthCounter() if self.kind.self_supervised else VectorCounter()
 
 
-VECTORS = "pipeline.heads.0.vectors"  # the initializer of a graph that holds the vectors (N, D) of the candidates
-MOST_BYTES = 32 << 20  # of texts, labels and answers: they are in bundle.json, which may have twice as many
+VECTORS = "pipeline.heads.0.vectors"  # the initializer with the vectors (N, D) of the candidates
+MOST_BYTES = 32 << 20  # of texts, labels and answers: half of the limit of bundle.json, which contains them
 CandidateAnswers = CandidateAnswer | list[CandidateAnswer]
 
 
@@ -120,7 +121,7 @@ def candidates_of(records: Sequence[Record], field: str, target: str | None) -> 
     """Return the distinct candidates of records; DataError for an invalid record, or if there are none.
 
     Args:
-        records: With their text in `field`, optionally a label and an `answer`.
+        records: Records with a text in `field`, and optionally a label and an `answer`.
         field: The record field of the text.
         target: The record field of the label; None: `label`.
     """
@@ -130,9 +131,9 @@ def candidates_of(records: Sequence[Record], field: str, target: str | None) -> 
     for record in records:
         text, answer = record.get(field), record.get(ANSWER)
         if not isinstance(text, str) or not text.strip():
-            raise DataError.at(record, f"field {field!r} is {text!r}; a candidate is a text that is not empty")
+            raise DataError.at(record, f"field {field!r} is {text!r}; a candidate is a non-empty text")
         if has_labels and record.get(target) is None:
-            message = f"no field {target!r}, which other candidates have; write it for each, or for none"
+            message = f"no field {target!r}, which other candidates have; write it for all, or for none"
             raise DataError.at(record, message)
         if answer is not None and not isinstance(answer, str):
             raise DataError.at(record, f"field {ANSWER!r} is {answer!r}; the answer of a candidate is a text")
@@ -140,7 +141,7 @@ def candidates_of(records: Sequence[Record], field: str, target: str | None) -> 
     if sum(len(part.encode("utf-8", "surrogatepass")) for row in rows for part in row if part) > MOST_BYTES:
         raise DataError(f"the candidates have more than {MOST_BYTES:,} bytes; give fewer, or shorter ones")
     if not rows:
-        raise DataError("there is no candidate to choose from; give one text at least")
+        raise DataError("there is no candidate to choose from; give at least one text")
     texts, labels, answers = zip(*rows, strict=True)
     return Candidates(texts, labels if has_labels else None, answers if any(a is not None for a in answers) else None)
 
@@ -148,12 +149,12 @@ def candidates_of(records: Sequence[Record], field: str, target: str | None) -> 
 class Candidate(HeadAnswer[CandidateAnswers]):
     """`{"text", "label", "answer", "score", "nearest": […]}`: the nearest candidate and the k nearest, best first.
 
-    `label` and `answer` are there where the candidates have them; the score is the cosine of the two vectors, with six
-    digits. Where no
-    candidate counts, and for a text without a token, the text is None and `nearest` empty.
+    `label` and `answer` are present if the candidates have them; the score is the cosine of the two vectors, with six
+    digits. If no candidate counts, and for a text without a token, the text is None and `nearest` is empty.
     """
 
     kind = "candidate"
+    hub_task = "sentence-similarity"
     answer_type = CandidateAnswer
     drawing = {"as": "candidate"}
     decided = {
@@ -219,7 +220,7 @@ class CandidateTask(HeadTask[CandidateAnswers, Candidate]):
     @classmethod
     def refuse_input(cls, head: HeadInfo) -> str:
         if len(head.fields) > 1:
-            return "it compares single texts; let the tokenizer read one field"
+            return "it compares single texts; make the tokenizer read one field"
         return ""
 
     @classmethod
@@ -240,7 +241,7 @@ class CandidateTask(HeadTask[CandidateAnswers, Candidate]):
             label = label_of(record, field)
             if label not in ids:
                 what = "text" if self.kind.candidates.labels is None else "label"
-                fix = "add it to the candidates, or leave the record out"
+                fix = "add it to the candidates, or remove the record"
                 raise UnseenLabelError.at(record, f"no candidate has the {what} {label!r} of field {field!r}; {fix}")
             return {"label": ids[label]}
 

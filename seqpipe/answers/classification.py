@@ -6,15 +6,16 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.answer_types import LabelAnswer, LabelSet, ScoreAnswer, ScoredLabel
+from seqpipe.answers.answer_types import LabelAnswer, ScoreAnswer, ScoredLabel
 from seqpipe.answers.base import NOTHING, HeadAnswer, best_of, float32_number, probability, with_score
 from seqpipe.answers.metrics.f1 import LabelCounter, LabelsCounter
 from seqpipe.answers.metrics.numbers import NumberCounter, ScoreCounter
+from seqpipe.answers.schemas import Schema
 from seqpipe.answers.tagging import label_ids
 from seqpipe.answers.task import HeadInfo, HeadTask, no_targets, required_field
 from seqpipe.answers.types import Array, Choice, Counts, MakeTargets, Metric, SpanRules, Targets
@@ -23,17 +24,17 @@ from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
 
 LabelAnswers = LabelAnswer | list[LabelAnswer]
-LabelsAnswers = list[ScoredLabel] | list[LabelSet]
 F1 = {"f1": Metric(), "precision": Metric(), "recall": Metric()}
 
 
 class Label(HeadAnswer[LabelAnswers]):
-    """One label a text: `{"label", "score"}`; score: its probability. One label may mean that no other fits.
+    """One label per text: `{"label", "score"}`; score: its probability. One label may mean that no other fits.
 
-    With `n_best` over 1 a list of them: the label that was decided, then the others by their probability.
+    With `n_best` over 1 a list of them: the decided label, then the others by probability.
     """
 
     kind = "label"
+    hub_task = "text-classification"
     answer_type = LabelAnswer
     decided = {
         "label": Array("(B,)", "int64", "label"),
@@ -55,14 +56,16 @@ class Label(HeadAnswer[LabelAnswers]):
 
     @property
     def answer_options(self) -> Mapping[str, Mapping[str, Any]]:
-        return {"n_best": {"type": "ranking", "default": 1, "minimum": 1, "maximum": len(self.labels)}}
+        meaning = "Number of labels with their probabilities, the decided one first; all: every label."
+        bounds = {"minimum": 1, "maximum": len(self.labels)}
+        return {"n_best": {"type": "ranking", "default": 1, **bounds, "description": meaning}}
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[LabelAnswers]:
         n, answers = len(decision.get("n_best", ())), []
         for label, scores in zip(decision["label"].tolist(), decision["scores"], strict=True):
             ids = [label] if n <= 1 else [label, *(i for i in range(len(self.labels)) if i != label)]
             ranked: list[LabelAnswer] = [{"label": self.labels[i], "score": probability(scores[i])} for i in ids]
-            # By a threshold another label than the likeliest may be the answer: the one that was decided stays first.
+            # With a threshold the decided label may not be the likeliest; it comes first.
             ranked[1:] = sorted(ranked[1:], key=itemgetter("score"), reverse=True)
             answers.append(ranked[0] if n <= 1 else ranked[:n])
         return answers
@@ -101,7 +104,7 @@ class LabelTask(HeadTask[LabelAnswers, Label]):
         """Return the labels; the out-of-scope label is an answer even if no training text has it."""
         outside = head.settings["out_of_scope"]
         labels = (label_of(record, head.target or "label") for record in records)
-        return counted_labels(head, labels, () if outside is None else (outside,))
+        return count_labels(head, labels, () if outside is None else (outside,))
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         return label_target(self.kind.labels, self.kind.target)
@@ -122,20 +125,24 @@ class LabelTask(HeadTask[LabelAnswers, Label]):
         return [gold]
 
     def one_sided(self, labels: Counter[str], records: int) -> str:
-        return _one_label(labels, records)
+        return _single_label(labels, records)
 
 
-class Labels(HeadAnswer[LabelsAnswers]):
-    """Any number of labels a text, the likeliest first: `[{"label", "score"}, …]`; score: each label's probability."""
+class Labels(HeadAnswer[list[ScoredLabel]]):
+    """Any number of labels per text, the likeliest first: `[{"label", "score"}, …]`; score: its probability.
+
+    With `n_best` over 1 that many labels by their probability, whether the text has them or not.
+    """
 
     kind = "labels"
+    hub_task = "text-classification"
     answer_type = list[ScoredLabel]
-    alternative_type = LabelSet
     decided = {
         "labels": Array("(B, L)", "int64", "flag"),
         "scores": Array("(B, L)", "float32", "probability"),
     }
     scored_labels = "scores"
+    answer_options = Label.answer_options
 
     def __init__(self, labels: Sequence[str], target: str | None = None):
         self.labels, self.target = tuple(labels), target
@@ -148,28 +155,28 @@ class Labels(HeadAnswer[LabelsAnswers]):
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
 
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[LabelsAnswers]:
-        answers: list[LabelsAnswers] = []
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[list[ScoredLabel]]:
+        n, answers = len(decision.get("n_best", ())), []
         for scores, chosen in zip(decision["scores"], decision["labels"], strict=True):
-            labels: list[ScoredLabel] = [
-                {"label": self.labels[i], "score": probability(scores[i])} for i in np.flatnonzero(chosen).tolist()
-            ]
-            # Sorted by the scores that are stated, so that labels of equal stated scores keep their order.
-            answers.append(sorted(labels, key=itemgetter("score"), reverse=True))
+            ids = np.flatnonzero(chosen).tolist() if n <= 1 else range(len(self.labels))
+            labels: list[ScoredLabel] = [{"label": self.labels[i], "score": probability(scores[i])} for i in ids]
+            # Sorted by the rounded scores, so that labels of equal scores keep their order.
+            labels.sort(key=itemgetter("score"), reverse=True)
+            answers.append(labels if n <= 1 else labels[:n])
         return answers
 
     def part_lines(self, part: Any) -> list[str]:
-        if "labels" in part:
-            return [with_score(", ".join(part["labels"]), part)]
         return [with_score(part["label"], part)]
 
-    def empty(self, several: bool) -> LabelsAnswers:
+    def schema(self, options: Mapping[str, Any]) -> Schema:
+        return self.answer_schema()
+
+    def empty(self, several: bool) -> list[ScoredLabel]:
         """Return no label."""
-        nothing: LabelSet = {"labels": [], "score": 1.0}
-        return [nothing] if several else []
+        return []
 
 
-class LabelsTask(HeadTask[LabelsAnswers, Labels]):
+class LabelsTask(HeadTask[list[ScoredLabel], Labels]):
     """Task of any number of labels per text, out of those of the training records."""
 
     kind_type = Labels
@@ -185,7 +192,7 @@ class LabelsTask(HeadTask[LabelsAnswers, Labels]):
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
         field = head.target or "labels"
-        return counted_labels(head, (label for record in records for label in label_set_of(record, field)))
+        return count_labels(head, (label for record in records for label in label_set_of(record, field)))
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         ids, field = {label: i for i, label in enumerate(self.kind.labels)}, self.kind.target or "labels"
@@ -199,9 +206,8 @@ class LabelsTask(HeadTask[LabelsAnswers, Labels]):
     def gold(self, record: Record) -> list[str]:
         return sorted(label_set_of(record, self.kind.target or "labels"))
 
-    def predicted(self, answer: LabelsAnswers) -> list[str]:
-        labels = cast(list[ScoredLabel], answer)  # alternatives are not compared
-        return sorted(label["label"] for label in labels)
+    def predicted(self, answer: list[ScoredLabel]) -> list[str]:
+        return sorted(label["label"] for label in answer)
 
     def counter(self) -> Counts:
         return LabelsCounter()
@@ -213,10 +219,10 @@ class LabelsTask(HeadTask[LabelsAnswers, Labels]):
         return list(gold)
 
     def one_sided(self, labels: Counter[str], records: int) -> str:
-        return _one_label(labels, records)
+        return _single_label(labels, records)
 
 
-def counted_labels(head: HeadInfo, labels_of_records: Iterable[str], always: Sequence[str] = ()) -> Vocabulary:
+def count_labels(head: HeadInfo, labels_of_records: Iterable[str], always: Sequence[str] = ()) -> Vocabulary:
     """Count the labels of texts; those of an older run come first, in its order."""
     counts = Counter(labels_of_records)
     counts.update(dict.fromkeys(always, 0))
@@ -255,9 +261,9 @@ def _is_label(value: Any) -> bool:
     return isinstance(value, (str, int)) and not isinstance(value, bool) and bool(str(value).strip())
 
 
-def _one_label(labels: Counter[str], records: int) -> str:
+def _single_label(labels: Counter[str], records: int) -> str:
     if not labels:
-        return f"none of {records:,} records holds a label"
+        return f"none of {records:,} records has a label"
     return f"all have the label {next(iter(labels))!r} ({records:,} records)" if len(labels) == 1 else ""
 
 
@@ -271,12 +277,13 @@ ScoreAnswers = ScoreAnswer | list[ScoreAnswer]
 
 
 class Score(HeadAnswer[ScoreAnswers]):
-    """A number for each text: `{"score"}`, None for a text of no tokens.
+    """A number for each text: `{"score"}`, None for a text without tokens.
 
-    Records of a self-supervised head have no target: `gold` is None, and the mean is what is measured.
+    Records of a self-supervised head have no target: `gold` is None, and the metric is the mean.
     """
 
     kind = "score"
+    hub_task = "text-classification"
     answer_type = ScoreAnswer
     drawing = {"as": "number"}
     decided = {"score": Array("(B,)", "float32")}
@@ -305,7 +312,7 @@ class Score(HeadAnswer[ScoreAnswers]):
 
 
 class ScoreTask(HeadTask[ScoreAnswers, Score]):
-    """Task of a number per text, which a self-supervised head makes itself."""
+    """Task of a number per text, which a self-supervised head computes without a reference."""
 
     kind_type = Score
     targets = {"score": Array("(B,)", "float32")}
@@ -339,7 +346,7 @@ class ScoreTask(HeadTask[ScoreAnswers, Score]):
 
 
 def number_of(record: Record, field: str) -> float:
-    """Return the number of a record; DataError if there is none, or if float32 cannot hold it."""
+    """Return the number of a record; DataError if there is none, or if it is outside float32."""
     value = number = required_field(record, field)
     if isinstance(value, str):  # columns of a table are texts
         with contextlib.suppress(ValueError):

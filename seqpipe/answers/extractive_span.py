@@ -26,6 +26,7 @@ class ExtractiveSpan(HeadAnswer[PassageAnswers]):
     """
 
     kind = "span"
+    hub_task = "question-answering"
     answer_type = PassageAnswer
     drawing = {"as": "passage"}
     decided = {
@@ -82,7 +83,7 @@ class ExtractiveSpanTask(HeadTask[PassageAnswers, ExtractiveSpan]):
         def targets(record: Record, doc: Doc) -> Targets | None:
             gold = gold_answers(record, field)
             if not gold and not settings["no_answer"]:
-                fix = "set the head's option no_answer: true, or leave the record out"
+                fix = "set the head's option no_answer: true, or remove the record"
                 raise DataError.at(record, f"the question has no answer; {fix}")
             at, passage = second_text(doc)
             places = [locate_answer(answer, passage, record.get("where", "record")) for answer in gold]

@@ -1,4 +1,4 @@
-"""Answer kinds fill-mask and span-infilling: the text with each [MASK] filled, and the spans behind sentinels."""
+"""Answer kinds fill-mask and span-infilling: the text with each [MASK] filled, and spans after sentinels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seqpipe.answers.answer_types import FilledText
 from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
 from seqpipe.answers.metrics.text import FillingCounter
 from seqpipe.answers.task import HeadInfo, HeadTask, no_targets
-from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, Text, TextTask, option_tokens, required
+from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, Text, TextTask, option_tokens, require_tokenizer
 from seqpipe.answers.types import Choice, Counts, MakeTargets, Masking, Metric, Part, ScoringRow, SpanRules
 from seqpipe.errors import DataError
 from seqpipe.features import splitting as subwords
@@ -27,20 +27,21 @@ FilledTexts = FilledText | list[FilledText]
 class FillMask(HeadAnswer[FilledTexts]):
     """A text whose gaps are filled: `{"generated_text", "score", "words"}`, or a list of them, best first.
 
-    Everything but the gaps stays as it was given; `words` is what stands in each, as the vocabulary has it. The score
-    is the probability of all of them together. A text without a gap is its own answer.
+    The text outside of gaps is unchanged; `words` are the filled tokens of the vocabulary. The score is their joint
+    probability. A text without a gap is its own answer.
 
     Args:
-        tokenizer: Of the text.
-        token: What stands for a gap.
-        share: Of the words that are hidden, at least one of a text.
-        fields: Of a record, with its texts.
+        tokenizer: Tokenizer of the text.
+        token: The token of a gap.
+        share: Share of the words that are masked, at least one per text.
+        fields: Fields of a record with texts.
 
     Raises:
         ValueError: if the tokenizer has no such token.
     """
 
     kind = "fill-mask"
+    hub_task = "fill-mask"
     answer_type = FilledText
     decided = TOKENS_AND_SCORES
     needs_tokenizer = True
@@ -65,8 +66,8 @@ class FillMask(HeadAnswer[FilledTexts]):
         return answers
 
     def _answer(self, doc: Doc, ids: Sequence[int], log_p: float) -> FilledText:
-        words, filled, at = [self.spelt(ids[i]) for i in self._gaps(doc)], "", 0
-        for first, end in self._runs(doc):  # no blank comes or goes
+        words, filled, at = [self.token_text(ids[i]) for i in self._gaps(doc)], "", 0
+        for first, end in self._runs(doc):  # white space is unchanged
             filled += doc.text[at : doc.offsets[first][0]] + self._filling(ids, first, end)
             at = doc.offsets[end - 1][1]
         score = probability(np.exp(np.float32(log_p)))
@@ -83,11 +84,11 @@ class FillMask(HeadAnswer[FilledTexts]):
     def scoring_rows(self, doc: Doc, part: Part | None, masking: Masking) -> list[ScoringRow]:
         """Return a row for each token, in which it is masked, for the pseudo-log-likelihood (Salazar et al. 2020).
 
-        With masking "word" the tokens of its word behind it are masked too (Kauf and Ivanova 2023). Of a part there is
-        one row, in which all its tokens are masked. Unknown tokens, which are never predicted, are not counted.
+        With masking "word" the later tokens of its word are masked too (Kauf and Ivanova 2023). For a part there is one
+        row, in which all its tokens are masked. Unknown tokens, which are never predicted, are not counted.
         """
         if self.gap in doc.ids:
-            raise DataError(f"{doc.text!r} contains {self.token}; a text whose probability is asked for has no gap")
+            raise DataError(f"{doc.text!r} contains {self.token}; a text to score must have no gap")
         tokens = [i for i in range(doc.second or 0, len(doc)) if doc.ids[i] > self.end]
         if part:
             start, end = part
@@ -118,7 +119,7 @@ class FillMask(HeadAnswer[FilledTexts]):
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> FillMask:
         stated = {name: manifest[name] for name in ("token", "share", "fields")}
-        return cls(required(tokenizer), **stated)
+        return cls(require_tokenizer(tokenizer), **stated)
 
     def manifest(self) -> dict[str, Any]:
         stated = {"token": self.token, "share": self.share, "fields": [*self.fields]}
@@ -127,8 +128,8 @@ class FillMask(HeadAnswer[FilledTexts]):
     def _gaps(self, doc: Doc) -> list[int]:
         return [i for i, number in enumerate(doc.ids) if number == self.gap]
 
-    def spelt(self, number: int) -> str:
-        return self._decoded([number]).strip() or self._decoded([number])
+    def token_text(self, number: int) -> str:
+        return self._decode([number]).strip() or self._decode([number])
 
     def _runs(self, doc: Doc) -> Iterator[tuple[int, int]]:
         """Yield runs of adjacent gaps as first and last (exclusive)."""
@@ -144,19 +145,17 @@ class FillMask(HeadAnswer[FilledTexts]):
     def _filling(self, ids: Sequence[int], first: int, end: int) -> str:
         """Return a range of adjacent tokens as text."""
         if not self.splits:
-            return "".join(self._decoded([number]) for number in ids[first:end])
+            return "".join(self._decode([number]) for number in ids[first:end])
         words = []
-        for i in range(first, end):  # some tokens differ from a whole word only behind another
-            head = self._decoded(ids[max(0, i - 1) : i])
-            whole = self._decoded(ids[max(0, i - 1) : i + 1])
-            words.append(
-                (whole.removeprefix(head) if whole.startswith(head) else self._decoded(ids[i : i + 1])).strip()
-            )
+        for i in range(first, end):  # some tokens differ from a whole word only after another token
+            head = self._decode(ids[max(0, i - 1) : i])
+            whole = self._decode(ids[max(0, i - 1) : i + 1])
+            words.append((whole.removeprefix(head) if whole.startswith(head) else self._decode(ids[i : i + 1])).strip())
         if any("\ufffd" in word for word in words):  # a character of several tokens, which are bytes
-            return self._decoded(ids[first:end]).strip()
+            return self._decode(ids[first:end]).strip()
         return "".join(words)
 
-    def _decoded(self, ids: Sequence[int]) -> str:
+    def _decode(self, ids: Sequence[int]) -> str:
         return str(self.tokenizer.decode([*ids], skip_special_tokens=False))
 
 
@@ -178,11 +177,11 @@ class FillMaskTask(HeadTask[FilledTexts, FillMask]):
 
     def question(self, record: Record) -> Record:
         """Return the record with some of its words masked."""
-        return {**record, "words": None} | {field: self._hidden(record, field)[0] for field in self.kind.fields}
+        return {**record, "words": None} | {field: self._mask(record, field)[0] for field in self.kind.fields}
 
     def gold(self, record: Record) -> list[str]:
         """Return the words that `question` replaces by gaps."""
-        return [self.kind.spelt(number) for field in self.kind.fields for number in self._hidden(record, field)[1]]
+        return [self.kind.token_text(number) for field in self.kind.fields for number in self._mask(record, field)[1]]
 
     def predicted(self, answer: FilledTexts) -> list[str]:
         return list(best_of(answer)["words"])
@@ -192,13 +191,13 @@ class FillMaskTask(HeadTask[FilledTexts, FillMask]):
 
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> FillMask:
-        return FillMask(required(tokenizer), **head.settings, fields=head.fields)
+        return FillMask(require_tokenizer(tokenizer), **head.settings, fields=head.fields)
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         return no_targets
 
-    def _hidden(self, record: Record, field: str) -> tuple[str, list[int]]:
-        """A field's text with gaps, and the ids of what stood there. Which words it are hangs on the text alone."""
+    def _mask(self, record: Record, field: str) -> tuple[str, list[int]]:
+        """Return a field's text with gaps, and the ids of the masked words, which depend on the text only."""
         text = replace_surrogates(text_in(record, field))
         end, gap = self.kind.end, self.kind.gap
         pieces_of_words = _words(self.kind.tokenizer, self._alignment, text)
@@ -239,10 +238,10 @@ class SpanInfilling(Text):
     """Text: `{"generated_text", "score"}`, each sentinel of the input followed by the span that it replaces.
 
     Args:
-        tokenizer: Of the text, and of what is written.
-        share: Of the words that are hidden, at least one of a text.
-        length: The mean number of tokens of a span.
-        field: Of a record, with its text.
+        tokenizer: Tokenizer of the text and of the answer.
+        share: Share of the words that are masked, at least one per text.
+        length: Mean number of tokens of a span.
+        field: Field of a record with the text.
         bleu_tokenize: The tokenizer of the metric BLEU; None: chosen by the letters of the references.
     """
 
@@ -257,11 +256,11 @@ class SpanInfilling(Text):
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> SpanInfilling:
         stated = {name: manifest[name] for name in ("share", "length", "field")}
-        return cls(required(tokenizer), **stated, bleu_tokenize=manifest.get("bleu_tokenize"))
+        return cls(require_tokenizer(tokenizer), **stated, bleu_tokenize=manifest.get("bleu_tokenize"))
 
     def manifest(self) -> dict[str, Any]:
         stated = {"kind": self.kind, "target": None, "share": self.share, "length": self.length, "field": self.field}
-        return {**stated, **self._stated_bleu_tokenizer()}
+        return {**stated, **self._bleu_entry()}
 
 
 class SpanInfillingTask(TextTask[SpanInfilling]):
@@ -279,15 +278,15 @@ class SpanInfillingTask(TextTask[SpanInfilling]):
 
     def question(self, record: Record) -> Record:
         """Return the record with sentinels for some of its words."""
-        return {**record, "words": None, self.kind.field: self._hidden(record)[0]}
+        return {**record, "words": None, self.kind.field: self._mask(record)[0]}
 
     def gold(self, record: Record) -> str:
         """Return the spans that `question` replaces by sentinels, each after its sentinel."""
-        return str(self.kind.tokenizer.decode(self._hidden(record)[1], skip_special_tokens=False))
+        return str(self.kind.tokenizer.decode(self._mask(record)[1], skip_special_tokens=False))
 
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> SpanInfilling:
-        return SpanInfilling(required(tokenizer), **head.settings, field=head.fields[0])
+        return SpanInfilling(require_tokenizer(tokenizer), **head.settings, field=head.fields[0])
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         return no_targets
@@ -295,8 +294,8 @@ class SpanInfillingTask(TextTask[SpanInfilling]):
     def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:
         yield from ()
 
-    def _hidden(self, record: Record) -> tuple[str, list[int]]:
-        """The text with marks, and the ids of what is to be written. Which words it are hangs on the text alone."""
+    def _mask(self, record: Record) -> tuple[str, list[int]]:
+        """Return the text with sentinels, and the ids of the target. The masked words depend on the text only."""
         text = replace_surrogates(text_in(record, self.kind.field))
         words = _words(self.kind.tokenizer, self._alignment, text)
         digest = hashlib.sha256(text.encode()).digest()

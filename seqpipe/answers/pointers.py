@@ -16,19 +16,19 @@ from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.kinds.base import TOKENS, WORDS
 
-LINE, POLYGON = "line", "polygon"  # how positions among points are drawn
+LINE, POLYGON = "line", "polygon"  # drawings of positions among points
 PointersAnswers = PointersAnswer | list[PointersAnswer]
 
 
 class PointerGold(NamedTuple):
-    """The positions of a reference, and where the input is rows of numbers also those."""
+    """The positions of a reference, and the rows of numbers if they are the input."""
 
     pointers: tuple[int, ...]
     points: tuple[tuple[float, ...], ...] | None = None
 
 
 class PointerCounter:
-    """The share of answers that are the reference, and the share of its positions that the answer has in place."""
+    """The share of answers equal to the reference, and the share of its positions that the answer has in place."""
 
     def __init__(self) -> None:
         self.records = self.exact = self.positions = self.placed = 0
@@ -48,16 +48,16 @@ class PointerCounter:
 
 
 class Pointers(HeadAnswer[PointersAnswers]):
-    """Positions of the input, from 0: `{"pointers": [0, 3, …], "score"}`; of a text also `"words"`.
+    """Positions of the input, from 0: `{"pointers": [0, 3, …], "score"}`; for a text also `"words"`.
 
-    With `n_best` over 1 a list of them, best first. The score is the probability of just this sequence.
+    With `n_best` over 1 a list of them, best first. The score is the probability of the sequence.
 
     Args:
         target: The record field of the reference.
-        points: The record field of the rows of numbers, where the input is no text.
-        axis: What the positions count, as the axes of inputs are named: tokens, or words made of them.
-        cyclic: Whether closed sequences are the same wherever they begin and in whichever direction they go.
-        figure_style: How positions among points are drawn: `line` or `polygon`.
+        points: The record field of the rows of numbers, if the input is not a text.
+        axis: The axis of an input that the positions count: tokens, or words made of them.
+        cyclic: Whether closed sequences are equal from any start and in either direction.
+        figure_style: Drawing of positions among points: `line` or `polygon`.
     """
 
     kind = "pointers"
@@ -116,7 +116,7 @@ class Pointers(HeadAnswer[PointersAnswers]):
         return of_words
 
     def step_names(self, ids: list[int], doc: Doc) -> list[str]:
-        """Words, of rows of numbers their positions."""
+        """Return the words, or the positions of rows of numbers."""
         return [self.word(doc, at) if self.points is None else str(at) for at in ids if at >= 0]
 
     def word(self, doc: Doc, position: int) -> str:
@@ -124,7 +124,7 @@ class Pointers(HeadAnswer[PointersAnswers]):
         return doc.text[start:end]
 
     def places(self, doc: Doc) -> Sequence[tuple[int, int]]:
-        """Start and end in the text of all that can be pointed at."""
+        """Return start and end in the text of every possible position."""
         return doc.offsets if self.axis == TOKENS else doc.word_offsets
 
     def part_lines(self, part: Any) -> list[str]:
@@ -143,12 +143,12 @@ class PointersTask(HeadTask[PointersAnswers, Pointers]):
     kind_type = Pointers
     counts_words = True
     settings = {
-        "distinct": False,  # whether no position is chosen twice
-        "complete": False,  # whether each position is chosen
+        "distinct": False,  # whether no position occurs twice
+        "complete": False,  # whether every position occurs
         "closed": False,  # whether a sequence ends with its first position
-        "fewest": 0,  # positions of a sequence, its closing one not counted
+        "fewest": 0,  # minimum number of positions, without the closing one
         "cyclic": False,
-        "needs_points": False,  # whether the input has to be rows of numbers
+        "needs_points": False,  # whether the input must be rows of numbers
         "figure_style": LINE,
     }
     targets = {
@@ -162,11 +162,11 @@ class PointersTask(HeadTask[PointersAnswers, Pointers]):
     @classmethod
     def refuse_input(cls, head: HeadInfo) -> str:
         if head.rows not in (TOKENS, WORDS):
-            fix = "leave the encoder out that makes other rows of them"
+            fix = "delete the encoder that replaces them with other rows"
             return f"it points at tokens, words or rows of numbers; {fix}"
         if head.settings["needs_points"] and head.numbers is None:
             fix = "give points, inputs: {points: {field: points, embedding: {use: linear}}}, or task: sequence"
-            return f"its task is of points, and this input is a text; {fix}"
+            return f"its task needs points, but this input is a text; {fix}"
         return ""
 
     @classmethod
@@ -189,7 +189,7 @@ class PointersTask(HeadTask[PointersAnswers, Pointers]):
         return PointerGold(pointers, points)
 
     def is_right(self, gold: PointerGold, predicted: Sequence[int]) -> bool:
-        """Compare an answer with the reference; where cyclic, from any position on, in either direction."""
+        """Return whether an answer equals the reference; if cyclic, from any start and in either direction."""
         if self.kind.cyclic:
             return same_cycle(gold.pointers, predicted)
         return [*gold.pointers] == [*predicted]
@@ -205,7 +205,7 @@ class PointersTask(HeadTask[PointersAnswers, Pointers]):
 
 
 def same_cycle(first: Sequence[int], second: Sequence[int]) -> bool:
-    """Compare two closed sequences, from any position on, in either direction."""
+    """Return whether two closed sequences are equal, from any start and in either direction."""
     a, b = ([*cycle[:-1]] if len(cycle) > 1 and cycle[0] == cycle[-1] else [*cycle] for cycle in (first, second))
     if len(a) != len(b):
         return False
@@ -214,32 +214,32 @@ def same_cycle(first: Sequence[int], second: Sequence[int]) -> bool:
 
 
 def pointers_of(record: Record, field: str | None) -> list[int]:
-    """The positions of a record; DataError if the field is missing or no list of whole numbers from 0 on."""
+    """Return the positions of a record; DataError if the field is missing or not a list of whole numbers from 0."""
     field = field or "pointers"
     pointers = record.get(field)
     if pointers is None:
         raise DataError.at(record, f"no field {field!r} with positions; the record has: {', '.join(record)}")
     if not isinstance(pointers, list | tuple) or not all(type(at) is int and at >= 0 for at in pointers):
         message = f"field {field!r} is {str(pointers)[:60]}; it must be a list of positions"
-        raise DataError.at(record, f"{message}, whole numbers from 0 on, such as [0, 2, 1]")
+        raise DataError.at(record, f"{message}, whole numbers from 0, such as [0, 2, 1]")
     return [*pointers]
 
 
 def refuse_outside(pointers: Sequence[int], available: int, record: Record) -> None:
-    """DataError for a position that the input does not have."""
+    """Raise DataError for a position that the input does not have."""
     if over := [at for at in pointers if at >= available]:
         message = f"position {over[0]} is outside the input, which has {available} (they count from 0)"
         raise DataError.at(record, f"{message}; correct the record")
 
 
 def learnable(record: Record, field: str | None, available: int, settings: Mapping[str, Any]) -> list[int]:
-    """The positions of a training record; DataError for what a head with these settings can never answer.
+    """Return the positions of a training record; DataError if a head with these settings can never answer them.
 
     Args:
-        record: With its reference.
-        field: Where that stands; None: in `pointers`.
-        available: How many positions the input has.
-        settings: Those of `Pointers`.
+        record: The record with its reference.
+        field: Field of the reference; None: `pointers`.
+        available: Number of positions of the input.
+        settings: Settings of `PointersTask`.
     """
     pointers = pointers_of(record, field)
     refuse_outside(pointers, available, record)
@@ -247,15 +247,15 @@ def learnable(record: Record, field: str | None, available: int, settings: Mappi
     if settings["closed"]:
         inner = pointers[:-1]
         if not inner or pointers[0] != pointers[-1]:
-            fault = "does not end where it begins, as the head's option close wants; repeat its first position"
+            fault = "does not end with its first position, which the head's option close requires; repeat it at the end"
     if not fault and (settings["complete"] or settings["distinct"]) and len({*inner}) < len(inner):
         twice = next(at for i, at in enumerate(inner) if at in inner[:i])
         fault = f"names position {twice} twice; correct it, or set the head's option once: false"
     if not fault and settings["complete"] and len(inner) < available:
         lacks = min({*range(available)} - {*inner})
-        fault = f"lacks position {lacks}; with the head's option every it holds each of the {available}"
+        fault = f"lacks position {lacks}; the head's option every requires all {available} positions"
     if not fault and len(inner) < min(settings["fewest"], available):
-        fault = f"has {len(inner)} positions, and needs {settings['fewest']}: leave it out"
+        fault = f"has {len(inner)} positions, but needs {settings['fewest']}: remove it"
     if fault:
         raise DataError.at(record, f"{str(pointers)[:60]} {fault}")
     return pointers

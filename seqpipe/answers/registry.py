@@ -25,7 +25,7 @@ from seqpipe.features.document import Arrays, Doc, Record
 
 
 class MultiHead(AnswerKind[JointAnswer]):
-    """`{"intent": {"label", "score"}, "slots": [{"entity_group", …}, …]}`: by head, what that head alone would answer.
+    """`{"intent": {"label", "score"}, "slots": [{"entity_group", …}, …]}`: the answer of each head, by its name.
 
     A head's outputs, targets and decode options are called `<head>.<name>`.
     """
@@ -61,12 +61,12 @@ class MultiHead(AnswerKind[JointAnswer]):
         return {head: part.empty_for(part_of(options, head)) for head, part in self.parts.items()}
 
     def answer_schema(self) -> Schema:
-        return self._of_heads({head: part.answer_schema() for head, part in self.parts.items()})
+        return self._object_schema({head: part.answer_schema() for head, part in self.parts.items()})
 
     def schema(self, options: Mapping[str, Any]) -> Schema:
-        return self._of_heads({head: part.schema(part_of(options, head)) for head, part in self.parts.items()})
+        return self._object_schema({head: part.schema(part_of(options, head)) for head, part in self.parts.items()})
 
-    def _of_heads(self, schemas: Mapping[str, Schema]) -> Schema:
+    def _object_schema(self, schemas: Mapping[str, Schema]) -> Schema:
         return {"type": "object", "properties": schemas, "required": [*schemas], "additionalProperties": False}
 
     def with_warning(self, answer: JointAnswer, warning: str) -> JointAnswer:
@@ -109,7 +109,7 @@ class MultiHeadTask(Task[JointAnswer]):
         return all(part.is_right(gold[head], predicted[head]) for head, part in self.parts.items())
 
     def mistakes(self, gold: Any, predicted: Any) -> dict[str, Any]:
-        """Those of each head that is wrong, under its name."""
+        """Return the mistakes of each head that is wrong, by its name."""
         return {
             head: part.mistakes(gold[head], predicted[head])
             for head, part in self.parts.items()
@@ -118,7 +118,7 @@ class MultiHeadTask(Task[JointAnswer]):
 
 
 def part_of(named: Mapping[str, Any], head: str) -> dict[str, Any]:
-    """Entries of one of several heads, without its name in front; of a head alone, "", all of them."""
+    """Return the entries of one of several heads, without its prefix; for a single head, "", all of them."""
     if not head:
         return dict(named)
     prefix = f"{head}."
@@ -126,11 +126,11 @@ def part_of(named: Mapping[str, Any], head: str) -> dict[str, Any]:
 
 
 def tokenizer_file(head: str) -> str:
-    """The file of a head's target tokenizer; a head alone has the name ""."""
+    """Return the file of a head's target tokenizer; a single head has the name ""."""
     return f"target_tokenizer.{head}.json" if head else "target_tokenizer.json"
 
 
-# Every answer kind and its task by its name, which a head's `answer` and a bundle's manifest use.
+# Every answer kind and its task by name, as in a head's `answer` and a bundle's manifest.
 
 TASKS: Mapping[str, type[HeadTask]] = {
     task.kind_type.kind: task
@@ -143,41 +143,41 @@ ANSWER_KINDS: Mapping[str, type[HeadAnswer]] = {name: task.kind_type for name, t
 
 
 def head_task(kind: HeadAnswer) -> HeadTask:
-    """The task of one head that answers so."""
+    """Return the task of a head with this answer kind."""
     return TASKS[kind.kind](kind)
 
 
 def task_of(kind: AnswerKind) -> Task:
-    """The task of a model that answers so."""
+    """Return the task of a model with this answer kind."""
     return head_task(kind.parts[""]) if "" in kind.parts else MultiHeadTask(MultiHead(kind.parts))
 
 
 def head_answer_from(manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> HeadAnswer:
-    """The answer kind of one head that a bundle or a run states; BundleError for one that is not known.
+    """Return the answer kind of one head from a bundle or a run; BundleError if it is unknown.
 
     Raises:
-        KeyError, TypeError, ValueError: The kind is known, and what is stated of it is none of its kind.
+        KeyError, TypeError, ValueError: The kind is known, but its description is not valid.
     """
     name = manifest.get("kind")
     if not isinstance(name, str) or name not in ANSWER_KINDS:
         hint = did_you_mean(str(name), ANSWER_KINDS)
-        raise BundleError(f"answer kind {name!r} is not known to this version{hint}; update seqpipe")
+        raise BundleError(f"unknown answer kind {name!r}{hint}; update seqpipe")
     if ANSWER_KINDS[name].needs_tokenizer and tokenizer is None:
         raise BundleError(f"answer kind {name!r} lacks its target tokenizer; export it again")
     return ANSWER_KINDS[name].from_manifest(manifest, tokenizer)
 
 
-def joined(parts: Mapping[str, HeadAnswer]) -> AnswerKind:
-    """The answer kind of a head alone, whose name is "", or of several heads together."""
+def join_kinds(parts: Mapping[str, HeadAnswer]) -> AnswerKind:
+    """Return the answer kind of a single head, whose name is "", or the joint one of several heads."""
     return parts[""] if "" in parts else MultiHead(parts)
 
 
 def answer_from(manifest: Mapping[str, Any], tokenizers: Mapping[str, Tokenizer]) -> AnswerKind:
-    """The answer kind, of one head or several, that a bundle states; tokenizers of heads that write text, by head."""
+    """Return the answer kind of a bundle, of one head or several; `tokenizers`: the target tokenizers by head."""
     stated = manifest["parts"] if manifest.get("kind") == MultiHead.kind else {"": manifest}
-    return joined({head: head_answer_from(part, tokenizers.get(head)) for head, part in stated.items()})
+    return join_kinds({head: head_answer_from(part, tokenizers.get(head)) for head, part in stated.items()})
 
 
 def metric_types(task: Task) -> dict[str, Metric]:
-    """The metrics of a task, and of each of its heads, by name."""
+    """Return the metrics of a task and of each of its heads, by name."""
     return {**task.metrics, **{name: metric for part in task.parts.values() for name, metric in part.metrics.items()}}

@@ -15,7 +15,7 @@ from seqpipe.answers.answer_types import Probability, StructuredAnswer, TextSpan
 from seqpipe.answers.base import HeadAnswer, float32_number, probability
 from seqpipe.answers.classification import number_of
 from seqpipe.answers.metrics.numbers import FieldCounter, StructureCounter
-from seqpipe.answers.schemas import described_type
+from seqpipe.answers.schemas import typed_dict
 from seqpipe.answers.tagging import label_ids, word_places
 from seqpipe.answers.task import HeadInfo, HeadTask, present, required_field
 from seqpipe.answers.types import (
@@ -38,7 +38,7 @@ from seqpipe.features.vocabulary import Vocabulary
 
 TEXT, WORD, PAIR = PER = ("text", "word", "pair")
 LABEL, POSITION, NUMBER, SPAN = TYPES = ("label", "position", "number", "span")
-SCORES = "_scores"  # behind a field's name: its probabilities, which a decision may hold
+SCORES = "_scores"  # suffix of the optional output with a field's probabilities
 _SHAPES = {TEXT: ("B",), WORD: ("B", "T"), PAIR: ("B", "T", "T")}
 _TAKEN = ("words", "word", "start", "end", "ids", "mask", "x")  # names in answers and in batches
 _ENDINGS = ("_score", SCORES, "_mask")
@@ -50,11 +50,11 @@ class Field:
     """One field of an answer.
 
     Args:
-        name: Of the graph's output, of the target that `loss` gets, and of the key in an answer.
+        name: Name of the graph's output, of the target of `loss`, and of the key in an answer.
         per: `text`, `word`, or `pair` of words.
         type: `label`, `position` of a word, `number`, or `span` of words.
         target: The record field with the reference.
-        labels: Of a label field; of pairs the first one means that there is nothing to say of a pair.
+        labels: Labels of a label field; for pairs the first means that a pair has no relation.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Field:
 
     @property
     def array(self) -> Array:
-        """Its output, and its target."""
+        """Its output and its target."""
         axes = _SHAPES[self.per] + (("2",) if self.type == SPAN else ())
         shape = f"({', '.join(axes)}{',' if len(axes) == 1 else ''})"
         return Array(shape, "float32" if self.type == NUMBER else "int64")
@@ -77,7 +77,7 @@ class Field:
 
     @property
     def value_type(self) -> Any:
-        """The type of a value."""
+        """Type of a value."""
         if self.type == LABEL:
             return Literal[self.labels]
         if self.type == SPAN:
@@ -90,21 +90,21 @@ class Field:
 
 
 def fields_from(stated: Any) -> tuple[Field, ...]:
-    """The fields that a head describes; ValueError for what is no field.
+    """Return the fields that a head describes; ValueError for an invalid field.
 
     Args:
-        stated: By name: `per`, `type`, and where they are needed `target` (else the name) and, of labels of pairs,
-            `outside`, the label of a pair of which there is nothing to say.
+        stated: By name: `per`, `type`, optionally `target` (default: the name) and, for labels of pairs, `outside`,
+            the label of pairs without a relation.
     """
     if not isinstance(stated, Mapping) or not stated:
         raise ValueError(f"fields: a structured answer has at least one, {_FORM}")
     fields = []
     for name, keys in stated.items():
         if not isinstance(keys, Mapping) or keys.keys() - {"per", "type", "target", "outside"}:
-            raise ValueError(f"fields.{name}: {keys!r} is no field; state per and type, {_FORM}")
+            raise ValueError(f"fields.{name}: {keys!r} is not a field; write per and type, {_FORM}")
         outside = (str(keys["outside"]),) if "outside" in keys else ()
         fields.append(
-            checked(Field(name, keys.get("per", ""), keys.get("type", ""), keys.get("target", name), outside))
+            validate(Field(name, keys.get("per", ""), keys.get("type", ""), keys.get("target", name), outside))
         )
         if (fields[-1].per, fields[-1].type) == (PAIR, LABEL) and not outside:
             raise ValueError(f"fields.{name}: labels of pairs need `outside`, the label of all other pairs")
@@ -112,40 +112,42 @@ def fields_from(stated: Any) -> tuple[Field, ...]:
 
 
 def fields_of(manifest: Any) -> tuple[Field, ...]:
-    """The fields that a manifest lists; KeyError, TypeError or ValueError for what is no such list."""
+    """Return the fields that a manifest lists; KeyError, TypeError or ValueError for an invalid list."""
     fields = [
-        checked(Field(stated["name"], stated["per"], stated["type"], stated["target"], tuple(stated.get("labels", ()))))
+        validate(
+            Field(stated["name"], stated["per"], stated["type"], stated["target"], tuple(stated.get("labels", ())))
+        )
         for stated in manifest
     ]
     if not fields or len({field.name for field in fields}) < len(fields):
-        raise ValueError("fields: a structured answer has at least one, each with a name of its own")
+        raise ValueError("fields: a structured answer has at least one, with distinct names")
     for field in fields:
         if (field.type == LABEL) != bool(field.labels):
-            raise ValueError(f"fields.{field.name}: a field has labels if its type is label, and only then")
+            raise ValueError(f"fields.{field.name}: a field has labels if, and only if, its type is label")
     return tuple(fields)
 
 
-def checked(field: Field) -> Field:
-    """The field; ValueError if no answer can have it."""
+def validate(field: Field) -> Field:
+    """Return the field; ValueError if no answer can have it."""
     texts: tuple[Any, ...] = (field.name, field.target, *field.labels)
     for text in texts:
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"fields: {text!r} is no text: name, target and labels are texts")
+            raise ValueError(f"fields: {text!r} is not a text: name, target and labels are texts")
     if not field.name.isidentifier() or field.name in _TAKEN or field.name.endswith(_ENDINGS):
-        fix = f"take letters, digits and _, not {', '.join(_TAKEN)}, and no ending {', '.join(_ENDINGS)}"
-        raise ValueError(f"fields: {field.name!r} is no name of a field; {fix}")
+        fix = f"use letters, digits and _, not {', '.join(_TAKEN)}, and no ending {', '.join(_ENDINGS)}"
+        raise ValueError(f"fields: {field.name!r} is not a valid name; {fix}")
     if len({*field.labels}) < len(field.labels):
-        raise ValueError(f"fields.{field.name}: a label stands twice among {', '.join(field.labels)}")
+        raise ValueError(f"fields.{field.name}: a label occurs twice in {', '.join(field.labels)}")
     if field.per not in PER or field.type not in TYPES:
         message = f"per is one of {', '.join(PER)}, and type one of {', '.join(TYPES)}"
         raise ValueError(f"fields.{field.name}: {field.per!r} and {field.type!r}: {message}")
     if field.per == PAIR and field.type not in (LABEL, NUMBER):
-        raise ValueError(f"fields.{field.name}: of a pair of words there is a label or a number, no {field.type}")
+        raise ValueError(f"fields.{field.name}: a pair of words has a label or a number, not a {field.type}")
     return field
 
 
 def answer_value(field: Field, value: np.ndarray, doc: Doc) -> Any:
-    """A number of the graph as an answer has it; ValueError for one that means nothing."""
+    """Return the value of an answer from a number of the graph; ValueError for an invalid one."""
     words = doc.word_offsets
     if field.type == NUMBER:
         return float32_number(float(value))
@@ -154,19 +156,19 @@ def answer_value(field: Field, value: np.ndarray, doc: Doc) -> Any:
         if first < 0:
             return None
         if not first <= last < len(words):
-            raise ValueError(f"{field.name}: {first} to {last} is no span of {len(words)} words")
+            raise ValueError(f"{field.name}: {first} to {last} is not a span of {len(words)} words")
         start, end = words[first][0], words[last][1]
         return {"text": doc.text[start:end], "start": start, "end": end}
     number, most = int(value), len(field.labels) if field.type == LABEL else len(words)
     if not (0 if field.type == LABEL else -1) <= number < most:
-        raise ValueError(f"{field.name}: {number} is none of {most}")
+        raise ValueError(f"{field.name}: {number} is not below {most}")
     if field.type == LABEL:
         return field.labels[number]
     return None if number < 0 else number
 
 
 def target_of(field: Field, record: Record, doc: Doc, rules: SpanRules) -> Target | None:
-    """The target of a record, for `loss`; None if the record is to be skipped."""
+    """Return the target of a record for `loss`; None to skip the record."""
     words, ids = doc.word_offsets, {label: i for i, label in enumerate(field.labels)}
     if field.per == PAIR:
         rows: list[Any] = [[0 if field.type == LABEL else 0.0] * len(words) for _ in words]
@@ -187,7 +189,7 @@ def target_of(field: Field, record: Record, doc: Doc, rules: SpanRules) -> Targe
                 problem = f"span {doc.text[slice(*span)]!r} cuts a word"
                 inside = rules.align(words, span, doc, record, problem)
             numbers.append(inside and [*inside])
-        # Every span is aligned, though the first that is skipped decides, since the rules count all of them.
+        # Every span is aligned, though one skipped span skips the record, since the rules count all spans.
         if None in numbers:
             return None
     else:
@@ -196,20 +198,20 @@ def target_of(field: Field, record: Record, doc: Doc, rules: SpanRules) -> Targe
 
 
 def _values(field: Field, record: Record, words: int) -> list[Any]:
-    """The value of a record for the text, alone in a list, or those for each word."""
+    """Return the values of a record: one for the text, or one for each word."""
     if field.per == TEXT:
         may_be_null = field.type in (POSITION, SPAN)
         value = required_field(record, field.target) if may_be_null else present(record, field.target)
         return [_record_value(field, record, value, words)]
-    values = _listed(field, record)
+    values = _value_list(field, record)
     if len(values) != words:
         message = f"field {field.target!r} has {len(values)} values for {words} words; give one for each"
         raise DataError.at(record, message)
     return [_record_value(field, record, value, words) for value in values]
 
 
-def _listed(field: Field, record: Record) -> Sequence[Any]:
-    """The values of words or pairs in a record; DataError if they are no list."""
+def _value_list(field: Field, record: Record) -> Sequence[Any]:
+    """Return the values of words or pairs in a record; DataError if they are not a list."""
     values = present(record, field.target)
     if not isinstance(values, list | tuple):
         message = f"field {field.target!r} must be a list with the values of {field.per}s, not {type(values).__name__}"
@@ -218,10 +220,10 @@ def _listed(field: Field, record: Record) -> Sequence[Any]:
 
 
 def _record_value(field: Field, record: Record, value: Any, words: int) -> Any:
-    """A value of a record; DataError for one that is none of its type."""
+    """Return a value of a record; DataError for one of another type."""
     if field.type == LABEL:
         if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
-            raise DataError.at(record, f"field {field.target!r}: {value!r} is no label, a text or a whole number")
+            raise DataError.at(record, f"field {field.target!r}: {value!r} is not a label (text or whole number)")
         return str(value)
     if field.type == NUMBER:
         return number_of({**record, field.target: value}, field.target)
@@ -229,43 +231,43 @@ def _record_value(field: Field, record: Record, value: Any, words: int) -> Any:
         return None
     if field.type == POSITION:
         if type(value) is not int or not 0 <= value < words:
-            message = f"{value!r} is no position of one of {words} words, which count from 0 (none: null)"
+            message = f"{value!r} is not a position of {words} words, which count from 0 (none: null)"
             raise DataError.at(record, f"field {field.target!r}: {message}")
         return value
     start, end = (value.get("start"), value.get("end")) if isinstance(value, Mapping) else (None, None)
     if type(start) is not int or type(end) is not int or not 0 <= start < end:
-        message = f'{value!r} is no span, such as {{"start": 0, "end": 5}}'
+        message = f'{value!r} is not a span, such as {{"start": 0, "end": 5}}'
         raise DataError.at(record, f"field {field.target!r}: {message}")
     return (start, end)
 
 
 def _record_pairs(field: Field, record: Record, words: int) -> list[dict[str, Any]]:
-    """The pairs of a record: `from`, `to` and `value`; DataError for what is none."""
+    """Return the pairs of a record: `from`, `to` and `value`; DataError for an invalid one."""
     key, pairs, known = LABEL if field.type == LABEL else "value", list[dict[str, Any]](), set[tuple[int, int]]()
-    for pair in _listed(field, record):
+    for pair in _value_list(field, record):
         if not isinstance(pair, Mapping) or not {"from", "to", key} <= pair.keys():
             raise DataError.at(record, f'field {field.target!r}: {pair!r} is no pair; write {{"from", "to", "{key}"}}')
         ends = (pair["from"], pair["to"])
         if not all(type(at) is int and 0 <= at < words for at in ends):
-            raise DataError.at(record, f"field {field.target!r}: {ends} are no positions of {words} words, from 0 on")
+            raise DataError.at(record, f"field {field.target!r}: {ends} are not positions of {words} words, from 0")
         if ends in known:
-            raise DataError.at(record, f"field {field.target!r} states the pair {ends} twice; leave one of the two out")
+            raise DataError.at(record, f"field {field.target!r} has the pair {ends} twice; delete one of the two")
         known.add(ends)
         pairs.append({"from": ends[0], "to": ends[1], "value": _record_value(field, record, pair[key], words)})
     return pairs
 
 
 def labels_of(field: Field, record: Record) -> list[str]:
-    """The labels of a record's field."""
+    """Return the labels of a record's field."""
     if field.per == PAIR:
         words = len(record.get("words") or ()) or 1 << 31
         return [pair["value"] for pair in _record_pairs(field, record, words)]
-    values = _listed(field, record) if field.per == WORD else [present(record, field.target)]
+    values = _value_list(field, record) if field.per == WORD else [present(record, field.target)]
     return [_record_value(field, record, label, 0) for label in values]
 
 
 def gold_value(field: Field, record: Record, places: Sequence[tuple[int, int]]) -> Any:
-    """A field of the reference, comparable with `predicted`."""
+    """Return a field of the reference, comparable with `predicted`."""
     if field.per == PAIR:
         pairs = _record_pairs(field, record, len(places))
         outside = field.labels[:1] if field.type == LABEL else (0,)
@@ -279,7 +281,7 @@ def gold_value(field: Field, record: Record, places: Sequence[tuple[int, int]]) 
 
 
 def comparable(field: Field, value: Any, places: Sequence[tuple[int, int]]) -> Any:
-    """A value of an answer as `gold_value` has it: words by their places."""
+    """Return a value of an answer in the format of `gold_value`: words by their places."""
     if value is None or field.type in (LABEL, NUMBER):
         return value
     return places[value] if field.type == POSITION else (value["start"], value["end"])
@@ -287,9 +289,8 @@ def comparable(field: Field, value: Any, places: Sequence[tuple[int, int]]) -> A
 
 # Answer kind structured: fields that the head describes, such as a dependency tree or relations between words.
 #
-# A field holds one value for the text, one for each word, or one for each ordered pair of words; a value is a label,
-# the position of a word, a number, or a span of words. The description is data, so a bundle states new shapes without
-# code.
+# A field has one value for the text, one for each word, or one for each ordered pair of words; a value is a label,
+# the position of a word, a number, or a span of words. The description is data, so new shapes need no code.
 
 StructuredAnswers = StructuredAnswer | list[StructuredAnswer]
 
@@ -297,12 +298,13 @@ StructuredAnswers = StructuredAnswer | list[StructuredAnswer]
 class Structured(HeadAnswer[StructuredAnswers]):
     """`{"words": [{"word", "start", "end", "head": 2, "relation": "nsubj"}, …], "mood": "pos", "relations": […]}`.
 
-    `words` holds the fields of words; a position counts words from 0, or is None. A field of pairs is a list of
-    `{"from", "to", "label", "score"}`, positions of words, without pairs of the outside label. A field may have
-    `<name>_score` beside it, a probability. Spans are `{"text", "start", "end"}`, or None.
+    `words` has the fields of words; a position counts words from 0, or is None. A field of pairs is a list of
+    `{"from", "to", "label", "score"}`, with positions of words, without pairs of the outside label. A field may have
+    a probability `<name>_score`. Spans are `{"text", "start", "end"}`, or None.
     """
 
     kind = "structured"
+    hub_task = "token-classification"
 
     def __init__(self, fields: Sequence[Field]):
         self.fields = tuple(fields)
@@ -339,7 +341,7 @@ class Structured(HeadAnswer[StructuredAnswers]):
                         word[f"{field.name}_score"] = probability(scores[i])
             else:
                 key, pairs = LABEL if field.type == LABEL else "value", list[dict[str, Any]]()
-                for i, j in np.argwhere(values[:T, :T] != 0).tolist():  # the pairs of which there is something to say
+                for i, j in np.argwhere(values[:T, :T] != 0).tolist():  # the pairs with a relation
                     score = {} if scores is None else {"score": probability(scores[i, j])}
                     pairs.append({"from": i, "to": j, key: answer_value(field, values[i, j], doc), **score})
                 answer[field.name] = pairs
@@ -347,7 +349,7 @@ class Structured(HeadAnswer[StructuredAnswers]):
 
     @property
     def answer_type(self) -> Any:
-        """Fields of the text are null in the answer to a text without a word; any field may come with a score."""
+        """Type of an answer; fields of the text are null for a text without words, and any field may have a score."""
         whole: dict[str, Any] = {}
         word_keys: dict[str, Any] = {"word": str, "start": Offset, "end": Offset}
         for field in self.fields:
@@ -359,10 +361,10 @@ class Structured(HeadAnswer[StructuredAnswers]):
             else:
                 key = LABEL if field.type == LABEL else "value"
                 pair = {"from": Offset, "to": Offset, key: field.value_type, "score": Probability}
-                whole[field.name] = list[described_type("Pair", pair, ["score"])]  # type: ignore[misc]
+                whole[field.name] = list[typed_dict("Pair", pair, ["score"])]  # type: ignore[misc]
         scores = [f"{field.name}_score" for field in self.fields]
-        of_words = {"words": list[described_type("Word", word_keys, scores)]} if self.has_words else {}  # type: ignore[misc]
-        return described_type("Structure", {**of_words, **whole}, scores)
+        of_words = {"words": list[typed_dict("Word", word_keys, scores)]} if self.has_words else {}  # type: ignore[misc]
+        return typed_dict("Structure", {**of_words, **whole}, scores)
 
     def part_lines(self, part: Any) -> list[str]:
         lines = []
@@ -380,7 +382,7 @@ class Structured(HeadAnswer[StructuredAnswers]):
         return lines
 
     def empty(self, several: bool) -> StructuredAnswers:
-        """No word, no label, no number."""
+        """Return an answer without words, labels and numbers."""
         answer: dict[str, Any] = {"words": []} if self.has_words else {}
         for field in self.fields:
             if field.per != WORD:
@@ -390,14 +392,14 @@ class Structured(HeadAnswer[StructuredAnswers]):
     def is_invalid(self, name: str, array: np.ndarray, docs: Sequence[Doc]) -> np.ndarray:
         invalid = ~np.isfinite(array)
         field = next(field for field in self.fields if name in (field.name, field.name + SCORES))
-        if field.per != TEXT:  # what follows a text means nothing
+        if field.per != TEXT:  # values in the padding are arbitrary
             real = np.arange(array.shape[1]) < np.array([[len(doc.word_offsets)] for doc in docs])  # (B, T)
             invalid &= real if field.per == WORD else real[:, :, None] & real[:, None]
         return invalid
 
 
 class StructuredTask(HeadTask[StructuredAnswers, Structured]):
-    """The fields of a record that the head describes."""
+    """Task of the fields of a record that the head describes."""
 
     kind_type = Structured
     settings = {"fields": {}}
@@ -442,14 +444,14 @@ class StructuredTask(HeadTask[StructuredAnswers, Structured]):
         for before in fields_of(old["fields"]):
             field = fields.get(before.name, before)
             if (field.per, field.type) != (before.per, before.type):
-                return f"the field {before.name!r} of {where} is of {before.per}s, a {before.type}; state it so"
+                return f"the field {before.name!r} of {where} is {before.type} per {before.per}; use the same"
             if field.per == PAIR and field.labels[:1] != before.labels[:1]:
-                return f"{before.labels[0]!r} is `outside` in the field {before.name!r} of {where}; state it so"
+                return f"{before.labels[0]!r} is `outside` in the field {before.name!r} of {where}; use the same"
         return ""
 
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
-        """`<field>/<label>` of every label, those of an older run first."""
+        """Return `<field>/<label>` of every label, those of an older run first."""
         counts: Counter[str] = Counter()
         for field in fields_from(head.settings["fields"]):
             if field.type == LABEL:
@@ -457,7 +459,7 @@ class StructuredTask(HeadTask[StructuredAnswers, Structured]):
                 counts.update(f"{field.name}/{label}" for record in records for label in labels_of(field, record))
                 if not any(name.startswith(f"{field.name}/") for name in counts):
                     message = f"no training record has a label in the field {field.target!r}"
-                    raise DataError(f"{message}; write labels, or state another `target`")
+                    raise DataError(f"{message}; write labels, or set another `target`")
         labels = [*head.old_labels]
         for field in fields_from(head.settings["fields"]):
             first = [f"{field.name}/{label}" for label in field.labels]
@@ -475,7 +477,7 @@ class StructuredTask(HeadTask[StructuredAnswers, Structured]):
         return Structured(fields)
 
     def wired_labels(self, labels: Vocabulary) -> dict[str, Vocabulary]:
-        """The labels of each label field, by its name, with their counts."""
+        """Return the labels of each label field, by its name, with their counts."""
         counts = dict(zip(labels, labels.counts or (), strict=False))
         return {
             field.name: Vocabulary(field.labels, [counts.get(f"{field.name}/{label}", 0) for label in field.labels])
@@ -492,7 +494,7 @@ class StructuredTask(HeadTask[StructuredAnswers, Structured]):
         return targets
 
     def gold(self, record: Record) -> dict[str, Any]:
-        """Each field's value; words by their (start, end), so that texts that were split alike match."""
+        """Return each field's value, with words by their (start, end), so that texts that were split alike match."""
         counts_words = any(field.per != TEXT or field.type == POSITION for field in self.kind.fields)
         places = word_places(record) if counts_words else []
         return {field.name: gold_value(field, record, places) for field in self.kind.fields}
@@ -526,7 +528,7 @@ class StructuredTask(HeadTask[StructuredAnswers, Structured]):
         return [f"{name}/{label}" for name, of_field in values.items() for label in of_field]
 
     def mistakes(self, gold: Any, predicted: Any) -> dict[str, Any]:
-        """The fields that are wrong; of words and pairs those that are."""
+        """Return the wrong fields; for words and pairs only the wrong ones."""
         wrong: dict[str, Any] = {}
         for field in self.kind.fields:
             expected, got = gold[field.name], predicted[field.name]

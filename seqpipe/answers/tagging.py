@@ -31,11 +31,11 @@ from seqpipe.errors import DataError
 from seqpipe.features.document import FIX, Arrays, Doc, Record, locate
 from seqpipe.features.vocabulary import Vocabulary
 
-NO_SCHEME = "none"  # of a head that tags words: its labels are tags, not parts of spans
+NO_SCHEME = "none"  # scheme of a head whose labels are tags, not parts of spans
 PATH_SCORES = "path_scores"
 TagsAnswer = list[ScoredWord] | list[TagSequence]
 SpansAnswer = list[ScoredSpan] | list[SpanSequence]
-STOPS = "stops"  # the output (B,): what `closes` of the last word of the piece before lacks
+STOPS = "stops"  # the output (B,): the correction of `closes` of the last word of the previous chunk
 
 
 @dataclass
@@ -49,8 +49,8 @@ class _Span:
     closes: float
 
 
-class SpanPieces(PieceReader[SpansAnswer]):
-    """The same spans with the same scores as of the whole text: `opens` and `closes` of a piece count from its first.
+class SpanReader(PieceReader[SpansAnswer]):
+    """Reader of spans, equal to those of the whole text: `opens` and `closes` of a chunk start at its first word.
 
     Args:
         labels: The tags.
@@ -63,7 +63,7 @@ class SpanPieces(PieceReader[SpansAnswer]):
         self.labels = labels
         self._before, self._open = schemes.OUTSIDE, None  # type: schemes.Role, _Span | None
         self._sum = 0.0  # of the log-probabilities of all tags so far; in float64, since a text may be long
-        self._text, self._shift = "", 0  # what was read from the open span on, and where that stands
+        self._text, self._shift = "", 0  # the text from the open span on, and its offset
 
     def read(self, doc: Doc, decision: Arrays, answer: SpansAnswer) -> list[ScoredSpan]:
         begin, self._text = self._shift + len(self._text), self._text + doc.text
@@ -75,25 +75,25 @@ class SpanPieces(PieceReader[SpansAnswer]):
             role = schemes.role_of(self.labels[tags[i]])
             begins = schemes.opens(self._before, role)
             if begins or role == schemes.OUTSIDE:
-                spans += self._closed()
+                spans += self._close_span()
             if begins:
                 self._open = _Span(role[1], begin + start, 0, opens[i] - self._sum, 0.0)
             if self._open:
                 self._open.end, self._open.closes = begin + end, self._sum + closes[i]
             if schemes.closes(role):
-                spans += self._closed()
+                spans += self._close_span()
             self.tags.append("O" if role == schemes.OUTSIDE else f"{'B' if begins else 'I'}-{role[1]}")
             self._before = role
-        self._sum += closes[len(doc.word_offsets) - 1]  # nothing continues the last word yet, so that this is the sum
+        self._sum += closes[len(doc.word_offsets) - 1]  # nothing continues the last word yet, so this is the sum
         kept = self._open.start if self._open else self._shift + len(self._text)
         self._text, self._shift = self._text[kept - self._shift :], kept
         return spans
 
     def finish(self) -> list[ScoredSpan]:
-        return self._closed()
+        return self._close_span()
 
-    def _closed(self) -> list[ScoredSpan]:
-        """The open span, if there is one, as an answer has it."""
+    def _close_span(self) -> list[ScoredSpan]:
+        """End the open span, if there is one, and return it in a list."""
         span, self._open = self._open, None
         if span is None:
             return []
@@ -102,16 +102,16 @@ class SpanPieces(PieceReader[SpansAnswer]):
 
 
 def _scored_span(label: str, log_p: float, word: str, start: int, end: int) -> ScoredSpan:
-    """A span as an answer has it."""
+    """Return a span in the format of an answer."""
     return {"entity_group": label, "score": probability(np.exp(log_p)), "word": word, "start": start, "end": end}
 
 
-class TagPieces(PieceReader[TagsAnswer]):
-    """The tag of each word, with its place in the whole text."""
+class TagReader(PieceReader[TagsAnswer]):
+    """Reader of the tag of each word, with its offsets in the whole text."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.length = 0  # code points of the pieces before
+        self.length = 0  # code points of the earlier chunks
 
     def read(self, doc: Doc, decision: Arrays, answer: Any) -> list[ScoredWord]:
         shift, self.length = self.length, self.length + len(doc.text)
@@ -124,8 +124,9 @@ class TagPieces(PieceReader[TagsAnswer]):
 
 
 class WordLabels(HeadAnswer[A]):
-    """The answer kind of a tag for each word, of which answers are made in this form or another."""
+    """Base of the answer kinds with a tag for each word."""
 
+    hub_task = "token-classification"
     decided = {
         "tags": Array("(B, T)", "int64", "label"),
         "scores": Array("(B, T)", "float32", "probability"),
@@ -145,7 +146,7 @@ class WordLabels(HeadAnswer[A]):
 
     @property
     def known_labels(self) -> set[str]:
-        """The labels that a reference may have."""
+        """Labels that a reference may have."""
         return {*self.labels}
 
     def manifest(self) -> dict[str, Any]:
@@ -155,7 +156,7 @@ class WordLabels(HeadAnswer[A]):
         invalid = np.isnan(array)
         if array.ndim == 2 and name != PATH_SCORES:
             lengths = np.array([[len(doc.first.word_offsets)] for doc in docs])
-            invalid &= np.arange(array.shape[1]) < lengths  # (B, T): what follows a text means nothing
+            invalid &= np.arange(array.shape[1]) < lengths  # (B, T): values in the padding are arbitrary
         return invalid
 
     def part_lines(self, part: Any) -> list[str]:
@@ -165,7 +166,7 @@ class WordLabels(HeadAnswer[A]):
 
 
 class Tags(WordLabels[TagsAnswer]):
-    """One label a word: `[{"entity", "score", "word", "start", "end"}, …]`; score: the tag's probability there."""
+    """One label per word: `[{"entity", "score", "word", "start", "end"}, …]`; score: the tag's probability."""
 
     kind = "tags"
     answer_type = list[ScoredWord]
@@ -206,10 +207,10 @@ class Tags(WordLabels[TagsAnswer]):
         return alternatives
 
     def piece_reader(self) -> PieceReader[TagsAnswer]:
-        return TagPieces()
+        return TagReader()
 
     def empty(self, several: bool) -> TagsAnswer:
-        """No word, for certain."""
+        """Return no word, with certainty."""
         nothing: TagSequence = {"tags": [], "score": 1.0}
         return [nothing] if several else []
 
@@ -220,7 +221,7 @@ class Tags(WordLabels[TagsAnswer]):
 class Spans(WordLabels[SpansAnswer]):
     """Labelled spans of a text: `[{"entity_group", "score", "word", "start", "end"}, …]`, `word == text[start:end]`.
 
-    The score is the probability that exactly these tags stand at these words.
+    The score is the probability of exactly these tags at these words.
     """
 
     kind = "spans"
@@ -242,7 +243,7 @@ class Spans(WordLabels[SpansAnswer]):
 
     @property
     def known_labels(self) -> set[str]:
-        """The labels of spans, without the B-, I-, … of tags."""
+        """Labels of spans, without the B-, I-, … of tags."""
         return {label.partition("-")[2] or label for label in self.labels}
 
     @property
@@ -255,7 +256,7 @@ class Spans(WordLabels[SpansAnswer]):
             return [self._alternatives(doc, decision, i) for i, doc in enumerate(docs)]
         if self.outside is None:
             return [self._scored(doc, decision, i) for i, doc in enumerate(docs)]
-        inside = (decision["tags"] != self.outside).any(1)  # most texts of most data hold no span
+        inside = (decision["tags"] != self.outside).any(1)  # most texts have no span
         return [self._scored(doc, decision, i) if inside[i] else [] for i, doc in enumerate(docs)]
 
     def _scored(self, doc: Doc, decision: Arrays, i: int) -> list[ScoredSpan]:
@@ -276,21 +277,21 @@ class Spans(WordLabels[SpansAnswer]):
         return alternatives
 
     def _places(self, doc: Doc, tags: Sequence[int]) -> list[tuple[str, int, int, int, int]]:
-        """The label of each span, its first word and the one behind its last, and its start and end in the text."""
+        """Return label, first and last word (exclusive), and start and end in the text of each span."""
         words = doc.word_offsets
         spans = schemes.spans([self.labels[tag] for tag in tags[: len(words)]])
         return [(label, first, end, words[first][0], words[end - 1][1]) for label, first, end in spans]
 
     def piece_reader(self) -> PieceReader[SpansAnswer]:
-        return SpanPieces(self.labels)
+        return SpanReader(self.labels)
 
     def empty(self, several: bool) -> SpansAnswer:
-        """No span, for certain."""
+        """Return no span, with certainty."""
         nothing: SpanSequence = {"spans": [], "score": 1.0}
         return [nothing] if several else []
 
     def word_tags(self, answer: Any, places: Sequence[tuple[int, int]]) -> list[str]:
-        """Tags in the scheme IOB2."""
+        """Return tags in the scheme IOB2."""
         first = {start: i for i, (start, _) in enumerate(places)}
         last = {end: i + 1 for i, (_, end) in enumerate(places)}
         spans = [(span["entity_group"], first[span["start"]], last[span["end"]]) for span in answer]
@@ -302,7 +303,7 @@ def _has_alternatives(decision: Arrays) -> bool:
 
 
 def _paths(decision: Arrays, i: int) -> list[tuple[list[int], float]]:
-    """The best sequences of tags of one text that exist, each with its probability."""
+    """Return the existing alternatives of one text: sequences of tags, each with its probability."""
     paths, log_p = decision["paths"][i].tolist(), decision[PATH_SCORES][i].tolist()
     return [(path, probability(np.exp(p))) for path, p in without_missing(zip(paths, log_p, strict=True), log_p)]
 
@@ -311,7 +312,7 @@ W = TypeVar("W", bound=WordLabels, default=Any)
 
 
 class WordLabelsTask(HeadTask[A, W]):
-    """The task of a tag for each word."""
+    """Task of a tag for each word."""
 
     settings = {"scheme": NO_SCHEME}
     targets = {"tags": Array("(B, T)", "int64", "label")}
@@ -328,7 +329,7 @@ class WordLabelsTask(HeadTask[A, W]):
 
 
 class TagsTask(WordLabelsTask[TagsAnswer, Tags]):
-    """The tag of each word."""
+    """Task of the tag of each word."""
 
     kind_type = Tags
     metrics = {"accuracy": Metric(), "f1": Metric(), "precision": Metric(), "recall": Metric()}
@@ -347,7 +348,7 @@ class TagsTask(WordLabelsTask[TagsAnswer, Tags]):
         return lambda record, doc: {"tags": label_ids(ids, present(record, field))}
 
     def gold(self, record: Record) -> list[tuple[str, int, int]]:
-        """(tag, start, end) of every word of the reference."""
+        """Return (tag, start, end) of every word of the reference."""
         tags, places = required_field(record, self.kind.target or "tags"), word_places(record)
         return [(tag, *place) for tag, place in zip(tags, places, strict=True)]
 
@@ -359,12 +360,12 @@ class TagsTask(WordLabelsTask[TagsAnswer, Tags]):
 
     def one_sided(self, labels: Counter[str], records: int) -> str:
         if not labels:
-            return f"none of {records:,} records holds a label"
+            return f"none of {records:,} records has a label"
         return f"every word has the tag {next(iter(labels))!r} ({records:,} records)" if len(labels) == 1 else ""
 
 
 class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
-    """The labelled spans of a record, or those of its tags."""
+    """Task of the labelled spans of a record, or those of its tags."""
 
     kind_type = Spans
     metrics = {"f1": Metric(), "precision": Metric(), "recall": Metric()}
@@ -398,8 +399,8 @@ class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
         if not names:
             fix = "name the field or column of the tags with the reader's option `tags`"
             if not has_tags:
-                fix = f"the field {head.target or 'spans'!r} is empty in every record: mark what is to be found"
-            raise DataError(f"the training data holds no span at all; {fix}")
+                fix = f"the field {head.target or 'spans'!r} is empty in every record: mark the spans to find"
+            raise DataError(f"the training data has no span; {fix}")
         old, tags = head.old_labels, schemes.tag_set(sorted(names), head.settings["scheme"])
         return Vocabulary([*old, *(tag for tag in tags if tag not in {*old})])
 
@@ -415,7 +416,7 @@ class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
                 start, end = doc.word_offsets[min(gaps)]
                 blank = "a tokenizer that drops white space, such as {use: chars, keep_spaces: false}"
                 fix = blank if doc.text[start:end].isspace() else "a span for each token, or scheme: BIOES"
-                message = f"the token {doc.text[start:end]!r} at {start} is in no span, as BMES needs it; use {fix}"
+                message = f"the token {doc.text[start:end]!r} at {start} is in no span, which BMES requires; use {fix}"
                 raise DataError.at(record, message)
             try:
                 return {"tags": label_ids(ids, schemes.to_tags(spans, len(doc.word_offsets), self.kind.scheme))}
@@ -425,7 +426,7 @@ class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
         return targets
 
     def gold(self, record: Record) -> list[tuple[str, int, int]]:
-        """(label, start, end) of every span of the reference, in code points."""
+        """Return (label, start, end) of every span of the reference, in code points."""
         tags = record.get(self.kind.target or "tags")
         if tags is None:
             return [(span["label"], span["start"], span["end"]) for span in required_field(record, "spans")]
@@ -439,12 +440,12 @@ class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
         return SpanCounter()
 
     def one_sided(self, labels: Counter[str], records: int) -> str:
-        """Records with one kind of span are enough: it is found among words that are in none."""
-        return "" if labels else f"none of {records:,} records holds a span"
+        """Return a message if no record has a span; one label is enough, since other words differ from it."""
+        return "" if labels else f"none of {records:,} records has a span"
 
 
 def label_ids(ids: Mapping[str, int], labels: Sequence[str]) -> list[int]:
-    """The ids of labels; UnseenLabelError for one without an id."""
+    """Return the ids of labels; UnseenLabelError for one without an id."""
     for label in labels:
         if label not in ids:
             raise UnseenLabelError(f"no training record has the label {label!r}")
@@ -452,13 +453,13 @@ def label_ids(ids: Mapping[str, int], labels: Sequence[str]) -> list[int]:
 
 
 def word_places(record: Record) -> list[tuple[int, int]]:
-    """Start and end of each word of a record in its text, which is the words joined by spaces if it has none."""
+    """Return start and end of each word in a record's text, by default the words joined by spaces."""
     words = required_field(record, "words")
     return locate(words, record.get("text") or " ".join(words))
 
 
 def _word_spans(record: Record, doc: Doc, target: str | None, rules: SpanRules) -> list[schemes.Span]:
-    """The record's spans over words; a character span that cuts a word is an error, widened, or skipped."""
+    """Return the record's spans over words; a character span that cuts a word is an error, widened, or skipped."""
     tags = record.get(target or "tags")
     if tags is not None:
         return schemes.spans(tags)

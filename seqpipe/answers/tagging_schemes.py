@@ -1,6 +1,6 @@
-"""Tags of words in, labelled spans out, and back: IOB1, IOB2, BIOES, BILOU and BMES, read leniently or to the letter.
+"""Conversion of tags to labelled spans and back: IOB1, IOB2, BIOES, BILOU and BMES, read leniently or strictly.
 
-A tag is `O` or prefix, hyphen, label (`B-PER`); a label may hold hyphens itself. A bare prefix (`B`) has the label `_`.
+A tag is `O` or prefix, hyphen, label (`B-PER`); a label may contain hyphens. A bare prefix (`B`) has the label `_`.
 BMES (Xue 2003) is BIOES without `O`, and with M for I: each token is part of a span, as in word segmentation.
 """
 
@@ -24,7 +24,7 @@ OUTSIDE = ("O", "")
 
 @lru_cache(maxsize=1_000)
 def parts(tag: str) -> tuple[str, str]:
-    """A tag's prefix (one of B I M E S L U O) and label; a plain tag, such as `NOUN`, has the prefix ""."""
+    """Return a tag's prefix (one of B I M E S L U O) and label; a plain tag, such as `NOUN`, has the prefix ""."""
     if tag[:1] == "O" and tag[1:2] in ("", "-"):
         return OUTSIDE
     if tag[:1] in tuple("BIMESLU") and tag[1:2] in ("", "-"):
@@ -41,7 +41,7 @@ def belongs(tag: str, scheme: Scheme) -> bool:
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
-    """The spans of any tags, well-formed or not, by the rules of conlleval (Tjong Kim Sang and Buchholz, 2000).
+    """Return the spans of any tags, well-formed or not, by the rules of conlleval (Tjong Kim Sang and Buchholz, 2000).
 
     A span opens at B and S, after O, E and S, and where the label changes. Plain tags count as O.
     """
@@ -75,21 +75,21 @@ def closes(role: Role) -> bool:
 
 
 def from_scheme(tags: Sequence[str], scheme: Scheme) -> list[Span]:
-    """The spans of tags in this scheme; ill-formed ones are read as conlleval does.
+    """Return the spans of tags in this scheme; ill-formed ones are read like conlleval.
 
     Raises ValueError for a tag that the scheme does not have.
     """
     for tag in tags:
         if not belongs(tag, scheme):
-            raise ValueError(f"{tag!r} is no {scheme} tag")
+            raise ValueError(f"{tag!r} is not a tag of {scheme}")
     return spans(tags)
 
 
 def to_tags(spans: Iterable[Span], length: int, scheme: Scheme) -> list[str]:
-    """The tags of `length` words with these spans.
+    """Return the tags of `length` words with these spans.
 
     Raises:
-        ValueError: Spans overlap, are empty or leave the words, or a word is in no span though the scheme is BMES.
+        ValueError: Spans overlap, are empty or outside of the words, or a word is in no span and the scheme is BMES.
     """
     tags = ["O"] * length
     last: Span = ("", -1, 0)
@@ -108,7 +108,7 @@ def to_tags(spans: Iterable[Span], length: int, scheme: Scheme) -> list[str]:
 
 
 def _shape(length: int, scheme: Scheme, touches: bool) -> str:
-    """The prefixes of one span; `touches`: a span of its label ends just before it."""
+    """Return the prefixes of one span; `touches`: a span of its label ends just before it."""
     if scheme == "IOB1":
         return ("B" if touches else "I") + "I" * (length - 1)
     if scheme == "IOB2":
@@ -119,11 +119,11 @@ def _shape(length: int, scheme: Scheme, touches: bool) -> str:
 
 
 def strict_problem(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
-    """The first position at which the tags break the scheme, and why; None if they keep it."""
+    """Return the first position at which the tags violate the scheme, and the reason; None if they do not."""
     before = OUTSIDE
     for i, tag in enumerate(tags):
         if not belongs(tag, scheme):
-            return i, f"{tag!r} is no {scheme} tag"
+            return i, f"{tag!r} is not a tag of {scheme}"
         prefix, label = parts(tag)
         now = _COMMON.get(prefix, prefix), label
         if not _may_follow(before, now, scheme):
@@ -146,15 +146,15 @@ def _may_follow(before: tuple[str, str], now: tuple[str, str], scheme: Scheme) -
 
 
 def tag_set(labels: Iterable[str], scheme: Scheme) -> tuple[str, ...]:
-    """Every tag of these labels: O first, if the scheme has it, then label by label in alphabetical order."""
+    """Return every tag of these labels: O first, if the scheme has it, then label by label in alphabetical order."""
     tags = [f"{prefix}-{label}" for label in sorted(set(labels)) for prefix in _PREFIXES[scheme]]
     return tuple(tags) if scheme == "BMES" else ("O", *tags)
 
 
 def allowed(tags: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The legal starts (L,), ends (L,) and steps (L, L) from row to column of a set of IOB2, BIOES or BMES tags.
+    """Return the legal starts (L,), ends (L,) and steps (L, L) from row to column of IOB2, BIOES or BMES tags, as bool.
 
-    All are booleans. Which scheme it is, the prefixes tell; among plain tags everything is legal.
+    The prefixes determine the scheme; among plain tags everything is legal.
     """
     opened, span_continues, single = _roles(tags)
     if not single.any():  # IOB2 or plain
@@ -164,7 +164,7 @@ def allowed(tags: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def continues(tags: Sequence[str]) -> np.ndarray:
-    """(L, L): whether tag j right after tag i extends the span that i stands in (never so for plain tags)."""
+    """Return (L, L): whether tag j right after tag i extends the span of i (never for plain tags)."""
     opened, span_continues, _ = _roles(tags)
     kinds: dict[str, int] = {}
     label = np.array([kinds.setdefault(parts(tag)[1], len(kinds)) for tag in tags], dtype=np.int64)  # (L,)
@@ -173,7 +173,7 @@ def continues(tags: Sequence[str]) -> np.ndarray:
 
 
 def _roles(tags: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Three masks (L,): a span may continue after this tag; this tag continues a span; IOB2 lacks this tag."""
+    """Return three masks (L,): a span may continue after this tag; this tag continues a span; IOB2 lacks this tag."""
     tagged = all(belongs(tag, "BIOES") or belongs(tag, "BMES") for tag in tags)
     prefixes = np.array([_COMMON.get(parts(tag)[0], parts(tag)[0]) if tagged else "" for tag in tags], dtype="U1")
     return np.isin(prefixes, ("B", "I")), np.isin(prefixes, ("I", "E")), np.isin(prefixes, ("E", "S"))

@@ -1,4 +1,4 @@
-"""Tasks: what training and evaluation need besides an answer kind, its labels, targets, metrics and references."""
+"""Tasks: the parts of an answer kind for training and evaluation: labels, targets, metrics and references."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ _NO_FIELD = "write it in each record, or name the field of the answer with the h
 
 
 class Task(ABC, Generic[A]):
-    """Training and evaluation of an answer kind: that of one head, a `HeadTask`, or of several together."""
+    """Training and evaluation of an answer kind: that of one head, a `HeadTask`, or the joint one of several."""
 
     metrics: Mapping[str, Metric] = {}  # the scores; the first is the headline
 
     @property
     @abstractmethod
     def kind(self) -> AnswerKind[A]:
-        """The answer kind."""
+        """Answer kind."""
 
     @property
     @abstractmethod
     def parts(self) -> Mapping[str, HeadTask]:
-        """The tasks of several heads by head; of one head alone this task, under the name ""."""
+        """Tasks by head; for a single head this task, under the name ""."""
 
     def question(self, record: Record) -> Record:
-        """Return the input by which a model is judged: the record itself, or one with gaps."""
+        """Return the input for the evaluation of a model: the record itself, or one with gaps."""
         return record
 
     @abstractmethod
     def gold(self, record: Record) -> Any:
-        """The reference of a record; DataError if it has none."""
+        """Return the reference of a record; DataError if it has none."""
 
     @abstractmethod
     def predicted(self, answer: A) -> Any:
@@ -54,18 +54,18 @@ class Task(ABC, Generic[A]):
         run: Callable[[Arrays], Arrays],
         other_features: Callable[[Sequence[Doc]], Arrays],
     ) -> dict[str, float]:
-        """Perplexity and the like of texts, of a kind that is generated.
+        """Return perplexity and related scores of texts, for kinds that generate text.
 
         Args:
-            docs: The texts, each with whether it continues in the next one.
-            run: Features of a batch to a decision that holds `prompt_scores`.
-            other_features: Texts of their own to what the features of a batch hold besides tokens.
+            docs: The texts, each with a flag whether it continues in the next one.
+            run: Function from the features of a batch to a decision with `prompt_scores`.
+            other_features: Function from separate texts to the features of a batch besides tokens.
         """
-        raise UsageError(f"an answer of kind {self.kind.kind} has no perplexity")
+        raise UsageError(f"answers of kind {self.kind.kind} have no perplexity")
 
     @property
     def is_comparable(self) -> bool:
-        """True if an answer can be right or wrong."""
+        """Return whether an answer can be right or wrong."""
         return True
 
     def is_right(self, gold: Any, predicted: Any) -> bool:
@@ -73,7 +73,7 @@ class Task(ABC, Generic[A]):
         return bool(gold == predicted)
 
     def mistakes(self, gold: Any, predicted: Any) -> dict[str, Any]:
-        """Return the parts that a wrong answer lacks, and those that are wrong in it."""
+        """Return the missing and the wrong parts of a wrong answer."""
         if isinstance(predicted, list) and isinstance(gold, list):
             missed = [part for part in gold if part not in predicted]
             return {"missed": missed, "wrong": [part for part in predicted if part not in gold]}
@@ -82,18 +82,18 @@ class Task(ABC, Generic[A]):
 
 @dataclass(frozen=True)
 class HeadInfo:
-    """Facts about a head and its inputs by which its answer kind is fitted to the training records.
+    """Facts about a head and its inputs for fitting its answer kind to the training records.
 
     Args:
-        settings: What the head's `answer_settings` states, completed by the kind's defaults.
+        settings: The head's `answer_settings`, with the kind's defaults.
         target: The record field of the reference, if the YAML names one.
         self_supervised: Whether the head learns from the text itself.
-        same_tokenizer: Whether it writes with the tokenizer of its input.
+        same_tokenizer: Whether it generates text with the tokenizer of its input.
         copies: Whether it copies words of its input.
         fields: The record fields of the first input's texts.
-        rows: What the rows of x are: an axis of `seqpipe.config.checks`.
-        numbers: The record field of the first input's rows of numbers; None where it is a text.
-        candidates: The records of `data.candidates`, or those of training where there is no such file.
+        rows: The axis of the rows of x, as in `seqpipe.config.checks`.
+        numbers: The record field of the first input's rows of numbers; None if it is a text.
+        candidates: The records of `data.candidates`, by default those of training.
         old_labels: The labels of the run that the head is initialised from.
     """
 
@@ -110,26 +110,26 @@ class HeadInfo:
 
 
 class HeadTask(Task[A], Generic[A, K]):
-    """The task of one head; a subclass states what differs. `seqpipe.answers.registry` lists them by their kinds.
+    """Base of the tasks of one head. `seqpipe.answers.registry` lists them by kind.
 
     Args:
-        kind: The answer kind, with the labels or the tokenizer that were fitted.
+        kind: The answer kind, with the fitted labels or tokenizer.
     """
 
-    kind_type: type[HeadAnswer]  # of what is answered
-    settings: ClassVar[Mapping[str, Any]] = {}  # what a head's `answer_settings` may state, with defaults
-    targets: ClassVar[Mapping[str, Array]] = {}  # what `loss` takes
+    kind_type: type[HeadAnswer]  # class of the answer kind
+    settings: ClassVar[Mapping[str, Any]] = {}  # possible `answer_settings` of a head, with defaults
+    targets: ClassVar[Mapping[str, Array]] = {}  # inputs of `loss`
     choices: tuple[Choice, ...] = ()  # outputs whose decision the head's `score` rates
-    subject: ClassVar[str] = WHOLE_TEXT  # what a decision is about; PASSAGE: the second text of a pair
+    subject: ClassVar[str] = WHOLE_TEXT  # the subject of a decision; PASSAGE: the second text of a pair
     has_labels: ClassVar[bool] = False  # whether a head is built from `labels`
     has_candidates: ClassVar[bool] = False  # whether it chooses from a set of texts
-    joins_sources: ClassVar[bool] = False  # whether of several sources the first is answered, others being context
-    counts_words: ClassVar[bool] = False  # whether a reference numbers words, so that all must be split as in the data
-    may_self_supervise: ClassVar[bool] = False  # whether a self-supervised head may give it
-    metric_packages: ClassVar[Mapping[str, str]] = {}  # packages that scores are absent without, and these scores
+    joins_sources: ClassVar[bool] = False  # whether others of several sources are context of the first
+    counts_words: ClassVar[bool] = False  # whether a reference has word numbers, so words must be those of the data
+    may_self_supervise: ClassVar[bool] = False  # whether a self-supervised head may have it
+    metric_packages: ClassVar[Mapping[str, str]] = {}  # packages, each with the scores that need it
     has_target_text: ClassVar[bool] = False  # whether a record's target is a text
-    is_stepwise: ClassVar[bool] = False  # whether it is made step by step: a choice changes all behind it
-    counts_tokens: ClassVar[bool] = False  # whether exp of its mean loss is the perplexity of a target token
+    is_stepwise: ClassVar[bool] = False  # whether it is decided step by step: a choice affects all later ones
+    counts_tokens: ClassVar[bool] = False  # whether exp of its mean loss is the perplexity per target token
 
     def __init__(self, kind: K):
         self._kind = kind
@@ -142,7 +142,7 @@ class HeadTask(Task[A], Generic[A, K]):
     def parts(self) -> Mapping[str, HeadTask]:
         return {"": self}
 
-    # what a head declares
+    # declarations of a head
 
     @classmethod
     def declared_decided(cls, settings: Mapping[str, Any]) -> Mapping[str, Array]:
@@ -156,7 +156,7 @@ class HeadTask(Task[A], Generic[A, K]):
 
     @classmethod
     def declared_metrics(cls, settings: Mapping[str, Any]) -> Mapping[str, Metric]:
-        """The scores under these settings."""
+        """Return the scores under these settings."""
         return cls.metrics
 
     @classmethod
@@ -166,23 +166,23 @@ class HeadTask(Task[A], Generic[A, K]):
 
     @classmethod
     def check_settings(cls, settings: Mapping[str, Any]) -> None:
-        """ValueError for settings that this kind cannot have."""
+        """Raise ValueError for settings that this kind cannot have."""
 
     # fitting to training records
 
     @classmethod
     def refuse_input(cls, head: HeadInfo) -> str:
-        """Return the reason why the answer cannot be made of this input, with the fix; "" if it can."""
+        """Return the reason why the kind cannot answer this input, with the fix; "" if it can."""
         return ""
 
     @classmethod
     def label_conflict(cls, old: Mapping[str, Any], settings: Mapping[str, Any], where: str) -> str:
-        """Return the reason why the labels of an `old` manifest do not fit, with the fix; "" if they do."""
+        """Return the reason why the labels of an `old` manifest do not match, with the fix; "" if they do."""
         return ""
 
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
-        """The labels of the training records, those of an older run first, with how often each occurs."""
+        """Return the labels of the training records with their counts, those of an older run first."""
         return Vocabulary(())
 
     def wired_labels(self, labels: Vocabulary) -> Any:
@@ -192,52 +192,52 @@ class HeadTask(Task[A], Generic[A, K]):
     @classmethod
     @abstractmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> HeadAnswer:
-        """The answer kind as a head that was just fitted gives it."""
+        """Return the answer kind of a newly fitted head."""
 
     @abstractmethod
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        """The function that makes what the head learns from a record.
+        """Return the function that computes the targets of a record.
 
         Args:
-            settings: What the head's `answer_settings` states.
-            rules: What to do with a span that cuts a word or a token.
+            settings: The head's `answer_settings`.
+            rules: Treatment of spans that cut a word or a token.
         """
 
     def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:
-        """Yield a line about each sort of targets that can never be answered."""
+        """Yield a line about each sort of targets that no answer can have."""
         yield from ()
 
-    # judging answers
+    # evaluation of answers
 
     @property
     def is_comparable(self) -> bool:
         return not self.kind.self_supervised
 
     def is_right(self, gold: Any, predicted: Any) -> bool:
-        """Return True if an answer is right; without a reference none is wrong."""
+        """Return whether an answer is right; without a reference no answer is wrong."""
         return self.kind.self_supervised or bool(gold == predicted)
 
     @abstractmethod
     def counter(self) -> Counts:
-        """A fresh counter of scores."""
+        """Return a new counter of scores."""
 
     # warnings about data
 
     def answer_labels(self) -> set[Any]:
-        """The labels that an answer may hold; empty where there are none that a reference can be checked for."""
+        """Return the possible labels of an answer; empty if references cannot be checked for unknown labels."""
         return set()
 
     def labels_in(self, gold: Any) -> list[str]:
-        """The labels of a reference."""
+        """Return the labels of a reference."""
         return []
 
     def one_sided(self, labels: Counter[str], records: int) -> str:
-        """Return a property of all these records for which a score of them says little; "" if they differ."""
+        """Return the common property of all these records that makes their score meaningless; "" if they differ."""
         return ""
 
 
 def check_settings(task: type[HeadTask], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A head's settings completed by the kind's defaults; ValueError for one that the kind does not know."""
+    """Return a head's settings with the kind's defaults; ValueError for an unknown setting."""
     if unknown := sorted(settings.keys() - task.settings.keys()):
         known = ", ".join(task.settings) or "none"
         raise ValueError(f"the answer kind {task.kind_type.kind!r} has no setting {unknown[0]!r} (there is: {known})")
@@ -247,31 +247,31 @@ def check_settings(task: type[HeadTask], settings: Mapping[str, Any]) -> dict[st
 
 
 def required_field(record: Record, name: str) -> Any:
-    """The value of a record's field; DataError if the record lacks it."""
+    """Return the value of a record's field; DataError if the record lacks it."""
     if name not in record:
         raise DataError.at(record, f"no field {name!r} to compare with; it has: {field_names(record)}; {_NO_FIELD}")
     return record[name]
 
 
 def present(record: Record, name: str) -> Any:
-    """The value of a record's field; DataError if it is missing or null."""
+    """Return the value of a record's field; DataError if it is missing or null."""
     if record.get(name) is None:
         raise DataError.at(record, f"no field {name!r}; the record has: {field_names(record)}; {_NO_FIELD}")
     return record[name]
 
 
 def no_targets(record: Record, doc: Doc) -> Targets:
-    """The targets of a self-supervised head, which makes them itself."""
+    """Return no targets, for a self-supervised head."""
     return {}
 
 
-# Warnings about records with references: data of which a score says nothing.
+# Warnings about records with references, such as data whose score means nothing.
 
 SHOWN = 5  # labels that a warning lists
 
 
 def warnings_about(task: Task, name: str, records: Iterable[Record], trains: bool = False) -> Iterator[str]:
-    """The warnings about a set of records, that a model is trained on or scored on, a line each."""
+    """Yield the warnings about a set of records for training or scoring, one line each."""
     census = Census(task)
     for _ in census.watch(records):
         pass
@@ -279,7 +279,7 @@ def warnings_about(task: Task, name: str, records: Iterable[Record], trains: boo
 
 
 class Census:
-    """Counts of the labels of references, taken while records pass by."""
+    """Counts of the labels of references, collected while records are iterated."""
 
     def __init__(self, task: Task):
         compared = {
@@ -293,7 +293,7 @@ class Census:
         self._records = 0
 
     def watch(self, records: Iterable[Record]) -> Iterator[Record]:
-        """The same records, each counted."""
+        """Yield the same records, and count them."""
         known = {head: part.answer_labels() for head, part in self._heads.items()}
         for record in records:
             self._records += 1
@@ -306,30 +306,30 @@ class Census:
             yield record
 
     def warnings(self, name: str, trains: bool = False) -> Iterator[str]:
-        """Yield a line about each answer that these records cannot teach or judge, and about unknown labels."""
+        """Yield a line about each answer that these records cannot train or evaluate, and about unknown labels."""
         if self._counted and self._records == 1:
-            little = "nothing can be learned from one" if trains else "a score of one record says nothing"
-            yield f"{name}: there is 1 record; {little}, give more"
-        one_sided = "no other answer can be learned" if trains else "a score of them says nothing about other answers"
+            little = "one record is too few to train on" if trains else "the score of one record means nothing"
+            yield f"{name}: there is 1 record; {little}; add more"
+        one_sided = "no other answer can be learned" if trains else "their score says nothing about other answers"
         for head, part in self._heads.items():
             where, labels = f"{name}: {head}: " if head else f"{name}: ", self._labels[head]
             if self._records > 1 and (message := part.one_sided(labels, self._records)):
-                yield f"{where}{message}; {one_sided}, give records of each"
+                yield f"{where}{message}; {one_sided}; add records of each"
             groups: dict[str, Counter[str]] = defaultdict(Counter)
             for label, count in labels.items():
                 groups[" ".join(label.split())][label] = count
             for group in groups.values():
                 if len(group) > 1:
-                    message = "differ by white space alone, and count as different; correct the data"
-                    yield f"{where}the labels {_listed(group)} {message}"
+                    message = "differ only by white space, and count as different; correct the data"
+                    yield f"{where}the labels {_list_labels(group)} {message}"
             if unknown := self._unknown[head]:
                 message = (
-                    f"{self._missed[head]:,} of {self._records:,} records hold labels that the model does not know"
+                    f"{self._missed[head]:,} of {self._records:,} records have labels that the model does not know"
                 )
-                yield f"{where}{message}, and that count as missed: {_listed(unknown)}"
+                yield f"{where}{message}; these count as missed: {_list_labels(unknown)}"
 
 
-def _listed(labels: Counter[str]) -> str:
+def _list_labels(labels: Counter[str]) -> str:
     rest = len(labels) - SHOWN
     listed = ", ".join(f"{label!r} ({count:,})" for label, count in labels.most_common(SHOWN))
     return listed + (f" and {rest:,} more" if rest > 0 else "")

@@ -1,4 +1,4 @@
-"""Answer kinds text and generation: a written text, and the continuation of a prompt."""
+"""Answer kinds text and generation: a generated text, and the continuation of a prompt."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from seqpipe.answers.types import (
 )
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.automaton import WrittenBytes, text_automaton, utf8
-from seqpipe.features.document import Arrays, Doc, ExtendedVocabulary, Record, padded, place_of
+from seqpipe.features.document import Arrays, Doc, ExtendedVocabulary, Record, location, padded
 from seqpipe.features.encoding import encode, excerpt
 from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, replace_surrogates, special_id
 
@@ -40,19 +40,19 @@ from seqpipe.features.vocabulary import EOS, SPECIALS, UNK, replace_surrogates, 
 def option_tokens(tokenizer: Tokenizer, option: str, value: str | list[Any]) -> list[int]:
     """Return the ids of these tokens of the target vocabulary.
 
-    A list may name the unknown token; a text that holds what is unknown is refused.
+    A list may contain the unknown token; a text with an unknown token is refused.
 
     Raises:
-        UsageError: if a token is not in the vocabulary, or is one that no text holds.
+        UsageError: if a token is not in the vocabulary, or cannot occur in a text.
     """
     unknown, end, size = special_id(tokenizer, UNK), special_id(tokenizer, EOS), tokenizer.get_vocab_size()
     pairs = _pieces(tokenizer, value) if isinstance(value, str) else [(token, _id(tokenizer, token)) for token in value]
     for token, number in pairs:
         if number is None or not 0 <= number < size or (number == unknown and isinstance(value, str)):
             vocabulary = f"the target vocabulary, which has {size:,}; choose others ({value!r})"
-            raise UsageError(f"{option}: {token!r} is no token of {vocabulary}")
+            raise UsageError(f"{option}: {token!r} is not a token of {vocabulary}")
         if number <= end and number != unknown:
-            raise UsageError(f"{option}: {token!r} stands in no text; leave it out ({value!r})")
+            raise UsageError(f"{option}: {token!r} cannot occur in a text; leave it out ({value!r})")
     return [number for _, number in pairs if number is not None]
 
 
@@ -67,13 +67,13 @@ def _id(tokenizer: Tokenizer, token: Any) -> int | None:
     return token if type(token) is int else None
 
 
-# A generated text, and the texts before which one ends.
+# A generated text, and stop texts.
 
-TORN = "\ufffd"  # how bytes are decoded that are no whole character
+INCOMPLETE = "\ufffd"  # the decoded bytes of an incomplete character
 
 
 class GeneratedText(str):
-    """A text, with the number of tokens that were generated for it, and the reason why it ends.
+    """A text, with the number of its generated tokens, and the reason why it ends.
 
     The tokens are counted up to the end of a stop text, without [EOS]. The reason is `stop` for [EOS] and stop texts,
     else `length`; empty for a part of a text that is not finished.
@@ -89,7 +89,7 @@ class GeneratedText(str):
 
 
 def cut(text: str, stops: Sequence[str]) -> tuple[str, bool]:
-    """The text up to the first of the stop texts, and whether there is one."""
+    """Return the text up to the first of the stop texts, and whether there is one."""
     places = [at for at in (text.find(stop) for stop in stops) if at >= 0]
     return (text[: min(places)], True) if places else (text, False)
 
@@ -100,26 +100,26 @@ def held_back(text: str, stops: Sequence[str]) -> int:
     return max(lengths, default=0)
 
 
-# What a target tokenizer makes of texts: those that change when they are encoded and decoded, and the fix.
+# Texts that a target tokenizer changes when they are encoded and decoded, and the fix.
 
 _FOLDS: dict[str, Callable[[str], str]] = {
     "lowercase": str.casefold,
     "fold_digits": lambda text: re.sub(r"\d", "0", text),
-}  # options of tokenizers, and what they do to a text
+}  # options of tokenizers, and their effects on a text
 
 
-def changed_message(changed: Sequence[tuple[str, str]], count: int, copies: bool) -> str:
-    """The message about texts that change, each with its copy, of `count` texts, and the fix."""
+def roundtrip_message(changed: Sequence[tuple[str, str]], count: int, copies: bool) -> str:
+    """Return the message, with the fix, about those of `count` texts that change, each with its changed copy."""
     shortest, its_copy = min(changed, key=lambda pair: len(pair[0]))
     example = f"{excerpt(shortest)} as {excerpt(its_copy)}"
     message = f"{len(changed):,} of {count:,} texts change when encoded and decoded: {example}"
     for option, fold in _FOLDS.items():
         if all(fold(text) == fold(copy) for text, copy in changed):
-            return f"{message}; leave {option} out of the target tokenizer, or write the data so"
+            return f"{message}; delete {option} from the target tokenizer, or change the data accordingly"
     if copies:
-        fix = "give it detokenize: true and a pattern that keeps together what has no blank within"
+        fix = "set detokenize: true and a pattern that splits only at white space"
         return f"{message}; words: {fix}"
-    return f"{message}; the target tokenizer {{use: bpe, byte_level: true}} loses nothing"
+    return f"{message}; use the target tokenizer {{use: bpe, byte_level: true}}, which is lossless"
 
 
 # Answer kind text: generated sequences, with copied words where the head copies.
@@ -148,14 +148,15 @@ class Text(HeadAnswer[TextAnswers]):
     """Text: `{"generated_text", "score"}`, or a list of them, best first; score: the probability of the sequence.
 
     Args:
-        tokenizer: Of what is written.
-        target: The record's field with the reference, or a list of them.
-        copies: What it may write, where words of the source may be copied that the tokenizer lacks.
+        tokenizer: The target tokenizer.
+        target: The record's field with the reference, or a list of references.
+        copies: The extended vocabulary, if words of the source may be copied.
         bleu_tokenize: The tokenizer of the metric BLEU; None: chosen by the letters of the references.
-        every_token: Whether all tokens of the source are read, those of white space alone too.
+        every_token: Whether all tokens of the source are read, including those of white space.
     """
 
     kind = "text"
+    hub_task = "text2text-generation"
     answer_type: Any = TextAnswer
     drawing: Mapping[str, Any] = {"as": "text"}
     decided = TOKENS_AND_SCORES
@@ -177,7 +178,7 @@ class Text(HeadAnswer[TextAnswers]):
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Text:
-        writer, copies = required(tokenizer), manifest.get("copies")
+        writer, copies = require_tokenizer(tokenizer), manifest.get("copies")
         extended = ExtendedVocabulary(writer, copies["same"]) if copies else None
         return cls(
             writer, manifest["target"], extended, manifest.get("bleu_tokenize"), manifest.get("every_token", False)
@@ -186,17 +187,17 @@ class Text(HeadAnswer[TextAnswers]):
     def manifest(self) -> dict[str, Any]:
         copies = {"copies": {"same": self.copies.same}} if self.copies else {}
         every_token = {"every_token": True} if self.every_token else {}
-        return {"kind": self.kind, "target": self.target, **copies, **every_token, **self._stated_bleu_tokenizer()}
+        return {"kind": self.kind, "target": self.target, **copies, **every_token, **self._bleu_entry()}
 
-    def _stated_bleu_tokenizer(self) -> dict[str, str]:
+    def _bleu_entry(self) -> dict[str, str]:
         return {"bleu_tokenize": self.bleu_tokenize} if self.bleu_tokenize else {}
 
     def answers(self, docs: Sequence[Doc], decision: Arrays, stops: Sequence[str] = ()) -> list[TextAnswers]:
-        """The answers of a decision; texts end before the first of the stop texts."""
+        """Return the answers of a decision; texts end before the first of the stop texts."""
         answers: list[TextAnswers] = []
         for doc, row, log_p in zip(docs, decision["tokens"].tolist(), decision["scores"], strict=True):
             hypotheses: list[WrittenText] = [
-                {"generated_text": self.generated(tokens, doc, stops), "score": probability(np.exp(p))}
+                {"generated_text": self.generated_text(tokens, doc, stops), "score": probability(np.exp(p))}
                 for tokens, p in zip(row, log_p, strict=True)
                 if p > LOG_ZERO or len(row) == 1
             ]
@@ -204,16 +205,16 @@ class Text(HeadAnswer[TextAnswers]):
         return answers
 
     def encode(self, text: str, doc: Doc, at: str = "") -> list[int]:
-        """The ids of a text that answers this one, without an end; DataError, prefixed with `at`, if there are none."""
+        """Return the ids of a target text for this source, without an end; DataError, prefixed with `at`, if empty."""
         if self.copies:
             return self.copies.written(text, doc, at)
         return list(encode(self.tokenizer, text, at).ids)
 
-    def generated(self, tokens: list[int], doc: Doc, stops: Sequence[str] = ()) -> GeneratedText:
-        """The text of these tokens up to the first stop text; one without an end token ends at a whole character."""
+    def generated_text(self, tokens: list[int], doc: Doc, stops: Sequence[str] = ()) -> GeneratedText:
+        """Return the text of these tokens up to a stop text; without an end token it ends at a complete character."""
         text, ended = self.decode(tokens, doc), self.end in tokens
-        if not ended and text.endswith(TORN):
-            text = text[: len(text) - self.written_bytes.torn(self.step_ids(tokens))]
+        if not ended and text.endswith(INCOMPLETE):
+            text = text[: len(text) - self.written_bytes.count_incomplete(self.step_ids(tokens))]
         kept, stopped = cut(text, stops)
         count = len(self.step_ids(tokens))
         if stopped:
@@ -222,11 +223,11 @@ class Text(HeadAnswer[TextAnswers]):
 
     @cached_property
     def written_bytes(self) -> WrittenBytes:
-        """The bytes that each token of the target tokenizer decodes to."""
+        """Bytes that each token of the target tokenizer decodes to."""
         return WrittenBytes(self.tokenizer)
 
     def decode(self, tokens: list[int], doc: Doc) -> str:
-        """Token ids up to the end token, as text; copied words as they stand in the source."""
+        """Return token ids up to the end token as text, with copied words as in the source."""
         kept = self.step_ids(tokens)
         if self.copies is None or all(token < self.tokenizer.get_vocab_size() for token in kept):
             return str(self.tokenizer.decode(kept, skip_special_tokens=False))
@@ -234,13 +235,13 @@ class Text(HeadAnswer[TextAnswers]):
         return str(decoder.decode(words)) if decoder else " ".join(words)
 
     def tokens(self, tokens: list[int], doc: Doc) -> list[str]:
-        """Token ids up to the end token, each as the vocabulary has it, or as it stands in the source."""
+        """Return the tokens up to the end token, as in the vocabulary or, if copied, as in the source."""
         kept, V = self.step_ids(tokens), self.tokenizer.get_vocab_size()
         new = self.copies.read(doc)[1] if self.copies else []
         return [new[token - V] if token >= V else str(self.tokenizer.id_to_token(token)) for token in kept]
 
     def step_ids(self, ids: list[int]) -> list[int]:
-        """Token ids up to the end token, without special ones."""
+        """Return token ids up to the end token, without special ones."""
         before_end = ids[: ids.index(self.end)] if self.end in ids else ids
         return [token for token in before_end if token > self.end]
 
@@ -266,7 +267,7 @@ class Text(HeadAnswer[TextAnswers]):
         return arcs
 
     def prompt(self, doc: Doc) -> str:
-        """The text that a generated text continues."""
+        """Return the text that a generated text continues."""
         return ""
 
     def step_names(self, ids: list[int], doc: Doc) -> list[str]:
@@ -276,7 +277,7 @@ class Text(HeadAnswer[TextAnswers]):
         return [with_score(part["generated_text"], part)]
 
     def empty(self, several: bool) -> TextAnswers:
-        """The empty text."""
+        """Return the empty text."""
         answer: WrittenText = {"generated_text": "", "score": 1.0}
         return [answer] if several else answer
 
@@ -285,7 +286,7 @@ W = TypeVar("W", bound=Text)
 
 
 class TextTask(HeadTask[TextAnswers, W]):
-    """The text of a record, or several references of which each is right."""
+    """Task of the text of a record, or of several references, each of which is right."""
 
     kind_type: type[HeadAnswer] = Text
     settings: ClassVar[Mapping[str, Any]] = {"equal_length": False, "bleu_tokenize": None, "every_token": False}
@@ -307,7 +308,7 @@ class TextTask(HeadTask[TextAnswers, W]):
 
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Text:
-        writer = required(tokenizer)
+        writer = require_tokenizer(tokenizer)
         copies = ExtendedVocabulary(writer, head.same_tokenizer) if head.copies else None
         return Text(writer, head.target, copies, head.settings["bleu_tokenize"], head.settings["every_token"])
 
@@ -315,13 +316,13 @@ class TextTask(HeadTask[TextAnswers, W]):
         field, equal_length = self.kind.target or "target", settings["equal_length"]
 
         def targets(record: Record, doc: Doc) -> Targets:
-            ids = self.kind.encode(target_text(record, field), doc, place_of(record))
+            ids = self.kind.encode(target_text(record, field), doc, location(record))
             first = doc.first
             if equal_length and len(ids) not in (len(first), len(first.word_offsets)):
                 message = (
-                    f"the text has {len(ids)} tokens and its source {len(first)}; with equal_length they have as many"
+                    f"the text has {len(ids)} tokens and its source {len(first)}; equal_length needs equal numbers"
                 )
-                raise DataError.at(record, f"{message}: correct the record, or leave equal_length out")
+                raise DataError.at(record, f"{message}: correct the record, or delete equal_length")
             return {"target_ids": [*ids, END], "target_mask": [1] * (len(ids) + 1)}
 
         return targets
@@ -329,7 +330,7 @@ class TextTask(HeadTask[TextAnswers, W]):
     def unwritable(self, records: Sequence[Record], docs: Sequence[Doc], longest: int | None) -> Iterator[str]:
         texts = [target_text(record, self.kind.target or "target") for record in records]
         encoded = [
-            self.kind.encode(text, doc, place_of(record))
+            self.kind.encode(text, doc, location(record))
             for record, text, doc in zip(records, texts, docs, strict=True)
         ]
         decoded = [self.kind.decode(ids, doc) for ids, doc in zip(encoded, docs, strict=True)]
@@ -338,21 +339,19 @@ class TextTask(HeadTask[TextAnswers, W]):
             lost = sum(ids.count(SPECIALS.index(UNK)) > 0 for ids in encoded)
             share = 100 * (1 - len(changed) / len(texts))
             yield (
-                f"{share:.1f} % of {len(texts):,} texts survive encoding and decoding; {lost:,} hold a word that "
-                "neither the target vocabulary nor their source has"
+                f"{share:.1f} % of {len(texts):,} texts survive encoding and decoding; {lost:,} have a word that "
+                "is in neither the target vocabulary nor the source"
             )
         if changed:
-            yield changed_message(changed, len(texts), bool(self.kind.copies))
+            yield roundtrip_message(changed, len(texts), bool(self.kind.copies))
         over = [len(ids) for ids in encoded if longest is not None and len(ids) >= longest]
         if over:
-            message = (
-                f"{len(over):,} of {len(texts):,} texts have {longest} tokens or more, and are cut there in scores"
-            )
-            yield f"{message}; a caller may give max_length={max(over) + 1}"
+            message = f"{len(over):,} of {len(texts):,} texts have {longest} tokens or more, and are cut for scores"
+            yield f"{message}; callers may set max_length={max(over) + 1}"
 
     @property
     def unknown_words(self) -> Callable[[str], list[str]] | None:
-        """The function that returns the words of a text that the vocabulary lacks, if words are copied."""
+        """Return the function from a text to its out-of-vocabulary words; None without copying."""
         return self._unknown_words if self.kind.copies else None
 
     def _unknown_words(self, text: str) -> list[str]:
@@ -360,7 +359,7 @@ class TextTask(HeadTask[TextAnswers, W]):
         return [text[a:b] for (a, b), i in zip(encoding.offsets, encoding.ids, strict=True) if i <= self.kind.end]
 
     def gold(self, record: Record) -> str | list[str]:
-        """The reference, or several."""
+        """Return the reference, or several."""
         first, *more = references(record, self.kind.target or "target")
         return [first, *more] if more else first
 
@@ -377,15 +376,15 @@ class TextTask(HeadTask[TextAnswers, W]):
         return {"expected": gold, "got": predicted}
 
 
-def required(tokenizer: Tokenizer | None) -> Tokenizer:
-    """The tokenizer of what is written; ValueError if there is none."""
+def require_tokenizer(tokenizer: Tokenizer | None) -> Tokenizer:
+    """Return the target tokenizer; ValueError if it is None."""
     if tokenizer is None:
-        raise ValueError("an answer that is text needs its target tokenizer")
+        raise ValueError("an answer kind with text needs its target tokenizer")
     return tokenizer
 
 
 def references(record: Record, field: str) -> list[str]:
-    """The text of a record's field, or the texts of a list, any of which is right; DataError if there is none."""
+    """Return the text of a record's field, or the texts of a list, any of which is right; DataError without text."""
     value = required_field(record, field)
     texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) for text in texts):
@@ -395,13 +394,13 @@ def references(record: Record, field: str) -> list[str]:
 
 
 def target_text(record: Record, field: str) -> str:
-    """The text that a head learns to write, of several references the first; DataError if there is none."""
+    """Return the target text of a record, the first of several references; DataError if there is none."""
     present(record, field)
     return references(record, field)[0]
 
 
 def text_of(record: Record, field: str) -> str:
-    """The text of a record's field; DataError if it holds none."""
+    """Return the text of a record's field; DataError if it has none."""
     text = present(record, field)
     if not isinstance(text, str):
         raise DataError.at(record, f"field {field!r} must be a text, not {type(text).__name__}")
@@ -413,22 +412,23 @@ def text_of(record: Record, field: str) -> str:
 PAST, PRESENT = "past.", "present."  # prefixes of the names of the cache, as an input and as an output of a graph
 RECORD_CONTINUES = "record_continues"  # of a record: whether its text continues in the next one
 SCORE_PROMPT = "score_prompt"  # the decode option that asks for the log-probabilities of a prompt's tokens
-ENOUGH = 1 << 23  # numbers of a batch's logits
-PROMPTS, MOST_PROMPT = 64, 40  # prompts that answers are compared on, and the most tokens of one
-JUDGED = 4096  # tokens of the windows that a model is judged in whose state is carried on
+ENOUGH = 1 << 23  # maximum number of logits of a batch
+PROMPTS, MOST_PROMPT = 64, 40  # prompts for the comparison of answers, and the maximum tokens of one
+JUDGED = 4096  # tokens of the evaluation windows of a stateful model
 _LN2 = math.log(2)
 
 
 class Generation(Text):
-    """Continuation: `{"generated_text", "score"}`, the prompt and what follows; score: the probability of that.
+    """Continuation: `{"generated_text", "score"}`, the prompt and its continuation; score: the latter's probability.
 
     Args:
-        tokenizer: Of the prompt and of what follows.
-        adds_bos: Whether [BOS] stands before each text, so that a prompt may be empty.
-        context: Tokens of the windows that long texts are judged in.
+        tokenizer: Tokenizer of the prompt and the continuation.
+        adds_bos: Whether [BOS] precedes each text, so that a prompt may be empty.
+        context: Tokens of the windows in which long texts are evaluated.
     """
 
     kind = "generation"
+    hub_task = "text-generation"
     answer_type = WrittenText
     drawing = {"as": "continuation"}
     is_generated = True
@@ -442,7 +442,7 @@ class Generation(Text):
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Generation:
-        return cls(required(tokenizer), bool(manifest["adds_bos"]), int(manifest["context"]))
+        return cls(require_tokenizer(tokenizer), bool(manifest["adds_bos"]), int(manifest["context"]))
 
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "target": None, "adds_bos": self.adds_bos, "context": self.context}
@@ -457,33 +457,33 @@ class Generation(Text):
         return continuations
 
     def prompt(self, doc: Doc) -> str:
-        """The text that an answer begins with: of two the second."""
+        """Return the text that an answer begins with: the second of two."""
         return doc.text[_begin(doc) :]
 
     def decode(self, tokens: list[int], doc: Doc) -> str:
-        """Return the text that follows the prompt, with the blank before it if tokens are joined by blanks."""
+        """Return the text after the prompt, with the space before it if tokens are joined by spaces."""
         prompt, kept = doc.ids[doc.second or 0 :], self.step_ids(tokens)
-        before, whole = self._decoded(prompt), self._decoded([*prompt, *kept])
-        return whole[len(before) :] if whole.startswith(before) else self._decoded(kept)
+        before, whole = self._decode(prompt), self._decode([*prompt, *kept])
+        return whole[len(before) :] if whole.startswith(before) else self._decode(kept)
 
-    def _decoded(self, ids: list[int]) -> str:
+    def _decode(self, ids: list[int]) -> str:
         return str(self.tokenizer.decode(ids, skip_special_tokens=False))
 
     def text_length(self, doc: Doc) -> int:
-        """Return the number of tokens that are read of a text, [BOS] included."""
+        """Return the number of tokens that are read of a text, including [BOS]."""
         return len(doc) + self.adds_bos
 
     def refuse_empty(self, docs: Sequence[Doc], records: Sequence[Record], before: int) -> None:
-        """DataError for the first prompt without a token, by its place, or its number from `before` + 1 on."""
+        """Raise DataError for the first prompt without a token, by its place, or its number from `before` + 1."""
         for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
             if not len(doc) and not self.adds_bos:
                 message = "empty prompt: this model needs at least one token"
                 raise DataError.at({"where": f"record {i}", **record}, message)
 
     def scoring_rows(self, doc: Doc, part: Part | None, masking: Masking) -> list[ScoringRow]:
-        """One row: the text behind [BOS] or, of a model of packed texts, behind the end of another text.
+        """Return one row: the text after [BOS] or, for a model of packed texts, after the end of another text.
 
-        Of a part the tokens from its start to the end of the text count: what stands before has the same probability
+        For a part, the tokens from its start to the end of the text count: the text before it has the same probability
         in every text that begins with it.
         """
         if masking != "token":
@@ -502,7 +502,7 @@ class Generation(Text):
 
 
 class GenerationTask(TextTask[Generation]):
-    """Every token of a text, which is judged by its perplexity."""
+    """Task of every token of a text, evaluated by perplexity."""
 
     kind_type = Generation
     settings = {"adds_bos": False, "context": 256, "stateful": False}
@@ -512,16 +512,16 @@ class GenerationTask(TextTask[Generation]):
 
     @classmethod
     def create(cls, head: HeadInfo, labels: Sequence[str], tokenizer: Tokenizer | None) -> Generation:
-        settings, size = head.settings, required(tokenizer).get_vocab_size()
+        settings, size = head.settings, require_tokenizer(tokenizer).get_vocab_size()
         context = evaluation_window(settings["context"], settings["stateful"], size)
-        return Generation(required(tokenizer), settings["adds_bos"], context)
+        return Generation(require_tokenizer(tokenizer), settings["adds_bos"], context)
 
     @property
     def is_comparable(self) -> bool:
         return False
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
-        """Every token of a text; of two texts those of the second."""
+        """Return the function whose targets are the tokens of a text, of two texts those of the second."""
 
         def targets(record: Record, doc: Doc) -> Targets:
             prompt = doc.second or 0
@@ -533,7 +533,7 @@ class GenerationTask(TextTask[Generation]):
         yield from ()
 
     def gold(self, record: Record) -> Any:
-        raise UsageError("a language model has no references to compare with; it is judged by its perplexity")
+        raise UsageError("a language model has no reference answers; it is evaluated by perplexity")
 
     def perplexity(
         self,
@@ -541,16 +541,16 @@ class GenerationTask(TextTask[Generation]):
         run: Callable[[Arrays], Arrays],
         other_features: Callable[[Sequence[Doc]], Arrays],
     ) -> dict[str, float]:
-        """Perplexity, mean loss of a token in nats and bits per character; arguments as `AnswerKind` has them."""
+        """Return perplexity, mean loss per token in nats and bits per character; arguments are those of `Task`."""
         total, tokens, characters, end = 0.0, 0, 0, special_id(self.kind.tokenizer, EOS)
 
-        def counted() -> Iterator[tuple[Doc, bool]]:
+        def count_characters() -> Iterator[tuple[Doc, bool]]:
             nonlocal characters
             for doc, record_continues in docs:
                 characters += len(doc.text) - _begin(doc)
                 yield doc, record_continues
 
-        rows = self._texts(counted(), end) if self.kind.adds_bos else self._windows(counted(), end)
+        rows = self._texts(count_characters(), end) if self.kind.adds_bos else self._windows(count_characters(), end)
         most = max(1, min(32, ENOUGH // (self.kind.tokenizer.get_vocab_size() * self.kind.context)))
         while some := list(islice(rows, most)):
             texts = [doc for *_, doc in some if doc is not None]
@@ -565,13 +565,13 @@ class GenerationTask(TextTask[Generation]):
         return {"perplexity": math.exp(min(loss, 700.0)), "loss": loss, "bits_per_character": bits}
 
     def _texts(self, docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[tuple[list[int], int, Doc | None]]:
-        """Each text by itself, and from which token on it is judged: of two the second."""
+        """Yield each text separately, and the first token that is evaluated, for two texts that of the second."""
         return (([*doc.ids, end], doc.second or 0, doc) for doc, _ in docs)
 
     def _windows(self, docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[tuple[list[int], int, Doc | None]]:
-        """Stretches of the one text that all are, each beginning with the last token of the one before."""
+        """Yield windows of all texts as one, each beginning with the last token of the previous window."""
         window: list[int] = []
-        for token in flowing(docs, end):
+        for token in concatenate(docs, end):
             window.append(token)
             if len(window) > self.kind.context:
                 yield window, 0, None
@@ -581,17 +581,17 @@ class GenerationTask(TextTask[Generation]):
 
 
 def _begin(doc: Doc) -> int:
-    """Start of the text that is continued: of two the second."""
+    """Return the start of the text that is continued, the second of two."""
     return doc.offsets[doc.second - 1][1] if doc.second else 0
 
 
 def evaluation_window(context: int, stateful: bool, size: int) -> int:
-    """Tokens of the windows that a model with `size` tokens is evaluated in: of a stateful one as many as fit."""
+    """Return the tokens of an evaluation window for a vocabulary of `size`: for a stateful model as many as fit."""
     return max(context, min(JUDGED, ENOUGH // size)) if stateful else context
 
 
-def flowing(docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[int]:
-    """The tokens of all texts as one, with an end between two where the first does not continue in the second."""
+def concatenate(docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[int]:
+    """Yield the tokens of all texts as one, with an end token after each text that does not continue in the next."""
     record_continues = True
     for doc, more in docs:
         yield from chain([] if record_continues else [end], doc.ids)
@@ -601,7 +601,7 @@ def flowing(docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[int]:
 def prompt_records(
     records: Iterable[Record], split: Callable[[Sequence[Record]], Sequence[Doc]], field: str, context: int
 ) -> list[Record]:
-    """Beginnings of texts, of long ones stretches, of 1 up to half a context of tokens: prompts."""
+    """Return prompts: beginnings of texts, or windows of long ones, of 1 token up to half a context."""
     prompts: list[Record] = []
     for record in islice(records, PROMPTS):
         (doc,) = split([record])

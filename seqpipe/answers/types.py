@@ -1,4 +1,4 @@
-"""Values that describe an answer kind: arrays, metrics, choices, and what is known of a head."""
+"""Values that describe an answer kind: arrays, metrics, choices, span rules and candidates."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from seqpipe.answers.answer_types import NearText
 from seqpipe.errors import DataError
-from seqpipe.features.document import Doc, Overlaps, Record, kept_spans
+from seqpipe.features.document import Doc, Overlaps, Record, select_spans
 
 Scores = dict[str, Any]
 Target = list[Any] | int | float | tuple[float, ...]  # for each token (or each pair of them); for the record; a row
 Targets = dict[str, Target]  # by name
-MakeTargets = Callable[[Record, Doc], Targets | None]  # None of a record that is to be skipped
+MakeTargets = Callable[[Record, Doc], Targets | None]  # None for a record to skip
 
-WHOLE_TEXT, EACH_WORD, PASSAGE = "text", "words", "passage"  # what a decision is about
-LOG_ZERO = -1e8  # a log-probability of this or less stands for what does not exist
+WHOLE_TEXT, EACH_WORD, PASSAGE = "text", "words", "passage"  # subjects of a decision
+LOG_ZERO = -1e8  # this log-probability or less marks a missing alternative
 
 
 Part = tuple[int, int]  # of a text: start and end
@@ -28,8 +28,8 @@ class ScoringRow(NamedTuple):
 
     Args:
         ids: The tokens that the graph reads.
-        tokens: The positions in the text of those whose log-probabilities add up.
-        filling: Of a masked language model, the tokens of the gaps, in order.
+        tokens: The positions in the text of the tokens whose log-probabilities are summed.
+        filling: For a masked language model, the tokens of the gaps, in order.
     """
 
     ids: list[int]
@@ -39,14 +39,15 @@ class ScoringRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Array:
-    """A tensor that `decide` returns or that `loss` takes: its shape in letters, its dtype, and what its numbers are.
+    """A tensor that `decide` returns or that `loss` takes: its shape in letters, its dtype, and the meaning of its
+    numbers.
 
     Args:
         shape: Such as "(B, T)": B texts, T tokens, L labels, V tokens of the vocabulary, K alternatives, N steps.
         dtype: `int64`, `float32` or `bool`.
-        values: What its numbers are: `label`, `token`, `flag`, `position`, `probability`, `log-probability`, or "".
+        values: Meaning of its numbers: `label`, `token`, `flag`, `position`, `probability`, `log-probability`, or "".
         required: Whether every `decide` returns it.
-        mask: The target that says which numbers are real.
+        mask: The target that masks its padding.
     """
 
     shape: str
@@ -58,7 +59,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Metric:
-    """Reading of a score: as a fraction shown in per cent or not, and its better direction."""
+    """Meaning of a score: whether it is a fraction shown in per cent, and its better direction."""
 
     percent: bool = True
     more_is_better: bool = True
@@ -66,12 +67,12 @@ class Metric:
 
 @dataclass(frozen=True)
 class Choice:
-    """Outputs that are decided together, for telling a tie from an error (`seqpipe.training.pipeline`).
+    """Outputs that are decided together, to distinguish a tie from an error (`seqpipe.training.pipeline`).
 
     Args:
         outputs: Their names.
-        ranked: Whether axis 1 holds alternatives, the best first.
-        scored_as: The output under whose name the head's `score` takes an alternative; "": its own.
+        ranked: Whether axis 1 is the alternatives, best first.
+        scored_as: The input of the head's `score` for an alternative; "": the output's own name.
     """
 
     outputs: tuple[str, ...]
@@ -91,7 +92,7 @@ class UnseenLabelError(DataError):
     """A record has a label that no training record has."""
 
 
-# What becomes of spans of characters that cut a word or a token, and how many of them there were.
+# Treatment of character spans that cut a word or a token, and their counts.
 
 FIX = "set data.misaligned to widen or skip, or use another tokenizer"
 UNCOVERED = "covers no word or token; correct or remove the span, or set data.misaligned: skip"
@@ -99,11 +100,11 @@ UNCOVERED = "covers no word or token; correct or remove the span, or set data.mi
 
 @dataclass
 class SpanRules:
-    """`data.misaligned` and `data.overlaps`, and a record of each span to which it was applied.
+    """`data.misaligned` and `data.overlaps`, with the record of each span that they apply to.
 
     Args:
-        misaligned: What to do with a span that begins or ends within a word or a token: `error`, `widen` or `skip`.
-        overlaps: What to do with spans that overlap once they are widened: `error`, `longest` or `first`.
+        misaligned: Treatment of a span that begins or ends within a word or a token: `error`, `widen` or `skip`.
+        overlaps: Treatment of spans that overlap after widening: `error`, `longest` or `first`.
     """
 
     misaligned: str = "error"
@@ -116,14 +117,14 @@ class SpanRules:
     def align(
         self, offsets: Sequence[tuple[int, int]], span: tuple[int, int], doc: Doc, record: Record, problem: str
     ) -> tuple[int, int] | None:
-        """First and last piece of text that a span covers; None if it is skipped.
+        """Return the first and last unit (word or token) that a span covers; None if it is skipped.
 
         Args:
-            offsets: Start and end of each piece, a word or a token.
-            span: Start and end in the text, exclusive.
+            offsets: Start and end of each unit.
+            span: Start and end (exclusive) in the text.
             doc: The text.
-            record: That of the span.
-            problem: What the error says before the pieces: "span 'Ada' cuts a word".
+            record: The record of the span.
+            problem: Beginning of the error message: "span 'Ada' cuts a word".
         """
         self.count += 1
         inside = [i for i, (start, end) in enumerate(offsets) if start < span[1] and end > span[0]]
@@ -140,15 +141,15 @@ class SpanRules:
         return None
 
     def without_overlaps(self, spans: list[tuple[str, int, int]], record: Record) -> list[tuple[str, int, int]]:
-        """The spans of words (label, first, end) that remain; all of them if overlaps are an error."""
+        """Return the remaining spans of words (label, first, end); all of them if overlaps are an error."""
         if self.overlaps == "error":
             return spans
-        kept = kept_spans([(start, end) for _, start, end in spans], self.overlaps)
+        kept = select_spans([(start, end) for _, start, end in spans], self.overlaps)
         self.dropped += [record] * (len(spans) - len(kept))
         return [spans[i] for i in kept]
 
     def messages(self) -> Iterator[str]:
-        """A line each about the spans that were widened, skipped, or dropped for an overlap of widened spans."""
+        """Yield a line about each group of spans that were widened, skipped, or dropped for overlaps."""
         cut = "begin or end within a word or token"
         if self.widened:
             yield self._message(self.widened, f"{cut}, and are widened", f"misaligned: {self.misaligned}")
@@ -157,18 +158,18 @@ class SpanRules:
             yield self._message(self.skipped, f"{reason}, and are skipped", f"misaligned: {self.misaligned}")
         if self.dropped:
             yield self._message(
-                self.dropped, "overlap others once widened, and are dropped", f"overlaps: {self.overlaps}"
+                self.dropped, "overlap others after widening, and are dropped", f"overlaps: {self.overlaps}"
             )
 
     def _message(self, records: Sequence[Record], outcome: str, setting: str) -> str:
-        first = records[0].get("where", "without a place")
+        first = records[0].get("where", "no file and line known")
         message = f"{len(records):,} of {self.count:,} spans {outcome} (data.{setting})"
         return f"{message}; the first: {first}"
 
 
 # A set of texts that an answer is chosen from.
 
-ANSWER = "answer"  # the field of what is to be answered where a candidate is the nearest
+ANSWER = "answer"  # the field with the answer if a candidate is the nearest
 
 
 @dataclass(frozen=True)
@@ -177,8 +178,8 @@ class Candidates:
 
     Attributes:
         texts: The texts.
-        labels: The label of each; None where the texts have no label: then each is its own.
-        answers: What each says in its field `answer`; None where none has that field.
+        labels: The label of each; None without labels: then each text is its own label.
+        answers: The values of the field `answer`; None if no candidate has it.
     """
 
     texts: tuple[str, ...]
@@ -187,11 +188,11 @@ class Candidates:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The values that a reference is compared with: the label of each, or its text."""
+        """Values that a reference is compared with: the label of each, or its text."""
         return self.texts if self.labels is None else self.labels
 
     def entry(self, number: int, score: float) -> NearText:
-        """A candidate as an answer states it."""
+        """Return a candidate in the format of an answer."""
         entry: dict[str, str | float | None] = {"text": self.texts[number]}
         if self.labels is not None:
             entry["label"] = self.labels[number]
@@ -205,12 +206,12 @@ class Candidates:
 
     @staticmethod
     def from_manifest(manifest: Mapping[str, Any]) -> Candidates:
-        """ValueError for columns that are not equally long lists of texts."""
+        """Return the candidates; ValueError for columns that are not equally long lists of texts."""
         columns = {"texts": None, **manifest}
         for name, column in columns.items():
             allowed = (str, type(None)) if name == "answers" else str
             if not isinstance(column, list) or not all(isinstance(value, allowed) for value in column):
-                raise ValueError(f"candidates: {name} is no list of texts")
+                raise ValueError(f"candidates: {name} is not a list of texts")
             if not column or len(column) != len(manifest["texts"]):
                 raise ValueError(f"candidates: there are {len(column)} {name}")
         return Candidates(**{name: tuple(column) for name, column in manifest.items()})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
+import io
 import itertools
 import json
 import os
@@ -113,7 +114,13 @@ def main() -> None:
         if message:
             write_error(message, RED)
         else:
-            error.show()
+            with io.StringIO() as shown:
+                error.show(shown)
+                usage, _, fault = shown.getvalue().rstrip().rpartition("\n")
+            if "unexpected extra argument" in fault and arguments[:1] == ["predict"]:
+                fault += "; texts come from --input or standard input: echo 'a text' | seqpipe predict BUNDLE"
+            write_error(usage)
+            write_error(fault, RED)
         if as_json:
             _print_json(UsageError(), error.exit_code, message or error.format_message(), [])
         sys.exit(error.exit_code)

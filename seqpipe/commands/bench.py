@@ -226,11 +226,11 @@ def from_threads(
 
 def by_stage(model: Model, records: Sequence[Record], options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """Measure milliseconds per input for features, the run of the graph, and the answer."""
-    from seqpipe.runtime.decode_options import chosen
+    from seqpipe.runtime.decode_options import resolve_options
     from seqpipe.runtime.predictor import ROWS, batches
 
     predictor = model.predictor
-    decoding = chosen(predictor.options, options, predictor.kind)
+    decoding = resolve_options(predictor.options, options, predictor.kind)
 
     def work(some: Sequence[Record]) -> list[float]:
         clocks = [time.perf_counter()]

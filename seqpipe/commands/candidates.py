@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from seqpipe.commands.options import BundlePath, Quiet, make_console
+from seqpipe.commands.options import BundlePath, PluginFiles, Quiet, make_console
 from seqpipe.errors import EnvError
 
 
@@ -17,6 +17,7 @@ def candidates(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder of the new bundle; default: BUNDLE is replaced.")
     ] = None,
+    plugins: PluginFiles = None,
     quiet: Quiet = False,
 ) -> None:
     """Replace the texts that a bundle chooses its answers from (retrieval), without training. Needs no PyTorch."""
@@ -33,7 +34,8 @@ def candidates(
     path = output or bundle
     refuse_other(path)
     manifest, _ = read_manifest(bundle)
-    records = reader_from(manifest.reader, Plugins()).read(file)  # read once the bundle is known to take them
+    reader = reader_from(manifest.reader, Plugins(files=plugins or ()))
+    records = reader.read(file)  # read once the bundle is known to take them
     with lock_around(path):
         model = replace_candidates(bundle, records, path)
     candidates = model.predictor.kind.parts[""].candidates

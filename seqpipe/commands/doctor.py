@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,8 @@ import typer
 
 from seqpipe.commands.options import Device, FailOn, Json, print_json
 from seqpipe.errors import UsageError
+
+_COLORS = {"ok": "green", "note": "yellow", "error": "red"}
 
 
 def doctor(
@@ -38,6 +41,8 @@ def doctor(
         print_json([asdict(finding) for finding in findings])
     else:
         for finding in findings:
-            typer.echo(f"{finding.state:<5} {finding.what}: {finding.detail}")
+            state = typer.style(f"{finding.state:<5}", fg=_COLORS[finding.state])
+            color = False if os.environ.get("NO_COLOR") else None  # None: where standard output is a terminal
+            typer.echo(f"{state} {finding.what}: {finding.detail}", color=color)
     if any(finding.state == "error" for finding in findings):
         raise typer.Exit(7)

@@ -52,7 +52,7 @@ def explain(
             raise DataError(f"standard input: byte {error.start + 1} is not UTF-8; {fix}") from error
     explanation = model.explain(one_record(model, text), **decode_options)
     if output:
-        draw(explanation, output)
+        draw(explanation, output, {"Model": model.manifest.name, "SHA-256": model.sha256[:12]})
         make_console(quiet).say(f"wrote {output}")
     elif not as_json:
         typer.echo(replace_surrogates(explanation.table()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -25,11 +26,15 @@ def complete_override(context: typer.Context, incomplete: str) -> list[tuple[str
     if words[-1:] == ["="]:  # bash parts words at "="
         key, equals, before = words[-2], "=", ""
     if not equals:
-        return [(f"{name}=", meaning) for name, meaning in dotted_keys().items()]
-    from seqpipe.config.plugins import Plugins
+        keys = [(f"{name}=", meaning) for name, meaning in dotted_keys().items() if name.startswith(key)]
+        # bash puts a blank behind the only word that fits. A second one prevents it, and what both share is typed.
+        is_single = len(keys) == 1 and os.environ.get("_SEQPIPE_COMPLETE") == "complete_bash"
+        return [*keys, (f"{keys[0][0]}…", "")] if is_single else keys
+    from seqpipe.config.plugins import installed_names
 
     place = [part for part in key.split(".") if part != "use" and not part.isdigit()]
-    return [(f"{before}{name}", "") for name in Plugins().names(place[-1].removeprefix("target_"))] if place else []
+    names = installed_names().get(place[-1].removeprefix("target_"), []) if place else []
+    return [(f"{before}{name}", "") for name in names]
 
 
 YamlFile = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline's YAML.")]
@@ -88,7 +93,14 @@ def load_pipeline(
 
 
 # Options that other tools have, and the keys of the YAML that are the same.
-_USUAL_OPTIONS = {"o": "name", "out": "name", "output": "name", "output_dir": "name", "lr": "train.optimizer.lr"}
+_USUAL_OPTIONS = {
+    **dict.fromkeys(("o", "out", "output", "output_dir"), "name"),
+    **dict.fromkeys(("lr", "learning_rate"), "train.optimizer.lr"),
+    **dict.fromkeys(("e", "max_epochs", "num_epochs", "num_train_epochs"), "train.epochs"),
+    "data": "data.train",
+    "train": "data.train",
+    "hidden_size": "encoder.hidden",
+}
 
 
 def dotted_keys() -> dict[str, str]:
@@ -103,6 +115,8 @@ def override_message(error: Any, arguments: Sequence[str]) -> str:
     if not option or context is None or "overrides" not in {parameter.name for parameter in context.command.params}:
         return ""
     name = option.lstrip("-").replace("-", "_")
+    if name in ("gpu", "cuda"):
+        return f"no option {option}; give --device cuda"
     usual = _USUAL_OPTIONS.get(name)
     keys = [usual] if usual else [key for key in dotted_keys() if name in (key, key.rpartition(".")[2])]
     place = next((i for i, argument in enumerate(arguments) if argument.partition("=")[0] == option), len(arguments))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from seqpipe.commands.help import Command
-from seqpipe.commands.options import Json, Quiet, make_console, parse_decode_options, print_json
+from seqpipe.commands.options import Json, PluginFiles, Quiet, make_console, parse_decode_options, print_json
 from seqpipe.console import text_table
 from seqpipe.errors import PluginError, UsageError, did_you_mean
 from seqpipe.version import VERSION
@@ -47,17 +47,23 @@ def list_by_default(context: typer.Context) -> None:
 
 
 @app.command("list", cls=Command)
-def list_all() -> None:
+def list_all(plugins: PluginFiles = None) -> None:
     """List every component and every broken plugin."""
-    typer.echo(list_components())
+    from seqpipe.config.plugins import Plugins, installed_names
+
+    typer.echo(list_components(Plugins(files=plugins or ())))
+    installed_names(anew=True)  # for tab completion
 
 
 @app.command(cls=Command)
 def show(
     name: Annotated[str, typer.Argument(help="A component, such as lstm, or encoder/lstm if the name is ambiguous.")],
+    plugins: PluginFiles = None,
 ) -> None:
     """Show the options of a component with types, defaults and meaning."""
-    typer.echo(show_component(name))
+    from seqpipe.config.plugins import Plugins
+
+    typer.echo(show_component(name, Plugins(files=plugins or ())))
 
 
 @app.command(cls=Command)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from seqpipe.commands.options import PluginFiles
 from seqpipe.console import Console
 
 
@@ -15,12 +16,14 @@ def schema(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Output file; default: standard output.")
     ] = None,
+    plugins: PluginFiles = None,
 ) -> None:
     """Print the JSON Schema of pipelines, with the components of every installed plugin, for editors."""
     from seqpipe.config.json_schema import schema as pipeline_schema
+    from seqpipe.config.plugins import Plugins
     from seqpipe.files import write
 
-    text = json.dumps(pipeline_schema(tell=Console().say), ensure_ascii=False, indent=1) + "\n"
+    text = json.dumps(pipeline_schema(Plugins(files=plugins or ()), Console().say), ensure_ascii=False, indent=1) + "\n"
     if output:
         write(output, text)
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from seqpipe.commands.options import Device, Quiet, RunFolder, make_console
+from seqpipe.commands.options import Device, PluginFiles, Quiet, RunFolder, make_console
 from seqpipe.errors import DataError, UsageError
 from seqpipe.files import writing
 
@@ -28,6 +28,7 @@ def vectors(
     stage: Annotated[
         str | None, typer.Option("--stage", metavar="KEY", help="Which embedding, if there are several: embedding.1.")
     ] = None,
+    plugins: PluginFiles = None,
     quiet: Quiet = False,
 ) -> None:
     """Write the word vectors of a run to a file, in the format of word2vec."""
@@ -38,7 +39,7 @@ def vectors(
     console = make_console(quiet)
     path = output or folder / ("vectors.bin" if binary else "vectors.vec")
     with lock_around(path):
-        pipeline = load_trained(open_run(folder, console, need_data=False))
+        pipeline = load_trained(open_run(folder, console, need_data=False, plugins=plugins or ()))
         key, table = _table(pipeline, folder, stage)
         vocabulary = pipeline.artifacts.vocabularies[pipeline.source_of[key]]
         ids = [i for i, word in enumerate(vocabulary) if is_word(word)]
@@ -65,6 +66,7 @@ def distill_vectors(
         Literal["zipf", "none"], typer.Option("--weighting", help="none, or zipf: frequent words get shorter vectors.")
     ] = "zipf",
     binary: Annotated[bool, typer.Option("--binary", help="Write the binary format.")] = False,
+    plugins: PluginFiles = None,
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
@@ -77,7 +79,7 @@ def distill_vectors(
         raise UsageError("--vocabulary and --pipeline each say which words; leave one of them out")
     console = make_console(quiet)
     with lock_around(output), writing(output) as temporary:
-        words = _listed(vocabulary) if vocabulary else _trained(pipeline) if pipeline else None
+        words = _listed(vocabulary) if vocabulary else _trained(pipeline, plugins or ()) if pipeline else None
         distiller = Distiller(checkpoint, resolve_device(device))
         ids = distiller.tokens() if words is None else distiller.words(words)
         ids = {word: subwords for word, subwords in ids.items() if is_word(word)}
@@ -116,7 +118,7 @@ def _listed(path: Path) -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def _trained(path: Path) -> list[str]:
+def _trained(path: Path, plugins: Sequence[Path]) -> list[str]:
     """Return the vocabulary that a pipeline's tokenizers learn from its training data, without special tokens."""
     from seqpipe.config.loader import load
     from seqpipe.features.sources import tokenizers_of
@@ -124,7 +126,7 @@ def _trained(path: Path) -> list[str]:
     from seqpipe.training.datasets import read
     from seqpipe.training.fit import fit_artifacts
 
-    config = load(path, files=False)  # the file of vectors may not be there yet
+    config = load(path, files=False, plugin_files=plugins)  # the file of vectors may not be there yet
     records = read(config.data.reader, config.data.train, overlaps=config.data.overlaps)
     artifacts = fit_artifacts(config, records)
     if any(map(splits_words, tokenizers_of(artifacts.featurizer).values())):

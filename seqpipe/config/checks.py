@@ -28,11 +28,11 @@ from seqpipe.features.kinds.base import SENTENCES, TOKENS, WORDS
 if TYPE_CHECKING:
     from seqpipe.config.schema import Export
 
-# Attention weights as a bundle describes them: the name of the graph's output, over what, at which axis.
+# Attention weights as in a bundle: the name of the graph's output, the units they are over, and the axis.
 
 OVER = ("words", "sentences", "pairs", "written", "steps")
 AXES = (TOKENS, WORDS, SENTENCES)
-PREFIX = "explain."  # of the graph's outputs
+PREFIX = "explain."  # of the names of the graph's outputs
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Attended:
     """Attention weights that a stage returns.
 
     Args:
-        key: The stage's key in the YAML and the stage's own name for them, such as `head.attention`.
-        over: `words` (B, N), `sentences` (B, N), `pairs` (B, heads, N, N) or `written` (B, M, N), M counting the tokens
-            of the first text of an answer; or `steps` (B, M), of each of these a probability: that it was generated.
-        axis: What N counts, as the axes of inputs are named: `sequence_length`, `word_count` or `sentence_count`.
+        key: The stage's key in the YAML, then the stage's name for the weights, such as `head.attention`.
+        over: `words` (B, N), `sentences` (B, N), `pairs` (B, heads, N, N) or `written` (B, M, N), for the M tokens
+            of the first text of an answer; or `steps` (B, M), the probability that each of these was generated.
+        axis: Name of axis N, as for inputs: `sequence_length`, `word_count` or `sentence_count`.
     """
 
     key: str
@@ -55,9 +55,9 @@ class Attended:
         return PREFIX + self.key
 
 
-# The attention weights that stages return for a person to look at: their names, and where in a text they stand.
+# The attention weights that stages return for users: their names, and the positions they refer to.
 #
-# Read from classes and options alone. A stage states the names in `explains`, which may depend on its options.
+# Read from classes and options only. A stage declares the names in `explains`, which may depend on its options.
 
 
 def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, dict[str, Attended]]:
@@ -69,10 +69,10 @@ def attended(inputs: Sequence[Input], head: Sequence[Component]) -> dict[str, di
     axis, attentions = TOKENS, {}
     for stages in (inputs[0].embedding, inputs[0].encoder, head):
         for stage in stages:
-            # Alone in a list is no other pipeline than alone, and its weights have no other name.
+            # A list of one is the same pipeline as its entry alone, with the same names of weights.
             key = stage.key.removesuffix(".0") if len(stages) == 1 else stage.key
             attentions[stage.key] = {
-                name: _placed(f"{key}.{name}", over, axis) for name, over in explains(stage).items()
+                name: _resolve_axis(f"{key}.{name}", over, axis) for name, over in explains(stage).items()
             }
             axis = _axis_after(stage, axis, features)
     return attentions
@@ -107,7 +107,7 @@ def problems(inputs: Sequence[Input], head: Sequence[Component], wanted: Problem
     if misstated or wanted is None:
         return misstated
     if len(inputs) > 1:
-        return [replace(wanted, message="of several inputs no attention weights are given; delete it")]
+        return [replace(wanted, message="a pipeline of several inputs has no attention weights; delete it")]
     every = attended(inputs, head)
     lost = [weights.key for names in every.values() for weights in names.values() if weights.axis not in AXES]
     if lost:
@@ -116,7 +116,7 @@ def problems(inputs: Sequence[Input], head: Sequence[Component], wanted: Problem
     return [] if any(every.values()) else [wanted]
 
 
-def _placed(key: str, over: str, axis: str) -> Attended:
+def _resolve_axis(key: str, over: str, axis: str) -> Attended:
     """Resolve the axis `words` to that of the stage's input, which may be sentences."""
     if over == "sentences" or (over == "words" and axis == SENTENCES):
         return Attended(key, "sentences", SENTENCES)
@@ -132,14 +132,14 @@ def _axis_after(stage: Component, axis: str, features: Mapping[str, Any]) -> str
     return next((feature_axis for feature_axis in axes if feature_axis != TOKENS), "")
 
 
-# The checks of a head that answers with a candidate: one text, no other head, and a set to choose from.
+# The checks of a head that answers with a candidate: one text, no other head, and a candidate set.
 
 
 def has_candidates(head: Component) -> bool:
     """Return whether a head answers with one of a set of texts."""
     try:
         return head_task(head).has_candidates
-    except PluginError:  # the head's answer is wrong, and that is reported
+    except PluginError:  # the head's invalid answer kind is reported elsewhere
         return False
 
 
@@ -157,7 +157,7 @@ def corruption_problems(head: Component, source: Input, alone: bool) -> Iterator
     """Yield the problems of a head's input corruption, each at its stage; no stage may reveal masked tokens.
 
     Raises:
-        PluginError: The declaration is no tuple of names.
+        PluginError: The declaration is not a tuple of names.
     """
     names, has_method = declared_corrupted_inputs(head), has_member(head.cls, "corrupt_batch")
     if not names and (not has_method or callable(member(head.cls, "corrupted_inputs"))):
@@ -165,48 +165,48 @@ def corruption_problems(head: Component, source: Input, alone: bool) -> Iterator
     if not names or not has_method:
         yield head, "`corrupted_inputs` must name what `corrupt_batch` returns; add both, or neither"
     elif not alone:
-        yield head, "it changes the text that every stage reads; let it be the only head of one source"
+        yield head, "it changes the text that every stage reads; make it the only head, on one source"
     else:
         for stage in source.stages:
             if problem := _shows(stage, names):
-                yield stage, f"{problem}, which head {head.use!r} has to learn; leave one of the two out"
+                yield stage, f"{problem}, which reveals what head {head.use!r} has to learn; delete one of the two"
 
 
 def _shows(stage: Component, corrupted: Sequence[str]) -> str:
     """Return how a stage would reveal the text before `corrupt_batch`, or the masked places; "" if it does not."""
     if "ids" in corrupted and replaces_mask(stage):
-        return "it makes other rows of the tokens"
+        return "it replaces the rows of tokens"
     try:
         features = declared_features(stage)
-    except PluginError:  # reported where features are declared
+    except PluginError:  # reported with the declaration of features
         return ""
     kept = {name: feature for name, feature in features.items() if name not in corrupted}
     revealing = [name for name, feature in kept.items() if feature.shows_tokens or "mask" in corrupted]
-    return f"its feature {revealing[0]!r} is of the text as it was" if revealing else ""
+    return f"its feature {revealing[0]!r} is of the uncorrupted text" if revealing else ""
 
 
 # The checks of a language model: one tokenized input, and stages that decode incrementally.
 
-_CUT_ANYWHERE = "a column is of one text, and packed texts are cut anywhere: set packed: false"
+_CUT_ANYWHERE = "a column belongs to one text, and packed texts are cut anywhere: set packed: false"
 
 
 def language_model_problems(inputs: Sequence[Input], heads: Sequence[Component]) -> Iterator[tuple[Component, str]]:
-    """Yield the reasons, each at its stage, why a pipeline is no language model."""
+    """Yield the reasons, each at its stage, why a pipeline is not a language model."""
     source, head = inputs[0], heads[-1]
     corpus = corpus_settings(head)
     is_packed, is_stateful = (True, False) if corpus is None else (corpus.packed, corpus.stateful)
-    asks = f"the head {head.use!r} writes token by token"
+    asks = f"the head {head.use!r} generates token by token"
     if len(heads) > 1 or len(inputs) > 1 or source.tokenizer is None:
         yield head, "a language-model head must be the only head, on one tokenized input"
     if source.pairs and is_packed:
-        yield head, "it continues the second of two texts, which are no single text: set packed: false"
+        yield head, "it continues the second of two texts, which cannot be packed: set packed: false"
     if not source.encoder:
         yield head, "a language model needs a causal encoder: add one, such as gru"
     if is_stateful and not is_packed:
         yield head, "separate documents start from the initial state: set packed: true, or stateful: false"
     for stage in source.embedding:
         if not member(stage.cls, "tokenwise"):
-            yield stage, f"{asks}, and this embedding knows whole texts only; choose lookup"
+            yield stage, f"{asks}, and this embedding reads whole texts only; choose lookup"
         elif any(not feature.of_whole_text for feature in declared_features(stage).values()):
             yield stage, f"{asks}, and this embedding reads more of a token than its id; choose lookup"
         elif is_packed and _has_column(stage):
@@ -217,7 +217,7 @@ def language_model_problems(inputs: Sequence[Input], heads: Sequence[Component])
         if fix := causal_fix(stage):
             yield stage, f"{asks}, and this encoder is not causal, or does not support incremental decoding; {fix}"
         elif is_stateful and not has_member(stage.cls, "set_stateful"):
-            yield stage, "it has no state to carry; choose lstm, gru or rnn, or set head.stateful: false"
+            yield stage, "it has no state for stateful training; choose lstm, gru or rnn, or set head.stateful: false"
 
 
 def causal_fix(encoder: Component) -> str:
@@ -225,7 +225,7 @@ def causal_fix(encoder: Component) -> str:
     causal_fix = member(encoder.cls, "causal_fix")
     if causal_fix is None:
         return "choose transformer, lstm, gru, rnn or pretrained-decoder"
-    if not encoder.options:  # they are wrong, and that is reported
+    if not encoder.options:  # invalid options are reported elsewhere
         return ""
     setting = causal_fix(dict(encoder.options))
     return f"set {setting}" if setting else ""
@@ -246,26 +246,26 @@ def streaming_problems(
     if any(map(is_language_model_head, heads)):
         messages.append("a language model streams without it; delete it")
     if len(heads) > 1:
-        messages.append("a pipeline that answers in pieces has one head; train one for each answer, or delete it")
+        messages.append("a pipeline that answers in chunks has one head; train one per answer, or delete it")
     if len(inputs) > 1 or inputs[0].tokenizer is None or inputs[0].pairs:
-        messages.append("only a single text can be read in pieces; delete it")
+        messages.append("only a single text can be read in chunks; delete it")
     if export.explain:
-        messages.append("attention weights are of whole texts; delete explain, or this")
+        messages.append("attention weights need whole texts; delete explain, or this")
     if messages:
         return [tree.problem(("export", "streaming"), message) for message in messages]
-    return [stage.problem(f"{describe(stage)}: {message}") for stage, message in _of_stages(inputs[0], heads[0])]
+    return [stage.problem(f"{describe(stage)}: {message}") for stage, message in _stage_problems(inputs[0], heads[0])]
 
 
-def _of_stages(source: Input, head: Component) -> Iterator[tuple[Component, str]]:
+def _stage_problems(source: Input, head: Component) -> Iterator[tuple[Component, str]]:
     for stage in source.embedding:
         if not member(stage.cls, "tokenwise"):
-            yield stage, "it knows whole texts only, and export.streaming reads pieces; choose lookup"
+            yield stage, "it reads whole texts only, and export.streaming reads chunks; choose lookup"
     for stage in source.encoder:
         if not member(stage.cls, "tokenwise") and (fix := causal_fix(stage)):
             message = "a token depends on later ones, which export.streaming cannot wait for"
             yield stage, f"{message}; {fix}"
     problem = member(head.cls, "streaming_problem")
     if problem is None:
-        yield head, "it answers for whole texts only, and export.streaming reads pieces; use tags or label"
+        yield head, "it answers whole texts only, and export.streaming reads chunks; use tags or label"
     elif head.options and (message := problem(dict(head.options))):
-        yield head, f"export.streaming reads pieces: {message}"
+        yield head, f"export.streaming reads chunks: {message}"

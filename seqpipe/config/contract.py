@@ -16,15 +16,15 @@ from seqpipe.config.signature import DecodeOption, construct, keyword_options, o
 from seqpipe.errors import ConfigError, PluginError, Problem, SeqpipeError, UsageError, did_you_mean
 from seqpipe.features.kinds.base import FeatureKind
 
-# A component that a YAML names, and the inputs of a pipeline that components make up.
+# A component that a YAML names, and the inputs of a pipeline.
 
 
 @dataclass(frozen=True)
 class Component:
     """One component of a YAML: its class, its options with all defaults, its common keys and its place.
 
-    `common_keys` holds those of its kind (name, field, target, weight, init, freeze, lr), defaults included; `init` is
-    the absolute path of a run or None, a head's `target_tokenizer` is a Component, "same" or None.
+    `common_keys` holds those of its kind (name, field, target, weight, init, freeze, lr) with defaults; `init` is the
+    absolute path of a run or None, and a head's `target_tokenizer` is a Component, "same" or None.
     """
 
     kind: str
@@ -40,12 +40,12 @@ class Component:
 
     @property
     def name(self) -> str:
-        """Name among several components: the common key `name`, else its `use`."""
+        """Name of the component: the common key `name`, else its `use`."""
         return self.common_keys.get("name") or self.offer.name
 
     @property
     def pairs(self) -> bool:
-        """Return whether a tokenizer reads two texts of a record."""
+        """Return whether the tokenizer reads two texts of a record."""
         return isinstance(self.common_keys.get("field"), tuple)
 
     def problem(self, message: str) -> Problem:
@@ -91,8 +91,8 @@ def build_component(component: Component, *wired: Any) -> Any:
     """Construct a component from its wired arguments and its options.
 
     Raises:
-        ConfigError: if the constructor refuses its options by a UsageError: reported at the component's place.
-        PluginError: if it raises anything else that is not seqpipe's own.
+        ConfigError: if the constructor raises UsageError about its options, at the component's place in the YAML.
+        PluginError: if it raises any exception other than seqpipe's own.
     """
     try:
         return construct(component.cls, *wired, **component.options)
@@ -100,27 +100,27 @@ def build_component(component: Component, *wired: Any) -> Any:
         raise ConfigError([component.problem(f"{describe(component)}: {error}")]) from error
     except (SeqpipeError, MemoryError):
         raise
-    except Exception as error:  # a plugin may raise anything at all
+    except Exception as error:  # a plugin may raise any exception
         message = f"its constructor raised {type(error).__name__}: {error} (--debug shows where)"
         raise PluginError(f"{component.key}: {describe(component)}: {message}") from error
 
 
-# The one place that reads the members of components.
+# Only this part reads the members of components.
 #
-# A member that is nearly one of `MEMBERS` is a misspelling. `seqpipe plugins check` refuses it; `seqpipe check` refuses
-# one of a required member and warns of others.
+# A name similar to one of `MEMBERS` is a misspelling. `seqpipe plugins check` refuses it; `seqpipe check` refuses it
+# for a required member and warns otherwise.
 
 Metrics = Callable[[Sequence[Any], Sequence[Any]], Mapping[str, float]]  # gold and predicted answers to scores
 
 
-NEAR = 0.8  # similarity from which a name is taken for a misspelling
+NEAR = 0.8  # similarity from which a name counts as a misspelling
 
 
 def member(component: Any, name: str) -> Any:
     """Return a member of a component's class or of the module built from it, or the default of `MEMBERS`.
 
     Raises:
-        KeyError: `MEMBERS` does not list the name: then nothing may look for it.
+        KeyError: `MEMBERS` does not list the name, so nothing may read it.
     """
     default = MEMBERS[name].default
     return getattr(component, name, None if default is REQUIRED else default)
@@ -134,7 +134,7 @@ def has_member(component: Any, name: str) -> bool:
 
 
 def under_options(cls: type, name: str, options: Mapping[str, Any]) -> Any:
-    """Return a member of a component's class; call it with the options if it may be a static method of them and is."""
+    """Return a member of a component's class; call it with the options if it is a static method of the options."""
     value = member(cls, name)
     return value(dict(options)) if MEMBERS[name].by_options and callable(value) else value
 
@@ -143,7 +143,7 @@ def declaration(component: Component, name: str) -> Any:
     """Return a member of a component's class under its options; PluginError if that raises."""
     try:
         return under_options(component.cls, name, component.options)
-    except Exception as error:  # a plugin may raise anything at all
+    except Exception as error:  # a plugin may raise any exception
         reason = f"{type(error).__name__}: {error}"
         raise PluginError(f"{describe(component)}: `{name}` raised {reason}") from error
 
@@ -151,7 +151,7 @@ def declaration(component: Component, name: str) -> Any:
 def misspelt_members(cls: type, place: str) -> list[tuple[str, str]]:
     """Return public names of a class that look like misspelt members of its place, each with that member.
 
-    A method of its own may be another form of a member's word: `scores` beside `score`, `decided` beside `decide`.
+    Inflected forms of a member's name are not misspellings: `scores` beside `score`, `decided` beside `decide`.
     """
     members = [name for name, entry in MEMBERS.items() if place in entry.places]
     defined: dict[str, Any] = {}
@@ -201,7 +201,7 @@ def declared_corrupted_inputs(head: Component) -> tuple[str, ...]:
     """Return the names that a head's `corrupt_batch` replaces or adds before the first stage.
 
     Raises:
-        PluginError: They are no tuple of names.
+        PluginError: They are not a tuple of names.
     """
     names = declaration(head, "corrupted_inputs")
     if not isinstance(names, (tuple, list)) or not all(isinstance(name, str) for name in names):
@@ -264,13 +264,13 @@ def head_metrics(cls: type, options: Mapping[str, Any], whose: str) -> Metrics |
         try:
             scores = function(dict(options), gold, predicted)
             return {str(name): float(value) for name, value in scores.items()}
-        except Exception as error:  # a plugin may raise anything at all
+        except Exception as error:  # a plugin may raise any exception
             raise PluginError(f"{whose}: `metrics` raised {type(error).__name__}: {error}") from error
 
     return metrics
 
 
-_OF_X = ("window", "other_window", "other_x")  # what is known of the tokens of one x
+_OF_X = ("window", "other_window", "other_x")  # names that describe the tokens of one x
 
 
 def invalidated_names(returned: Iterable[str]) -> set[str]:
@@ -299,7 +299,7 @@ def replaces_mask(stage: Component) -> bool:
     return "mask" in member(stage.cls, "returns")
 
 
-# What a head answers with: its answer kind, the settings of that kind, and how its own scores are read.
+# The answer of a head: its answer kind, the settings of that kind, and its own metrics.
 
 Arrays = Mapping[str, Array]
 TARGETS: Arrays = {name: array for task in TASKS.values() for name, array in task.targets.items()}
@@ -311,11 +311,11 @@ class HeadArrays:
     """Arrays that an answer kind passes to a head's methods; by default those of all kinds.
 
     Args:
-        targets: What `loss` may ask for.
-        decided: What `decide` may return, and `score` ask for.
+        targets: Names that `loss` may ask for.
+        decided: Names that `decide` may return, and `score` ask for.
         has_labels: Whether the head may be built from `labels`.
-        no_self_supervision: Why a self-supervised head cannot have the kind; "" if it can.
-        joins_sources: Whether of several sources the head may read the first, with a vector of each other beside its x.
+        no_self_supervision: Reason why a self-supervised head cannot have the kind; "" if it can.
+        joins_sources: Whether the head may read the first of several sources, with a vector of each other beside its x.
     """
 
     targets: Arrays = field(default_factory=lambda: TARGETS)
@@ -358,13 +358,13 @@ def answer_settings(head: Component) -> dict[str, Any]:
 
 
 def reads_every_token(head: Component) -> bool:
-    """Return whether all tokens of a text are read, those of white space alone too."""
+    """Return whether all tokens of a text are read, including those of white space only."""
     return bool(answer_settings(head).get("every_token", head_task(head).kind_type.every_token))
 
 
 def metric_types(heads: Iterable[Component]) -> dict[str, Metric]:
-    """Return the metrics of these heads by name: those of their answer kinds, and their own."""
-    metrics = dict(MultiHeadTask.metrics)
+    """Return the metrics of these heads by name: those of their answer kinds, and the heads' own."""
+    metrics = {**MultiHeadTask.metrics, "loss": Metric(percent=False, more_is_better=False)}
     for head in heads:
         metrics |= head_task(head).declared_metrics(answer_settings(head))
         metrics |= member(head.cls, "score_types")
@@ -379,8 +379,8 @@ class CorpusSettings:
     """Settings that a language-model head declares in its `corpus`.
 
     Attributes:
-        packed: Whether the records are one token corpus, cut into windows anywhere; else each is a text of its own.
-        context: Tokens of a window.
+        packed: Whether the records are one token corpus, cut into windows anywhere; else each is a separate text.
+        context: Number of tokens of a window.
         stateful: Whether recurrent states are carried from a window to the next (truncated BPTT).
     """
 
@@ -393,7 +393,7 @@ def corpus_settings(head: Component) -> CorpusSettings | None:
     """Return how a head reads its corpus under its options; None for a head that is no language model.
 
     Raises:
-        PluginError: It does not state all three settings.
+        PluginError: It does not declare all three settings.
     """
     settings = declaration(head, "corpus")
     if settings is None:

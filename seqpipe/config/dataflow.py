@@ -43,16 +43,16 @@ from seqpipe.errors import PluginError, Problem, did_you_mean
 from seqpipe.features.kinds.base import FeatureKind
 from seqpipe.features.kinds.registry import pair_features
 
-# The names that pass between the stages of a pipeline: which stage provides each, and which signature asks for it.
+# The names that pass between the stages of a pipeline, the stage that provides each, and the signatures that use it.
 
 _OPTIONAL_METHODS = ("score", "margin", "explain", "measures")
 _METRICS = ("options", "gold", "predicted")
 _FIXES: Mapping[str, str] = {
-    "vocabulary": "the source has no tokenizer; add one, or take an embedding of numbers, linear",
-    "sources": "only a head is built from all sources",
+    "vocabulary": "the source has no tokenizer; add one, or use an embedding of numbers, such as linear",
+    "sources": "only a head may be built from all sources",
     "sizes": "a head of several inputs has no features",
-    "dim": "there is no x yet whose width that could be: add an embedding",
-    "labels": "the answer of the head has none; use a head that gives labels",
+    "dim": "there is no x yet: add one, such as `embedding: lookup`",
+    "labels": "the answer of the head has none; use a head that answers with labels",
     "target_vocabulary": "there is none: add `target_tokenizer: {use: NAME}` to the head, or `target_tokenizer: same`",
 }
 
@@ -68,7 +68,7 @@ def problems(inputs: Sequence[Input], heads: Stages) -> list[Problem]:
         stage.problem(f"{describe(stage)}: its member {name!r} is not read; did you mean {right!r}?")
         for stage in (*(stage for source in inputs for stage in source.stages), *heads)
         for name, right in misspelt_members(stage.cls, stage.kind)
-        if MEMBERS[right].default is REQUIRED  # of others a person is warned
+        if MEMBERS[right].default is REQUIRED  # a misspelt optional member is a warning
     ]
     try:
         unsound = [
@@ -97,13 +97,13 @@ def explain(inputs: Sequence[Input], head: Stages) -> str:
         [
             *text_table(rows),
             "",
-            "x and dim stand once for each place that gives them.",
+            "x and dim are listed once for each stage that provides them.",
             "B batch, T source time, N target time, D width, C characters, F numbers, L labels, K beams, V tokens",
         ]
     )
 
 
-# The flow of names through the stages of a pipeline, read from signatures alone, and every name that is missing.
+# The flow of names through the stages of a pipeline, read from signatures only, and every missing name.
 
 
 @dataclass
@@ -123,7 +123,7 @@ class Trace:
 
     Attributes:
         without_x: Names of the inputs that heads read and that have no x.
-        lacking_x: Keys of the stages that ask for an x where there is none: one problem of each, not one a method.
+        lacking_x: Keys of the stages that ask for a missing x: one problem per stage, not one per method.
     """
 
     names: list[ProvidedName] = field(default_factory=list)
@@ -131,7 +131,7 @@ class Trace:
     without_x: list[str] = field(default_factory=list)
     lacking_x: set[str] = field(default_factory=set)
 
-    def complain(self, stage: Component, message: str) -> None:
+    def error(self, stage: Component, message: str) -> None:
         self.problems.append(stage.problem(f"{describe(stage)}: {message}"))
 
 
@@ -140,9 +140,9 @@ class Scope:
     """The names that are available at one position of the pipeline.
 
     Args:
-        trace: Takes every name and the problems of the stages that ask for others.
-        available: Names that the methods of a stage see.
-        wired: Names that its constructor sees.
+        trace: Receives every name, and the problems of stages that ask for others.
+        available: Names available to the methods of a stage.
+        wired: Names available to its constructor.
     """
 
     trace: Trace
@@ -165,16 +165,16 @@ class Scope:
         try:
             names = wired(stage.cls)
         except PluginError as error:
-            self.trace.complain(stage, str(error))
+            self.trace.error(stage, str(error))
             return
         for name in names:
             if name in self.wired:
                 self.wired[name].users.append(f"{stage.key}()")
             else:
                 self.trace.lacking_x |= {stage.key} if name == "dim" else set()
-                self.trace.complain(stage, f"it is built from {name!r}, and {_FIXES[name]}")
+                self.trace.error(stage, f"its constructor asks for {name!r}, and {_FIXES[name]}")
         if stage.common_keys.get("target_tokenizer") is not None and "target_vocabulary" not in names:
-            self.trace.complain(stage, "it is built without a target vocabulary; delete `target_tokenizer`")
+            self.trace.error(stage, "its constructor takes no target vocabulary; delete `target_tokenizer`")
 
     def method(self, stage: Component, method: str) -> None:
         """Check that a stage has the method, and that all its inputs are available."""
@@ -182,27 +182,27 @@ class Scope:
         # A module without a `forward` inherits one of this name from nn.Module.
         if function is None or (inspect.isfunction(function) and function.__name__ == "_forward_unimplemented"):
             if method not in _OPTIONAL_METHODS:
-                self.trace.complain(stage, f"its class has no `{method}`, which every {stage.kind} needs")
+                self.trace.error(stage, f"its class has no `{method}`, which every {stage.kind} needs")
             return
         try:
             names, options = method_names(function)
         except (PluginError, ValueError, TypeError) as error:
-            self.trace.complain(stage, str(error))
+            self.trace.error(stage, str(error))
             return
         if options and method != "decide":
             message = f"`{method}` has an option {options[0]!r} after the '*'; only `decide` has options"
-            self.trace.complain(stage, message)
+            self.trace.error(stage, message)
         for name in names:
             if name == "sources" and self.trace.without_x:
                 source = f" {self.trace.without_x[0]!r}" if self.trace.without_x[0] else ""
                 message = f"`{method}` asks for the x of every source, and{source} has none; add an embedding"
-                self.trace.complain(stage, message)
+                self.trace.error(stage, message)
             elif name in self.available:
                 self.available[name].users.append(f"{stage.key}.{method}")
             elif name not in optional_names(function) and (name != "x" or stage.key not in self.trace.lacking_x):
                 self.trace.lacking_x |= {stage.key} if name == "x" else set()
                 message = f"`{method}` asks for {name!r}, which nothing provides{self.suggest_fix(name)}"
-                self.trace.complain(stage, message)
+                self.trace.error(stage, message)
 
     def suggest_fix(self, name: str) -> str:
         """Return the fix for a stage that requires a name which is not available."""
@@ -211,23 +211,23 @@ class Scope:
         if name == "x":
             return f"; add an embedding{alternatives}"
         if name in _PAIR_FEATURES:
-            return "; let the tokenizer read two texts of a record, such as field: [text, text_pair]"
+            return "; make the tokenizer read two texts of a record, such as field: [text, text_pair]"
         if name in TARGETS:
-            return f" here; a target is given to `loss`, if the head's answer kind has it{alternatives}"
+            return f" here; targets are passed to `loss`, if the head's answer kind has them{alternatives}"
         return did_you_mean(name, self.available) + alternatives
 
-    def returned(self, stage: Component) -> dict[str, tuple[str, str] | None]:
+    def returned_names(self, stage: Component) -> dict[str, tuple[str, str] | None]:
         """Return the names that a stage returns, with shape and dtype where it declares them."""
         returns = member(stage.cls, "returns")
         if not isinstance(returns, (tuple, list, Mapping)) or not all(isinstance(name, str) for name in returns):
             message = f"its `returns` must be a tuple of names such as ('x', 'state'), not {returns!r}"
-            self.trace.complain(stage, message)
+            self.trace.error(stage, message)
             return {"x": None}
         shapes = stated_shapes(stage.cls)
         return {name: shapes.get(name) for name in expected_outputs(stage.cls, self.available)}
 
     def declare(self, stages: Iterable[Component], source: Input) -> None:
-        """Add the features that the stages of a source declare; a name stands for one feature only."""
+        """Add the features that the stages of a source declare; two features cannot share a name."""
         declared: dict[str, tuple[Component, FeatureKind]] = {}
         for stage in stages:
             try:
@@ -238,14 +238,14 @@ class Scope:
             for name, feature in features.items():
                 first, same = declared.setdefault(name, (stage, feature))
                 if name in _PROVIDED:
-                    message = f"feature {name!r} has a name that seqpipe itself provides; it needs another"
-                    self.trace.complain(stage, message)
+                    message = f"feature {name!r} has a name that seqpipe itself provides; rename it"
+                    self.trace.error(stage, message)
                 elif same != feature:
                     message = f"feature {name!r} is {feature!r} here and {same!r} in {first.key} ({first.use!r})"
-                    message = f"{message}; in one pipeline it can be one thing only: leave one out"
-                    self.trace.complain(stage, message)
+                    message = f"{message}; a name has one meaning in a pipeline: rename one of them"
+                    self.trace.error(stage, message)
                 elif message := feature.mismatch(source.tokenizer is not None, source.name):
-                    self.trace.complain(stage, message)
+                    self.trace.error(stage, message)
                 elif first is stage:
                     self.give(name, f"data (feature of {stage.key})", stated=(feature.shape, feature.dtype))
 
@@ -255,43 +255,43 @@ def trace(inputs: Sequence[Input], heads: Stages) -> Trace:
     trace = Trace()
     arrays = [_arrays(head, trace) for head in heads]
     read = read_by_heads(inputs)
-    scopes: dict[str, Scope] = {}  # by source, the names behind its stages
+    scopes: dict[str, Scope] = {}  # by source, the names after its stages
     for source in run_order(inputs):
         scope = scopes[source.name] = Scope(trace)
         _give_data(scope, source, heads if len(inputs) == 1 else ())
         if source is inputs[0]:
             _check_corruption(scope, source, heads, alone=len(inputs) == len(heads) == 1)
-        if len(heads) == 1:  # of several heads each has its own labels, so no stage before them can have any
+        if len(heads) == 1:  # each of several heads has its own labels, so no earlier stage can have any
             _wire_answer(scope, heads[0], arrays[0])
         if name := state_source(source):
             if "x" in scopes[name].available:
                 scope.give(SOURCE_STATE, f"input {name}")
             else:
-                message = f"initial_state: the input {name!r} has no x, and so no state; add an embedding to it"
-                trace.complain(next(stage for stage in source.encoder if declaration(stage, "state_source")), message)
+                message = f"initial_state: the input {name!r} has no x, and therefore no state; add an embedding to it"
+                trace.error(next(stage for stage in source.encoder if declaration(stage, "state_source")), message)
         _run_stages(scope, source)
         if "x" not in scope.available and source in read:
             trace.without_x.append(source.name)
     ends = " + ".join([source.stages[-1].key for source in read if source.stages]) or "data"
     scope = scopes[inputs[0].name]
     if len(inputs) > 1:
-        for head in heads:  # features cannot be made of all sources that a head reads
+        for head in heads:  # a feature belongs to one source
             try:
                 if names := ", ".join(declared_features(head)):
-                    trace.complain(head, f"it declares {names}, and of several inputs it cannot say of which; take one")
+                    trace.error(head, f"it declares {names}, which a head of several inputs cannot have; use one input")
             except PluginError as error:
                 trace.problems.append(head.problem(str(error)))
         if len(read) > 1:
             joins = any(of_head.joins_sources for of_head in arrays)
-            scope = _joined(scope, read, heads[0]) if joins else Scope(trace)
+            scope = _join_scopes(scope, read, heads[0]) if joins else Scope(trace)
     scope.give("sources", ends)
     scope.wire("sources", ends)
     if any(map(is_language_model_head, heads)):
         for stage, message in language_model_problems(inputs, heads):
-            trace.complain(stage, message)
+            trace.error(stage, message)
         scope.give("incremental", ends)
     for stage, message in candidate_problems(inputs, heads):
-        trace.complain(stage, message)
+        trace.error(stage, message)
     for head, of_head in zip(heads, arrays, strict=True):
         if len(inputs) > 1 and not (of_head.joins_sources or _reads_several(head, len(read), trace)):
             continue
@@ -332,13 +332,13 @@ def _run_stages(scope: Scope, source: Input) -> None:
     if source.embedding:
         scope.give("x", " + ".join([stage.key for stage in source.embedding]))
     for stage in source.embedding:
-        for name, stated in scope.returned(stage).items():
+        for name, stated in scope.returned_names(stage).items():
             if name != "x":
                 scope.give(name, stage.key, stated)
     for stage in source.encoder:
         scope.construct(stage)
         scope.method(stage, "forward")
-        returned = scope.returned(stage)
+        returned = scope.returned_names(stage)
         for name in invalidated_names(returned):
             scope.available.pop(name, None)
         for name, stated in returned.items():
@@ -350,14 +350,14 @@ def _check_corruption(scope: Scope, source: Input, heads: Stages, alone: bool) -
     for head in heads:
         try:
             for stage, message in corruption_problems(head, source, alone):
-                scope.trace.complain(stage, message)
+                scope.trace.error(stage, message)
         except PluginError as error:
             scope.trace.problems.append(head.problem(str(error)))
-        if alone and _corrupted_by(head) and has_member(head.cls, "corrupt_batch"):
+        if alone and _corrupted_names(head) and has_member(head.cls, "corrupt_batch"):
             scope.method(head, "corrupt_batch")
 
 
-def _corrupted_by(head: Component) -> tuple[str, ...]:
+def _corrupted_names(head: Component) -> tuple[str, ...]:
     """Return the names that a head's `corrupt_batch` returns; () if it is undeclared, which is reported elsewhere."""
     try:
         return declared_corrupted_inputs(head)
@@ -365,13 +365,13 @@ def _corrupted_by(head: Component) -> tuple[str, ...]:
         return ()
 
 
-def _joined(first: Scope, inputs: Sequence[Input], head: Component) -> Scope:
+def _join_scopes(first: Scope, inputs: Sequence[Input], head: Component) -> Scope:
     """Return the scope of the first of several sources, whose x holds the vectors of the others as well."""
     trace = first.trace
     if inputs[0].tokenizer is None:
-        trace.complain(head, f"it answers for the words of the first input, and {inputs[0].name!r} is no text")
+        trace.error(head, f"it answers for the words of the first input, and {inputs[0].name!r} is not a text")
     elif trace.without_x:
-        trace.complain(head, f"it reads the x of every input, and {trace.without_x[0]!r} has none; add an embedding")
+        trace.error(head, f"it reads the x of every input, and {trace.without_x[0]!r} has none; add an embedding")
     scope = Scope(trace, dict(first.available))
     scope.give("x", " + ".join([source.stages[-1].key for source in inputs if source.stages]))
     return scope
@@ -385,10 +385,10 @@ def _reads_several(head: Component, count: int, trace: Trace) -> bool:
             subject = head_task(head).declared_subject(answer_settings(head))
             several = not is_self_supervised(head) and subject == WHOLE_TEXT
     except PluginError as error:
-        trace.complain(head, str(error))
+        trace.error(head, str(error))
         return False
     if not several:
-        trace.complain(head, "it supports one input; take a head of tags or spans, or one with a `sources` argument")
+        trace.error(head, "it supports one input only; use a head of tags or spans, or one with a `sources` argument")
     return several
 
 
@@ -408,17 +408,17 @@ def _check_head(scope: Scope, head: Component, arrays: HeadArrays) -> None:
     scope.method(head, "decide")
     try:
         for name in [name for name in decode_options(head.cls) if name in scope.available]:
-            trace.complain(head, f"decode option {name!r} has a name that seqpipe itself provides; it needs another")
+            trace.error(head, f"decode option {name!r} has a name that seqpipe itself provides; rename it")
     except (PluginError, ValueError, TypeError) as error:
-        trace.complain(head, str(error))
+        trace.error(head, str(error))
     targets: Mapping[str, Array | None] = arrays.targets
     provider = f"data (target of {head.key})"
     if is_self_supervised(head):
         if arrays.no_self_supervision:
-            trace.complain(head, f"{arrays.no_self_supervision}: no record says what is right")
+            trace.error(head, f"{arrays.no_self_supervision}: no record holds the right answer")
         if head.common_keys.get("target") is not None:
-            trace.complain(head, "it learns from the text itself; delete `target`")
-        targets = {name: arrays.targets.get(name) for name in _corrupted_by(head)}
+            trace.error(head, "it learns from the text itself; delete `target`")
+        targets = {name: arrays.targets.get(name) for name in _corrupted_names(head)}
         provider = f"{head.key}.corrupt_batch"
     decided, others = arrays.decided, {f"other_{name}": array for name, array in arrays.decided.items()}
     of_decide = f"{head.key}.decide"
@@ -436,11 +436,11 @@ def _check_head(scope: Scope, head: Component, arrays: HeadArrays) -> None:
             of_methods.method(head, method)
     metrics = member(head.cls, "metrics")
     if metrics is not None and not (callable(metrics) and method_names(metrics)[0] == _METRICS):
-        trace.complain(head, f"`metrics` must be a static method of {', '.join(_METRICS)}, which returns a dict")
+        trace.error(head, f"`metrics` must be a static method of {', '.join(_METRICS)}, which returns a dict")
     trace.names = [name for name in trace.names if name.users or name.provider != of_decide]
 
 
-# The checks of encoders that start from the state of another source.
+# The checks of encoders whose initial state is the final state of another source.
 
 _INPUTS = "inputs: {NAME: {field: …}, …}"
 
@@ -454,7 +454,7 @@ def source_state_problems(inputs: Sequence[Input]) -> Iterator[tuple[Component, 
     }
     for source, stages in starts.items():
         for stage, name in stages:
-            if message := _unsound(source, name, names, stages[0][1]):
+            if message := _state_problem(source, name, names, stages[0][1]):
                 is_sound = False
                 yield stage, message
     if not is_sound:
@@ -463,22 +463,22 @@ def source_state_problems(inputs: Sequence[Input]) -> Iterator[tuple[Component, 
     for source in names:
         if source not in ordered:
             stage, name = starts[source][0]
-            message = f"it starts from the state of {name!r}, which waits for itself in a cycle of initial states"
-            yield stage, f"{message}; let one of the inputs in it start otherwise"
+            message = f"it starts from the state of {name!r}, which depends on itself in a cycle of initial states"
+            yield stage, f"{message}; change `initial_state` of one of the inputs in it"
     if len(ordered) == len(names) and inputs[0] not in read_by_heads(inputs):
         stage, name = next(start for of_source in starts.values() for start in of_source if start[1] == names[0])
-        yield stage, f"it starts from {name!r}, which no head reads, so it cannot be the first input; move it down"
+        yield stage, f"it starts from {name!r}, which no head reads, so it cannot be the first input; list it later"
 
 
-def _unsound(source: str, name: str, names: Sequence[str], first: str) -> str:
+def _state_problem(source: str, name: str, names: Sequence[str], first: str) -> str:
     if name == source:
         return f"it cannot start from the state of its own source {name!r}; name another input"
     if not source:
-        return f"it starts from the state of another input, {name!r}, and there is one input only; write {_INPUTS}"
+        return f"it starts from the state of another input, {name!r}, but there is only one input; write {_INPUTS}"
     if name not in names:
         others = ", ".join(known for known in names if known != source)
         message = f"it starts from the state of input {name!r}, which does not exist"
         return f"{message}{did_you_mean(name, names)} (there is: {others})"
     if name != first:
-        return f"it starts from the state of {name!r}, and an encoder before it from that of {first!r}; name the same"
+        return f"it starts from the state of {name!r}, an earlier encoder from that of {first!r}; use the same for both"
     return ""

@@ -20,9 +20,9 @@ _TARGET = ".target_tokenizer"
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of a run's YAML; `number` is its position among all of its kind, `source` its input.
+    """A stage of a run's YAML; `number` is its position among those of its kind, `source` its input.
 
-    Of a pipeline with one source that has no name.
+    A single source has the name "".
     """
 
     key: str
@@ -32,7 +32,7 @@ class Stage:
     distribution: str
     options: Mapping[str, Plain]
     source: str = ""
-    parts: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # of several in one: each part's kind and number
+    parts: Mapping[str, tuple[str, int]] = field(default_factory=dict)  # of joined stages: kind and number
 
     def fits(self, component: Component) -> bool:
         """Return whether it is of the component's class."""
@@ -53,7 +53,7 @@ def run_problem(folder: Path) -> str:
     if (folder / BUNDLE).is_file():
         parent = folder.parent
         run = f", {relative_path(parent)}" if (parent / STATE).is_file() else ""
-        return f"{name} is a bundle, which holds no weights to train on; name the run that it came from{run}"
+        return f"{name} is a bundle, which has no weights for training; name the run that it was exported from{run}"
     if folder.is_dir():
         return f"{name} is not a run (no {STATE}); {fix}"
     hint = ""
@@ -71,15 +71,15 @@ def relative_path(folder: Path) -> str:
 def counterpart(component: Component, folder: Path) -> Stage:
     """Return the stage of a run from which a component is initialised: same kind, `use` and position.
 
-    A head is first looked for by its name. Of a list, the only stage of this `use` will do where another stands at the
-    same place. Of a target tokenizer `number` is that of its head. A component with `joined_from`, the kind and `use`
-    of each of its parts by their names, starts from these stages of the run.
+    A head is first looked up by its name. If the stage at this position has another `use`, the only stage of the list
+    with this `use` matches. The `number` of a target tokenizer is that of its head. A component with `joined_from` (the
+    kind and `use` of each part, by name) is initialised from these stages of the run.
 
     Raises:
         UsageError: There is none; the message lists what the run has.
     """
     if joined_from := member(component.cls, "joined_from"):
-        return _joined(component, folder, joined_from)
+        return _joined_stage(component, folder, joined_from)
     candidates = _stages(component, folder)
     fitting = [stage for stage in candidates if stage.fits(component)]
     named = [stage for stage in fitting if component.kind == "head" and stage.name == component.name]
@@ -88,16 +88,16 @@ def counterpart(component: Component, folder: Path) -> Stage:
         if len(matching) == 1:
             return matching[0]
     has = ", ".join(f"{stage.key} {stage.use!r}" for stage in candidates) or "none"
-    fix = "give the two the same place, or delete init" if fitting else "take a `use` that it has, or delete init"
+    fix = "put both at the same position, or delete init" if fitting else "choose a `use` that it has, or delete init"
     noun = "target tokenizer" if component.key.endswith(_TARGET) else component.kind
     what = f"several {noun}s" if fitting else f"no {noun}"
     raise UsageError(f"the run {relative_path(folder)} has {what} {component.use!r} (it has: {has}); {fix}")
 
 
-def _joined(component: Component, folder: Path, joined_from: Mapping[str, tuple[str, str]]) -> Stage:
+def _joined_stage(component: Component, folder: Path, joined_from: Mapping[str, tuple[str, str]]) -> Stage:
     stages: dict[str, tuple[str, Stage]] = {}
     for part, (kind, use) in joined_from.items():
-        candidates = _of_kind(kind, *_yaml(folder))
+        candidates = _stages_of_kind(kind, *_yaml(folder))
         fitting = [stage for stage in candidates if stage.use == use]
         if len(fitting) != 1:
             has = ", ".join(f"{stage.key} {stage.use!r}" for stage in candidates) or "none"
@@ -113,7 +113,7 @@ def _joined(component: Component, folder: Path, joined_from: Mapping[str, tuple[
 
 
 def differing(component: Component, stage: Stage) -> list[str]:
-    """Return the options that differ between a component and its initial stage, as text; paths are not compared."""
+    """Return the options, except paths, that differ between a component and its initial stage, as text."""
     here = {name: plain(value) for name, value in component.options.items() if not isinstance(value, Path)}
     return [
         f"{name} was {format_value(stage.options[name])} and is {format_value(value)}"
@@ -126,15 +126,15 @@ def _stages(component: Component, folder: Path) -> list[Stage]:
     """Return the stages of the component's kind in a run's YAML."""
     top, versions = _yaml(folder)
     if not component.key.endswith(_TARGET):
-        return _of_kind(component.kind, top, versions)
+        return _stages_of_kind(component.kind, top, versions)
     tokenizers = []
-    source, *_ = [*_of_kind("tokenizer", top, versions), None]
-    for head, keys in zip(_listed("head", top["head"], versions), _listing(top["head"]), strict=True):
+    source, *_ = [*_stages_of_kind("tokenizer", top, versions), None]
+    for head, keys in zip(_parse_stages("head", top["head"], versions), _as_list(top["head"]), strict=True):
         writer = keys.get("target_tokenizer")
         if writer == "same" and source is not None:
             tokenizers.append(replace(source, key=f"{head.key}{_TARGET}", number=head.number, name="", source=""))
         elif writer:
-            (tokenizer,) = _listed(f"{head.key}{_TARGET}", writer, versions)
+            (tokenizer,) = _parse_stages(f"{head.key}{_TARGET}", writer, versions)
             tokenizers.append(replace(tokenizer, number=head.number, name=""))
     return tokenizers
 
@@ -143,19 +143,19 @@ def _yaml(folder: Path) -> tuple[dict[str, Any], Mapping[str, str]]:
     """Return the YAML of a run, and the package versions of its stages."""
     tree, problems = yaml.read((folder / YAML).read_bytes(), str(folder / YAML))
     if problems or not isinstance(tree.data, dict):
-        raise UsageError(f"{relative_path(folder / YAML)}: cannot be read; the run is damaged, name another")
+        raise UsageError(f"{relative_path(folder / YAML)}: cannot be read, so the run is damaged; name another")
     top: dict[str, Any] = tree.data
     return top, (top.get("plugins") or {}).get("versions") or {}
 
 
-def _of_kind(kind: str, top: Mapping[str, Any], versions: Mapping[str, str]) -> list[Stage]:
+def _stages_of_kind(kind: str, top: Mapping[str, Any], versions: Mapping[str, str]) -> list[Stage]:
     """Return the stages of a kind, of all sources."""
     inputs: Mapping[str, Any] = top.get("inputs") or {}
     if kind == "head" or not inputs:
-        return _listed(kind, top.get(kind), versions)
+        return _parse_stages(kind, top.get(kind), versions)
     stages: list[Stage] = []
     for name, keys in inputs.items():
-        listed = _listed(f"inputs.{name}.{kind}", keys.get(kind), versions)
+        listed = _parse_stages(f"inputs.{name}.{kind}", keys.get(kind), versions)
         alone = name if len(inputs) > 1 else ""
         stages += [replace(stage, number=len(stages) + i, source=alone) for i, stage in enumerate(listed)]
     return stages
@@ -168,13 +168,13 @@ def _place(key: str) -> tuple[str, int]:
     return (steps[1] if steps[0] == "inputs" else ""), number
 
 
-def _listing(value: Any) -> Sequence[Mapping[str, Any]]:
+def _as_list(value: Any) -> Sequence[Mapping[str, Any]]:
     return value if isinstance(value, list) else [value] if value else []
 
 
-def _listed(key: str, value: Any, versions: Mapping[str, str]) -> list[Stage]:
+def _parse_stages(key: str, value: Any, versions: Mapping[str, str]) -> list[Stage]:
     stages = []
-    for number, keys in enumerate(_listing(value)):
+    for number, keys in enumerate(_as_list(value)):
         where = f"{key}.{number}" if isinstance(value, list) else key
         use = str(keys["use"]).rpartition("/")[2]
         distribution = versions.get(where, "").rpartition(" ")[0]

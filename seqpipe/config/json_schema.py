@@ -27,10 +27,10 @@ from seqpipe.errors import PluginError
 Json = dict[str, Any]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-_SPECIAL = re.compile(r"[.*+?^${}()|[\]\\/]")  # in a pattern; re.escape writes what JavaScript refuses
+_SPECIAL = re.compile(r"[.*+?^${}()|[\]\\/]")  # in a pattern; JavaScript refuses some escapes of re.escape
 NULL: Json = {"type": "null"}
 USE = "Which {}."
-TARGET_TOKENIZER = "How the text that the head writes becomes tokens; same: as the pipeline's own text does."
+TARGET_TOKENIZER = "Tokenizer of the text that the head generates; same: the tokenizer of the input."
 
 
 class Readable(NamedTuple):
@@ -60,14 +60,14 @@ def schema(plugins: Plugins | None = None, tell: Callable[[str], None] = lambda 
     Components that cannot be loaded or read are left out.
 
     Args:
-        plugins: Whose components; by default those of all installed distributions.
-        tell: Called with a line about each thing that is left out.
+        plugins: Their components; by default those of all installed distributions.
+        tell: Called with a line about each component that is left out.
     """
     return _Schema(plugins or Plugins(), tell).pipeline()
 
 
 class _Schema:
-    """The schema of every pipeline that one table of plugins allows; what several places share goes to `$defs`."""
+    """The schema of every pipeline that a table of plugins allows; shared parts are in `$defs`."""
 
     def __init__(self, plugins: Plugins, tell: Callable[[str], None]):
         self.plugins, self.tell = plugins, tell
@@ -110,18 +110,18 @@ class _Schema:
     def data(self) -> Json:
         keys = self.model(DataKeys, "data")
         properties = {
-            "reader": {"description": "What makes records of a data file.", **ref("reader")},
+            "reader": {"description": "Converts a data file to records.", **ref("reader")},
             **keys["properties"],
         }
         return {**keys, "properties": properties, "required": ["reader", *keys["required"]]}
 
     def needs(self) -> Json:
-        """One entry, with its path and one of the keys that say where it comes from."""
+        """Return the schema of one entry, with its path and one of the keys of its origin."""
         keys = self.model(NeedKeys, "needs")
         return {**keys, "oneOf": [{"required": ["run"]}, {"required": ["make"]}]}
 
     def inputs(self) -> Json:
-        """Sources by name."""
+        """Return the schema of sources by name."""
         known = {"field": self.model(CommonKeys, "common")["properties"]["field"]}
         known["tokenizer"] = {"anyOf": [ref("tokenizer"), NULL]}
         known |= {kind: self.stages(kind) for kind in ("embedding", "encoder")}
@@ -143,14 +143,14 @@ class _Schema:
         schema = self.model(model, model.__name__)
         for key, field in model.model_fields.items():
             if field.discriminator == "use":
-                for member in typing.get_args(field.annotation):  # said by the branches
+                for member in typing.get_args(field.annotation):  # the branches list them
                     del self.defs[f"{model.__name__}.{member.__name__}"]
                 common = {word: schema["properties"][key][word] for word in ("description", "default")}
                 schema["properties"][key] = common | {"anyOf": self.choices(key, field)}
         return {**schema, "type": ["object", "null"]}
 
     def choices(self, key: str, field: FieldInfo) -> list[Json]:
-        """A name alone, then a branch for each member of the union; the usual one needs no `use`."""
+        """Return a schema for a name alone, then a branch for each member of the union; the default needs no `use`."""
         names, branches = [], []
         for member in typing.get_args(field.annotation):
             schema = self.model(member, f"{key}.{member.__name__}")
@@ -184,12 +184,12 @@ class _Schema:
     def leave_out(self, offer: Offer, reason: str) -> None:
         whose = f"{offer.kind} {offer.name!r} of {offer.distribution} {offer.version}"
         line = f"left out: {reason if reason.startswith(whose) else f'{whose}: {reason}'}"
-        if line not in self.reported:  # a tokenizer stands in two places
+        if line not in self.reported:  # a tokenizer has two places
             self.reported.add(line)
             self.tell(line)
 
     def group(self, key: str, components: Sequence[Readable], common_keys: Sequence[str]) -> None:
-        """`$defs` of a component as it stands under this key: names alone where they do, and a branch for each."""
+        """Add `$defs` of the components under this key: names alone if no option is required, and a branch for each."""
         alone: list[str] = []
         branches: list[Json] = []
         for readable in components:
@@ -198,7 +198,7 @@ class _Schema:
             try:
                 component = self.component(readable, common_keys, title)
             except PydanticInvalidForJsonSchema as error:
-                self.leave_out(offer, f"JSON Schema has no word for its options: {str(error).splitlines()[0]}")
+                self.leave_out(offer, f"JSON Schema cannot describe its options: {str(error).splitlines()[0]}")
                 continue
             if component["required"] == ["use"]:
                 alone += self.names(offer)
@@ -209,7 +209,7 @@ class _Schema:
         self.defs[key] = {"anyOf": branches}
 
     def names(self, offer: Offer) -> list[str]:
-        """Values of `use` for this component: its name, if no other component has it, and `distribution/name`."""
+        """Return the values of `use` for this component: its name if it is unique, and `distribution/name`."""
         rivals = [rival for rival in self.plugins.offers if (rival.kind, rival.name) == (offer.kind, offer.name)]
         return [*([offer.name] if len(rivals) == 1 else []), f"{offer.distribution}/{offer.name}"]
 
@@ -236,7 +236,7 @@ class _Schema:
 
     def model(self, model: type[BaseModel], title: str) -> Json:
         """Return the JSON Schema of a model, with inner models in `$defs`, without its name."""
-        template = f"#/$defs/{quote(_escaped(title))}.{{model}}"
+        template = f"#/$defs/{quote(_escape(title))}.{{model}}"
         keys = model.model_json_schema(ref_template=template, schema_generator=Generate)
         for name, inner in keys.pop("$defs", {}).items():
             self.defs[f"{title}.{name}"] = inner
@@ -260,10 +260,10 @@ def one_of(names: Sequence[str]) -> Json:
 
 
 def ref(name: str) -> Json:
-    return {"$ref": f"#/$defs/{quote(_escaped(name))}"}
+    return {"$ref": f"#/$defs/{quote(_escape(name))}"}
 
 
-def _escaped(name: str) -> str:
+def _escape(name: str) -> str:
     return name.replace("~", "~0").replace("/", "~1")
 
 

@@ -20,6 +20,7 @@ from seqpipe.config.plugins import Offer, Plugins
 from seqpipe.config.schema import (
     CHOICES,
     OF_A_SOURCE,
+    SECTIONS,
     STAGES,
     TOP,
     DataKeys,
@@ -68,8 +69,8 @@ def load(
 ) -> Config:
     """Return the checked Config of a YAML file with overrides such as `train.epochs=3`; ConfigError lists all problems.
 
-    With files=False the data files need not be there, with runs=False the runs that `init` names. What `needs` lists
-    may be absent too. In place of a file, its content: its paths start from the current folder. `plugin_files` are
+    With files=False the data files may be missing, with runs=False the runs that `init` names; folders in `needs`
+    always may. `source` may be the content of a file, with paths relative to the current folder. `plugin_files` are
     plugins of one Python file each, which no YAML can name.
     """
     if isinstance(source, Mapping):
@@ -77,9 +78,9 @@ def load(
         try:
             text = dump(plain(source))
         except RepresenterError as error:
-            raise UsageError(f"a pipeline is made of plain values; {error.args[1]!r} is none") from error
+            raise UsageError(f"a pipeline has plain values only; {error.args[1]!r} is not one") from error
         tree, problems = yaml.read(text.encode(), str(path))
-        tree = Tree(str(path), tree.data)  # without lines, which nobody has written
+        tree = Tree(str(path), tree.data)  # without positions: there is no file
     else:
         path = Path(source)
         try:
@@ -93,14 +94,14 @@ def load(
         problems += override(tree, text)
     loader = _Loader(tree, plugins, path.absolute().parent, files, runs, plugin_files)
     config = loader.config(path)
-    # What could not be read is reported once, not again as a wrong or missing value.
+    # A value that could not be read is reported once, not again as wrong or missing.
     problems += [p for p in loader.problems if not any(p.key == key or p.key.startswith(f"{key}.") for key in unread)]
     if problems or config is None:
         raise ConfigError(problems)
     return config
 
 
-# Overrides such as `train.epochs=3`, written into the tree of a YAML as if they stood in the file.
+# Overrides such as `train.epochs=3`, written into the tree of a YAML as if they were in the file.
 
 
 def override(tree: Tree, text: str) -> list[Problem]:
@@ -111,7 +112,7 @@ def override(tree: Tree, text: str) -> list[Problem]:
     if not equals or not all(steps):
         return [Problem(spot.file, 0, 0, "", "an override is key=value, such as train.epochs=3")]
     if not isinstance(tree.data, dict):
-        return []  # the file is reported to be no mapping
+        return []  # reported elsewhere: the file is not a mapping
     try:
         new = yaml.scalar(value, spot.file)
         holder, path = _reach(tree, steps, spot)
@@ -132,7 +133,7 @@ def _reach(tree: Tree, steps: Sequence[str], spot: Spot) -> tuple[Plain, Where]:
     holder: Any = tree.data
     path: Where = ()
     if steps[0] in STAGES and steps[1:2] == ["0"] and not isinstance(holder.get(steps[0]), list):
-        steps = [steps[0], *steps[2:]]  # a component alone is the first of its list
+        steps = [steps[0], *steps[2:]]  # a single component is the first of its list
     for number, step in enumerate(steps):
         at: str | int = step
         if isinstance(holder, list):
@@ -160,7 +161,7 @@ def _reach(tree: Tree, steps: Sequence[str], spot: Spot) -> tuple[Plain, Where]:
 
 
 class _Resolved(NamedTuple):
-    """Component that `use` names: the offer, its class, and the model of its options."""
+    """The component that `use` names: the offer, its class, and the model of its options."""
 
     use: str
     offer: Offer
@@ -171,7 +172,7 @@ class _Resolved(NamedTuple):
 class _Loader:
     """Builds a Config from a tree, and collects the problems.
 
-    With files=False the data files need not be there, with runs=False the runs that `init` names.
+    With files=False the data files may be missing, with runs=False the runs that `init` names.
     """
 
     def __init__(
@@ -179,7 +180,7 @@ class _Loader:
     ):
         self.tree, self.root, self.files, self.runs = tree, root, files, runs
         self.problems: list[Problem] = []
-        self.unsound: set[str] = set()  # keys of components whose options are wrong
+        self.invalid: set[str] = set()  # keys of components with invalid options
         keys = tree.data.get("plugins") if isinstance(tree.data, dict) else None
         self.plugin_keys = self.keys(PluginKeys, self.mapping(keys, ("plugins",)), ("plugins",), "'plugins'")
         allow = self.plugin_keys.allow if self.plugin_keys else ()
@@ -191,7 +192,7 @@ class _Loader:
     def config(self, path: Path) -> Config | None:
         top = self.tree.data
         if not isinstance(top, dict):
-            self.complain((), f"a pipeline is a mapping of keys ({', '.join(TOP)}), not {format_value(top)}")
+            self.error((), f"a pipeline is a mapping of keys ({', '.join(TOP)}), not {format_value(top)}")
             return None
         self.known_keys(top, TOP, ())
         name = self.name(top.get("name"), path)
@@ -203,10 +204,7 @@ class _Loader:
         heads = tuple(head for head in stages if head)
         self.needs_dev(top, train, heads)
         if data and data.candidates and len(heads) == len(stages) and not any(map(checks.has_candidates, heads)):
-            self.complain(
-                ("data", "candidates"),
-                "no head chooses from them; take one that answers with a candidate, or delete it",
-            )
+            self.error(("data", "candidates"), "no head chooses from candidates; use one that does, or delete it")
         if len(heads) == len(stages) and inputs:
             self.wiring(inputs, heads, export)
         if self.problems or not (data and inputs and train and export and self.plugin_keys):
@@ -221,20 +219,20 @@ class _Loader:
             only = self.input(top, (), "")
             return (only,) if only else None
         for key in (key for key in OF_A_SOURCE if top.get(key) is not None):
-            self.complain((key,), "belongs to one of the inputs; move it there", key=True)
+            self.error((key,), "belongs to one of the inputs; move it into that input", key=True)
         if not isinstance(named, dict) or not named:
             expected = (
                 "a mapping from the names of sources to their keys, such as {source: {field: text, tokenizer: …}}"
             )
-            self.complain(("inputs",), mismatch_message(expected, named))
+            self.error(("inputs",), mismatch_message(expected, named))
             return None
         inputs = []
         for name, keys in named.items():
             where = ("inputs", name)
             if not INPUT_NAME.fullmatch(name):
-                self.complain(where, "the name of a source has letters, digits and '_', the first a letter", key=True)
+                self.error(where, "the name of a source has letters, digits and '_', the first a letter", key=True)
             if not isinstance(keys, dict):
-                self.complain(where, mismatch_message(f"a mapping of keys ({', '.join(OF_A_SOURCE)})", keys))
+                self.error(where, mismatch_message(f"a mapping of keys ({', '.join(OF_A_SOURCE)})", keys))
                 return None
             self.known_keys(keys, OF_A_SOURCE, where, "a source has ")
             inputs.append(self.input(keys, where, name))
@@ -250,13 +248,13 @@ class _Loader:
             if tokenizer and field:
                 stated = isinstance(keys["tokenizer"], dict) and "field" in keys["tokenizer"]
                 if stated and tokenizer.common_keys["field"] != field:
-                    self.complain((*path, "tokenizer", "field"), "the source says another field; delete one of them")
+                    self.error((*path, "tokenizer", "field"), "the source names another field; delete one of them")
                 tokenizer = replace(tokenizer, common_keys={**tokenizer.common_keys, "field": field})
         elif isinstance(field, str):
             number = field
         else:
             fix = "name the one field that holds the numbers, or add a tokenizer to read a text"
-            self.missing((*path, "field"), fix) if field is None else self.complain((*path, "field"), fix)
+            self.add_missing((*path, "field"), fix) if field is None else self.error((*path, "field"), fix)
             return None
         embedding = self.stages("embedding", keys.get("embedding"), (*path, "embedding"))
         encoder = self.stages("encoder", keys.get("encoder"), (*path, "encoder"))
@@ -272,19 +270,19 @@ class _Loader:
         return common.field if common else None
 
     def name(self, name: Plain, path: Path) -> str:
-        rule = "is no name for a run; write letters, digits, '.', '_' and '-', the first a letter or digit"
+        rule = "is not valid for a run; use letters, digits, '.', '_' and '-', the first a letter or digit"
         if name is None and not _NAME.fullmatch(path.stem):
-            self.missing(("name",), f"the file's name {path.stem!r} {rule}")
+            self.add_missing(("name",), f"the file's name {path.stem!r} {rule}")
         elif name is not None and not isinstance(name, str):
-            self.complain(("name",), mismatch_message("text", name))
+            self.error(("name",), mismatch_message("text", name))
         elif name is not None and not _NAME.fullmatch(name):
-            self.complain(("name",), f"{name!r} {rule}")
+            self.error(("name",), f"{name!r} {rule}")
         return path.stem if name is None else str(name)
 
     def data(self, top: Mapping[str, Plain]) -> Data | None:
         if top.get("data") is None:
             readers = list_names(self.plugins.names("reader"), "readers")
-            self.missing(("data",), f"write data: {{reader: {{use: NAME}}, train: FILE}}{readers}")
+            self.add_missing(("data",), f"write data: {{reader: {{use: NAME}}, train: FILE}}{readers}")
             return None
         mapping = self.mapping(top["data"], ("data",))
         if not isinstance(top["data"], dict):
@@ -307,7 +305,7 @@ class _Loader:
             return None
         if keys.offsets != "characters":
             if "offsets" not in reader.options:
-                self.complain(("data", "offsets"), f"the reader {reader.use!r} reads no offsets of spans; delete it")
+                self.error(("data", "offsets"), f"the reader {reader.use!r} reads no offsets of spans; delete it")
             reader = replace(reader, options={**reader.options, "offsets": keys.offsets})
         tests = {str(where[-1]): file for where, file in files.items() if where[0] == "test"}
         choices = keys.misaligned, keys.unseen_labels, keys.overlaps
@@ -326,7 +324,7 @@ class _Loader:
         mapping = self.with_use(value, path) if isinstance(value, str) else self.mapping(value, path)
         use, models = mapping.get("use", Train.model_fields[key].default.use), CHOICES[key]
         if not isinstance(use, str) or use not in models:
-            self.complain(
+            self.error(
                 (*path, "use"),
                 mismatch_message(describe_type(Literal[tuple(models)]), use) + did_you_mean(str(use), models),
             )
@@ -339,24 +337,24 @@ class _Loader:
         if train is None or not isinstance(data, dict) or data.get("dev") is not None:
             return
         for head in heads:
-            if head.key not in self.unsound and (option := contract.dev_option(head)):
-                message = f"what {head.use!r} chooses under {option!r} is chosen on dev data"
+            if head.key not in self.invalid and (option := contract.dev_option(head)):
+                message = f"with {option!r}, {head.use!r} chooses a value on dev data"
                 problem = head.problem(f"{message}; write data.dev, or change it")
                 self.problems.append(replace(problem, key=f"{head.key}.{option}"))
         if train.patience:
-            message = "the dev score is what it waits for; write data.dev, or delete patience"
-            self.complain(("train", "patience"), message)
+            message = "it needs the dev score; write data.dev, or delete patience"
+            self.error(("train", "patience"), message)
         if train.metric:
-            self.complain(("train", "metric"), "it is a score of data.dev; write data.dev, or delete metric")
+            self.error(("train", "metric"), "it needs the dev score; write data.dev, or delete metric")
         if isinstance(train.schedule, Plateau):
-            message = "'plateau' follows the dev score; write data.dev, or use another schedule"
-            self.complain(("train", "schedule", "use"), message)
+            message = "'plateau' needs the dev score; write data.dev, or use another schedule"
+            self.error(("train", "schedule", "use"), message)
 
     def wiring(self, inputs: Sequence[Input], heads: Sequence[Component], export: Export | None) -> None:
-        """Check the data flow, after all stages and the head's options, which determine its answer kind, are known."""
-        if any(head.key in self.unsound for head in heads):
+        """Check the data flow, after all stages are known and the head's options, which determine its answer kind."""
+        if any(head.key in self.invalid for head in heads):
             return
-        none = "no stage has attention weights to look at; take one that has, such as head: {use: label, "
+        none = "no stage has attention weights; use one that has, such as head: {use: label, "
         none += "pool: attention}, or delete it"
         wanted = self.tree.problem(("export", "explain"), none) if export and export.explain else None
         problems = dataflow.problems(inputs, heads) or checks.problems(inputs, heads, wanted)
@@ -364,11 +362,11 @@ class _Loader:
             problems = checks.streaming_problems(inputs, heads, export, self.tree)
         self.problems += problems
 
-    # A component: its class, its options, its common keys, and the files that they name.
+    # A component: its class, its options, its common keys, and the files named there.
 
     def required(self, kind: str, mapping: Mapping[str, Plain], path: Where, key: str) -> Component | None:
         if mapping.get(key) is None:
-            self.missing((*path, key), f"write {key}: {{use: NAME}}{list_names(self.plugins.names(kind))}")
+            self.add_missing((*path, key), f"write {key}: {{use: NAME}}{list_names(self.plugins.names(kind))}")
             return None
         return self.component(kind, mapping[key], (*path, key))
 
@@ -387,7 +385,7 @@ class _Loader:
                 continue
             if component.name in names:
                 where = (*path, number, "name") if component.common_keys["name"] else (*path, number)
-                self.complain(where, f"two heads are called {component.name!r}; give one of them another name")
+                self.error(where, f"two heads are called {component.name!r}; give one of them another name")
             names.add(component.name)
         return components
 
@@ -396,7 +394,7 @@ class _Loader:
         allowed = allowed or COMMON_KEYS[kind]
         mapping = self.with_use(value, path) if isinstance(value, str) else value
         if not isinstance(mapping, dict):
-            self.complain(path, mismatch_message(f"the name of {_with_article(kind)} or {{use: NAME, …}}", value))
+            self.error(path, mismatch_message(f"the name of {_with_article(kind)} or {{use: NAME, …}}", value))
             return None
         common = self.common_keys(mapping, path, allowed)
         resolved = self.resolved(kind, mapping, path)
@@ -410,7 +408,7 @@ class _Loader:
             self.report(mistakes, path, [*option_fields(model), *allowed], repr(use), "option")
         spot, key = self.tree.spot((*path, "use")), yaml.key_text(path)
         if instance is None:
-            self.unsound.add(key)
+            self.invalid.add(key)
         options = self.option_paths(instance, path) if instance else {}
         component = Component(kind, use, options, common, offer, cls, spot.file, spot.line, spot.column, key)
         if self.runs and common.get("init") is not None:
@@ -421,14 +419,14 @@ class _Loader:
         """Check `init`: its folder must be a trained run with a matching stage."""
         problem = init_from.run_problem(folder)
         if problem and any(need.path == folder and need.run for need in self.needs):
-            return  # it is run before
+            return  # `needs` runs it first
         try:
             if not problem:
                 init_from.counterpart(component, folder)
         except UsageError as error:
             problem = str(error)
         if problem:
-            self.complain((*path, "init"), problem)
+            self.error((*path, "init"), problem)
 
     def resolved(self, kind: str, mapping: Mapping[str, Plain], path: Where) -> _Resolved | None:
         """Return the component that `use` names; record a problem and return None if it cannot be used."""
@@ -436,10 +434,10 @@ class _Loader:
         if use is None:
             meant = next((key for key in mapping if key.lower() in ("uses", "type", "kind", "class")), "")
             hint = f"; is {meant!r} meant to be 'use'?" if meant else ""
-            self.missing(where, f"say which {kind}{list_names(self.plugins.names(kind))}{hint}")
+            self.add_missing(where, f"name the {kind}{list_names(self.plugins.names(kind))}{hint}")
             return None
         if not isinstance(use, str):
-            self.complain(where, mismatch_message(f"the name of {_with_article(kind)}", use))
+            self.error(where, mismatch_message(f"the name of {_with_article(kind)}", use))
             return None
         try:
             offer = self.plugins.find(kind, use)
@@ -448,16 +446,16 @@ class _Loader:
             stated = self.plugin_keys.versions if self.plugin_keys else {}
             made_with = stated.get(yaml.key_text(path), "").partition(" sha256:")[0]
             hint = f"; the run was made with {made_with}: give this file by --plugin" if ".py" in made_with else ""
-            self.complain(where, f"{error}{hint}")
+            self.error(where, f"{error}{hint}")
             return None
         try:
             model, wired_names = options_model(cls), wired(cls)
         except PluginError as error:
-            self.complain(where, f"{kind} {use!r} of {offer.distribution}: {error}")
+            self.error(where, f"{kind} {use!r} of {offer.distribution}: {error}")
             return None
         if wired_names and kind in ("reader", "tokenizer"):
             message = f"nothing is wired into {_with_article(kind)}, but its constructor asks for {wired_names[0]!r}"
-            self.complain(where, f"{kind} {use!r} of {offer.distribution}: {message}")
+            self.error(where, f"{kind} {use!r} of {offer.distribution}: {message}")
             return None
         return _Resolved(use, offer, cls, model)
 
@@ -466,8 +464,8 @@ class _Loader:
         for key in mapping:
             if key in ALL_COMMON_KEYS and key not in allowed:
                 places = " or ".join(kind for kind, keys in COMMON_KEYS.items() if key in keys)
-                message = f"means nothing here, only beside the `use` of {_with_article(places)}; delete it"
-                self.complain((*path, key), message, key=True)
+                message = f"has no meaning here, only beside the `use` of {_with_article(places)}; delete it"
+                self.error((*path, key), message, key=True)
         present = {key: mapping[key] for key in allowed if key in mapping and key in CommonKeys.model_fields}
         instance = self.keys(CommonKeys, present, path, "") or CommonKeys()
         common: dict[str, Any] = {key: value for key, value in instance if key in allowed}
@@ -483,7 +481,7 @@ class _Loader:
             return value
         component = self.component("tokenizer", value, (*path, "target_tokenizer"), TARGET_TOKENIZER_KEYS)
         if component is None:
-            self.unsound.add(yaml.key_text(path))
+            self.invalid.add(yaml.key_text(path))
         return component
 
     def option_paths(self, options: BaseModel, path: Where) -> dict[str, Any]:
@@ -514,23 +512,23 @@ class _Loader:
         """Resolve a path of the YAML relative to its folder; record a problem if it does not exist."""
         at = Path(os.path.abspath(self.root / text))
         if "\0" in text:
-            self.complain(path, "a path cannot hold the character U+0000")
+            self.error(path, "a path cannot hold the character U+0000")
         elif self.files and os.path.exists(at) and os.path.isdir(at) != folder:
             kinds = ("a file, not a folder", "a folder, not a file")
-            self.complain(path, f"{text!r} is {kinds[not folder]} (looked at {at})")
+            self.error(path, f"{text!r} is {kinds[not folder]} ({at})")
         elif self.files and not os.path.exists(at):
             try:
                 hint = did_you_mean(at.name, sorted(os.listdir(at.parent))[:1000])
             except OSError:
                 hint = f"; there is no folder {at.parent}"
             hint = "; no URL is fetched: download the file first" if "://" in text else hint
-            self.complain(path, f"no such {'folder' if folder else 'file'} {text!r} (looked for {at}){hint}")
+            self.error(path, f"no such {'folder' if folder else 'file'} {text!r} (looked for {at}){hint}")
         elif self.files and not folder and not os.path.isfile(at):
-            self.complain(path, f"{text!r} is a pipe or a device, and is read more than once; make a file of it first")
+            self.error(path, f"{text!r} is a pipe or a device, which cannot be read twice; save it to a file first")
         return at
 
     def folder(self, text: str, path: Where) -> Path:
-        """Resolve a folder of the YAML relative to its folder; record a problem if neither it nor a need makes it."""
+        """Resolve a folder of the YAML relative to its folder; record a problem if it neither exists nor is a need."""
         at = Path(os.path.abspath(self.root / text))
         is_made = any(need.path == at for need in self.needs if not at.exists())
         return at if is_made else self.file(text, path, folder=True)
@@ -541,14 +539,14 @@ class _Loader:
         if at.is_dir() or any(need.path == at for need in self.needs if not at.exists()):
             return at
         if not _ON_THE_HUB.fullmatch(text):
-            what = "is a file, not a folder" if at.is_file() else "is no folder"
-            self.complain(path, f"{text!r} {what} (looked for {at}), and no name on the hub, such as org/name")
+            what = "is a file, not a folder" if at.is_file() else "is not a folder"
+            self.error(path, f"{text!r} {what} (looked for {at}), and not a name on the hub, such as org/name")
         return text
 
     def all_needs(self) -> tuple[Need, ...]:
         """Return the entries of `needs` whose folder another key refers to; record their problems.
 
-        An override may name another folder: what no key names is not needed.
+        An override may name another folder: a need that no key refers to is dropped.
         """
         top = self.tree.data
         value = top.get("needs") if isinstance(top, dict) else None
@@ -556,7 +554,7 @@ class _Loader:
             return ()
         if not isinstance(value, list):
             expected = "a list of mappings such as {path: FOLDER, run: FILE.yaml}"
-            self.complain(("needs",), mismatch_message(expected, value))
+            self.error(("needs",), mismatch_message(expected, value))
             return ()
         texts = {text for key, entry in top.items() if key != "needs" for text in _texts(entry)}
         used = {os.path.abspath(self.root / text) for text in texts}
@@ -569,17 +567,17 @@ class _Loader:
             path = Path(os.path.abspath(self.root / keys.path))
             run = Path(os.path.abspath(self.root / keys.run)) if keys.run else None
             if run and not run.is_file():
-                self.complain((*where, "run"), f"no such file {keys.run!r} (looked for {run})")
+                self.error((*where, "run"), f"no such file {keys.run!r} (looked for {run})")
             elif str(path) in used:
                 entries.append(Need(path, run, keys.make, keys.pieces, self.tree.problem(where, "")))
         return tuple(entries)
 
-    # The checks that every mapping of keys goes through.
+    # The checks of every mapping of keys.
 
-    def complain(self, path: Where, message: str, *, key: bool = False) -> None:
+    def error(self, path: Where, message: str, *, key: bool = False) -> None:
         self.problems.append(self.tree.problem(path, message, key=key))
 
-    def missing(self, path: Where, what: str) -> None:
+    def add_missing(self, path: Where, what: str) -> None:
         """Record a problem for a missing key at the position of its parent."""
         spot = self.tree.spot(path[:-1], key=True)
         self.problems.append(Problem(spot.file, spot.line, spot.column, yaml.key_text(path), f"missing; {what}"))
@@ -587,15 +585,16 @@ class _Loader:
     def mapping(self, value: Plain, path: Where) -> dict[str, Plain]:
         if value is None or isinstance(value, dict):
             return value or {}
-        self.complain(path, mismatch_message("a mapping of keys", value))
+        self.error(path, mismatch_message("a mapping of keys", value))
         return {}
 
     def known_keys(self, mapping: Mapping[str, Plain], known: Iterable[str], path: Where, owner: str = "") -> None:
         """Record a problem for each unknown key."""
         known = list(known)
         for key in [key for key in mapping if key not in known]:
-            hint = did_you_mean(key, known) or list_names(known)
-            self.complain((*path, key), f"{owner}no such key{hint}", key=True)
+            inner = [name for name, model in SECTIONS.items() if key in model.model_fields and not path]
+            hint = f"; did you mean '{inner[0]}.{key}'?" if inner else did_you_mean(key, known) or list_names(known)
+            self.error((*path, key), f"{owner}no such key{hint}", key=True)
 
     def keys(self, model: type[Model], mapping: Mapping[str, Plain], path: Where, owner: str) -> Model | None:
         """Validate the keys of a mapping as a model; record their problems."""
@@ -609,15 +608,15 @@ class _Loader:
         for mistake in mistakes:
             where = (*path, *mistake.where)
             if mistake.kind == "missing":
-                self.missing(where, f"{owner} needs {mistake.message}")
+                self.add_missing(where, f"{owner} needs {mistake.message}")
             elif mistake.kind == "unknown":
                 key = str(mistake.where[0])
                 renamed = RENAMED.get(key)
-                hint = f"; it is called {renamed!r} now" if renamed in known else did_you_mean(key, known)
+                hint = f"; it is now called {renamed!r}" if renamed in known else did_you_mean(key, known)
                 hint = hint or list_names(known)
-                self.complain(where, f"{owner} has no such {noun}{hint}", key=True)
+                self.error(where, f"{owner} has no such {noun}{hint}", key=True)
             else:
-                self.complain(where, mistake.message)
+                self.error(where, mistake.message)
 
     def with_use(self, name: str, path: Where) -> dict[str, Plain]:
         """Return the mapping that a bare name abbreviates."""

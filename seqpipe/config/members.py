@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 STAGE = ("embedding", "encoder", "head")
-REQUIRED = object()  # default of a member that every class of its place has
-ABSENT = None  # default of a member that a class may leave out
+REQUIRED = object()  # default of a member that every class must have
+ABSENT = None  # default of an optional member
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class Member:
 
     Args:
         places: The kinds of component that may have it.
-        form: What it is: an attribute of the class or of the instance, a method, a static method.
+        form: An attribute of the class or of the instance, a method, or a static method.
         type: Its type, or a method's signature.
-        meaning: What it says, one sentence.
-        default: What holds where it is left out.
-        by_options: Whether a static method of the options may stand in its place.
+        meaning: Its meaning in one sentence.
+        default: Its value if a class leaves it out.
+        by_options: Whether a static method of the options may replace it.
     """
 
     places: tuple[str, ...]
@@ -44,8 +44,8 @@ MEMBERS: Mapping[str, Member] = {
         ("reader",), "method", "(lines, name) -> iterator of records", "Read lines of text, such as standard input."
     ),
     "files": Member(("reader",), "method", "(path) -> list of paths", "Every file that belongs to a path."),
-    "folder": Member(("reader",), "class attribute", "bool", "Whether it reads a folder in place of a file.", False),
-    "changes": Member(("reader",), "method", "(path) -> bool", "Whether each epoch has other records.", ABSENT),
+    "folder": Member(("reader",), "class attribute", "bool", "Whether it reads a folder instead of a file.", False),
+    "changes": Member(("reader",), "method", "(path) -> bool", "Whether the records differ between epochs.", ABSENT),
     "epoch": Member(("reader",), "method", "(path, number) -> iterator of records", "The records of one epoch."),
     # tokenizers
     "train": Member(
@@ -62,7 +62,7 @@ MEMBERS: Mapping[str, Member] = {
         STAGE,
         "class attribute",
         "dict from names to features",
-        "Features it needs besides ids and mask.",
+        "Features that it needs besides ids and mask.",
         {},
         True,
     ),
@@ -70,23 +70,27 @@ MEMBERS: Mapping[str, Member] = {
         ("embedding", "encoder"),
         "class attribute",
         "tuple of names, or dict from names to a shape and a dtype",
-        "What `forward` returns.",
+        "The names that `forward` returns.",
         ("x",),
     ),
     "explains": Member(
         ("embedding", "encoder", "head"),
         "class attribute",
         "dict from names to words, sentences, pairs, written or steps",
-        "Which returned arrays are attention weights, and over what.",
+        "The returned arrays that are attention weights, and what they are over.",
         {},
         True,
     ),
     "dim": Member(("embedding", "encoder"), "attribute", "int", "Width of the x that it returns.", REQUIRED),
     "forward": Member(
-        ("embedding", "encoder"), "method", "(names…) -> x or a dict", "Compute x from the names it asks for.", REQUIRED
+        ("embedding", "encoder"),
+        "method",
+        "(names…) -> x or a dict",
+        "Compute x from the names it asks for.",
+        REQUIRED,
     ),
     "rows": Member(
-        STAGE, "attribute", "dict from parameters to axes", "Which rows of a parameter belong to which names.", {}
+        STAGE, "attribute", "dict from parameters to axes", "Axes of parameters that belong to entries of names.", {}
     ),
     "join_state": Member(STAGE, "method", "(state) -> state", "Join the parts of a state for `init`.", dict),
     "split_state": Member(STAGE, "method", "(state) -> state", "The inverse of `join_state`.", dict),
@@ -97,19 +101,19 @@ MEMBERS: Mapping[str, Member] = {
         STAGE, "method", "(parameter name) -> float", "Factor of the learning rate of a parameter.", lambda name: 1.0
     ),
     "messages": Member(STAGE, "method", "() -> list of str", "Messages printed before training.", ABSENT),
-    "example_length": Member(
-        STAGE, "attribute", "int or None", "A length of text that export has to compare as well.", ABSENT
+    "example_length": Member(STAGE, "attribute", "int or None", "A length of text that export also compares.", ABSENT),
+    "first_tokens": Member(
+        ("encoder",), "attribute", "int", "Maximum number of tokens of the first text of a pair.", ABSENT
     ),
-    "first_tokens": Member(("encoder",), "attribute", "int", "The most tokens of the first text of a pair.", ABSENT),
     "max_tokens": Member(
-        ("encoder",), "attribute", "int or None", "The most tokens of a text; a longer one is refused.", ABSENT
+        ("encoder",), "attribute", "int or None", "Maximum number of tokens of a text; a longer one is refused.", ABSENT
     ),
-    # embeddings and encoders of a language model, or of a pipeline that answers in pieces
+    # embeddings and encoders of a language model, or of a pipeline that answers in chunks
     "tokenwise": Member(
         ("embedding", "encoder"),
         "class attribute",
         "bool",
-        "Whether a token's vector depends on that token alone; of an encoder, a word's on that word.",
+        "Whether a token's vector depends on that token only; of an encoder, a word's on that word.",
         False,
     ),
     "embed": Member(
@@ -119,12 +123,12 @@ MEMBERS: Mapping[str, Member] = {
         ("encoder",),
         "static method",
         "(options) -> str",
-        "Of a causal encoder: the setting that it lacks to be causal, or an empty string.",
+        "Of a causal encoder: the setting that would make it causal, or an empty string if it is.",
         ABSENT,
     ),
     "cache_shape": Member(("encoder",), "attribute", "(int, int)", "Shape of a slot of its cache."),
     "cache_per_token": Member(
-        ("encoder",), "class attribute", "bool", "Whether its cache has a slot for each token; else one for all.", False
+        ("encoder",), "class attribute", "bool", "Whether its cache has a slot for each token, or one for all.", False
     ),
     "import_cache": Member(("encoder",), "method", "(cache) -> memory", "Import the cache from an input of the graph."),
     "export_cache": Member(
@@ -137,26 +141,24 @@ MEMBERS: Mapping[str, Member] = {
         ("encoder",), "method", "(prefix, max_length) -> state", "Create the state of a decoding loop."
     ),
     "step": Member(("encoder",), "method", "(x, t, prefix, state) -> x and state", "Decode one token."),
-    "max_length": Member(("encoder",), "attribute", "int or None", "The most tokens of a text.", ABSENT),
+    "max_length": Member(("encoder",), "attribute", "int or None", "Maximum number of tokens of a text.", ABSENT),
     "state_source": Member(
         ("encoder",),
         "static method",
         "(options) -> str",
-        "Of an encoder that starts from the state of another source: that source's name, or an empty string.",
+        "Name of the source whose final state is its initial state, or an empty string.",
         "",
         True,
     ),
     "set_stateful": Member(
         ("encoder",), "method", "(rows or None)", "Start or stop carrying states across batches.", ABSENT
     ),
-    "carried_state": Member(("encoder",), "attribute", "Tensor or None", "The states that are carried.", ABSENT),
+    "carried_state": Member(("encoder",), "attribute", "Tensor or None", "The carried states.", ABSENT),
     # heads
     "answer": Member(("head",), "class attribute", "str", "The name of its answer kind.", ABSENT, True),
-    "answer_settings": Member(
-        ("head",), "class attribute", "dict", "What the answer kind has to know: its settings.", {}, True
-    ),
+    "answer_settings": Member(("head",), "class attribute", "dict", "Settings of the answer kind.", {}, True),
     "score_types": Member(
-        ("head",), "class attribute", "dict from names to seqpipe.plugin.Metric", "How its own scores are read.", {}
+        ("head",), "class attribute", "dict from names to seqpipe.plugin.Metric", "Meaning of its own scores.", {}
     ),
     "loss": Member(("head",), "method", "(names…) -> Tensor", "The training loss, one number.", REQUIRED),
     "decide": Member(
@@ -166,11 +168,11 @@ MEMBERS: Mapping[str, Member] = {
         ("head",),
         "static method",
         "(options) -> str",
-        "Of a head that answers in pieces: what prevents that under these options, and the fix, or an empty string.",
+        "Of a head that answers in chunks: what prevents that under these options, and the fix, or an empty string.",
         ABSENT,
     ),
     "state_shape": Member(
-        ("head",), "attribute", "(int, int)", "Shape of what it carries from piece to piece.", ABSENT
+        ("head",), "attribute", "(int, int)", "Shape of the state that it carries from chunk to chunk.", ABSENT
     ),
     "decide_piece": Member(
         ("head",),
@@ -180,18 +182,18 @@ MEMBERS: Mapping[str, Member] = {
         ABSENT,
     ),
     "score": Member(("head",), "method", "(names…) -> (B,)", "Log-probability of a decision.", ABSENT),
-    "margin": Member(("head",), "method", "(names…) -> (B,)", "Distance to another decision.", ABSENT),
+    "margin": Member(("head",), "method", "(names…) -> (B,)", "Margin between two decisions.", ABSENT),
     "explain": Member(("head",), "method", "(names…) -> dict", "Attention weights of a decision.", ABSENT),
     "metrics": Member(("head",), "static method", "(options, gold, predicted) -> dict", "Metrics of its own.", ABSENT),
     "needs_dev": Member(
-        ("head",), "static method", "(options) -> str", "The option under which it chooses something on dev.", ABSENT
+        ("head",), "static method", "(options) -> str", "The option by which it chooses a value on dev.", ABSENT
     ),
-    "evidence": Member(("head",), "method", "(names…) -> dict", "Rows of a dev batch to choose from.", ABSENT),
-    "calibrate": Member(("head",), "method", "(evidence)", "Choose on dev, into buffers.", ABSENT),
+    "evidence": Member(("head",), "method", "(names…) -> dict", "Rows of a dev batch for `calibrate`.", ABSENT),
+    "calibrate": Member(("head",), "method", "(evidence)", "Choose values on dev, and keep them in buffers.", ABSENT),
     "set_candidates": Member(
         ("head",), "method", "(vectors)", "Take the vectors (N, D) of the candidates into its buffer `vectors`.", ABSENT
     ),
-    "calibration": Member(("head",), "method", "() -> JSON", "What was chosen.", ABSENT),
+    "calibration": Member(("head",), "method", "() -> JSON", "The chosen values.", ABSENT),
     "inactive_options": Member(
         ("head",),
         "static method",
@@ -203,18 +205,18 @@ MEMBERS: Mapping[str, Member] = {
         ("head",),
         "static method",
         "(options) -> dict",
-        "Of a language model: packed, context and stateful, how it reads its training texts.",
+        "Of a language model: packed, context and stateful, the settings of its training texts.",
         ABSENT,
         True,
     ),
     "self_supervised": Member(("head",), "class attribute", "bool", "Whether it is self-supervised.", False, True),
     "corrupted_inputs": Member(
-        ("head",), "class attribute", "tuple of names", "What `corrupt_batch` replaces or adds.", (), True
+        ("head",), "class attribute", "tuple of names", "The names that `corrupt_batch` replaces or adds.", (), True
     ),
     "corrupt_batch": Member(("head",), "method", "(names…) -> dict", "Corrupt the inputs of a batch.", ABSENT),
     "measures": Member(("head",), "method", "(names…) -> dict", "Sums and counts of its own dev scores.", ABSENT),
     "special_tokens": Member(
-        ("head",), "class attribute", "tuple of str", "Further special tokens of the vocabulary.", (), True
+        ("head",), "class attribute", "tuple of str", "Additional special tokens of the vocabulary.", (), True
     ),
     "adds_bos": Member(("head",), "attribute", "bool", "Of a language model: whether [BOS] begins a text.", ABSENT),
 }
@@ -222,8 +224,8 @@ MEMBERS: Mapping[str, Member] = {
 
 # Names that pass between stages, with the shapes and dtypes of those that seqpipe itself provides.
 
-SOURCE_STATE = "source_state"  # of another source, for encoders that start from it
-ROWLESS = ("table", "table_bias")  # names of what has no row for each text
+SOURCE_STATE = "source_state"  # final state of another source, the initial state of an encoder
+ROWLESS = ("table", "table_bias")  # names without a row for each text
 SHAPES: Mapping[str, tuple[str, str]] = {
     "ids": ("(B, T)", "int64"),
     "mask": ("(B, T)", "bool"),

@@ -40,7 +40,7 @@ class Data:
     candidates: Path | None = None
 
 
-MOST_TIMES = 1000  # its default: a greater learning rate is taken for a slip
+MOST_TIMES = 1000  # the default; a greater learning rate is probably a mistake
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Config:
     head: tuple[Component, ...]
     train: Train
     export: Export
-    plugins: PluginKeys = field(default=PluginKeys(), compare=False)  # what it may be made of is not what it is
+    plugins: PluginKeys = field(default=PluginKeys(), compare=False)  # not part of the pipeline
     needs: tuple[Need, ...] = field(default=(), compare=False)
     plugin_files: tuple[Path, ...] = field(default=(), compare=False)  # as the command or Python call gives them
 
@@ -91,11 +91,10 @@ class Config:
 
     @property
     def notes(self) -> list[str]:
-        """Warnings for a person.
+        """Warnings to print.
 
-        Of each component that comes from another distribution or version than `plugins.versions` says, of each member
-        of a stage that seqpipe does not read, though it reads an optional one of nearly that name, and of a learning
-        rate far above the default.
+        They are about components of another distribution or version than in `plugins.versions`, probably misspelt
+        optional members of stages, and learning rates far above the default.
         """
         stated = self.plugins.versions
         notes = [
@@ -112,18 +111,20 @@ class Config:
         rates |= {f"{stage.key}.lr": stage.common_keys.get("lr") or 0 for stage in (*self.stages, *self.head)}
         for key, rate in rates.items():
             if rate > MOST_TIMES * usual:
-                message = f"is over {MOST_TIMES} times the default of {self.train.optimizer.use}, {usual:g}: lower it"
+                message = f"is over {MOST_TIMES} times the default of {self.train.optimizer.use}, {usual:g}; lower it"
                 notes.append(f"warning: {self.file}: {key}: {rate:g} {message}")
         return notes
 
 
-def resolved(config: Config, folder: Path | None = None) -> dict[str, Plain]:
+def resolved(config: Config, folder: Path | None = None, only_names: bool = False) -> dict[str, Plain]:
     """Return every setting with its default as plain data that `load` reads as the same Config.
 
-    Paths are absolute, or relative to the folder in which the file is to stand.
+    Paths are absolute, relative to the folder of the new file, or, for a person, only names of files.
     """
 
     def path_text(path: Path) -> str:
+        if only_names:
+            return path.name
         return path.as_posix() if folder is None else Path(os.path.relpath(path, folder.absolute())).as_posix()
 
     def component_keys(component: Component) -> dict[str, Plain]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 import os
 import pkgutil
 import sys
@@ -22,20 +23,21 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from seqpipe.config import hookspecs
-from seqpipe.errors import PluginError, did_you_mean
+from seqpipe.errors import PluginError, SeqpipeError, did_you_mean
+from seqpipe.files import cache_folder, make_folder, write
 from seqpipe.version import PLUGIN_API
 
 GROUP = "seqpipe"
 KINDS = ("reader", "tokenizer", "embedding", "encoder", "head")
-BUILTIN = "seqpipe-nlp"  # the distribution whose components are the built-ins
+BUILTIN = "seqpipe-nlp"  # the distribution of the built-ins
 API_ATTRIBUTE = "SEQPIPE_PLUGIN_API"  # of the module that an entry point names
-FILE_MODULE = "plugin_file_"  # with the sha256 of a plugin file the name of its module
-SLOW = 0.5  # seconds: a plugin that takes longer to import is named
+FILE_MODULE = "plugin_file_"  # prefix of the module name of a plugin file, before its sha256
+SLOW = 0.5  # seconds; a slower import of a plugin is reported
 
 
 @dataclass(frozen=True)
 class Offer:
-    """One component that a distribution offers under a name."""
+    """A component that a distribution offers under a name."""
 
     kind: str
     name: str
@@ -50,13 +52,13 @@ class Offer:
         try:
             with contextlib.redirect_stdout(sys.stderr):  # standard output is for answers
                 cls = pkgutil.resolve_name(self.target)
-        except (Exception, SystemExit) as error:  # a plugin may raise anything at all
-            raise PluginError(self._blame(_reason(error))) from error
+        except (Exception, SystemExit) as error:  # a plugin may raise any exception
+            raise PluginError(self._load_error(_reason(error))) from error
         if not isinstance(cls, type):
-            raise PluginError(self._blame(f"{self.target} is not a class"))
+            raise PluginError(self._load_error(f"{self.target} is not a class"))
         return cls
 
-    def _blame(self, reason: str) -> str:
+    def _load_error(self, reason: str) -> str:
         return f"{self.kind} {self.name!r} of {self.distribution} {self.version} cannot be loaded: {reason}"
 
 
@@ -83,13 +85,13 @@ class Plugins:
     """Components of the given entry points; by default those of all installed distributions.
 
     Args:
-        entry_points: Which to ask.
-        allow: Requirements such as `acme-conv>=1,<2`; the plugins of other distributions and versions are left out
-            without being imported. None asks all. The built-ins are always asked.
+        entry_points: Entry points to load.
+        allow: Requirements such as `acme-conv>=1,<2`; plugins of other distributions and versions are left out and not
+            imported. None allows all. The built-ins are always loaded.
         files: Plugins of one Python file each; PluginError names the line of a broken one. Their distribution is the
             name of the file, their version its sha256.
 
-    With SEQPIPE_PLUGINS=off only the built-ins and the files are asked.
+    With SEQPIPE_PLUGINS=off only the built-ins and the files are loaded.
     """
 
     def __init__(
@@ -108,11 +110,11 @@ class Plugins:
             distribution, version = entry_point.value.partition(":")[0], "?"
             if owner:
                 distribution, version = owner.name, owner.version
-            hindrance = "" if distribution == BUILTIN else _hindrance(distribution, version, off, allow)
+            hindrance = "" if distribution == BUILTIN else _exclusion_reason(distribution, version, off, allow)
             if hindrance:
                 self.left_out.append(f"{distribution} {version} is left out: {hindrance}")
             else:
-                self._ask(entry_point, distribution, version)
+                self._load_entry_point(entry_point, distribution, version)
         for file in dict.fromkeys(file.resolve() for file in files):
             if any(offer.distribution == file.name for offer in self.offers):
                 raise PluginError(f"{file}: another plugin is called {file.name} too; rename one of them")
@@ -120,17 +122,17 @@ class Plugins:
         self.offers.sort(key=attrgetter("name", "distribution"))
         self.offers = [offer for kind in KINDS for offer in self.offers if offer.kind == kind]
 
-    def _ask(self, entry_point: metadata.EntryPoint, distribution: str, version: str) -> None:
+    def _load_entry_point(self, entry_point: metadata.EntryPoint, distribution: str, version: str) -> None:
         printed, clock = io.StringIO(), time.perf_counter()
         try:
             with contextlib.redirect_stdout(printed):  # standard output is for answers
                 plugin = entry_point.load()
                 self.offers += _offers(plugin, distribution, version)
-        except (Exception, SystemExit) as error:  # a plugin may raise anything at all
+        except (Exception, SystemExit) as error:  # a plugin may raise any exception
             self.broken.append(Broken(distribution, version, entry_point.name, _reason(error)))
         seconds = time.perf_counter() - clock
         if seconds > SLOW and distribution != BUILTIN:
-            message = f"its import takes {seconds:.1f} s of every command; offer components as 'module:Class'"
+            message = f"its import slows every command down by {seconds:.1f} s; offer components as 'module:Class'"
             self.notes.append(Note(distribution, version, message))
         sys.stderr.write(printed.getvalue())
         if text := " ".join(printed.getvalue().split()):
@@ -150,7 +152,7 @@ class Plugins:
             choices = " or ".join(f"'{offer.distribution}/{name}'" for offer in offers)
             raise PluginError(f"{kind} {name!r} is offered by more than one distribution; write {choices}")
         elsewhere = [offer.kind for offer in self.offers if offer.name == name]
-        other_kind = f"; it is the name of another kind: {elsewhere[0]}" if elsewhere else ""
+        other_kind = f"; {name!r} is a component of another kind: {elsewhere[0]}" if elsewhere else ""
         hint = did_you_mean(name, self.names(kind)) or other_kind
         broken = "".join(f"; {b.distribution} {b.version} is broken: {b.reason}" for b in self.broken)
         broken += "".join(f"; {message}" for message in self.left_out)
@@ -158,7 +160,25 @@ class Plugins:
         raise PluginError(f"no {kind} named {use!r}{hint} (there is: {known}{broken})")
 
 
-def _hindrance(distribution: str, version: str, off: bool, allow: Sequence[Requirement] | None) -> str:
+def installed_names(anew: bool = False) -> dict[str, list[str]]:
+    """Return the names of the installed components by kind, as cached until a version changes, or `anew`."""
+    entry_points = [*metadata.entry_points(group=GROUP)]
+    owners = sorted(f"{point.dist.name} {point.dist.version}" for point in entry_points if point.dist)
+    key = [os.environ.get("SEQPIPE_PLUGINS", ""), *owners]
+    # Without a cache, or the package that knows its place, a completion takes longer, and has nowhere to report that.
+    with contextlib.suppress(ImportError, OSError, ValueError, LookupError, TypeError):
+        cached = json.loads((cache_folder() / "components.json").read_bytes())
+        if cached["key"] == key and not anew:
+            return dict(cached["names"])
+    plugins = Plugins(entry_points)
+    names = {kind: plugins.names(kind) for kind in KINDS}
+    with contextlib.suppress(ImportError, OSError, SeqpipeError):
+        make_folder(cache_folder())
+        write(cache_folder() / "components.json", json.dumps({"key": key, "names": names}))
+    return names
+
+
+def _exclusion_reason(distribution: str, version: str, off: bool, allow: Sequence[Requirement] | None) -> str:
     """Return the reason why a distribution's plugins are not loaded; "" if they are."""
     if off:
         return "SEQPIPE_PLUGINS is off"
@@ -169,7 +189,7 @@ def _hindrance(distribution: str, version: str, off: bool, allow: Sequence[Requi
     ]
     if any(requirement.specifier.contains(version, prereleases=True) for requirement in mine):
         return ""
-    return f"plugins.allow says {str(mine[0])!r}" if mine else "plugins.allow does not name it"
+    return f"plugins.allow requires {str(mine[0])!r}" if mine else "plugins.allow does not list it"
 
 
 def _offers(plugin: object, distribution: str, version: str) -> list[Offer]:
@@ -178,7 +198,7 @@ def _offers(plugin: object, distribution: str, version: str) -> list[Offer]:
     if api != PLUGIN_API:
         raise PluginError(
             f"it is written for plugin API {api}, and this seqpipe has {PLUGIN_API}; install a version of "
-            f"it that states {API_ATTRIBUTE} = {PLUGIN_API}, or another version of seqpipe-nlp"
+            f"it with {API_ATTRIBUTE} = {PLUGIN_API}, or another version of seqpipe-nlp"
         )
     manager = pluggy.PluginManager(GROUP)
     manager.add_hookspecs(hookspecs)
@@ -214,8 +234,8 @@ def _offers_of_file(path: Path) -> list[Offer]:
         fix = "--plugin takes a Python file with a hook; an installed plugin needs no --plugin"
         raise PluginError(f"{path}: {(error.strerror or str(error)).lower()}; {fix}") from None
     digest = hashlib.sha256(code).hexdigest()
-    # The name is that of the content, so that a process which loads the file twice has each class once, and loads it
-    # anew after an edit. The bytes that were hashed are compiled: the import system could take an old .pyc instead.
+    # The module is named by its content, so that a process that loads the file twice has each class once, and reloads
+    # it after an edit. The hashed bytes are compiled: the import system could use an old .pyc instead.
     name = f"{FILE_MODULE}{digest}"
     try:
         with contextlib.redirect_stdout(sys.stderr):  # standard output is for answers
@@ -225,8 +245,8 @@ def _offers_of_file(path: Path) -> list[Offer]:
                 exec(compile(code, str(path), "exec"), vars(module))
             offers = _offers(sys.modules[name], path.name, f"sha256:{digest}")
         if texts := [offer.target for offer in offers if isinstance(offer.target, str)]:
-            raise TypeError(f"a plugin in one file maps names to its classes themselves, not to {texts[0]!r}")
-    except (Exception, SystemExit) as error:  # a plugin may raise anything at all
+            raise TypeError(f"a plugin in one file must map names to classes, not to {texts[0]!r}")
+    except (Exception, SystemExit) as error:  # a plugin may raise any exception
         sys.modules.pop(name, None)
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         if isinstance(error, SyntaxError) and error.filename == str(path):

@@ -7,20 +7,20 @@ from pathlib import Path
 from seqpipe.errors import UsageError
 
 STATE, YAML, SCORES, LEARNED = "run.json", "pipeline.yaml", "metrics.json", "learned.json"
-OUTCOME = "training.json"  # how training ended
-LOCK = ".lock"  # names the process that writes into the run, or was the last to
+OUTCOME = "training.json"  # the result of training
+LOCK = ".lock"  # names the process that writes to the run, or the last that did
 CHECKPOINTS, LAST, BEST = "checkpoints", "last.ckpt", "best-*.safetensors"
-HISTORY = "metrics.jsonl"  # among the checkpoints: a line of JSON for each epoch
-TOKENS = "tokens"  # files of tokens that language models learn from
+HISTORY = "metrics.jsonl"  # in the folder of checkpoints: a line of JSON for each epoch
+TOKENS = "tokens"  # token files for the training of language models
 BUNDLE = "bundle.json"  # in the folder of a bundle
-# At the top of a run, written by who holds its lock.
+# In the folder of a run, written by the process that holds its lock.
 RUN_FILES = (STATE, YAML, OUTCOME, SCORES, LEARNED, "*tokenizer*.json", "bundle", "vectors.*")
-FORM = 2  # of learned.json and of checkpoints
+FORMAT = 2  # of learned.json and of checkpoints
 
 
-def refuse_other_form(path: Path, form: int) -> None:
-    """Raise UsageError for a file of a run that another version of seqpipe wrote in another form."""
-    if form != FORM:
-        age = "an older" if form < FORM else "a newer"
+def refuse_other_format(path: Path, version: int) -> None:
+    """Raise UsageError for a file of a run that another version of seqpipe wrote in another format."""
+    if version != FORMAT:
+        age = "an older" if version < FORMAT else "a newer"
         fix = "train the pipeline again with `seqpipe run PIPELINE.yaml --fresh`"
-        raise UsageError(f"{path}: has form {form}, of {age} seqpipe; this one reads form {FORM}: {fix}")
+        raise UsageError(f"{path}: has format {version}, of {age} seqpipe; this one reads format {FORMAT}: {fix}")

@@ -19,7 +19,7 @@ Paths = Annotated[dict[Name, PathText], Means("a mapping from names to paths")]
 TOP: Mapping[str, str] = {
     "name": "Name of the run and the bundle; default: the name of the file without its extension.",
     "data": "The reader and the data files.",
-    "needs": "Folders that the pipeline starts from; `run` and `train` make what is not there yet.",
+    "needs": "Folders that the pipeline depends on; `run` and `train` create missing ones.",
     "inputs": "Several sources by name, each with its own field, tokenizer, embedding and encoder.",
     "tokenizer": "Splits text into tokens.",
     "embedding": "Maps tokens to vectors; a list is concatenated.",
@@ -123,7 +123,7 @@ class Train(_Keys):
     """Training settings of the pipeline."""
 
     epochs: PositiveInt = Field(default=30, description="Number of passes over the training data.")
-    batch_tokens: PositiveInt = Field(default=1024, description="Maximum number of padded tokens of a batch.")
+    batch_tokens: PositiveInt = Field(default=1024, description="Maximum number of tokens of a batch, with padding.")
     batch_size: PositiveInt | None = Field(
         default=None, description="Maximum number of records of a batch; null: limited by batch_tokens only."
     )
@@ -148,8 +148,9 @@ class Train(_Keys):
     )
     metric: str | None = Field(
         default=None,
-        description="The dev score that selects the best epoch, such as bleu or slots.f1; null: the first one. "
-        "With a leading minus lower is better, as for error rates, mae, rmse and perplexity by default.",
+        description="The dev score that selects the best epoch, such as bleu, slots.f1 or loss; null: the first one. "
+        "Of epochs with equal scores, that with the lowest dev loss is selected. "
+        "With a leading minus lower is better, as for loss, error rates, mae, rmse and perplexity by default.",
     )
     average: Fraction | None = Field(
         default=None, description="Decay of the exponential moving average of weights that is exported; null: off."
@@ -163,7 +164,7 @@ class Train(_Keys):
     threads: PositiveInt | None = Field(default=None, description="Number of CPU threads; null: all.")
 
 
-MOST_TOKENS = 100_000  # of one text, in training and of any bundle
+MOST_TOKENS = 100_000  # of one text, in training and in any bundle
 
 
 class Export(_Keys):
@@ -178,13 +179,13 @@ class Export(_Keys):
         default=False, description="Whether the graph also returns attention weights, for `seqpipe explain`."
     )
     streaming: bool = Field(
-        default=False, description="Whether the bundle also answers texts in pieces, for `seqpipe predict --stream`."
+        default=False, description="Whether the bundle also answers texts in chunks, for `seqpipe predict --stream`."
     )
     max_tokens: int | None = Field(
         default=None,
         ge=1,
         le=MOST_TOKENS,
-        description="Maximum of tokens read or written; null: 4 times the longest of training, at least 1,000 or 200.",
+        description="Maximum tokens read or generated; null: 4 times the longest in training, at least 1,000 or 200.",
     )
     max_beams: int = Field(
         default=100,
@@ -192,6 +193,12 @@ class Export(_Keys):
         le=MOST_TOKENS,
         description="Maximum of the decode options beams and n_best.",
     )
+    license: str | None = Field(
+        default=None,
+        pattern=r"^[a-z0-9][a-z0-9.-]*$",
+        description="Of the model card, as the hub names it: apache-2.0.",
+    )
+    language: str | None = Field(default=None, pattern=r"^[a-z]+(-[A-Za-z]+)*$", description="Of the model card: en.")
 
 
 def _requirement(text: str) -> str:
@@ -199,7 +206,7 @@ def _requirement(text: str) -> str:
         Requirement(text)
     except InvalidRequirement as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"{text!r} is no distribution with versions, such as 'acme-conv>=1,<2': {reason}") from None
+        raise ValueError(f"{text!r} is not a distribution with versions, such as 'acme-conv>=1,<2': {reason}") from None
     return text
 
 
@@ -227,39 +234,40 @@ class DataKeys(_Keys):
     test: PathText | Paths | None = Field(default=None, description="Test data: a file, or several by name.")
     candidates: PathText | None = Field(
         default=None,
-        description="The texts that retrieval chooses its answers from; null: those of the training data.",
+        description="The candidate answers of retrieval; null: those of the training data.",
     )
     misaligned: Literal["error", "widen", "skip"] = Field(
-        default="error", description="What to do with a span that begins or ends within a token."
+        default="error", description="Treatment of a span that begins or ends within a token."
     )
     overlaps: Overlaps = Field(
         default="error",
-        description="What to do with spans that overlap: stop, or keep the `longest` of them or the `first` by start.",
+        description="Treatment of overlapping spans: stop, or keep the `longest` of them or the `first` by start.",
     )
     offsets: Offsets = Field(
         default="characters",
-        description="What the offsets of spans count, for readers with the option `offsets`: characters, UTF-16 units, "
+        description="Unit of the offsets of spans, for readers with the option `offsets`: characters, UTF-16 units, "
         "bytes, characters with inclusive ends, or characters from 1.",
     )
     unseen_labels: Literal["error", "miss"] = Field(
         default="error",
-        description="What to do with a dev or test label that does not occur in training: stop, or count it as missed.",
+        description="Treatment of a dev or test label that does not occur in training: stop, or count it as missed.",
     )
 
 
 class NeedKeys(_Keys):
     """A folder that the pipeline depends on, and its origin; paths are relative to the YAML."""
 
-    path: PathText = Field(description="The folder, as another key of the YAML names it.")
+    path: PathText = Field(description="The folder, as in another key of the YAML.")
     run: PathText | None = Field(
-        default=None, description="The YAML whose run the folder is; it is run first if it is not trained to the end."
+        default=None,
+        description="The YAML whose run creates the folder; it is run first if its training is not complete.",
     )
     make: Literal["tiny-bert"] | None = Field(
         default=None,
-        description="The small model that the folder holds; `tiny-bert` is a BERT with random weights, whose pieces "
-        "of words are learned from the training texts.",
+        description="The small model in the folder; `tiny-bert` is a BERT with random weights and a "
+        "subword vocabulary learned from the training texts.",
     )
-    pieces: PositiveInt = Field(default=1000, description="Maximum number of pieces of words of `tiny-bert`.")
+    pieces: PositiveInt = Field(default=1000, description="Maximum size of the subword vocabulary of `tiny-bert`.")
 
     @model_validator(mode="after")
     def _one_origin(self) -> NeedKeys:
@@ -268,6 +276,7 @@ class NeedKeys(_Keys):
         return self
 
 
+SECTIONS: Mapping[str, type[BaseModel]] = {"data": DataKeys, "train": Train, "export": Export}
 CHOICES: Mapping[str, Mapping[str, type[BaseModel]]] = {
     "optimizer": {"adamw": AdamW, "adam": Adam, "sgd": SGD},
     "schedule": {"constant": Constant, "linear": Linear, "cosine": Cosine, "plateau": Plateau},

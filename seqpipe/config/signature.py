@@ -25,12 +25,12 @@ from seqpipe.config.yaml import Plain, format_value, plain
 from seqpipe.errors import PluginError
 from seqpipe.types import AUTOMATON, SIZE, TEXTS, TOKENS, UNIFORM, Means, TryWith
 
-# Types in words, as messages and pages show them: `a whole number above 0`, `'BIOES' or 'none'`, `text or null`.
+# Types in words, as in messages and docs: `a whole number above 0`, `'BIOES' or 'none'`, `text or null`.
 
 
 def describe_type(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     """Describe a type in words: `a whole number above 0`, `'BIOES' or 'none'`, `text or null`."""
-    kind, inner = unpacked(annotation)
+    kind, inner = unpack_annotated(annotation)
     inner += metadata
     for item in inner:
         if isinstance(item, Means):
@@ -71,7 +71,7 @@ def suggest_fix(expected: str, value: Plain) -> str:
     return ""
 
 
-def unpacked(annotation: Any) -> tuple[Any, list[Any]]:
+def unpack_annotated(annotation: Any) -> tuple[Any, list[Any]]:
     """Return a type without Annotated, and its metadata (pydantic's Fields expanded)."""
     metadata: list[Any] = []
     if typing.get_origin(annotation) is Annotated:
@@ -124,7 +124,7 @@ def _either(choices: list[str]) -> str:
     return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
 
 
-# The signatures of components: what a constructor and a method ask for by name, and their keyword-only options.
+# The signatures of components: the names that constructors and methods ask for, and their keyword-only options.
 
 Instance = TypeVar("Instance")
 WIRED = ("dim", "vocabulary", "sizes", "labels", "target_vocabulary", "sources")
@@ -137,9 +137,10 @@ class DecodeOption:
     Args:
         annotation: Its type with all metadata.
         type: size, int, float, bool, tokens or uniform.
-        default: The value if a caller gives none.
+        default: The value if a caller passes none.
         bounds: Its least and greatest value by pydantic's names, `ge`, `gt`, `le` and `lt`.
-        trials: Values of this and of other options beside which it has an effect, alternatives.
+        trials: Alternative values of this and of other options with which it has an effect.
+        help: Its line in an Args section, of `decide` or of the dataclass.
     """
 
     annotation: Any
@@ -147,12 +148,13 @@ class DecodeOption:
     default: int | float | bool | None
     bounds: Mapping[str, int | float]
     trials: tuple[Mapping[str, int | float | bool], ...] = ()
+    help: str = ""
 
     def manifest(self) -> dict[str, Any]:
-        """The option as a bundle lists it.
+        """The option as in a bundle.
 
-        `minimum` and `maximum` are inclusive. An exclusive bound also stands there as it is; the inclusive one is then
-        the nearest number within it, for a runtime that knows inclusive bounds alone.
+        `minimum` and `maximum` are inclusive. An exclusive bound is listed too; the inclusive one is then the nearest
+        number within it, for a runtime that supports inclusive bounds only.
         """
         low, high = self.bounds.get("ge"), self.bounds.get("le")
         above, below = self.bounds.get("gt"), self.bounds.get("lt")
@@ -166,6 +168,8 @@ class DecodeOption:
             entry["exclusive_minimum"] = above
         if is_float and below is not None:
             entry["exclusive_maximum"] = below
+        if self.help:  # of which the first sentence is for callers; what follows is about tensors
+            entry["description"] = f"{self.help.partition('. ')[0].rstrip('.')}."
         return entry
 
 
@@ -177,9 +181,9 @@ def wired(cls: type) -> tuple[str, ...]:
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             continue
         if parameter.name not in WIRED:
-            fix = f"an option stands after a '*' (def __init__(self, …, *, {parameter.name}: int = 1))"
+            fix = f"an option follows a '*' (def __init__(self, …, *, {parameter.name}: int = 1))"
             raise bad_signature(
-                cls, f"{parameter.name!r} is not wired in; {fix}, and by position come {', '.join(WIRED)}"
+                cls, f"{parameter.name!r} is not wired in; {fix}, and positional parameters are {', '.join(WIRED)}"
             )
         if parameter.default is not inspect.Parameter.empty:
             raise bad_signature(cls, f"{parameter.name!r} is wired in, so its default is never used; delete it")
@@ -193,9 +197,9 @@ def method_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[s
     parameters = list(inspect.signature(function).parameters.values())
     if parameters and parameters[0].name == "self":
         parameters = parameters[1:]
-    if vague := _vague(parameters):
+    if variadic := _variadic(parameters):
         name = f"{function.__module__}.{function.__qualname__}" if inspect.isroutine(function) else repr(function)
-        raise PluginError(f"{name}: '{vague}' asks for nothing by name; name each thing it needs")
+        raise PluginError(f"{name}: '{variadic}' has no names; name each parameter")
     only = inspect.Parameter.KEYWORD_ONLY
     return tuple(p.name for p in parameters if p.kind is not only), tuple(p.name for p in parameters if p.kind is only)
 
@@ -209,9 +213,12 @@ def optional_names(function: Callable[..., Any]) -> frozenset[str]:
 
 def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOption]:
     """Return the decode options of a head: the keyword-only parameters of its `decide`, with dataclasses expanded."""
-    decode_options = {}
-    for option, hint in _opened(_keyword_types(cls, decide)):
-        kind, metadata = unpacked(hint)
+    decode_options, typed = {}, _keyword_types(cls, decide)
+    helps = _arguments(inspect.cleandoc(decide.__doc__ or "").splitlines())
+    for _, hint in typed:
+        helps |= argument_help(hint) if _is_group(hint) else {}
+    for option, hint in _expand_dataclasses(typed):
+        kind, metadata = unpack_annotated(hint)
         plain_type = kind.__name__ if isinstance(kind, type) else ""
         type_name = next((mark for mark in (SIZE, TOKENS, TEXTS, AUTOMATON, UNIFORM) if mark in metadata), plain_type)
         if kind not in (int, float, bool) and type_name not in (TOKENS, TEXTS, AUTOMATON, UNIFORM):
@@ -223,7 +230,7 @@ def keyword_options(cls: type, decide: Callable[..., Any]) -> dict[str, DecodeOp
         limits = {key: limit for key, limit in _constraints(metadata).items() if key in ("ge", "gt", "le", "lt")}
         trials = tuple(item.values for item in metadata if isinstance(item, TryWith))
         default = None if option.default is None else kind(option.default)
-        decode_options[option.name] = DecodeOption(hint, type_name, default, limits, trials)
+        decode_options[option.name] = DecodeOption(hint, type_name, default, limits, trials, helps.get(option.name, ""))
     return decode_options
 
 
@@ -234,7 +241,7 @@ def _keyword_types(cls: type, function: Callable[..., Any]) -> list[tuple[inspec
     return [(parameter, hints[parameter.name]) for parameter in parameters]
 
 
-def _opened(typed: Iterable[tuple[inspect.Parameter, Any]]) -> Iterator[tuple[inspect.Parameter, Any]]:
+def _expand_dataclasses(typed: Iterable[tuple[inspect.Parameter, Any]]) -> Iterator[tuple[inspect.Parameter, Any]]:
     """Expand parameters whose type is a dataclass to the fields of the dataclass."""
     for parameter, hint in typed:
         if not _is_group(hint):
@@ -254,12 +261,12 @@ def constructor(cls: type) -> list[inspect.Parameter]:
     if function is object.__init__ or of_module:
         return []
     parameters = list(inspect.signature(function).parameters.values())[1:]
-    if vague := _vague(parameters):
-        raise bad_signature(cls, f"'{vague}' would swallow a misspelt option; name each parameter of __init__")
+    if variadic := _variadic(parameters):
+        raise bad_signature(cls, f"'{variadic}' would accept a misspelt option; name each parameter of __init__")
     return parameters
 
 
-def _vague(parameters: Iterable[inspect.Parameter]) -> str:
+def _variadic(parameters: Iterable[inspect.Parameter]) -> str:
     """Return the first `*args` or `**kwargs`, as written; "" if there is none."""
     signs = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     return next((signs[parameter.kind] + parameter.name for parameter in parameters if parameter.kind in signs), "")
@@ -267,7 +274,7 @@ def _vague(parameters: Iterable[inspect.Parameter]) -> str:
 
 def parameter_types(cls: type, function: Any, parameters: Iterable[inspect.Parameter]) -> dict[str, Any]:
     """Resolve the types of these parameters only, so that imports for type checking are not looked up."""
-    function = inspect.unwrap(function)  # also of a static method
+    function = inspect.unwrap(function)  # also unwraps a static method
     annotations = {}
     for parameter in parameters:
         if parameter.annotation is inspect.Parameter.empty:
@@ -278,7 +285,7 @@ def parameter_types(cls: type, function: Any, parameters: Iterable[inspect.Param
         namespace = function.__globals__ if inspect.isfunction(function) else {}
         return typing.get_type_hints(holder, globalns=namespace, include_extras=True)
     except (NameError, TypeError, SyntaxError, AttributeError) as error:
-        raise bad_signature(cls, f"a type cannot be read: {error}; import it at the head of the module") from error
+        raise bad_signature(cls, f"a type cannot be read: {error}; import it at module level") from error
 
 
 def check_default(cls: type, option: inspect.Parameter, hint: Any) -> None:
@@ -331,22 +338,22 @@ def bad_signature(cls: type, message: str) -> PluginError:
 def call(method: Callable[..., Any], names: Mapping[str, Any], **options: Any) -> Any:
     """Call a stage's method with the values that its positional parameters name; those with a default are optional.
 
-    Decode options are given by name, those that are fields of a dataclass as that dataclass.
+    Decode options are passed by name, fields of a dataclass as that dataclass.
     """
     wanted = (p for p in inspect.signature(method).parameters.values() if p.kind is not p.KEYWORD_ONLY)
-    options = _grouped(method.__func__ if inspect.ismethod(method) else method, options)
+    options = _group_options(method.__func__ if inspect.ismethod(method) else method, options)
     return method(*(names[p.name] if p.default is p.empty else names.get(p.name, p.default) for p in wanted), **options)
 
 
 def construct(cls: type[Instance], *wired: Any, **options: Any) -> Instance:
     """Construct a component from its wired arguments and its options by their names in a YAML.
 
-    Options that are fields of a dataclass are given as that dataclass.
+    Options that are fields of a dataclass are passed as that dataclass.
     """
-    return cls(*wired, **_grouped(inspect.getattr_static(cls, "__init__"), options))
+    return cls(*wired, **_group_options(inspect.getattr_static(cls, "__init__"), options))
 
 
-def _grouped(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+def _group_options(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of the function: fields of a dataclass are grouped to that dataclass."""
     groups = _option_groups(function)
     if not groups:
@@ -373,7 +380,7 @@ def _option_groups(function: Callable[..., Any]) -> Mapping[str, type]:
     return {parameter.name: hint for parameter, hint in typed if _is_group(hint)}
 
 
-# The common keys: those that may stand beside any `use`, whatever the component's own options are.
+# The common keys, which any `use` may have beside the component's own options.
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -390,13 +397,16 @@ class CommonKeys(BaseModel):
         default="text", description="The record field that is the input, or a list of two, which are read as a pair."
     )
     target: str | None = Field(
-        default=None, min_length=1, description="The record field to learn; null: the one usual for the head's answer."
+        default=None,
+        min_length=1,
+        description="The record field to learn; null: the default of the answer kind.",
     )
     weight: float = Field(default=1.0, gt=0, description="The weight of this head's loss.")
     init: Annotated[str, Field(min_length=1), Means("a run's folder")] | None = Field(
-        default=None, description="The folder of a trained run that it starts from; null: it begins afresh."
+        default=None,
+        description="The folder of a trained run that its weights are initialised from; null: random weights.",
     )
-    freeze: bool = Field(default=False, description="Whether its weights stay as they are.")
+    freeze: bool = Field(default=False, description="Whether its weights are not trained.")
     lr: PositiveFloat | None = Field(default=None, description="A learning rate of its own; null: the optimizer's.")
 
 
@@ -412,7 +422,7 @@ TARGET_TOKENIZER_KEYS = ("use", "init")
 ALL_COMMON_KEYS = ("use", *CommonKeys.model_fields, "target_tokenizer")
 
 
-# The pydantic model of a component's options, made from its constructor, and plain data checked by such a model.
+# The pydantic model of a component's options, built from its constructor, and the validation of plain data by it.
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -445,7 +455,7 @@ def options_model(cls: type) -> type[BaseModel]:
         helps |= argument_help(group)
     helps |= argument_help(cls)
     entries: dict[str, Any] = {}
-    for option, hint in _opened((parameter, hints[parameter.name]) for parameter in keyword_only):
+    for option, hint in _expand_dataclasses((parameter, hints[parameter.name]) for parameter in keyword_only):
         name = option.name
         if name in ALL_COMMON_KEYS or name.startswith("_"):
             is_common = name in ALL_COMMON_KEYS
@@ -456,7 +466,7 @@ def options_model(cls: type) -> type[BaseModel]:
         # A name that BaseModel uses itself (copy, json, …) is kept as an alias.
         field, alias = (f"option_{name}", name) if hasattr(BaseModel, name) else (name, None)
         if field in entries:
-            raise bad_signature(cls, f"the option {name!r} stands there twice; delete one of the two")
+            raise bad_signature(cls, f"the option {name!r} occurs twice; delete one of the two")
         entries[field] = (Annotated[hint, Field(alias=alias, description=helps.get(name))], default)
     config = ConfigDict(
         extra="forbid", strict=True, frozen=True, protected_namespaces=(), arbitrary_types_allowed=False
@@ -476,7 +486,7 @@ def options_model(cls: type) -> type[BaseModel]:
 def validate(model: type[Model], data: Mapping[str, Plain]) -> tuple[Model | None, list[Mistake]]:
     """Return plain data as an instance of the model, or all mistakes in it in plain words.
 
-    Read as JSON, strictly: a list may become a tuple and text a path, but "3" is no int, 3.0 and True neither.
+    Read as strict JSON: a list may become a tuple and text a path, but "3", 3.0 and True are not ints.
     """
     try:
         return model.model_validate_json(json.dumps(data)), []
@@ -487,7 +497,7 @@ def validate(model: type[Model], data: Mapping[str, Plain]) -> tuple[Model | Non
     for error_details in errors:
         mistake = _mistake(error_details, data, fields)
         mistakes.setdefault(mistake.where, mistake)
-    # Of a union, the member that got furthest counts: a mistake inside a value replaces the one about the value.
+    # For a union, the deepest mistake counts: one inside a value replaces the one about the whole value.
     return None, [m for w, m in mistakes.items() if not any(len(o) > len(w) and o[: len(w)] == w for o in mistakes)]
 
 
@@ -496,7 +506,7 @@ def _mistake(error: ErrorDetails, data: Plain, fields: Mapping[str, FieldInfo]) 
     loc, kind = error["loc"], error["type"]
     if kind == "missing" and len(loc) == 1:
         help = fields[str(loc[0])].description
-        return Mistake(loc, "missing", f"it: {help}" if help else "it, for it has no default")
+        return Mistake(loc, "missing", f"it: {help}" if help else "it: it has no default")
     if kind == "extra_forbidden" and len(loc) == 1:
         return Mistake(loc, "unknown", "unknown")
     where, value = _existing(data, loc)

@@ -99,15 +99,15 @@ class _Dumper(yaml.SafeDumper):
 _Dumper.add_representer(str, _Dumper.text)
 
 
-# Syntax errors of a YAML file in plain words, each with its place and what to do.
+# Syntax errors of a YAML file in plain words, each with its position and the fix.
 
 _FIXES: Sequence[
     tuple[str, str, bool]
-] = (  # a part of PyYAML's message; what to say; whether its first mark is the place
+] = (  # a part of PyYAML's message; our message; whether its first mark is the position
     ("while scanning an alias", "a value cannot start with '*'; put it in quotes", True),
     ("while scanning an anchor", "a value cannot start with '&'; put it in quotes", True),
     ("scanning a quoted scalar found unexpected", "this quote is never closed; add the closing quote", True),
-    ("found character '\\t' that cannot", "a tab cannot stand here; indent with spaces", False),
+    ("found character '\\t' that cannot", "a tab is not allowed here; indent with spaces", False),
     ("found character '%' that cannot", "a value cannot start with '%'; put it in quotes", False),
     ("found character '@' that cannot", "a value cannot start with '@'; put it in quotes", False),
     ("found character '`' that cannot", "a value cannot start with '`'; put it in quotes", False),
@@ -115,14 +115,14 @@ _FIXES: Sequence[
     ("expected ',' or '}', but got '<stream end>'", "this '{' is never closed; add the '}'", True),
     ("expected ',' or ']'", "a ',' or ']' is missing before this", False),
     ("expected ',' or '}'", "a ',' or '}' is missing before this", False),
-    ("but found ']'", "nothing opened this ']'; delete it", False),
-    ("but found '}'", "nothing opened this '}'; delete it", False),
+    ("but found ']'", "there is no '[' for this ']'; delete it", False),
+    ("but found '}'", "there is no '{' for this '}'; delete it", False),
     (
         "mapping values are not allowed",
         "a second ':' in one value, or a line indented too far; put text with ': ' in quotes",
         False,
     ),
-    ("expected <block end>", "this line does not fit those above it; check its indentation", False),
+    ("expected <block end>", "this line does not match those above it; check its indentation", False),
     ("could not find expected ':'", "a key without a value; write 'key: value'", True),
     ("unknown escape character", "no such escape in double quotes; use single quotes, or double the backslash", False),
     (
@@ -148,10 +148,10 @@ def syntax_problem(error: yaml.MarkedYAMLError, file: str) -> Problem:
     return Problem(file, line, column, "", said)
 
 
-# Reader of YAML: plain data with the place of every key and value; what is dangerous or surprising is refused.
+# Reader of YAML: plain data with the position of every key and value; dangerous and surprising syntax is refused.
 #
-# Read from parser events, never composed: no tags, anchors, aliases or merge keys, no key twice, one document, YAML
-# 1.2's core scalars (`no` and `off` are text, `1e-3` is a number), at most 1 MB, 40 deep and 50,000 values.
+# Read from parser events without composing: no tags, anchors, aliases or merge keys, no duplicate key, one document,
+# YAML 1.2's core scalars (`no` and `off` are text, `1e-3` is a number), at most 1 MB, 40 deep and 50,000 values.
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 40
@@ -209,14 +209,14 @@ def parse(data: bytes, file: str) -> Tree:
 def read(data: bytes, file: str) -> tuple[Tree, list[Problem]]:
     """Return the tree and the problems that allow reading to continue; ConfigError for any other."""
     builder = _Builder(file)
-    text = _decoded(data, file)
+    text = _decode(data, file)
     try:
         builder.document(text)
     except yaml.MarkedYAMLError as error:
         raise ConfigError([*builder.problems, syntax_problem(error, file)]) from None
     except yaml.reader.ReaderError as error:
         line, column = _line_and_column(text[: error.position])
-        message = f"a file cannot hold the character U+{error.character:04X}; write an escape in double quotes"
+        message = f"a file cannot contain the character U+{error.character:04X}; write an escape in double quotes"
         raise ConfigError([*builder.problems, Problem(file, line, column, "", message)]) from None
     return builder.tree, builder.problems
 
@@ -267,14 +267,14 @@ class _Builder:
         start = self.next_event()
         first = start if isinstance(start, yaml.StreamEndEvent) else self.next_event()
         if first is start or (isinstance(first, yaml.ScalarEvent) and first.value == "" and first.style is None):
-            raise yaml.MarkedYAMLError(problem="there is nothing in it", problem_mark=start.start_mark)
+            raise yaml.MarkedYAMLError(problem="the file is empty", problem_mark=start.start_mark)
         self.tree.data = self.node(first, (), 0)
         self.next_event()  # the end of the document
         after = self.next_event()
         if not isinstance(after, yaml.StreamEndEvent):
-            self.complain(after, (), "a second document starts here; a file holds one (delete the '---' or '...' line)")
+            self.error(after, (), "a second document starts here; a file holds one (delete the '---' or '...' line)")
 
-    def complain(self, event: Any, path: Path, message: str) -> None:
+    def error(self, event: Any, path: Path, message: str) -> None:
         mark = event.start_mark
         self.problems.append(Problem(self.tree.file, mark.line + 1, mark.column + 1, key_text(path), message))
 
@@ -286,19 +286,19 @@ class _Builder:
             raise yaml.MarkedYAMLError(problem=f"more than {MAX_NODES:,} values", problem_mark=event.start_mark)
         self.tree.values[path] = Spot(self.tree.file, event.start_mark.line + 1, event.start_mark.column + 1)
         if isinstance(event, yaml.AliasEvent):
-            self.complain(
+            self.error(
                 event,
                 path,
                 f"aliases are not read; write out what *{event.anchor} means (a text starting with * needs quotes)",
             )
             return None
         if event.anchor is not None:
-            self.complain(
+            self.error(
                 event, path, f"anchors are not read; delete &{event.anchor} (a value starting with & needs quotes)"
             )
         if event.tag is not None:
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-            self.complain(event, path, f"tags are not read; delete {tag} (a value starting with ! needs quotes)")
+            self.error(event, path, f"tags are not read; delete {tag} (a value starting with ! needs quotes)")
         if isinstance(event, yaml.MappingStartEvent):
             return self.mapping(path, depth)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -307,14 +307,14 @@ class _Builder:
                 items.append(self.node(item, (*path, len(items)), depth + 1))
             return items
         if _BROKEN_CHARACTER.search(event.value):
-            self.complain(event, path, "half of a character (a surrogate such as \\ud800); write the whole character")
+            self.error(event, path, "a lone surrogate (such as \\ud800); write the whole character")
             return "?"
         if event.style is not None:
             return event.value
         try:
             return resolve(event.value)
         except ValueError as error:
-            self.complain(event, path, str(error))
+            self.error(event, path, str(error))
             return event.value
 
     def mapping(self, path: Path, depth: int) -> dict[str, Plain]:
@@ -328,20 +328,18 @@ class _Builder:
                 items[key] = self.node(self.next_event(), (*path, key), depth + 1)
                 continue
             if usable:
-                self.complain(start, (*path, key), "merge keys are not read; write the keys out")
+                self.error(start, (*path, key), "merge keys are not read; write the keys out")
             elif isinstance(key, str):
                 first = self.tree.keys[(*path, key)].line
-                self.complain(
-                    start, (*path, key), f"this key stands here twice (first in line {first}); delete one of the two"
-                )
+                self.error(start, (*path, key), f"duplicate key (first in line {first}); delete one of the two")
             elif len(self.problems) == known:
-                self.complain(start, path, f"a key must be text, not {format_value(key)}; put it in quotes")
-            # The value is read for its problems, at a path that no one asks for.
+                self.error(start, path, f"a key must be text, not {format_value(key)}; put it in quotes")
+            # The value is read only to find its problems, at an unused path.
             self.node(self.next_event(), (*path, "?"), depth + 1)
         return items
 
 
-def _decoded(data: bytes, file: str) -> str:
+def _decode(data: bytes, file: str) -> str:
     if len(data) > MAX_BYTES:
         raise ConfigError(
             [Problem(file, 1, 1, "", f"{len(data):,} bytes; a pipeline's YAML has at most {MAX_BYTES:,}")]

@@ -1,43 +1,27 @@
-"""Render an Explanation as one self-contained HTML page, without scripts, images or external resources."""
+"""Render an Explanation as one self-contained HTML page in the style of the server's page, without scripts."""
 
 from __future__ import annotations
 
+import datetime
+import re
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
+from string import Template
 
 from seqpipe.answers.pointers import POLYGON
 from seqpipe.errors import UsageError
 from seqpipe.explain.views import Row, views
 from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe.files import json_bytes, write
-from seqpipe.runtime.explanation import Attention, Explanation, Figure
+from seqpipe.runtime.explanation import Attention, Explanation, Figure, visible_blanks
 
 MOST_CELLS = 40_000  # of all the matrices of one attention; browsers crawl beyond
 SIDE, EDGE, DOT = 480, 40, 5  # pixels of the square of points, its margin, and a point
-_STYLE = """
-:root { color-scheme: light dark; --heat: 255 145 0; }
-@media (prefers-color-scheme: dark) { :root { --heat: 190 90 0; } }
-body { font: 16px/1.7 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
-  background: Canvas; color: CanvasText; }
-h1 { font-size: 1.2rem; } h2 { font-size: 1rem; margin-top: 2rem; }
-.legend, figcaption { color: color-mix(in srgb, CanvasText 70%, Canvas); font-size: .85rem; }
-.ramp { display: inline-block; width: 6rem; height: .8em; vertical-align: baseline;
-  background: linear-gradient(to right, transparent, rgb(var(--heat))); border: 1px solid GrayText; }
-.text { white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; }
-.rows { display: grid; grid-template-columns: 9rem 1fr; column-gap: 1rem; }
-.bar { font-size: .8rem; } .bar i { display: inline-block; height: .8em; margin-right: .4em;
-  background: rgb(var(--heat)); }
-mark { background: rgb(var(--heat) / var(--a)); color: inherit; border-radius: 3px; }
-figure { margin: 1rem 0; overflow-x: auto; }
-table { border-collapse: collapse; font-size: .8rem; }
-td { width: 1.1rem; min-width: 1.1rem; height: 1.1rem; padding: 0; background: rgb(var(--heat) / var(--a)); }
-td.told { background: none; padding: 0 .6em; font-variant-numeric: tabular-nums; }
-th { font-weight: normal; text-align: right; padding: 0 .4em; white-space: nowrap; }
-svg { max-width: 100%; height: auto; font-size: 14px; fill: CanvasText; }
-.way { fill: none; stroke: rgb(var(--heat)); stroke-width: 2; } .polygon { fill: rgb(var(--heat) / .15); }
-.point { fill: GrayText; } .chosen, .first { fill: rgb(var(--heat)); } .first { stroke: CanvasText; stroke-width: 2; }
-thead th { writing-mode: vertical-rl; transform: rotate(180deg); text-align: left; padding: .4em 0; }
-"""
+LARGE = 80  # letters of an answer that is written large
+UPRIGHT = 2  # letters of a column's name that fit above a cell without being turned
+STYLE = Path(__file__).parents[1] / "serve" / "page"  # the stylesheet and the icon of both pages
+NOTE = "Weights show how much a place of the text contributes inside the model, not why it decides as it does."
 
 
 def check_ending(path: Path) -> None:
@@ -48,47 +32,92 @@ def check_ending(path: Path) -> None:
         raise UsageError(f"-o {path}: a heat map is a page (.html) or data (.json); {fix}")
 
 
-def draw(explanation: Explanation, path: Path) -> None:
+def draw(explanation: Explanation, path: Path, facts: Mapping[str, str] | None = None) -> None:
     """Write the file atomically; UsageError if its ending is neither .html nor .json."""
     check_ending(path)
     if path.suffix.lower() == ".html":
-        write(path, page(explanation).encode())
+        write(path, page(explanation, facts).encode())
     else:
         write(path, json_bytes(explanation.data(), indent=1) + b"\n")
 
 
-def page(explanation: Explanation) -> str:
-    """Return the page; all strings of the text and the answer are escaped."""
-    answer = "<br>".join(map(_safe, explanation.answer_lines))
-    parts = [] if explanation.figure is None else [_figure(explanation.figure)]
-    for view in views(explanation):
-        # The legend says what the darkest shade stands for, as far as that is one number.
+def page(explanation: Explanation, facts: Mapping[str, str] | None = None) -> str:
+    """Return the page, with facts such as the model beside the date; all strings of text and answer are escaped."""
+    cards = [_card("Answer", _answer(explanation.answer_lines))]
+    shaded = views(explanation)
+    text, figure = explanation.text, explanation.figure
+    if figure is not None:
+        text = "\n".join(" ".join(f"{number:g}" for number in row) for row in figure.points)
+    if text.strip() and not shaded:  # else it is the text that is shaded
+        cards.append(_card("Input", f'<p class="text" dir="auto">{_safe(text)}</p>'))
+    cards = [f'<div class="columns">{"".join(cards)}</div>' if len(cards) > 1 else cards[0]]
+    if figure is not None:
+        cards.append(_figure(figure))
+    for view in shaded:
+        # The legend says what the strongest shade stands for, as far as that is one number.
         is_one_number = view.words is not None and view.sentences is None
-        greatest = f"{view.words.weights.max(initial=0.0):.6f}" if view.words and is_one_number else "the most"
-        legend = f'<p class="legend">0 <span class="ramp"></span> {greatest} · {view.legend}</p>'
+        ends = ("0", f"{view.words.weights.max(initial=0.0):.3f}") if view.words and is_one_number else ("low", "high")
         rows = "".join(_row(row) for row in view.rows(explanation.text))
-        shape = "rows" if view.sentences else ""
-        parts.append(
-            f'<section>\n<h2>{_safe(view.title)}</h2>\n{legend}\n<div class="{shape}">{rows}</div>\n</section>\n'
-        )
-    parts += [_pairs(explanation.text, a) for a in explanation.attentions if a.is_matrix]
+        shape = "sentences" if view.sentences else ""
+        cards.append(_card(view.title, f'<div class="{shape}">{rows}</div>{_legend(*ends, view.legend)}', view.stages))
+    cards += [_pairs(explanation.text, a) for a in explanation.attentions if a.is_matrix]
     for name, origins in explanation.copied.items():
         # Each word that was written, shaded by the probability that it was copied, and where it stands in the text.
         lines = "".join(
-            f'<tr><th><mark style="--a:{1 - origin.generating:.3f}">{_safe(row[0])}</mark></th>'
-            f'<td class="told">{row[1]}</td><td class="told">{_safe(row[2])}</td></tr>'
+            f'<tr><td class="heat" style="--weight:{1 - origin.generating:.3f}"><bdi>{_safe(row[0])}</bdi></td>'
+            f'<td class="number">{1 - origin.generating:.3f}</td><td dir="auto">{_safe(row[2])}</td></tr>'
             for origin, row in zip(origins, explanation.origin_rows(origins), strict=True)
         )
-        head = "<tr><th></th><th>generated</th><th>stands in the text as</th></tr>"
-        legend = '<p class="legend">shade: the probability that the word was copied, not generated</p>'
-        parts.append(f"<section>\n<h2>{_safe(name)}</h2>\n{legend}\n<table>{head}{lines}</table>\n</section>\n")
-    return (
-        '<!doctype html>\n<html>\n<head>\n<meta charset="utf-8">\n'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        '<meta name="viewport" content="width=device-width">\n'
-        f"<title>{_safe(explanation.answer_lines[0])}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
-        f"<h1>{answer}</h1>\n{''.join(parts)}</body>\n</html>\n"
+        names = "".join(f'<th scope="col">{head}</th>' for head in ("Token", "Copied", "Same token in the input"))
+        table = f"<table><thead><tr>{names}</tr></thead><tbody>{lines}</tbody></table>"
+        legend = _legend("0", "1", "probability that the token was copied from the input, not generated")
+        cards.append(_card("Tokens copied from the input", f"{_scrolling(table)}{legend}", name))
+    if not explanation.attentions and figure is None:
+        cards.append('<p class="nothing">No token was read of this text, so there are no weights to show.</p>')
+    dated = {**(facts or {}), "Date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")}
+    icon = (STYLE / "icon.svg").read_text(encoding="utf-8")
+    return Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8")).substitute(
+        title=_safe(explanation.answer_lines[0]),
+        style=(STYLE / "page.css").read_text(encoding="utf-8"),
+        icon=re.sub(r' xmlns="[^"]*"', ' width="28" height="28" aria-hidden="true"', icon).strip(),
+        facts="".join(f"<div><dt>{_safe(name)}</dt><dd>{_safe(value)}</dd></div>" for name, value in dated.items()),
+        cards="".join(cards),
+        note=NOTE if explanation.attentions else "",
     )
+
+
+def _card(title: str, content: str, stage: str = "") -> str:
+    about = f'<p class="help">{_safe(stage)}</p>' if stage else ""
+    return f'<section class="card explained">\n<h2>{title}</h2>\n{about}{content}\n</section>\n'
+
+
+def _legend(low: str, high: str, meaning: str) -> str:
+    return f'<p class="help ramp">{low} <span class="scale" aria-hidden="true"></span> {high} · {meaning}</p>'
+
+
+def _scrolling(table: str) -> str:
+    """Return a table that scrolls inside its card, by keyboards too."""
+    return f'<div class="scrolls" tabindex="0" role="group" aria-label="Table">{table}</div>'
+
+
+def _answer(lines: Sequence[str]) -> str:
+    """Render one line in large letters, several as a list; each with a bar of the score that it ends with, if any."""
+    parts = []
+    for line in lines:
+        ending = re.search(r" \((\d\.\d+)\)$", line)
+        score = float(ending[1]) if ending else 0.0
+        parts.append((_safe(line[: ending.start()]), _bar(score, score)) if ending else (_safe(line), ""))
+    if len(parts) > 1:
+        items = "".join(f'<li><bdi class="name">{text}</bdi>{bar}</li>' for text, bar in parts)
+        return f'<ol class="bars">{items}</ol>'
+    ((text, bar),) = parts
+    size = "big" if len(text) <= LARGE else "text"
+    return f'<p class="{size}" dir="auto">{text}</p>' + (f'<p class="score"><span>score</span>{bar}</p>' if bar else "")
+
+
+def _bar(share: float, number: float) -> str:
+    fill = f'<span class="fill" style="width:{100 * share:.1f}%"></span>'
+    return f'<span class="track" aria-hidden="true">{fill}</span><span class="number">{number:.3f}</span>'
 
 
 def _figure(figure: Figure) -> str:
@@ -107,27 +136,26 @@ def _figure(figure: Figure) -> str:
     for i, (x, y) in enumerate(places):
         is_first = i in figure.way[:1]
         style = "first" if is_first else "chosen" if i in figure.way else "point"
-        parts.append(f'<circle class="{style}" cx="{x:.1f}" cy="{y:.1f}" r="{DOT + 2 * is_first}"/>')
-        parts.append(f'<text x="{x + 8:.1f}" y="{y - 8:.1f}">{i}</text>')
+        circle = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{DOT + 2 * is_first}"/>'
+        parts.append(f'<g class="{style}">{circle}<text x="{x + 8:.1f}" y="{y - 8:.1f}">{i}</text></g>')
     way = "polygon" if is_filled else "way"
     title = f"{len(figure.points)} points and the {way} through {len({*figure.way})} of them"
     size = SIDE + 2 * EDGE
     label = f'role="img" aria-label="{title}"'
-    svg = f'<svg viewBox="0 0 {size} {size}" width="{size}" {label}>{"".join(parts)}</svg>'
-    return f"<section>\n<h2>{title}</h2>\n<figure>{svg}</figure>\n</section>\n"
+    return _card(title, f'<svg class="points" viewBox="0 0 {size} {size}" {label}>{"".join(parts)}</svg>')
 
 
 def _row(row: Row) -> str:
     bar = ""
     if row.weight is not None:
-        width = f"{5 * row.share:.2f}rem"
-        bar = f'<div class="bar" title="{row.weight:.6f}"><i style="width:{width}"></i>{row.weight:.4f}</div>'
+        bar = f'<div class="share">{_bar(row.share, row.weight)}</div>'
     markup = ""
     for piece in row.pieces:
         if piece.weight is None:
             markup += _safe(piece.text)
         else:
-            markup += f'<mark title="{piece.weight:.6f}" style="--a:{piece.shade:.3f}">{_safe(piece.text)}</mark>'
+            shade = f'title="{piece.weight:.3f}" style="--weight:{piece.shade:.3f}"'
+            markup += f'<mark class="heat" {shade}>{_safe(piece.text)}</mark>'
     return f'{bar}<p class="text" dir="auto">{markup}</p>'
 
 
@@ -135,26 +163,41 @@ def _pairs(text: str, attention: Attention) -> str:
     """Render the mean of the heads and each head as a matrix, in which a row attends to its columns."""
     heads, *sides = attention.weights.shape
     fit = min(max(sides), int((MOST_CELLS / (heads + 1)) ** 0.5))
-    words = [_safe(text[a:b]) for a, b in attention.places[:fit]]
-    rows = words if attention.written is None else [_safe(token) for token in attention.written[:fit]]
+    words = [_safe(visible_blanks(text[a:b])) for a, b in attention.places[:fit]]
+    written = attention.written
+    rows = words if written is None else [_safe(visible_blanks(token)) for token in written[:fit]]
     cut = f"; the first {fit:,} of {max(sides):,} are shown" if fit < max(sides) else ""
     matrices = attention.weights if heads == 1 else [attention.mean, *attention.weights]
-    figures = ""
-    for number, weights in enumerate(matrices):
-        name = "one head" if heads == 1 else f"head {number}" if number else "mean of the heads"
+    turned = ' class="turned"'
+    head = "".join(
+        f'<th scope="col"{turned if b - a > UPRIGHT else ""}><bdi>{word}</bdi></th>'
+        for word, (a, b) in zip(words, attention.places, strict=False)
+    )
+    tables = []
+    for weights in matrices:
         most = float(weights.max(initial=0.0))
-        caption = f'{name}: 0 <span class="ramp"></span> {most:.6f}'
-        head = "".join(f"<th>{word}</th>" for word in words)
         lines = ""
         for row, row_weights in zip(rows, weights[: len(rows), : len(words)].tolist(), strict=True):
             cells = "".join(
-                f'<td title="{row} → {column}: {weight:.6f}" style="--a:{weight / most if most else 0:.3f}"></td>'
+                f'<td class="heat" title="{row} → {column}: {weight:.3f}"'
+                f' style="--weight:{weight / most if most else 0:.3f}"></td>'
                 for column, weight in zip(words, row_weights, strict=True)
             )
-            lines += f"<tr><th>{row}</th>{cells}</tr>"
-        table = f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{lines}</tbody></table>"
-        figures += f"<figure><figcaption>{caption}</figcaption>{table}</figure>\n"
-    return f"<section>\n<h2>{_safe(attention.title)}{cut})</h2>\n{figures}</section>\n"
+            lines += f'<tr><th scope="row"><bdi>{row}</bdi></th>{cells}</tr>'
+        table = f'<table class="matrix"><thead><tr><td></td>{head}</tr></thead><tbody>{lines}</tbody></table>'
+        legend = _legend("0", f"{most:.3f}", "the stronger the colour, the greater the weight")
+        tables.append(f"{_scrolling(table)}{legend}")
+    content = "".join(
+        f"<details class='table'><summary>Head {number}</summary>{table}</details>\n" if number else table
+        for number, table in enumerate(tables)
+    )
+    title, row = "Input tokens that each answer token looks at", "answer"
+    if written is None:
+        title, row = "Tokens that each input token looks at", "input"
+    mean = "" if heads == 1 else f"; mean of {heads} heads, each of which is below"
+    return _card(
+        title, content, f"Rows: tokens of the {row}; columns: tokens of the input{mean}{cut}. {attention.name}"
+    )
 
 
 def _safe(text: str) -> str:

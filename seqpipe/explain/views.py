@@ -39,14 +39,20 @@ class View:
 
     @property
     def title(self) -> str:
-        return " and ".join(f"{a.name} (over {a.over})" for a in (self.words, self.sentences) if a)
+        places = " and ".join(f"each {a.over.removesuffix('s')}" for a in (self.words, self.sentences) if a)
+        return f"Weight of {places} of the input"
+
+    @property
+    def stages(self) -> str:
+        """Names of the attentions, as the YAML has their stages."""
+        return ", ".join(a.name for a in (self.words, self.sentences) if a)
 
     @property
     def legend(self) -> str:
         """Meaning of the shades and bars."""
         if self.words and self.sentences:
-            return "shade: word's weight × √ sentence's weight; bar: sentence's weight"
-        return "shade: the word's weight" if self.words else "bar: the sentence's weight"
+            return "colour: weight of the word × √ weight of its sentence; bar: weight of the sentence"
+        return "colour: weight of the word" if self.words else "bar: weight of the sentence"
 
     def rows(self, text: str) -> list[Row]:
         """Return the whole text as rows of pieces; every code point is in exactly one piece."""

@@ -1,4 +1,4 @@
-"""Replace the candidates of a bundle: its graph encodes them, and holds their vectors as an initializer."""
+"""Replace the candidates of a bundle: its graph encodes them, and has their vectors as an initializer."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from onnx import numpy_helper
 
 from seqpipe.answers.candidates import VECTORS, Candidate, candidates_of
 from seqpipe.errors import BundleError, DataError, ParityError, UsageError
-from seqpipe.export.exporter import answered_anew, model_card
+from seqpipe.export.exporter import answer_again, model_card
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import batches
 
-CLOSE = 1e-4  # how far a cosine of the graph may be from NumPy's
-ASKED = 64  # candidates that are asked for, to compare the new graph with NumPy
+CLOSE = 1e-4  # allowed difference of a cosine of the graph from NumPy's
+ASKED = 64  # candidates as queries, to compare the new graph with NumPy
 
 
 def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> Model:
     """Write the bundle at `path` to `output` with the texts of these records as its candidates; return the open Model.
 
-    The golden examples are answered anew. The scores of the old candidates are left out.
+    The golden examples get new answers. The scores of the old candidates are left out.
 
     Raises:
-        UsageError: The bundle answers with something else.
-        DataError: A record is no candidate, has no token, or is too long.
+        UsageError: The bundle does not answer with candidates.
+        DataError: A record is not a candidate, has no token, or is too long.
         ParityError: The new graph does not give the nearest candidates that NumPy computes.
     """
     content = bundle.read(path)
     model = Model(content, "cpu")
     kind = model.predictor.kind.parts.get("")
     if kind is None or kind.candidates is None:
-        problem = f"{path} answers with {model.predictor.kind.kind}, and chooses from no candidates"
-        raise UsageError(f"{problem}; take a bundle with the head retrieval")
+        problem = f"{path} answers with {model.predictor.kind.kind}, and has no candidates"
+        raise UsageError(f"{problem}; use a bundle with the head retrieval")
     candidates = candidates_of([*records], model.fields[0], kind.target)
     docs = model.predictor.docs([{model.fields[0]: text} for text in candidates.texts])
     for text, doc in zip(candidates.texts, docs, strict=True):
         if not len(doc):
-            raise DataError(f"the candidate {text!r} has no token; leave it out")
+            raise DataError(f"the candidate {text!r} has no token; remove it")
     vectors = np.stack([decision["vector"] for decision in _decisions(model, docs)])
     replaced = Candidate(candidates, kind.target)
     changes: dict[str, Any] = {"answer": replaced.manifest(), "metrics": {}, "training": {}}
@@ -53,12 +53,12 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
     if not stored:
         raise BundleError(f"{path}: model.onnx has no initializer {VECTORS!r}; export it again")
     stored[0].CopyFrom(numpy_helper.from_array(vectors, VECTORS))
-    del graph.graph.value_info[:]  # it states the old number of candidates
+    del graph.graph.value_info[:]  # it has the old number of candidates
     data = bytes(graph.SerializeToString())
     onnx.checker.check_model(data)
     files = {**content.files, "model.onnx": data}
     model = Model(bundle.BundleContent(output, manifest, files), "cpu")
-    # The graph was made for the old candidates: the new ones are searched in NumPy too, and both have to agree.
+    # The graph was exported with the old candidates: the new ones are also searched in NumPy, and both must agree.
     for doc, decision in zip(docs[:ASKED], _decisions(model, docs[:ASKED]), strict=True):
         cosines = vectors @ decision["vector"]
         numbers = decision["nearest"][decision["nearest"] >= 0]
@@ -66,10 +66,10 @@ def replace_candidates(path: Path, records: Iterable[Record], output: Path) -> M
         scores = decision["scores"][: len(numbers)]
         is_right = len(numbers) == len(best) and np.allclose(scores, best, rtol=0, atol=CLOSE)
         if not is_right or not np.allclose(cosines[numbers], scores, rtol=0, atol=CLOSE):
-            raise ParityError(f"the graph does not give the candidates nearest to {doc.text!r}; nothing was written")
-    manifest = manifest.model_copy(update={"golden": answered_anew(model, manifest.golden)})
-    files["README.md"] = model_card(manifest, model.predictor.metric_types).encode()
-    bundle.write(output, files, manifest)
+            raise ParityError(f"the graph does not find the candidates nearest to {doc.text!r}; nothing was written")
+    manifest = manifest.model_copy(update={"golden": answer_again(model, manifest.golden)})
+    card = model_card(manifest, model.predictor.metric_types, sum(map(len, files.values())))
+    bundle.write(output, {**files, bundle.CARD: card.encode()}, manifest)
     return Model(bundle.read(output), "cpu")
 
 

@@ -34,14 +34,14 @@ def naming_stage_at_fault(pipeline: Pipeline, opset: int) -> Iterator[None]:
 def stage_at_fault(pipeline: Pipeline, opset: int, name: str = "") -> str:
     """Return the first stage that leaks, does not export or differs in its graph, with the fault; else the head.
 
-    Of an input of this `name` that the bundle reads otherwise, it is the stage that asks for it, or the tokenizer.
+    For an input of this `name` that the bundle reads differently, it is the stage that asks for it, or the tokenizer.
     """
     source, _, feature = name.rpartition(".")
     for stage, _ in pipeline.stages:
         if feature in declared_features(stage) and pipeline.source_of.get(stage.key, source) == source:
-            return f"{stage.key}: {describe(stage)}: its feature {feature!r} is read otherwise from the manifest"
+            return f"{stage.key}: {describe(stage)}: its feature {feature!r} differs when read from the manifest"
     if name:
-        return f"the tokenizer of {name!r}: its file splits texts otherwise than in training"
+        return f"the tokenizer of {name!r}: its file splits texts differently from training"
     pipeline.eval()
     before = len(pipeline.stages) - len(pipeline.heads)
     for count, (stage, _) in enumerate(pipeline.stages[:before], 1):
@@ -54,36 +54,36 @@ def stage_at_fault(pipeline: Pipeline, opset: int, name: str = "") -> str:
 
 def _fault(pipeline: Pipeline, count: int, opset: int) -> str:
     """Return the fault of the stages up to this one: a leak in PyTorch, a failing export or run, or a difference."""
-    # A leak is looked for first, in PyTorch alone: real tokens that change with the padding or the rows around them
-    # make the graph's answers differ too, and the graph would then be blamed for what the stage does.
+    # First check for a leak, in PyTorch only: real tokens that depend on padding or other rows also make the graph's
+    # answers differ, and the error would then blame the graph for a fault of the stage.
     for feeds in random_batches(pipeline.artifacts, 1, (3,), (2, 7)):
-        whole, mask = _returned(pipeline, count, feeds)
-        for name, array in _returned(pipeline, count, with_other_padding(pipeline.artifacts, feeds))[0].items():
+        whole, mask = _stage_outputs(pipeline, count, feeds)
+        for name, array in _stage_outputs(pipeline, count, with_other_padding(pipeline.artifacts, feeds))[0].items():
             if not _close(_real(array, mask), _real(whole[name], mask)):
-                return f"{name!r} of real tokens changes with what stands in the padding; use `mask`"
+                return f"{name!r} of real tokens depends on values in the padding; use `mask`"
         row, alone = shortest_row(pipeline.artifacts, feeds)
-        for name, array in _returned(pipeline, count, alone)[0].items():
+        for name, array in _stage_outputs(pipeline, count, alone)[0].items():
             here = whole[name] if array.shape == whole[name].shape else whole[name][row : row + 1]
             if not _close(array, here[tuple(slice(0, n) for n in array.shape)]):
-                return f"{name!r} of a row changes with the rows and the padding around it; use `mask`"
+                return f"{name!r} of a row depends on other rows and the padding; use `mask`"
     session_options = onnxruntime.SessionOptions()
     session_options.log_severity_level, session_options.intra_op_num_threads = 3, 1
     try:
         session = onnxruntime.InferenceSession(stages_to_onnx(pipeline, count, opset), session_options)
         for feeds in random_batches(pipeline.artifacts, 1, (1, 3), (7, 1)):
             got = session.run(None, {node.name: feeds[node.name] for node in session.get_inputs()})
-            expected, mask = _returned(pipeline, count, feeds)
+            expected, mask = _stage_outputs(pipeline, count, feeds)
             for (name, array), output in zip(expected.items(), got, strict=True):
                 if not _close(_real(output, mask), _real(array, mask)):
-                    return f"{name!r} differs between PyTorch and the graph; is a Python number baked in at export?"
+                    return f"{name!r} differs between PyTorch and the graph; is a Python number fixed at export?"
     except SeqpipeError as error:
         return str(error)
-    except Exception as error:  # onnxruntime's exceptions share no base but Exception
+    except Exception as error:  # onnxruntime's exceptions have no other common base
         return f"its graph fails at another shape than the example's: {error}"
     return ""
 
 
-def _returned(pipeline: Pipeline, count: int, feeds: Arrays) -> tuple[Arrays, np.ndarray]:
+def _stage_outputs(pipeline: Pipeline, count: int, feeds: Arrays) -> tuple[Arrays, np.ndarray]:
     """Return the outputs of stage number `count`, and the mask after it, which the stage may have replaced."""
     names: dict[str, Tensor] = {name: torch.from_numpy(np.array(array)) for name, array in feeds.items()}
     with torch.no_grad():
@@ -95,7 +95,7 @@ def _returned(pipeline: Pipeline, count: int, feeds: Arrays) -> tuple[Arrays, np
 
 
 def _real(array: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Return the values of real tokens of an array (B, T, …); other arrays whole."""
+    """Return the values of real tokens of an array (B, T, …); other arrays are unchanged."""
     return array[mask] if array.shape[:2] == mask.shape else array
 
 

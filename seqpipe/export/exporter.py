@@ -4,37 +4,41 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import platform
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import resources
 from pathlib import Path
+from string import Template
 from typing import Any, TypeVar, cast
 
 import onnx
 
 from seqpipe.answers.metrics.numbers import format_score
-from seqpipe.answers.registry import tokenizer_file
+from seqpipe.answers.registry import ANSWER_KINDS, tokenizer_file
 from seqpipe.answers.types import Metric
 from seqpipe.config.contract import has_member, member, metric_types
-from seqpipe.config.loader import Config
+from seqpipe.config.loader import Config, resolved
 from seqpipe.config.plugins import BUILTIN
-from seqpipe.config.yaml import plain
+from seqpipe.config.yaml import dump, plain
 from seqpipe.console import Console
 from seqpipe.errors import SeqpipeError
 from seqpipe.export.diagnose import naming_stage_at_fault
 from seqpipe.export.graph import graph_without_weights, with_weights
-from seqpipe.export.graph_cache import VARIABLE, GraphCache, UnknownKeyError, graph_key
-from seqpipe.export.parity.answers import Comparison, possible_cut, split_otherwise
+from seqpipe.export.graph_cache import GraphCache, UnknownKeyError, graph_key
+from seqpipe.export.parity.answers import Comparison, find_different_split, possible_cut
 from seqpipe.export.parity.decisions import probe_records
-from seqpipe.export.parity.gate import PROBED, SEED, judge_int8, sampled, verify_parity
+from seqpipe.export.parity.gate import PROBED, SEED, judge_int8, sample_records, verify_parity
 from seqpipe.export.passes.int8 import in_int8
 from seqpipe.features import encoding
 from seqpipe.features.document import Record
 from seqpipe.features.sources import TextSource, columns, tokenizer_file_of, tokenizers_of
 from seqpipe.features.splitting import Cut
-from seqpipe.files import finite
+from seqpipe.files import CACHE_VARIABLE, finite
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import headlines
 from seqpipe.runtime.manifest import Golden, Json, Limits, Manifest, MetricsOwner, Option, Reader, Streaming, Weights
@@ -43,68 +47,99 @@ from seqpipe.training.evaluation import option_table
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import outcome_lines
 
+TEMPLATE = Template(resources.files("seqpipe.export").joinpath("card.txt").read_text("utf-8"))
 
-def model_card(manifest: Manifest, metrics: Mapping[str, Metric]) -> str:
-    """Return a bundle's model card in Markdown: description, usage, scores and training environment."""
-    answer: Mapping[str, Any] = manifest.answer
-    parts: Mapping[str, Any] = answer.get("parts", {"": answer})
-    kinds = " and ".join(part["kind"] + (f" (`{name}`)" if name else "") for name, part in parts.items())
-    lines = [f"# {manifest.name}", "", f"A seqpipe bundle that answers with {kinds}.", ""]
+
+def model_card(manifest: Manifest, metrics: Mapping[str, Metric], size: int) -> str:
+    """Return a bundle's model card in Markdown, of a bundle of this many bytes; the model hub reads its YAML head."""
+    answer, made_with = cast(Any, manifest.answer), cast(Any, manifest.made_with)
+    outcome, tests = cast(Any, manifest.training or {}), cast(Mapping[str, Any], manifest.metrics)
+    parts = answer.get("parts", {"": answer})
+    kinds, labels = [], []
     for name, part in parts.items():
+        of_head = f" of `{name}`" if name else ""
+        kinds.append(f"{part['kind']} (`{name}`)" if name else part["kind"])
         if "labels" in part:
-            labels = ", ".join(f"`{label}`" for label in part["labels"])
-            lines += [f"Labels{f' of `{name}`' if name else ''}: {labels}", ""]
+            labels.append(f"Labels{of_head}: {', '.join(f'`{label}`' for label in part['labels'])}.\n")
         if "calibration" in part:
-            lines += [f"Chosen on dev{f' for `{name}`' if name else ''}: {json.dumps(part['calibration'])}", ""]
-    lines += [
-        "## Use",
-        "",
-        "```",
-        'pip install "seqpipe-nlp[cpu]"',
-        'echo "some text" | seqpipe predict PATH_OF_THIS_FOLDER',
-        "```",
-        "",
-    ]
-    lines += ["`seqpipe verify PATH_OF_THIS_FOLDER` repeats the golden examples on this machine.", ""]
-    lines += _scores(manifest, metrics)
-    made_with, parity = cast(Mapping[str, Mapping[str, str]], manifest.made_with), manifest.parity
-    lines += ["## Made with", "", *(f"- {name} {version}" for name, version in made_with["packages"].items())]
-    lines += [f"- {place}: {owner}" for place, owner in made_with["components"].items()]
-    lines += ["", f"onnxruntime and PyTorch agreed on {parity['decisions']} decisions ({parity['ties']} ties).", ""]
-    return "\n".join(lines)
-
-
-def _scores(manifest: Manifest, metrics: Mapping[str, Metric]) -> list[str]:
-    """Return the lines of the score table, led by the metric that selected the weights, and of training's outcome."""
-    outcome, tests = cast(Mapping[str, Any], manifest.training), cast(Mapping[str, Mapping[str, Any]], manifest.metrics)
-    rows = {}
+            labels.append(f"Chosen on dev{of_head}: {json.dumps(part['calibration'])}\n")
+    rows = {name: headlines(scores, outcome.get("metric")) for name, scores in tests.items()}
     if "dev" in outcome and "dev" not in tests:
-        rows["dev"] = {outcome["metric"]: outcome["dev"]}
-    rows |= {name: headlines(scores, outcome.get("metric")) for name, scores in tests.items()}
-    lines = ["## Scores", "", "| data set | metric | value |", "|---|---|---|"]
+        rows = {"dev": {outcome["metric"]: outcome["dev"]}, **rows}
+    task, *more = dict.fromkeys(ANSWER_KINDS[part["kind"]].hub_task for part in parts.values())
+    head: dict[str, Any] = {"library_name": "seqpipe", "pipeline_tag": task, "tags": ["seqpipe", "onnx", *more]}
+    settings = made_with.get("settings", {"export": {}})
+    head |= {key: value for key in ("license", "language") if (value := settings["export"].get(key))}
+    results: list[dict[str, Any]] = []
+    for name, scores in rows.items():
+        # The hub knows scores by their plain names; the name that seqpipe gives one stands beside.
+        values = [
+            {"type": re.sub(r".*\.|^m[ai]cro_", "", score), "name": score, "value": value}
+            for score, value in scores.items()
+            if math.isfinite(value)
+        ]
+        result = {"task": {"type": task}, "dataset": {"name": name, "type": name}, "metrics": values}
+        results += [result] if values else []
+    if results:
+        head["metrics"] = list(dict.fromkeys(value["type"] for result in results for value in result["metrics"]))
+        head["model-index"] = [{"name": manifest.name, "results": results}]
+    example = next((example for example in manifest.golden if not example.options), None)
+    record = example.record if example else ""
+    shown = json.dumps(example.answer, ensure_ascii=False) if example else manifest.no_golden
+    limits, versions = manifest.limits, {**made_with["packages"], **made_with["components"]}
+    seen = f", the longest of training {limits.trained:,}" if "trained" in limits.model_fields_set else ""
+    return TEMPLATE.substitute(
+        head=dump(head),
+        name=manifest.name,
+        kinds=" and ".join(kinds),
+        labels="\n".join(labels),
+        input=json.dumps(record, ensure_ascii=False),
+        python=repr(record),
+        answer=f"{shown:.2000}",  # the vector of an embedding is longer
+        limits=f"at most {limits.tokens:,} tokens{seen}",
+        scores=_scores(tests, rows, parts, metrics),
+        training="; ".join(outcome_lines(outcome, metrics)) or "the weights were not chosen on dev data",
+        data="\n".join(f"| {name} | {size} |" for name, size in outcome.get("data", {}).items()),
+        size=f"{size / 1e6:,.1f}",
+        settings=dump(settings),
+        versions="\n".join(f"- {name}: {version}" for name, version in versions.items()),
+        parity="{decisions:,} decisions ({ties} ties)".format_map(manifest.parity),
+    )
+
+
+def _scores(
+    tests: Mapping[str, Any], rows: Mapping[str, Any], parts: Iterable[str], metrics: Mapping[str, Metric]
+) -> str:
+    """Return the tables of the main scores, led by the one that selected the weights, and of the scores by label."""
+    lines = ["| data set | metric | value |", "|---|---|---|"]
     for name, scores in rows.items():
         lines += [f"| {name} | {metric} | {format_score(metric, value, metrics)} |" for metric, value in scores.items()]
-    raw = [
-        f"{name}: the text alone is given, as in deployment; {100 * scores['split_otherwise']:.1f} % of the words of "
-        "the data are split otherwise there."
-        for name, scores in tests.items()
-        if "split_otherwise" in scores
-    ]
-    training = [f"Training: {'; '.join(described)}.", ""] if (described := outcome_lines(outcome, metrics)) else []
-    return [*lines, "", *(line for text in raw for line in (text, "")), *training] if rows else training
+    for name, scores in tests.items():
+        if "split_otherwise" in scores:
+            share = f"{100 * scores['split_otherwise']:.1f} % of the words of the data are split otherwise there."
+            lines += ["", f"{name}: the text alone is given, as in deployment; {share}"]
+        for part in parts:
+            title = f"{name}, `{part}`" if part else name
+            by_label = (scores[part] if part else scores).get("labels", {})
+            if by_label:
+                lines.append(f"\n{title}:\n\n| label | precision | recall | F1 | support |\n|---|---|---|---|---|")
+            for label, counts in by_label.items():
+                values = " | ".join(f"{100 * counts[key]:.2f}" for key in ("precision", "recall", "f1"))
+                lines.append(f"| {label.replace('|', '&#124;')} | {values} | {counts['gold']:,} |")
+    return "\n".join(lines) if rows else "None: the bundle was made without a test set."
 
 
 # The golden examples of a bundle: short records with PyTorch's answers.
 
-EXAMPLES, TOKENS = 8, 40  # that a bundle carries, and of the longest of them
+EXAMPLES, TOKENS = 8, 40  # number of examples in a bundle, and maximum tokens of one
 SEVERAL = 3  # answers, and beams, of the last example
 
 
 def golden_examples(comparison: Comparison, records: Sequence[Record]) -> tuple[Golden, ...]:
     """Return golden examples of short records from all of the data; the first also with alternatives, if there are any.
 
-    Where all records are long, the shortest is cut; where none has a token, a probe stands in. Left out is what another
-    machine may answer otherwise: ties, and scores that are already rounded otherwise here.
+    If all records are long, the shortest is cut; if none has a token, a probe replaces them. Examples that another
+    machine may answer differently are left out: ties, and scores whose rounding already differs here.
 
     Raises:
         ParityError: if the bundle answers one of them differently.
@@ -117,20 +152,20 @@ def golden_examples(comparison: Comparison, records: Sequence[Record]) -> tuple[
         words = len(inputs) % 2 and alternate and record.get("words") is not None
         keys = (*columns(source), *(("words", "text") if words else source.fields))
         inputs.append({key: record[key] for key in keys})
-    examples = _answered(comparison, inputs, {})
+    examples = _answer_examples(comparison, inputs, {})
     several = [name for name in comparison.model.manifest.options if name.rpartition(".")[2] in ("beams", "n_best")]
     if examples and several:
         options = comparison.decisions.trials.with_short_texts(dict.fromkeys(several, SEVERAL))
-        examples += _answered(comparison, [cast(Record, examples[0].record)], options)
+        examples += _answer_examples(comparison, [cast(Record, examples[0].record)], options)
     return tuple(examples)
 
 
-def answered_anew(model: Model, examples: Iterable[Golden]) -> tuple[Golden, ...]:
+def answer_again(model: Model, examples: Iterable[Golden]) -> tuple[Golden, ...]:
     """Return the examples with the answers of another model."""
     return tuple(example.model_copy(update={"answer": model.answer_example(example)}) for example in examples)
 
 
-def _answered(comparison: Comparison, records: Sequence[Record], options: Mapping[str, Any]) -> list[Golden]:
+def _answer_examples(comparison: Comparison, records: Sequence[Record], options: Mapping[str, Any]) -> list[Golden]:
     expected, got = comparison.answer_both(records, **options)
     return [
         Golden(record=record, answer=cast(Json, answer), **({"options": options} if options else {}))
@@ -154,7 +189,7 @@ def _short(comparison: Comparison, records: Sequence[Record]) -> list[Record]:
 
 
 def _cut(comparison: Comparison, record: Record, most: int) -> Record:
-    """Shorten a long record: halve each of its fields, at a blank if possible, until it is short."""
+    """Shorten a long record: halve each of its fields, at a space if possible, until it is short."""
     record = {key: value for key, value in record.items() if key != "words" or "text" not in record}
     while len(comparison.docs([record])[0]) > most:
         halved = dict(record)
@@ -170,8 +205,8 @@ def _cut(comparison: Comparison, record: Record, most: int) -> Record:
 
 # The content of a bundle: its manifest, bundle.json, and its other files.
 
-LEAST_WRITTEN = 200  # tokens that a caller may ask for in any case
-MARGIN, LEAST_LIMIT = 4, 1_000  # times the longest text that was seen, a bundle takes, and tokens in any case
+LEAST_WRITTEN = 200  # minimum of the limit of generated tokens
+MARGIN, LEAST_LIMIT = 4, 1_000  # limit of input tokens as a multiple of the longest text, and its minimum
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime", "tokenizers", "numpy")
 
 
@@ -196,8 +231,8 @@ def bundle_manifest(
     """Return the content of bundle.json without golden examples, parity figures and files.
 
     Args:
-        pipeline: Trained.
-        config: Of the run.
+        pipeline: The trained pipeline.
+        config: The settings of the run.
         options: Decode options of the heads.
         scores: PyTorch's scores on the test sets.
         longest: Tokens of the longest held-out text.
@@ -208,7 +243,7 @@ def bundle_manifest(
         calibration = member(head, "calibration")
         if calibration and (chosen := calibration()):
             (answer["parts"][task.name] if task.name else answer)["calibration"] = chosen
-    # A caller may ask for at most `export.max_beams` beams and answers, and for a text of a length that was learned.
+    # Callers may request at most `export.max_beams` beams and answers, and texts of lengths seen in training.
     limits = _limits(pipeline, config, longest)
     targets = {task.name: 0 if config.export.max_tokens else task.longest for task in artifacts.tasks}
     bounded = {name: dict(option) for name, option in options.items()}
@@ -222,7 +257,7 @@ def bundle_manifest(
             continue
         option["maximum"] = max(option["default"], min(option["maximum"] or most, most))
     optional: dict[str, Any] = {"cache": pipeline.cache} if pipeline.cache else {}
-    # Heads with metrics of their own, which `evaluate` asks for where their package is installed.
+    # Heads with their own metrics, which `evaluate` uses if their package is installed.
     owners = {
         task.name: MetricsOwner(
             use=head.offer.name,
@@ -235,7 +270,7 @@ def bundle_manifest(
     }
     if owners:
         optional["own_metrics"] = owners
-    if config.export.explain:  # the attention weights that the graph gives: what each is over, and at which axis
+    if config.export.explain:  # the attention weights of the graph, each with its unit and axis
         maps = [weights for names in pipeline.attended.values() for weights in names.values()]
         optional["explain"] = {weights.key: Weights(over=weights.over, axis=weights.axis) for weights in maps}
     manifest = Manifest(
@@ -254,6 +289,7 @@ def bundle_manifest(
             "packages": {name: importlib.metadata.version(name) for name in (BUILTIN, *PACKAGES)},
             "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in config.components},
             "python": platform.python_version(),
+            "settings": resolved(config, only_names=True),
         },
         files={},
     )
@@ -263,7 +299,7 @@ def bundle_manifest(
 def _limits(pipeline: Pipeline, config: Config, longest: int) -> Limits:
     """Return the maximum number of tokens of a text: from the YAML, else a multiple of the longest training text.
 
-    Where answers warn of inputs that are longer than any in training, also the tokens of the longest of those.
+    If answers warn about inputs longer than any in training, also the tokens of the longest of those.
     """
     trained = pipeline.artifacts.longest
     limits, seen = pipeline.limits, max(trained, longest)
@@ -285,15 +321,15 @@ def use_graph(
     """Return the result of `use` for the bytes of the pipeline's graph.
 
     Args:
-        pipeline: In evaluation.
-        config: Of the pipeline: its decode options, opset and whether the graph explains.
-        cache: Where the graph is looked for first and written afterwards; None to trace it in any case.
-        console: Gets a warning if a cached graph is wrong.
-        use: Compares the graph with PyTorch. The graph is cached after that. If `use` raises for a cached graph, the
-            entry is deleted and `use` is called again with a new graph.
+        pipeline: The pipeline in evaluation mode.
+        config: Its settings: decode options, opset and whether the graph explains.
+        cache: Cache to read the graph from and to write it to; None: always trace it.
+        console: Receives a warning if a cached graph is wrong.
+        use: Function that compares the graph with PyTorch, before the graph is cached. If it raises for a cached graph,
+            the entry is deleted and it is called again with a new graph.
 
     Raises:
-        ExportError: if a component does not export; and whatever `use` raises for a graph that is not from the cache.
+        ExportError: if a component does not export; or any error of `use` for a new graph.
     """
     options = option_table(*config.head)
     settings = (options, config.export.opset, config.export.explain)
@@ -308,23 +344,23 @@ def use_graph(
             return use(with_weights(onnx.ModelProto.FromString(cached), pipeline))
         except Exception as error:  # a new graph shows whether the pipeline is at fault
             cache.delete(key)
-            why = str(error).partition(";")[0]  # the rest says what to do about a pipeline
-            console.say(f"the cached graph was refused ({type(error).__name__}: {why}); it is deleted, exporting anew")
+            why = str(error).partition(";")[0]  # the rest is a fix for the pipeline
+            console.say(f"the cached graph was refused ({type(error).__name__}: {why}); it is deleted, exporting again")
     with naming_stage_at_fault(pipeline, config.export.opset):
         with console.progress("exporting", None):
             model = graph_without_weights(pipeline, *settings)
         used = use(with_weights(model, pipeline))
-    # A model that PyTorch's own exporter made holds the values of its weights, which are not the next pipeline's.
+    # A model of PyTorch's own exporter contains the values of its weights, which the next pipeline does not share.
     holds_weights = any(t.raw_data and t.name.startswith("pipeline.") for t in model.graph.initializer)
     if cache is not None and key is not None and not holds_weights:
         try:
             cache.write(key, bytes(model.SerializeToString()))
-        except (OSError, SeqpipeError) as error:  # such as a full disk; the graph itself is fine
-            console.say(f"the graph is not cached: {error}; set {VARIABLE} to a folder that can be written")
+        except (OSError, SeqpipeError) as error:  # for example a full disk; the graph itself is valid
+            console.say(f"the graph is not cached: {error}; set {CACHE_VARIABLE} to a writable folder")
     return used
 
 
-# Export a trained pipeline as a verified bundle: compared with PyTorch, then written whole or not at all.
+# Export a trained pipeline as a verified bundle: compare it with PyTorch, then write it completely or not at all.
 
 
 def export(
@@ -340,14 +376,14 @@ def export(
     """Write the bundle to `path` and return it as an open Model.
 
     Args:
-        pipeline: Trained, on the CPU.
-        config: Of the run.
-        records: With references: they are answered by both sides, and the metric must be the same.
-        path: Where the bundle goes; one that is there is replaced at the end.
-        console: For reports of progress.
+        pipeline: The trained pipeline, on the CPU.
+        config: The settings of the run.
+        records: Records with references: both sides answer them, and the metrics must be equal.
+        path: Folder of the bundle; an existing one is replaced at the end.
+        console: For progress.
         scores: PyTorch's scores on the test sets, for the manifest.
-        cache: Where the graph is looked for first, and kept.
-        outcome: How training ended (`seqpipe.training.progress`), for the manifest.
+        cache: Cache of graphs.
+        outcome: The outcome of training (`seqpipe.training.progress`), for the manifest.
 
     Raises:
         ExportError: if a component does not export.
@@ -359,14 +395,14 @@ def export(
     manifest = bundle_manifest(pipeline, config, option_table(*config.head), scores or {}, longest)
     changes: dict[str, Any] = {"training": dict(outcome or {})}
     if pipeline.streams:
-        changes["streaming"] = Streaming(cut=_cut_of_texts(pipeline, records, console))
+        changes["streaming"] = Streaming(cut=_find_cut(pipeline, records, console))
     manifest = manifest.model_copy(update=changes)
     console.say("exporting to ONNX")
     start = time.monotonic()
 
     def compare(graph: bytes) -> _ComparedBundle:
         files = bundle_files(pipeline, graph)
-        # The bundle is written somewhere else and read as a deployment reads it.
+        # The bundle is written to a temporary folder and read as in a deployment.
         with tempfile.TemporaryDirectory() as folder:
             bundle.write(Path(folder) / path.name, files, manifest)
             model = Model(replace(bundle.read(Path(folder) / path.name), path=path), "cpu")
@@ -382,9 +418,10 @@ def export(
         compared = compared.to_int8(records, path, console)
     changes = {"parity": compared.parity, "golden": compared.golden}
     if not compared.golden:
-        changes["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores otherwise"
+        changes["no_golden"] = "PyTorch and onnxruntime tie on every short text, or round its scores differently"
     manifest = manifest.model_copy(update=changes)
-    bundle.write(path, {**compared.files, "README.md": model_card(manifest, metrics).encode()}, manifest)
+    card = model_card(manifest, metrics, sum(map(len, compared.files.values())))
+    bundle.write(path, {**compared.files, bundle.CARD: card.encode()}, manifest)
     written = bundle.read(path)
     compared.model.manifest, compared.model.sha256 = written.manifest, written.sha256
     return compared.model
@@ -417,7 +454,7 @@ class _ComparedBundle:
             + (f"; with other decode options to {optional:,} of these records" if optional else "")
         )
         if parity["without_effect"]:
-            console.say(f"  no effect on the tried inputs, so not compared: {', '.join(parity['without_effect'])}")
+            console.say(f"  without effect on the tried inputs, so not compared: {', '.join(parity['without_effect'])}")
 
     def to_int8(self, records: Sequence[Record], path: Path, console: Console) -> _ComparedBundle:
         """Return the bundle in int8; ParityError if its answers are worse."""
@@ -430,19 +467,19 @@ class _ComparedBundle:
         console.say(f"  in int8 {parity['metric']} {int8}, in fp32 {fp32}")
         if "agreement" in parity:
             agreement = f"{parity['agreement']:.1%} of {parity['compared']:,} decisions are those of fp32"
-            console.say(f"  judged by its decisions, since {parity['records']} records are few: {agreement}")
-        golden = answered_anew(model, self.golden)
+            console.say(f"  evaluated by its decisions, since {parity['records']} records are few: {agreement}")
+        golden = answer_again(model, self.golden)
         return _ComparedBundle(self.comparison, model, files, parity, golden)
 
 
-def _cut_of_texts(pipeline: Pipeline, records: Sequence[Record], console: Console) -> Cut | None:
+def _find_cut(pipeline: Pipeline, records: Sequence[Record], console: Console) -> Cut | None:
     """Return where streamed texts may be cut for their tokenizer; None if only words can be streamed."""
     source = pipeline.artifacts.featurizer
     assert isinstance(source, TextSource)
-    texts = [*sampled(records), *probe_records(source, PROBED, SEED)]
+    texts = [*sample_records(records), *probe_records(source, PROBED, SEED)]
     cut = possible_cut(source, texts)
     if cut is None:
-        text = encoding.excerpt(split_otherwise(source, texts, "word") or "")
-        message = f"the tokenizer splits {text} otherwise in pieces"
+        text = encoding.excerpt(find_different_split(source, texts, "word") or "")
+        message = f"the tokenizer splits {text} differently in chunks"
         console.say(f"note: {message}: streamed texts must be given as words (--format conll)")
     return cut

@@ -34,8 +34,8 @@ from seqpipe.training.pipeline import Pipeline
 # Random features for tracing and for comparisons, and two changes to them: other padding, and a row by itself.
 
 SIZES, LENGTHS = (1, 2, 3, 7, 33), (1, 2, 5, 31, 128)  # texts of a batch, and tokens of the longest
-TOKENS = "sequence_length"  # what features call the axis of tokens, behind the name of one of several sources
-MASKED_SHARE = 0.15  # of the tokens of a random text, where the vocabulary has a mask token
+TOKENS = "sequence_length"  # name of the axis of tokens, after the prefix of one of several sources
+MASKED_SHARE = 0.15  # of the tokens of a random text, if the vocabulary has a mask token
 _LENGTH_STEP = 17  # tokens by which the examples of several sources differ
 
 
@@ -54,8 +54,8 @@ def random_batches(
 def random_doc(source: InputSource, length: int, random: np.random.Generator, distinct_lengths: bool = False) -> Doc:
     """Return a text of `length` random tokens, or as many rows of random numbers.
 
-    Further sources have at most as many tokens; with `distinct_lengths`, so many that no two axes of an example for
-    export have the same size.
+    Other sources have at most as many tokens; with `distinct_lengths`, their numbers differ, so that no two axes of an
+    example for export have the same size.
     """
     if isinstance(source, MultiSource):
         lengths = [
@@ -67,9 +67,9 @@ def random_doc(source: InputSource, length: int, random: np.random.Generator, di
     if isinstance(source, NumericSource):
         rows = random.normal(size=(length, source.width)).astype(np.float32)
         return Doc("", [row.tobytes().hex() for row in rows], [], [1] * length, rows=rows)
-    # Words of random letters with random ids, in sentences of any length; in some texts the longest word is short. Of a
-    # tokenizer that splits words, some tokens continue a word. From 5 tokens on there are two sentences and two words,
-    # since an example for export must have no axis of 1.
+    # Words of random letters with random ids, in sentences of any length; in some texts the longest word is short. For
+    # a tokenizer that splits words, some tokens continue a word. Texts of 5 tokens and more have two sentences and two
+    # words, since an example for export must have no axis of 1.
     letters = [chr(c) for c in range(97, 123)] + ["é", "播", "9", "-"]
     longest = random.integers(2, 25)
     words = ["".join(random.choice(letters, random.integers(1, longest))) for _ in range(length)]
@@ -83,7 +83,7 @@ def random_doc(source: InputSource, length: int, random: np.random.Generator, di
         begins[[0, *range(2, min(length, 4))]] = True
     ids = random.integers(1, source.tokenizer.get_vocab_size(), length).tolist()
     mask_id = source.tokenizer.token_to_id(vocabulary.MASK)
-    if mask_id is not None:  # one in a large vocabulary would hardly ever come
+    if mask_id is not None:  # a large vocabulary would hardly ever yield it
         ids = [mask_id if hidden else i for i, hidden in zip(ids, random.random(length) < MASKED_SHARE, strict=True)]
     for feature in source.features.values():
         words, ids = feature.example_tokens(words, ids, random)
@@ -124,7 +124,7 @@ def shortest_row(learned: Artifacts, feeds: Arrays) -> tuple[int, Arrays]:
     for name, array in feeds.items():
         length = int(counts[mask_of(name).removesuffix(MASK)][row])
         array = array[row : row + 1]
-        # An axis of tokens is cut at the row's length; any other free axis behind the last value that is not 0.
+        # An axis of tokens is cut at the row's length; any other free axis after the last nonzero value.
         for axis, axis_name in enumerate(axes(name)[1:], 1):
             if not isinstance(axis_name, int):
                 remaining = tuple(i for i in range(array.ndim) if i != axis)
@@ -186,7 +186,7 @@ def tensors_of(arrays: Arrays) -> dict[str, Tensor]:
 
 
 class _Graph(nn.Module):
-    """The pipeline as a function of tensors alone."""
+    """The pipeline as a function of tensors only."""
 
     def __init__(self, pipeline: Pipeline, features: list[str], options: Known, explain: bool):
         super().__init__()
@@ -205,7 +205,7 @@ class _Graph(nn.Module):
 
 
 class _Stages(nn.Module):
-    """The first stages alone: a module that returns the outputs of the last of them."""
+    """The first stages: a module that returns the outputs of the last of them."""
 
     def __init__(self, pipeline: Pipeline, features: list[str], count: int):
         super().__init__()
@@ -217,7 +217,7 @@ class _Stages(nn.Module):
     def returned(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
         *_, (_, tensors) = itertools.islice(self.pipeline.trace(features), self.count)
         rows = {name: tensor for name, tensor in tensors.items() if name not in ROWLESS}
-        return {name: tensor * 1 for name, tensor in rows.items()}  # an input passed through is no output of a graph
+        return {name: tensor * 1 for name, tensor in rows.items()}  # an input cannot be an output of a graph
 
 
 def to_onnx(pipeline: Pipeline, options: Known, opset: int, explain: bool = False) -> bytes:
@@ -232,7 +232,7 @@ def to_onnx(pipeline: Pipeline, options: Known, opset: int, explain: bool = Fals
 def graph_without_weights(pipeline: Pipeline, options: Known, opset: int, explain: bool = False) -> onnx.ModelProto:
     """Export the graph as a model without the values of its weights, which do not affect it."""
     features, feature_axes = example_features(pipeline)
-    # A cache of an earlier call, and the free axes of each part; empty unless the head takes one.
+    # The cache of an earlier call, and the free axes of each part; empty if the head has none.
     cache = {
         entry.input: np.zeros(entry.shape(_PAST_ROWS, _PAST_SLOTS + (not entry.grows)), entry.dtype)
         for entry in pipeline.cache
@@ -244,9 +244,9 @@ def graph_without_weights(pipeline: Pipeline, options: Known, opset: int, explai
     with torch.no_grad():
         outputs = list(graph.decision(tensors_of(features | chosen)))
     axes = [*feature_axes, *cache_axes, *option_axes]
-    model = _exported(pipeline, graph, features | chosen, axes, outputs, opset)
+    model = _export_graph(pipeline, graph, features | chosen, axes, outputs, opset)
     cache = {entry.input: np.zeros(entry.shape(1, 0), entry.dtype) for entry in pipeline.cache}
-    return _finished(model, option_arrays(options, {}) | cache)
+    return _finish(model, option_arrays(options, {}) | cache)
 
 
 def with_weights(model: onnx.ModelProto, pipeline: Pipeline) -> bytes:
@@ -257,9 +257,7 @@ def with_weights(model: onnx.ModelProto, pipeline: Pipeline) -> bytes:
     fill_weights(whole, {f"pipeline.{name}": weight for name, weight in weights.items()})
     data = bytes(whole.SerializeToString())
     if len(data) > MOST_FILE:
-        raise ExportError(
-            f"the graph has {len(data):,} bytes; a bundle's model may have {MOST_FILE:,}. Make the model smaller"
-        )
+        raise ExportError(f"the graph has {len(data):,} bytes; the limit is {MOST_FILE:,}. Make the model smaller")
     onnx.checker.check_model(data)
     return data
 
@@ -277,22 +275,22 @@ def stages_to_onnx(pipeline: Pipeline, count: int, opset: int) -> bytes:
     graph = _Stages(pipeline, list(features), count).eval()
     with torch.no_grad():
         outputs = [f"made.{name}" for name in graph.returned(tensors_of(features))]
-    return with_weights(_finished(_exported(pipeline, graph, features, axes, outputs, opset), {}), pipeline)
+    return with_weights(_finish(_export_graph(pipeline, graph, features, axes, outputs, opset), {}), pipeline)
 
 
-def _exported(
+def _export_graph(
     pipeline: Pipeline, graph: nn.Module, inputs: Arrays, axes: Axes, outputs: list[str], opset: int
 ) -> onnx.ModelProto:
     from seqpipe.export.tracing.conversion import (
-        onnx_model,  # not above: it takes a second to import, and a cached graph does without
+        onnx_model,  # imported here: it takes a second, and a cached graph does not need it
     )
 
     trainable = {name: p.requires_grad for name, p in pipeline.named_parameters()}
     try:
         pipeline.requires_grad_(False)
-        with torch.no_grad(), _silent(), _uncollected():
+        with torch.no_grad(), _silent(), _without_gc():
             return onnx_model(graph, tensors_of(inputs), axes, outputs, opset)
-    except Exception as error:  # PyTorch's exporter wraps what it is about
+    except Exception as error:  # PyTorch's exporter wraps the cause
         cause = error if isinstance(error, SeqpipeError) else error.__cause__ or error
         raise ExportError(
             f"the pipeline does not export: {type(cause).__name__}: {' '.join(str(cause).split())[:600]}"
@@ -302,7 +300,7 @@ def _exported(
             parameter.requires_grad_(trainable[name])
 
 
-def _finished(model: onnx.ModelProto, defaults: Arrays) -> onnx.ModelProto:
+def _finish(model: onnx.ModelProto, defaults: Arrays) -> onnx.ModelProto:
     """Check for standard operators, optimise the graph, set the options' defaults, strip the exporter's metadata."""
     domains = {entry.domain for entry in model.opset_import} - {"", "ai.onnx"}
     if domains or model.functions:
@@ -318,7 +316,7 @@ def _finished(model: onnx.ModelProto, defaults: Arrays) -> onnx.ModelProto:
 
 
 def _strip(graph: onnx.GraphProto) -> None:
-    """Remove the exporter's metadata, which holds local paths, from a graph and the bodies of its loops."""
+    """Remove the exporter's metadata, which contains local paths, from a graph and the bodies of its loops."""
     del graph.metadata_props[:]
     for value in (*graph.value_info, *graph.input, *graph.output, *graph.initializer):
         del value.metadata_props[:]
@@ -331,8 +329,8 @@ def _strip(graph: onnx.GraphProto) -> None:
 
 
 @contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Disable cyclic garbage collection: tracing makes millions of long-lived objects; scans would take 10 % of it."""
+def _without_gc() -> Iterator[None]:
+    """Disable cyclic garbage collection, which takes 10 % of tracing: there are millions of long-lived objects."""
     was = gc.isenabled()
     gc.disable()
     try:

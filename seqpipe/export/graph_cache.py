@@ -1,4 +1,4 @@
-"""Cache of exported graphs; the key is a hash of all that determines a graph except the values of its weights."""
+"""Cache of exported graphs; the key is a hash of everything that determines a graph, except its weights' values."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
-import platformdirs
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from seqpipe.config.plugins import FILE_MODULE
-from seqpipe.files import write
+from seqpipe.files import cache_folder, write
 
-# The key of an exported graph: a hash of all that it depends on, which is the pipeline without its weights' values.
+# The key of an exported graph: a hash of everything that it depends on, the pipeline without its weights' values.
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, PurePath, torch.dtype, torch.device, re.Pattern)
 _MAIN = {"__main__", "__mp_main__"}
@@ -41,18 +40,18 @@ class UnknownKeyError(ValueError):
 
 
 def graph_key(pipeline: nn.Module, *more: Any) -> str:
-    """Return a sha256 of all that determines the graph of a pipeline, except values of parameters and buffers.
+    """Return a sha256 of everything that determines the graph of a pipeline, except values of parameters and buffers.
 
     That is: every attribute of every module, the shapes, types and sharing of weights, the code of every package that
     a module's class comes from or that is not installed in the usual folders, the versions of all others, and `more`.
 
     Raises:
-        UnknownKeyError: for an attribute of unknown kind, or a class whose code stands in no file.
+        UnknownKeyError: for an attribute of unknown kind, or a class whose code is in no file.
     """
     digest = _Digest()
-    digest.add((platform.python_version(), sorted(_installed()), str(torch.get_default_dtype()), more))
+    digest.add((platform.python_version(), sorted(_installed_packages()), str(torch.get_default_dtype()), more))
     digest.add(pipeline)
-    # Loaded packages outside the folders of installed ones, such as one that is being worked on, count by their code.
+    # Loaded packages outside the folders of installed ones, such as one in development, count by their code.
     usual = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
     files = {name: _module_value(name, "__file__") for name in [*sys.modules] if "." not in name}
     loose = {name for name, file in files.items() if file and name not in _MAIN and not file.startswith(usual)}
@@ -94,7 +93,7 @@ class _Digest:
     def _parts(self, value: Any) -> Iterable[Any]:
         """Return the parts of an object that determine the graph."""
         if isinstance(value, Tensor):
-            # Weights never come here: `_module` has entered them. The content of any other tensor is in the graph.
+            # Weights never occur here: `_module` adds them. The content of any other tensor is in the graph.
             return (tuple(value.shape), value.dtype, raw_bytes(value))
         if isinstance(value, nn.Module):
             return self._module(value)
@@ -148,7 +147,7 @@ def _object(value: Any) -> Iterable[Any]:
         return (value.__module__, value.__qualname__, value.__defaults__, value.__kwdefaults__, value.__code__.co_code)
     if isinstance(value, types.BuiltinFunctionType):
         return (value.__module__, value.__qualname__)
-    if dataclasses.is_dataclass(value):  # what no comparison looks at, such as a line of the YAML, matters to no graph
+    if dataclasses.is_dataclass(value):  # fields that are not compared do not affect the graph
         return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if field.compare]
     defines_state = type(value).__getstate__ is not object.__getstate__  # type: ignore[comparison-overlap]
     if defines_state:
@@ -164,7 +163,7 @@ def _has_attributes(value: Any) -> bool:
 
 
 @functools.cache
-def _installed() -> frozenset[tuple[str, str]]:
+def _installed_packages() -> frozenset[tuple[str, str]]:
     """Return names and versions of the installed packages, from the names of their folders."""
     packages = set()
     for distribution in importlib.metadata.distributions():
@@ -197,10 +196,9 @@ def _code(package: str) -> str:
 
 # A cache on disk of exported graphs without their weights.
 #
-# An entry is read only if its hash is right. The caller compares every graph with PyTorch, cached or not, and deletes
+# An entry is read only if its hash is correct. The caller compares every graph with PyTorch, cached or not, and deletes
 # an entry that answers differently (`seqpipe.export.exporter`).
 
-VARIABLE = "SEQPIPE_CACHE"
 MOST_BYTES = 256 * 1024 * 1024
 _HASH = 32  # bytes in front of an entry
 
@@ -250,5 +248,4 @@ class GraphCache:
 
 def default_cache() -> GraphCache:
     """Return the cache in `$SEQPIPE_CACHE`, or else in the user's cache folder."""
-    folder = os.environ.get(VARIABLE) or platformdirs.user_cache_dir("seqpipe", appauthor=False)
-    return GraphCache(Path(folder) / "graphs")
+    return GraphCache(cache_folder() / "graphs")

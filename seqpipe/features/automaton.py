@@ -14,7 +14,7 @@ from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import SPECIALS, UNK, replace_surrogates
 
 MOST_BYTES = 1 << 14  # of the texts of one automaton
-_BLOCK = 256  # states that arcs are looked for at once
+_BLOCK = 256  # states whose arcs are computed at once
 
 
 def utf8(text: str) -> bytes:
@@ -24,13 +24,13 @@ def utf8(text: str) -> bytes:
 class WrittenBytes:
     """The bytes that the pieces of a target tokenizer decode to.
 
-    With a byte-level tokenizer a piece may be part of a character. With others it is text, with the blank before or
-    behind it where the decoder puts one; the special tokens write nothing.
+    With a byte-level tokenizer a piece may be part of a character. With others it is text, with the space that the
+    decoder puts before or after it; special tokens decode to nothing.
     """
 
     def __init__(self, tokenizer: Tokenizer):
         self._decoder = tokenizer.decoder
-        self.opening: set[bytes] = set()  # marks behind which the decoder drops the blank before a piece
+        self.opening: set[bytes] = set()  # marks after which the decoder drops the space before a piece
         self._vocabulary = [tokenizer.id_to_token(i) or "" for i in range(tokenizer.get_vocab_size())]
         kinds = repr(tokenizer.decoder)
         self.is_byte_level, self._falls_back = "ByteLevel(" in kinds, "ByteFallback(" in kinds
@@ -38,19 +38,19 @@ class WrittenBytes:
     @cached_property
     def pieces(self) -> list[bytes]:
         """Return the bytes that each token of the vocabulary decodes to, by its id."""
-        return [b"" if i < len(SPECIALS) else self.of_token(token) for i, token in enumerate(self._vocabulary)]
+        return [b"" if i < len(SPECIALS) else self.token_bytes(token) for i, token in enumerate(self._vocabulary)]
 
-    def of_token(self, token: str) -> bytes:
+    def token_bytes(self, token: str) -> bytes:
         """Return the bytes that a token, or a copied word, decodes to between two others."""
         if self.is_byte_level and all(letter in _BYTES for letter in token):
             return bytes(_BYTES[letter] for letter in token)
         if self._falls_back and (byte := re.fullmatch("<0x([0-9A-F]{2})>", token)):
             return bytes.fromhex(byte[1])
         before, between, behind = self._context
-        text = self._joined([between, token, between])
+        text = self._decode_tokens([between, token, between])
         if text.endswith(behind):
             return utf8(text[len(before) : len(text) - len(behind)])
-        text = self._joined([between, token])
+        text = self._decode_tokens([between, token])
         self.opening.add(utf8(text[-1:]))
         return utf8(text[len(before) :])
 
@@ -58,15 +58,15 @@ class WrittenBytes:
     def _context(self) -> tuple[str, str, str]:
         """Return the text of a token, the token, and the text that a repetition adds."""
         words = (t for t in self._vocabulary[len(SPECIALS) :] if any(map(str.isalnum, t)) and len(t) < 9)
-        tokens = sorted(words, key=lambda token: (len(self._joined([token, token])), token))
+        tokens = sorted(words, key=lambda token: (len(self._decode_tokens([token, token])), token))
         token = tokens[0] if tokens else "x"
-        text = self._joined([token])
-        return text, token, self._joined([token, token])[len(text) :]
+        text = self._decode_tokens([token])
+        return text, token, self._decode_tokens([token, token])[len(text) :]
 
-    def _joined(self, tokens: Sequence[str]) -> str:
+    def _decode_tokens(self, tokens: Sequence[str]) -> str:
         return str(self._decoder.decode(list(tokens))) if self._decoder else " ".join(tokens)
 
-    def torn(self, tokens: Sequence[int]) -> int:
+    def count_incomplete(self, tokens: Sequence[int]) -> int:
         """Count the characters at the end of these tokens' text that stand for an incomplete character."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         decoder.decode(b"".join(self.pieces[token] for token in tokens if token < len(self.pieces)))
@@ -87,8 +87,8 @@ _BYTES |= zip(_LETTERS[len(_BYTES) :], sorted({*range(256)} - {*_BYTES.values()}
 class TextAutomaton:
     """The automaton of Aho and Corasick (1975) over bytes, as arcs over the pieces of a tokenizer.
 
-    A state is the longest beginning of a forbidden text that what was written ends with. They are numbered by length:
-    of two arcs for a piece, one of any state and one of this state, the latter leads to the longer beginning, so that
+    A state is the longest prefix of a banned text that the output ends with. States are numbered by the length of the
+    prefix: of two arcs for a piece, one of any state and one of this state, the latter leads to the longer prefix, so
     the greatest next state is the right one.
     """
 
@@ -102,7 +102,7 @@ class TextAutomaton:
             children[number[beginning[:-1]]].append((beginning[-1], number[beginning]))
         self._next = np.zeros((len(beginnings), 256), np.int32)
         self._matches = np.array([beginning in whole for beginning in beginnings])
-        shorter = np.zeros(len(beginnings), np.int32)  # the state of the longest proper end that is a beginning
+        shorter = np.zeros(len(beginnings), np.int32)  # the state of the longest proper suffix that is a prefix
         for state, beginning in enumerate(beginnings):
             self._next[state] = self._next[shorter[state]]
             self._matches[state] |= self._matches[shorter[state]]
@@ -112,7 +112,7 @@ class TextAutomaton:
             if beginning.endswith(tuple(written.opening)):
                 self._next[state, ord(" ")] = state
         self._longest = len(beginnings[-1])
-        # The special token [UNK] has no text; it is forbidden by its name.
+        # The special token [UNK] has no text; it is banned by its name.
         never = [[-1, SPECIALS.index(UNK), -1]] if UNK in texts else []
         self._arcs = np.concatenate([np.array(never, np.int64).reshape(-1, 3), self._arcs_of(pieces, 0)])
 
@@ -127,7 +127,7 @@ class TextAutomaton:
         """Return the arcs (1 or B, A, 3) for texts that begin in these states and may copy these words."""
         V, rows = len(self.written.pieces), []
         for start, words in zip(starts, copied, strict=True):
-            more = self._arcs_of([self.written.of_token(word) for word in words], V)
+            more = self._arcs_of([self.written.token_bytes(word) for word in words], V)
             rows.append(np.concatenate([np.array([[start, 0, 0]]), self._arcs, more]))
         if all(np.array_equal(row, rows[0]) for row in rows):
             return rows[0][None]
@@ -135,21 +135,21 @@ class TextAutomaton:
         return np.stack([np.pad(row, ((0, most - len(row)), (0, 0))) for row in rows])
 
     def _arcs_of(self, pieces: Sequence[bytes], first: int) -> np.ndarray:
-        """Return the arcs (A, 3) of pieces with consecutive ids from the given one."""
+        """Return the arcs (A, 3) of pieces whose ids are consecutive from `first`."""
         ids = np.array([i for i, piece in enumerate(pieces) if piece], np.int64)
         if not len(ids):
             return np.zeros((0, 3), np.int64)
         lengths = np.array([len(pieces[i]) for i in ids])
         data = np.array([list(pieces[i].ljust(lengths.max(), b"\0")) for i in ids], np.uint8)  # (P, L)
-        # From state 0: the state behind each byte (P, L + 1), and which pieces contain a text.
+        # From state 0: the state after each byte (P, L + 1), and the pieces that contain a text.
         trail, dead = np.zeros((len(ids), data.shape[1] + 1), np.int32), np.zeros(len(ids), bool)
         for j in range(data.shape[1]):
             trail[:, j + 1] = np.where(lengths > j, self._next[trail[:, j], data[:, j]], trail[:, j])
             dead |= self._matches[trail[:, j + 1]]
         ends = np.where(dead, -1, trail[:, -1])
         arcs = [np.stack([np.full(len(ids), -1), ids, ends], 1)[ends != 0]]
-        # From the others only pieces whose first byte leads elsewhere than from state 0, until both are where they
-        # would be without what stands before: of V pieces and S states few pairs.
+        # From other states only pieces whose first byte leads to another state than from state 0, until both paths
+        # meet: few of the V × S pairs of pieces and states.
         alive = np.flatnonzero(~dead)
         alive = alive[np.argsort(data[alive, 0], kind="stable")]
         begins = np.searchsorted(data[alive, 0], np.arange(257))

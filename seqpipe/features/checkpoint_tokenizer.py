@@ -22,14 +22,14 @@ Side = Literal["source", "target"]
 SIDES: tuple[Side, ...] = ("source", "target")
 NO_CHECKPOINT_ID = -1
 _UNIGRAM, _NORMAL, _USER_DEFINED = 1, 1, 4  # numbers of SentencePiece's format
-_UNKNOWN_PENALTY = 10.0  # how much less likely than the least likely piece `tokenizers` takes an unknown one to be
+_UNKNOWN_PENALTY = 10.0  # difference of the score of an unknown piece in `tokenizers` from the least score
 _MARIAN_ROLES = {
     "pad_token": "<pad>",
     "unk_token": "<unk>",
     "eos_token": "</s>",
-}  # and what they are where it is not said
-_LANGUAGE = re.compile(r">>.+<<")  # what a text for a checkpoint of several languages begins with
-_HIDDEN = " "  # before the name of a piece that the side's text never has: no text has a blank behind Metaspace
+}  # and their defaults
+_LANGUAGE = re.compile(r">>.+<<")  # the first token of a text for a multilingual checkpoint
+_HIDDEN = " "  # prefix of pieces that this side never produces: Metaspace replaces every space
 
 
 class _Pieces(NamedTuple):
@@ -42,30 +42,30 @@ class _Pieces(NamedTuple):
 def marian_tokenizer(files: Mapping[str, Path], checkpoint: object, side: Side) -> tuple[Tokenizer, list[int]]:
     """Return the tokenizer of one side, and the checkpoint's id for each of ours.
 
-    Both sides have the same tokens under the same ids, unless the checkpoint has a vocabulary for each. Pieces that
-    its vocabulary lacks, which are unknown to the model, come last and have the id of the unknown token.
+    Both sides have the same tokens with the same ids, unless the checkpoint has a vocabulary for each. Pieces missing
+    from its vocabulary, which are unknown to the model, come last and have the id of the unknown token.
 
     Args:
-        files: vocab.json, source.spm and target.spm, tokenizer_config.json and target_vocab.json where there are any.
-        checkpoint: What errors call it.
-        side: Which texts it is for.
+        files: vocab.json, source.spm and target.spm, and, if they exist, tokenizer_config.json and target_vocab.json.
+        checkpoint: Its name in errors.
+        side: The texts that the tokenizer is for.
     """
     settings = _json(files["tokenizer_config.json"]) if "tokenizer_config.json" in files else {}
     separate = settings.get("separate_vocabs", False)
     if separate and "target_vocab.json" not in files:
-        raise DataError(f"{checkpoint}: holds no target_vocab.json, though it has separate_vocabs; get it whole")
+        raise DataError(f"{checkpoint}: has separate_vocabs but no target_vocab.json; download the whole checkpoint")
     vocabulary = _json(files["target_vocab.json" if separate and side == "target" else "vocab.json"])
     model = _pieces(files[f"{side}.spm"], checkpoint)
     models = [model] if separate else [_pieces(files[f"{name}.spm"], checkpoint) for name in SIDES]
     roles = {role: settings.get(role) or token for role, token in _MARIAN_ROLES.items()}
     tokens = {role: token["content"] if isinstance(token, dict) else token for role, token in roles.items()}
     if lacking := [token for token in tokens.values() if token not in vocabulary]:
-        raise DataError(f"{checkpoint}: vocab.json lacks the special token {lacking[0]!r}; get the checkpoint again")
+        raise DataError(f"{checkpoint}: vocab.json lacks the special token {lacking[0]!r}; download it again")
     pad, unknown, end = (vocabulary[token] for token in tokens.values())
     others = sorted({*vocabulary} - {*tokens.values()}, key=vocabulary.__getitem__)
     extra = dict.fromkeys(piece for each in models for piece in each.scores if piece not in vocabulary)
     if doubled := [special for special in SPECIALS if special in vocabulary or special in extra]:
-        problem = f"its token {doubled[0]!r} is a special one in seqpipe"
+        problem = f"its token {doubled[0]!r} is a special token of seqpipe"
         raise DataError(f"{checkpoint}: {problem}; choose another checkpoint")
     ids = [pad, unknown, NO_CHECKPOINT_ID, end] + [vocabulary[token] for token in others] + [unknown] * len(extra)
     return _tokenizer(model, others, list(extra)), ids
@@ -79,7 +79,7 @@ def _tokenizer(model: _Pieces, others: list[str], extra: list[str]) -> Tokenizer
         if token in model.scores:
             return token, model.scores[token]
         if len(token) == 1:
-            return token, least - _UNKNOWN_PENALTY  # unknown to SentencePiece, which then is looked up as it is
+            return token, least - _UNKNOWN_PENALTY  # unknown to SentencePiece, so the model looks it up unchanged
         return (token if _LANGUAGE.fullmatch(token) else _HIDDEN + token), least
 
     specials = [(special, least) for special in SPECIALS]
@@ -91,8 +91,8 @@ def _tokenizer(model: _Pieces, others: list[str], extra: list[str]) -> Tokenizer
     if spec.remove_extra_whitespaces:
         steps += [normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
     if any(len(token) == 1 and token not in model.scores for token in others):
-        # Two letters and more in a row that this side does not know are one unknown piece to SentencePiece, so such a
-        # run becomes one sign that no piece has. The pattern stays short, since known letters are written as ranges.
+        # SentencePiece treats a run of letters that this side does not know as one unknown piece, so such a run becomes
+        # one character that no piece has. The pattern is short, since known letters are written as ranges.
         letters = {ord(letter) for piece in model.scores for letter in piece} | {ord(" "), ord("▁")}
         starts = [code for code in sorted(letters) if code - 1 not in letters]
         ends = [code for code in sorted(letters) if code + 1 not in letters]
@@ -120,7 +120,7 @@ def _pieces(file: Path, checkpoint: object) -> _Pieces:
     proto = import_protobuf().ModelProto()
     proto.ParseFromString(file.read_bytes())
     if proto.trainer_spec.model_type != _UNIGRAM:
-        problem = f"{file.name} is no unigram model of SentencePiece"
+        problem = f"{file.name} is not a unigram model of SentencePiece"
         raise DataError(f"{checkpoint}: {problem}; choose a checkpoint with one, or with a tokenizer.json")
     kept = (piece for piece in proto.pieces if piece.type in (_NORMAL, _USER_DEFINED))
     return _Pieces({piece.piece: piece.score for piece in kept}, proto.normalizer_spec)
@@ -135,13 +135,13 @@ def _json(file: Path) -> dict[str, Any]:
 
 _MARIAN_FILES = ("source.spm", "target.spm", "vocab.json", "target_vocab.json", "tokenizer_config.json")
 _DECODER_ROLES = ("pad_token", "unk_token", "bos_token", "eos_token")  # the same in a checkpoint without an encoder
-_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token")  # what stands for SPECIALS in a checkpoint
+_ROLES = ("pad_token", "unk_token", "cls_token", "sep_token")  # a checkpoint's tokens for SPECIALS
 
 
 class CheckpointTokenizer(NamedTuple):
     """A checkpoint's tokenizer with our ids, the checkpoint's id for each, and the number of separators of a pair.
 
-    A checkpoint that writes texts may lack tokens that we have; their id there is NO_CHECKPOINT_ID.
+    A generative checkpoint may lack tokens that seqpipe has; they have the id NO_CHECKPOINT_ID.
     """
 
     tokenizer: Tokenizer
@@ -152,17 +152,16 @@ class CheckpointTokenizer(NamedTuple):
 def pretrained_tokenizer(checkpoint: str | Path, side: Side = "source") -> CheckpointTokenizer:
     """Return the checkpoint's tokenizer with the special tokens as ids 0 to 3.
 
-    Its tokens for padding, unknown pieces, the beginning and the end of a text become `SPECIALS`; all others keep their
-    order, among them the one that hides a token, if it has one, as `MASK`. In a text no token is special. Added tokens
-    that are not special, such as the runs of spaces of ModernBERT, are read whole.
+    Its tokens for padding, unknown pieces, the beginning and the end of a text become `SPECIALS`, its mask token, if it
+    has one, becomes `MASK`, and all others keep their order. A text cannot contain special tokens. Added tokens that
+    are not special, such as the runs of spaces of ModernBERT, are matched as a whole.
 
-    `side` is which texts it is for, where a checkpoint has a tokenizer for what it reads and one for what it writes
-    (Marian). They have the same tokens under the same ids; behind these may be pieces that are unknown to the model and
-    have no id of its own.
+    `side` selects the tokenizer of a checkpoint that has one for its input and one for its output (Marian). Both have
+    the same tokens with the same ids; pieces that are unknown to the model may follow.
 
     Raises:
-        DataError: It is no checkpoint, or its tokenizer is of no use here; the message says what would be.
-        EnvError: It is a name on the hub, and the hub cannot be reached or has no such checkpoint.
+        DataError: It is not a checkpoint, or its tokenizer is not supported; the message names the fix.
+        EnvError: The hub cannot be reached, or has no checkpoint of this name.
     """
     from transformers import AutoTokenizer
 
@@ -173,32 +172,32 @@ def pretrained_tokenizer(checkpoint: str | Path, side: Side = "source") -> Check
     with reading(checkpoint, "tokenizer"):
         original = AutoTokenizer.from_pretrained(**where(checkpoint), trust_remote_code=False)
     if not getattr(original, "is_fast", False):
-        message = f"its tokenizer {type(original).__name__} is written in Python, which no bundle can hold"
+        message = f"its tokenizer {type(original).__name__} is written in Python, which a bundle cannot contain"
         raise DataError(f"{checkpoint}: {message}; choose a checkpoint that has a tokenizer.json")
-    if {*original.get_vocab()} <= {*original.all_special_tokens}:  # transformers makes an empty one without a file
-        raise DataError(f"{checkpoint}: holds no tokenizer (tokenizer.json); get the whole checkpoint")
+    if {*original.get_vocab()} <= {*original.all_special_tokens}:  # without a file, transformers creates an empty one
+        raise DataError(f"{checkpoint}: has no tokenizer (tokenizer.json); download the whole checkpoint")
     content = json.loads(original.backend_tokenizer.to_str())
     names: dict[str, str] = {}
     if original.cls_token is None and original.eos_token is not None:
-        return CheckpointTokenizer(*_of_decoder(original, content, checkpoint), 1)
+        return CheckpointTokenizer(*_decoder_tokenizer(original, content, checkpoint), 1)
     for role, special in zip(_ROLES, SPECIALS, strict=True):
         token = getattr(original, role, None)
         if token is None or token in names:
-            message = "none" if token is None else f"{token!r}, which is something else too"
+            message = "none" if token is None else f"{token!r}, which has another role too"
             raise DataError(
                 f"{checkpoint}: the tokenizer has {message} for its {role}; choose a checkpoint of an encoder"
             )
         names[token] = special
     content |= {"post_processor": None, "truncation": None, "padding": None}
-    ids = _renumbered(content, names, getattr(original, "mask_token", None), checkpoint)
+    ids = _renumber_tokens(content, names, getattr(original, "mask_token", None), checkpoint)
     separators = max(1, original.num_special_tokens_to_add(pair=True) - 2)  # all but the first and the last token
     return CheckpointTokenizer(Tokenizer.from_str(json.dumps(content)), ids, separators)
 
 
-def _of_decoder(original: Any, content: dict[str, Any], checkpoint: str | Path) -> tuple[Tokenizer, list[int]]:
-    """Return the same for a generative checkpoint that lacks some of our special tokens.
+def _decoder_tokenizer(original: Any, content: dict[str, Any], checkpoint: str | Path) -> tuple[Tokenizer, list[int]]:
+    """Return tokenizer and ids of a generative checkpoint, which may lack some of our special tokens.
 
-    The further special tokens of a unigram model, T5's `<extra_id_0>` and so on, mean in a text what they mean there.
+    Other special tokens of a unigram model, such as T5's `<extra_id_0>`, keep their meaning in a text.
     """
     names: dict[str, str] = {original.eos_token: SPECIALS[-1]}
     for role, special in zip(_DECODER_ROLES, SPECIALS, strict=True):
@@ -212,7 +211,7 @@ def _of_decoder(original: Any, content: dict[str, Any], checkpoint: str | Path) 
     held = [*(model["vocab"] if scores is None else scores), *(token["content"] for token in marks)]
     old: dict[str, int] = {token: original.convert_tokens_to_ids(token) for token in (*names, *held)}
     if doubled := [special for special in SPECIALS if special in old and special not in names]:
-        raise DataError(f"{checkpoint}: the token {doubled[0]!r} is another one here than in seqpipe")
+        raise DataError(f"{checkpoint}: its token {doubled[0]!r} has another role in seqpipe; choose another")
     known = {special: old[token] for token, special in names.items()}
     others = sorted((token for token in old if token not in names), key=old.__getitem__)
     order = (*SPECIALS, *others)
@@ -228,12 +227,12 @@ def _of_decoder(original: Any, content: dict[str, Any], checkpoint: str | Path) 
     return Tokenizer.from_str(json.dumps(content)), ids
 
 
-def _renumbered(
+def _renumber_tokens(
     content: dict[str, Any], names: Mapping[str, str], mask: str | None, checkpoint: str | Path
 ) -> list[int]:
     """Move the tokens of these names to the front, under their new names; return the old id of each new one.
 
-    Added tokens of these names and the one that hides a token are put into the model; other special ones are dropped.
+    Added tokens of these names and the mask token are moved into the model; other special tokens are dropped.
     """
     model, vocabulary = content["model"], content["model"]["vocab"]
     entries = vocabulary.items() if isinstance(vocabulary, dict) else ((t, i) for i, (t, _) in enumerate(vocabulary))
@@ -245,9 +244,9 @@ def _renumbered(
             old.setdefault(token["content"], token["id"])
     old = dict(sorted(old.items(), key=lambda entry: entry[1]))
     if lacking := [token for token in names if token not in old]:
-        raise DataError(f"{checkpoint}: the tokenizer does not hold its special token {lacking[0]!r}")
+        raise DataError(f"{checkpoint}: the tokenizer lacks its special token {lacking[0]!r}; download it again")
     if doubled := [new for token, new in names.items() if new in old and new not in names]:
-        raise DataError(f"{checkpoint}: the token {doubled[0]!r} is another one here than in seqpipe")
+        raise DataError(f"{checkpoint}: its token {doubled[0]!r} has another role in seqpipe; choose another")
     order = [*names, *(token for token in old if token not in names)]
     if mask is not None and MASK not in old and mask not in names:
         names = {**names, mask: MASK}
@@ -267,11 +266,11 @@ def _renumbered(
 
 
 def language_tokens(checkpoint: str | Path, language: str | None) -> tuple[list[int], list[int]]:
-    """Return the ids of the special tokens before and after a text in a language; None: the tokenizer's own.
+    """Return the ids of the special tokens before and after a text in a language; None: the tokenizer's default.
 
     Raises:
-        DataError: Its tokenizer knows no languages.
-        UsageError: It does not know this one.
+        DataError: Its tokenizer has no languages.
+        UsageError: It does not have this language.
     """
     from transformers import AutoTokenizer
 
@@ -279,8 +278,8 @@ def language_tokens(checkpoint: str | Path, language: str | None) -> tuple[list[
         original = AutoTokenizer.from_pretrained(**where(checkpoint), trust_remote_code=False)
     codes: dict[str, int] | None = getattr(original, "lang_code_to_id", None)
     if codes is None:
-        problem = f"its tokenizer {type(original).__name__} knows no languages"
-        raise DataError(f"{checkpoint}: {problem}; take the checkpoint's own tokenizer (MBartTokenizer)")
+        problem = f"its tokenizer {type(original).__name__} has no languages"
+        raise DataError(f"{checkpoint}: {problem}; use the checkpoint's own tokenizer (MBartTokenizer)")
     codes = {code: i for code, i in codes.items() if i != original.unk_token_id}
     if language is not None:
         if language not in codes:
@@ -337,7 +336,7 @@ def reading(checkpoint: str | Path, what: str) -> Iterator[None]:
         offline = os.environ.get("HF_HUB_OFFLINE") == "1"
         fix = "HF_HUB_OFFLINE is set: unset it, or name a folder" if offline else "name a folder, or check the name"
         raise EnvError(
-            f"{checkpoint}: no such folder, and from the hub its {what} cannot be had ({fix}): {reason}"
+            f"{checkpoint}: no such folder, and its {what} cannot be downloaded from the hub ({fix}): {reason}"
         ) from error
     finally:
         logging.set_verbosity(verbosity)

@@ -1,6 +1,6 @@
 """Records and tokenized texts: tokens as written, their offsets and ids.
 
-Offsets are code points of the text as given.
+Offsets count code points of the original text.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ MASK = "mask"  # the name of the array (B, T) that is True for a token, False in
 class Doc:
     """One tokenized text: the tokens as written, their offsets and ids.
 
-    Where tokens are pieces of words, `starts` says which token each word begins with, and `places` where it stands.
-    Of a pair, `second` is the position of the first token of the second text (see `join_pair`). What is no text has
-    `rows` of numbers (T, F) where a text has tokens. Of several sources, `parts` has the Doc of each. `columns` has
-    what stands in other fields of the record that stages ask for.
+    If tokens are pieces of words, `starts` has the first token of each word, and `places` the offsets of each word. For
+    a pair, `second` is the position of the first token of the second text (see `join_pair`). Numeric input has `rows`
+    (T, F) in place of tokens. For several sources, `parts` has the Doc of each. `columns` has the values of other
+    fields of the record that stages ask for.
     """
 
     text: str
@@ -54,25 +54,25 @@ class Doc:
 
     @property
     def word_offsets(self) -> list[tuple[int, int]]:
-        """Start and end of each word, which is a token, or several pieces."""
+        """Start and end of each word, which is one token or several pieces."""
         return self.offsets if self.places is None else self.places
 
 
 def join_pair(first: Doc, second: Doc) -> Doc:
-    """Join two texts with a line feed, whose token is the end of a text; empty if both are."""
+    """Join two texts with a line feed, whose token is [EOS]; empty if both are."""
     text, shift = f"{first.text}\n{second.text}", len(first.text) + 1
     if not len(first) + len(second):
         return Doc(text, [], [], [], second=0)
 
-    def shifted(places: Sequence[tuple[int, int]] | None) -> list[tuple[int, int]]:
+    def shift_all(places: Sequence[tuple[int, int]] | None) -> list[tuple[int, int]]:
         return [(a + shift, b + shift) for a, b in places or ()]
 
     begin, between = len(first) + 1, [(shift - 1, shift)]
     starts, places = None, None
     if first.starts is not None and second.starts is not None:
         starts = [*first.starts, len(first), *(start + begin for start in second.starts)]
-        places = [*(first.places or ()), *between, *shifted(second.places)]
-    words, offsets = [*first.words, "\n", *second.words], [*first.offsets, *between, *shifted(second.offsets)]
+        places = [*(first.places or ()), *between, *shift_all(second.places)]
+    words, offsets = [*first.words, "\n", *second.words], [*first.offsets, *between, *shift_all(second.offsets)]
     return Doc(text, words, offsets, [*first.ids, SPECIALS.index(EOS), *second.ids], starts, places, begin)
 
 
@@ -94,8 +94,8 @@ def padded(rows: Sequence[Sequence[int]]) -> Arrays:
     return {"ids": ids, MASK: ids > 0}
 
 
-def place_of(record: Record) -> str:
-    """Return the prefix of a message about a record: its place, if it has one."""
+def location(record: Record) -> str:
+    """Return the prefix of a message about a record: its file and line, if known."""
     return f"{record['where']}: " if "where" in record else ""
 
 
@@ -111,7 +111,7 @@ def locate(words: Sequence[str], text: str, at: str = "") -> list[tuple[int, int
         start = text.find(word, position)
         if start < 0:
             rest = text[position : position + 40]
-            raise DataError(f"{at}word {word!r} does not stand in the text {rest!r}; leave `text` out")
+            raise DataError(f"{at}word {word!r} is not in the text {rest!r}; leave `text` out")
         position = start + len(word)
         offsets.append((start, position))
     return offsets
@@ -136,7 +136,7 @@ def words_of(doc: Doc, first: int, last: int) -> Doc:
         bounds = [*doc.starts, len(doc)]
         a, b = bounds[first], bounds[last]
 
-    def shifted(some: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    def shift_all(some: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         return [(start - begin, stop - begin) for start, stop in some]
 
     starts = None if doc.starts is None else [start - a for start in doc.starts[first:last]]
@@ -144,14 +144,14 @@ def words_of(doc: Doc, first: int, last: int) -> Doc:
         doc,
         text=doc.text[begin:end],
         words=doc.words[a:b],
-        offsets=shifted(doc.offsets[a:b]),
+        offsets=shift_all(doc.offsets[a:b]),
         ids=doc.ids[a:b],
         starts=starts,
-        places=None if doc.places is None else shifted(doc.places[first:last]),
+        places=None if doc.places is None else shift_all(doc.places[first:last]),
     )
 
 
-# The vocabulary that a copying head writes with: that of a target tokenizer, then the source's words that it lacks.
+# The output vocabulary of a copying head: that of a target tokenizer, then the source's words missing from it.
 
 _LAST_SPECIAL = SPECIALS.index(EOS)
 
@@ -160,12 +160,12 @@ _LAST_SPECIAL = SPECIALS.index(EOS)
 class ExtendedVocabulary:
     """The V tokens of a target tokenizer, then ids V, V + 1, … for unknown words of a source, in their order.
 
-    Words that are written the same have the same id (See, Liu and Manning 2017).
+    Words that are spelt alike have the same id (See, Liu and Manning 2017).
 
     Args:
         tokenizer: The target tokenizer.
-        same: Whether source and target have one tokenizer: then a token has the id that it has already. Otherwise that
-            of the token as it is written, normalised as the target tokenizer does.
+        same: Whether source and target share a tokenizer: then a source token keeps its id. Otherwise it has the id of
+            the token as written, normalised by the target tokenizer.
     """
 
     tokenizer: Tokenizer
@@ -181,8 +181,8 @@ class ExtendedVocabulary:
     def written(self, text: str, doc: Doc, place: str = "") -> list[int]:
         """Return the ids of a target text for this source.
 
-        A word that the vocabulary lacks has the id of the source's word that is written the same, else of the first
-        that the target tokenizer normalises to the same; else that of [UNK].
+        A word missing from the vocabulary has the id of the source's word that is spelt alike, else of the first one
+        that the target tokenizer normalises alike, else that of [UNK].
         """
         _, new = self.read(doc)
         encoding = encode(self.tokenizer, text, place)
@@ -198,11 +198,11 @@ class ExtendedVocabulary:
         return ids
 
 
-# Which of the overlapping spans of a record remain.
+# Selection among the overlapping spans of a record.
 
 Overlaps = Literal["error", "longest", "first"]
 FIX = "correct or remove one of the spans, or set data.overlaps to longest or first"
-DROPPED = "dropped_spans"  # field of a record: how many of its spans are left out
+DROPPED = "dropped_spans"  # field of a record: the number of its spans that are dropped
 
 
 def resolve_overlaps(records: Iterable[Record], rule: Overlaps) -> Iterator[Record]:
@@ -213,14 +213,14 @@ def resolve_overlaps(records: Iterable[Record], rule: Overlaps) -> Iterator[Reco
     """
     for record in records:
         spans: Any = record.get("spans")
-        # A field of this name in the data of a third party may hold something else than spans.
+        # A field of this name in other people's data may not hold spans.
         holds_spans = isinstance(spans, list) and all(
             isinstance(span, dict) and {"start", "end", "label"} <= span.keys() for span in spans
         )
         if not holds_spans:
             yield record
             continue
-        kept = kept_spans([(span["start"], span["end"]) for span in spans], rule)
+        kept = select_spans([(span["start"], span["end"]) for span in spans], rule)
         if len(kept) == len(spans):
             yield record
         elif rule == "error":
@@ -232,7 +232,7 @@ def resolve_overlaps(records: Iterable[Record], rule: Overlaps) -> Iterator[Reco
             yield {**record, "spans": [spans[i] for i in kept], DROPPED: len(spans) - len(kept)}
 
 
-def kept_spans(places: Sequence[tuple[int, int]], rule: Overlaps) -> list[int]:
+def select_spans(places: Sequence[tuple[int, int]], rule: Overlaps) -> list[int]:
     """Return the indices of the spans to keep, in text order: longest first, or first by start."""
 
     def rank(i: int) -> tuple[int, int, int]:
@@ -252,6 +252,6 @@ def dropped_message(records: Sequence[Record], rule: Overlaps) -> Iterator[str]:
     if fewer:
         dropped = sum(record[DROPPED] for record in fewer)
         count = dropped + sum(len(record.get("spans") or ()) for record in records)
-        first = fewer[0].get("where", "without a place")
+        first = fewer[0].get("where", "no file and line known")
         message = f"{dropped:,} of {count:,} spans overlap others, and are dropped (data.overlaps: {rule})"
         yield f"{message}; the first: {first}"

@@ -12,10 +12,10 @@ from tokenizers.pre_tokenizers import Split
 
 from seqpipe.errors import DataError, SeqpipeError
 
-# Where tokens stand in the text as given, under a tokenizer whose normalizer has a Unicode normalization form.
+# Offsets of tokens in the original text, for a tokenizer whose normalizer has a Unicode normalization form.
 #
-# The library places a code point that is composed of several at the first of them, and each of the several that one
-# becomes at that one. Here a token has all code points that it is made of, and no two words share one.
+# The library gives a code point composed of several the offset of the first, and each of several that one decomposes to
+# the offset of that one. Here a token has all code points that it is made of, and no two words share one.
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 FORMS = get_args(Form)
@@ -33,14 +33,14 @@ class Alignment:
         self._composes = self.forms[-1:] in (["NFC"], ["NFKC"])
 
     def places(self, offsets: list[Place], text: str) -> list[Place]:
-        """Return start and end of each token from its offsets; a combining mark belongs to its base character."""
+        """Return the offsets of tokens from those of the library; a combining mark belongs to its base character."""
         if not self._composes or not offsets:
             return offsets
         limits = [*(start for start, _ in offsets[1:]), len(text)]
         if all(end >= limit or text[end].isspace() for (_, end), limit in zip(offsets, limits, strict=True)):
             return offsets
-        # A tokenizer of single code points, with the same normalization, says which characters of the text still stand
-        # for themselves; what is not among them was composed into the character before.
+        # A tokenizer of single code points with the same normalization shows which characters of the text remain; the
+        # others were composed into the character before.
         single = Tokenizer(WordLevel({"": 0}, unk_token=""))
         single.normalizer = self.tokenizer.normalizer
         single.pre_tokenizer = Split(Regex(r"[\s\S]"), "isolated")
@@ -61,7 +61,7 @@ def form_of(tokenizer: Tokenizer) -> Form | None:
     return steps[0] if is_first else None
 
 
-def sharing(offsets: Sequence[Place]) -> list[tuple[int, int]]:
+def group_shared(offsets: Sequence[Place]) -> list[tuple[int, int]]:
     """Return first and last (exclusive) of each run of tokens that share a code point; most runs have one token."""
     runs: list[tuple[int, int]] = []
     end = 0
@@ -87,10 +87,10 @@ def _types(part: Mapping[str, Any]) -> Iterator[str]:
         yield from _types(inner)
 
 
-# Encode texts; whatever the `tokenizers` library raises or panics with becomes a DataError with the place.
+# Encode texts; an exception or panic of the `tokenizers` library becomes a DataError with the place.
 
 SHOWN = 40  # characters of a text that stand in a message
-FIX = "shorten or correct the text, or write the tokenizer's pattern without a repeat inside a repeat and train again"
+FIX = "shorten or correct the text, or remove nested repeats from the tokenizer's pattern and train again"
 Result = TypeVar("Result")
 
 
@@ -117,10 +117,10 @@ def guard(split: Callable[[], Result], text: str | Sequence[str], at: str = "") 
     except BaseException as error:
         if not is_library_error(error):
             raise
-        raise cannot_split(text, error, at) from error
+        raise split_error(text, error, at) from error
 
 
-def cannot_split(text: str | Sequence[str], error: BaseException, at: str = "") -> DataError:
+def split_error(text: str | Sequence[str], error: BaseException, at: str = "") -> DataError:
     """Return the error about a text, or words, that the library refuses."""
     whole = text if isinstance(text, str) else " ".join(text)
     return DataError(f"{at}the tokenizer cannot split {excerpt(whole)}: {error}; {FIX}")

@@ -18,13 +18,13 @@ from seqpipe.features.encoding import encode, excerpt, regular_expressions
 from seqpipe.features.sources import InputSource, TextSource, sources_of
 from seqpipe.features.vocabulary import replace_surrogates
 
-# How a tokenizer splits raw text, compared with the words that the data gives: a deployment has the text alone.
+# A tokenizer's words of raw text, compared with the words of the data: a deployment has the text only.
 
-MOST = 0.01  # share of words split otherwise, above which a warning is due
+MOST = 0.01  # share of words split differently above which there is a warning
 _CHUNK = 256  # records split at a time
 _SHOWN = 5  # parts of the example
-_TRIED = 1_000  # texts that other ways to split are tried on
-# letters of Chinese, Japanese, Thai, Lao, Burmese and Khmer, which are written without blanks between words
+_TRIED = 1_000  # texts on which other patterns are tried
+# letters of Chinese, Japanese, Thai, Lao, Burmese and Khmer, which are written without spaces between words
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3001-\u30ff\u3400-\u9fff\uf900-\ufaff\uff01-\uff0f\uff1a-\uff20"
 _NEEDLESS = re.compile(f"(?<=[{_UNSPACED}]) | (?=[{_UNSPACED}])")
 _BLANKS = r"\S+"
@@ -40,8 +40,8 @@ _FIXES = {"chars, keep_spaces: false": r"\S"} | {
 def with_raw_text(record: Record) -> Record:
     """Return a record of words with its text in deployment.
 
-    That is its text; words that are merely joined by blanks lose those that their script does not have. Nothing is
-    changed where spans count the characters of the text.
+    That is its `text`; if the text is only the words joined by spaces, spaces that the script does not use are removed.
+    A record whose spans count characters of the text is unchanged.
     """
     words = record.get("words")
     if words is None or record.get("spans") is not None:
@@ -58,10 +58,10 @@ class RawText:
 
     Attributes:
         words: The words of the data.
-        otherwise: Those that do not stand as a word, from the same start to the same end, in the raw text.
+        otherwise: The words that the tokenizer does not find with the same start and end in the raw text.
         same: Whether all texts have exactly the words of the data.
-        joined: Whether each text is nothing but the words with blanks between them: the data has no raw text.
-        example: A word split otherwise, and what the tokenizer makes of its place.
+        joined: Whether each text is only the words joined by spaces: the data has no raw text.
+        example: A word split differently, and the tokenizer's words in its place.
     """
 
     words: int = 0
@@ -73,7 +73,7 @@ class RawText:
 
     @property
     def share(self) -> float:
-        """The share of words split otherwise."""
+        """The share of words split differently."""
         return self.otherwise / max(1, self.words)
 
     @property
@@ -98,8 +98,8 @@ class RawText:
 
     def summary(self) -> str:
         """Describe the share in words."""
-        text = "the words joined by blanks" if self.joined else "raw text"
-        return f"{100 * self.share:.1f} % of {self.words:,} words are split otherwise by the tokenizer in {text}"
+        text = "the words joined by spaces" if self.joined else "raw text"
+        return f"{100 * self.share:.1f} % of {self.words:,} words are split differently by the tokenizer in {text}"
 
     def suggestion(self) -> str:
         """Return an example, and a suggestion of a tokenizer that is closer to the data."""
@@ -109,7 +109,7 @@ class RawText:
             f"for example {word!r} as {parts[:_SHOWN]}{more}" if parts else f"for example {word!r}, which is left out"
         )
         tried = {fix: pattern for fix, pattern in _FIXES.items() if pattern != _BLANKS or not self.joined}
-        # The share of words that a tokenizer with each pattern would split otherwise, in the first texts.
+        # The share of words that a tokenizer with each pattern would split differently, in the first texts.
         shares: dict[str, float] = {}
         for fix, pattern in tried.items():
             splitter = Split(Regex(pattern), "removed", invert=True)
@@ -122,7 +122,7 @@ class RawText:
         best = min(shares, key=shares.__getitem__)
         if shares[best] < self.share / 2:
             return f"{seen}; with `tokenizer: {{use: {best}}}` it is {100 * shares[best]:.1f} %"
-        return f"{seen}; split texts with the segmenter that split the data, and give the bundle their words"
+        return f"{seen}; split texts with the segmenter of the data, and give the bundle their words"
 
 
 def compare(source: InputSource, records: Iterable[Record]) -> RawText:
@@ -140,36 +140,36 @@ def compare(source: InputSource, records: Iterable[Record]) -> RawText:
     return result
 
 
-# Texts that a tokenizer cannot split, or takes too long for: what `check` tries a pattern with.
+# Texts on which `check` tries a pattern: the tokenizer may fail on them, or take too long.
 
 RUN = 4096  # characters of the longest texts
-SHORT = 64  # repeats at which a pattern that tries every way to part a run has failed
-SLOW = 0.02  # seconds for RUN characters, a tenth of which a pattern takes that reads each character a few times
+SHORT = 64  # repeats at which a pattern with exponential backtracking fails
+SLOW = 0.02  # seconds for RUN characters, ten times what a linear pattern takes
 BUDGET = 5.0  # seconds for all texts of one tokenizer
-UNITS = "a1 .-你"  # a letter, a digit, a blank, what joins words, and a letter without any blanks around it
-SYNTAX = "()[]{}?*+|^$\\:"  # tried after what else a pattern names
-MOST_TRIED, PAIRED = 40, 14  # characters that are tried, and those of them that are tried in pairs
-TAILS = ("", "!", " ")  # what keeps a run from being matched as a whole
+UNITS = "a1 .-你"  # a letter, a digit, a space, characters that join words, and a letter of a script without spaces
+SYNTAX = "()[]{}?*+|^$\\:"  # tried after the other characters of a pattern
+MOST_TRIED, PAIRED = 40, 14  # characters that are tried alone, and in pairs
+TAILS = ("", "!", " ")  # endings that prevent a match of the whole run
 FIX = (
-    "let each character be matched in one way only: no repeat inside a repeat ([a-z]+(?:-[a-z]+)* for (?:[a-z]+-?)+), "
-    "possessive repeats (++ for +), or repeats with an end ({1,64} for +)"
+    "write the pattern so that each character matches in one way only: no nested repeats ([a-z]+(?:-[a-z]+)* for "
+    "(?:[a-z]+-?)+), possessive repeats (++ for +), or bounded repeats ({1,64} for +)"
 )
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A text that a tokenizer cannot split, or splits slowly, and what happened."""
+    """A text that a tokenizer cannot split, or splits slowly, and the error or time."""
 
     text: str
     message: str
     fails: bool
 
 
-def fault_of(tokenizer: Tokenizer) -> Fault | None:
+def find_fault(tokenizer: Tokenizer) -> Fault | None:
     """Return a tokenizer's fault on the first hostile text; failure takes precedence over slowness."""
     end = time.thread_time() + BUDGET
     slow = None
-    # Runs of one character, and of two in turn, of those that patterns name and some others; short ones first.
+    # Runs of one character and of two alternating ones, from the patterns and some others; short runs first.
     patterns = "".join(regular_expressions(json.loads(tokenizer.to_str())))
     units = list(dict.fromkeys([*UNITS, *sorted(patterns, key=SYNTAX.__contains__)]))[:MOST_TRIED]
     pairs = ["".join(pair) for pair in combinations(units[:PAIRED], 2)]
@@ -181,7 +181,7 @@ def fault_of(tokenizer: Tokenizer) -> Fault | None:
         except DataError as error:
             return Fault(text, str(error.__cause__ or error), True)
         if slow is None and seconds > SLOW and _grows(tokenizer, text):
-            message = f"{seconds:.2g} s for {excerpt(text)}, and four times as long for a text twice as long"
+            message = f"{seconds:.2g} s for {excerpt(text)}, and four times that for a text twice as long"
             slow = Fault(text, message, False)
         if time.thread_time() > end:
             break
@@ -198,5 +198,5 @@ def _seconds(tokenizer: Tokenizer, text: str, tries: int = 1) -> float:
 
 
 def _grows(tokenizer: Tokenizer, text: str) -> bool:
-    """Return whether time grows superlinearly: half the text takes under a third of it, each the best of three."""
+    """Return whether time grows superlinearly: half the text takes less than a third of it, each the best of three."""
     return _seconds(tokenizer, text, 3) > max(SLOW, 3 * _seconds(tokenizer, text[: len(text) // 2], 3))

@@ -1,4 +1,4 @@
-"""Input sources: from records to documents and arrays, of texts, of numbers, and of several inputs."""
+"""Input sources: records to documents and arrays, for texts, numbers and several inputs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,24 @@ from tokenizers import Tokenizer
 
 from seqpipe.errors import DataError
 from seqpipe.features import splitting
-from seqpipe.features.document import MASK, Arrays, Doc, Record, field_names, join_pair, join_sources, locate, place_of
-from seqpipe.features.encoding import Alignment, encode_batch, sharing
+from seqpipe.features.document import (
+    MASK,
+    Arrays,
+    Doc,
+    Record,
+    field_names,
+    join_pair,
+    join_sources,
+    locate,
+    location,
+)
+from seqpipe.features.encoding import Alignment, encode_batch, group_shared
 from seqpipe.features.kinds.base import BATCH, TOKEN_AXES, FeatureKind
 from seqpipe.features.vocabulary import SPECIALS, UNK, replace_surrogates, special_id, token_id
 
 
 class NumericSource:
-    """A field that holds rows of numbers, or the numbers of one row: each row stands where a token of a text would."""
+    """A field of rows of numbers, or of one row; each row takes the place of a token."""
 
     pairs = False
 
@@ -29,7 +39,7 @@ class NumericSource:
 
     @property
     def width(self) -> int:
-        """Numbers in a row; 1 where no feature states it."""
+        """Numbers in a row; 1 if no feature declares it."""
         return next((feature.size for feature in self.features.values()), 1)
 
     def docs(self, records: Sequence[Record]) -> list[Doc]:
@@ -39,29 +49,29 @@ class NumericSource:
             numbers = [str(position) for position in range(len(rows))]
             ends = np.cumsum([len(number) + 1 for number in numbers]).tolist()
             offsets = [(end - 1 - len(number), end - 1) for end, number in zip(ends, numbers, strict=True)]
-            words = [row.astype("<f4").tobytes().hex() for row in rows]  # what a seed is keyed by
+            words = [row.astype("<f4").tobytes().hex() for row in rows]  # key of the random seed
             docs.append(Doc(" ".join(numbers), words, offsets, [1] * len(rows), rows=rows))
         return docs
 
     def _rows(self, record: Record) -> np.ndarray:
-        value, field = record.get(self.field), f"{place_of(record)}field {self.field!r}"
+        value, field = record.get(self.field), f"{location(record)}field {self.field!r}"
         try:
-            with np.errstate(over="ignore"):  # refused below
+            with np.errstate(over="ignore"):  # overflow is refused below
                 rows = np.array(value, np.float32) if isinstance(value, list | tuple | np.ndarray) else None
         except (TypeError, ValueError):
             rows = None
         if rows is None or rows.ndim not in (1, 2):
             names = "" if self.field in record else f"; the record has: {field_names(record)}"
-            message = f"must hold rows of numbers of one length, not {type(value).__name__}{names}"
+            message = f"must have rows of numbers of one length, not {type(value).__name__}{names}"
             raise DataError(f"{field} {message}; give a list of numbers, or a list of such lists of one length")
         if not rows.size:
             return np.zeros((0, 0), np.float32)
         rows = rows[None] if rows.ndim == 1 else rows
         if not np.isfinite(rows).all():
-            raise DataError(f"{field} holds a number that is not finite in float32; leave such rows out")
+            raise DataError(f"{field} has a number that is not finite in float32; leave such rows out")
         for width in (feature.size for feature in self.features.values()):
             if width and rows.shape[1] != width:
-                message = f"has rows of {rows.shape[1]} numbers, and training data had {width}"
+                message = f"has rows of {rows.shape[1]} numbers, but the training data had {width}"
                 raise DataError(f"{field} {message}; give {width}")
         return rows
 
@@ -76,7 +86,7 @@ class NumericSource:
         return TOKEN_AXES if name == MASK else self.features[name].axes
 
     def manifest(self) -> dict[str, dict[str, Any]]:
-        """Return, for each input of the graph, the feature that makes it, its axes and its type."""
+        """Return the feature, axes and type of each input of the graph."""
         inputs: dict[str, dict[str, Any]] = {
             name: {**feature.manifest(), "axes": [*feature.axes], "dtype": feature.dtype}
             for name, feature in self.features.items()
@@ -84,11 +94,11 @@ class NumericSource:
         return inputs | {MASK: {"axes": [*TOKEN_AXES], "dtype": "bool"}}
 
 
-# The source of a text, or of a pair of texts: one piece of code splits them in training and at deployment alike.
+# The source of a text, or of a pair of texts: the same code splits them in training and in deployment.
 #
 # Ids are the tokenizer's; 0 is padding everywhere.
 
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would fight the session runs for the cores
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would compete with session runs for cores
 
 _SPECIAL_IDS = frozenset(range(len(SPECIALS))) - {SPECIALS.index(UNK)}
 _CACHED, _CACHED_LENGTH = 100_000, 64  # words whose ids are cached, and the most characters of one
@@ -97,7 +107,7 @@ _CACHED, _CACHED_LENGTH = 100_000, 64  # words whose ids are cached, and the mos
 class TextSource:
     """A tokenizer and the fitted features of one text: records become Docs, Docs become padded arrays.
 
-    `lossless`: each token of a text counts, white space too, for language models.
+    `lossless`: tokens of white space count too, for language models.
     """
 
     def __init__(
@@ -109,11 +119,11 @@ class TextSource:
     ):
         self.tokenizer, self.features = tokenizer, dict(features)
         self.fields = (field,) if isinstance(field, str) else tuple(field)
-        self.pairs = len(self.fields) == 2  # a record has two texts, which are read as one
+        self.pairs = len(self.fields) == 2  # a record has two texts, which are joined
         self.lossless = lossless
         self._unknown, self._splits_words = special_id(tokenizer, UNK), splitting.splits_words(tokenizer)
         self._alignment = Alignment(tokenizer)
-        # A feature that is replaced later gets a head's tokenizer, and reads no further field.
+        # A feature that is replaced later gets a head's tokenizer, and reads no other field.
         self._columns = [(field, feature) for feature in self.features.values() for field in feature.fields]
         self._known: dict[str, int] = {}
 
@@ -136,15 +146,15 @@ class TextSource:
         for doc, record in zip(docs, records, strict=True):
             values = {}
             for field, feature in self._columns:
-                # A column is a text or a whole number, which is read as its digits.
+                # A column is a text or a whole number, which becomes its digits.
                 value = record.get(field)
                 text = str(value) if type(value) is int else self.text(record, field)
-                values[field] = feature.value(text, place_of(record))
+                values[field] = feature.value(text, location(record))
             with_columns.append(replace(doc, columns=values))
         return with_columns
 
     def _with_words(self, records: Sequence[Record], whole: Iterator[Doc]) -> list[Doc]:
-        """Return a Doc for each record: of its words if it has some, else the next of those of whole texts."""
+        """Return a Doc for each record: of its words if it has them, else the next of `whole`."""
         docs = []
         for record in records:
             if not self.presplit(record):
@@ -154,10 +164,10 @@ class TextSource:
             words = [replace_surrogates(word) for word in raw_words]
             text = record.get("text")
             text = text if isinstance(text, str) else " ".join(raw_words)
-            places = locate(raw_words, text, place_of(record))
+            places = locate(raw_words, text, location(record))
             if self._splits_words:
-                pieces = splitting.of_words(self._alignment, places, replace_surrogates(text), place_of(record))
-                docs.append(self._of_pieces(text, replace_surrogates(text), pieces, places))
+                pieces = splitting.of_words(self._alignment, places, replace_surrogates(text), location(record))
+                docs.append(self._piece_doc(text, replace_surrogates(text), pieces, places))
                 continue
             known = self._known
             ids = [self._id(word) if (i := known.get(word)) is None else i for word in words]
@@ -166,7 +176,7 @@ class TextSource:
 
     @property
     def field(self) -> str | list[str]:
-        """Return the field of the input, or the two of a pair, in the form of a bundle."""
+        """Return the field of the input, or the two of a pair, in the format of a bundle."""
         return list(self.fields) if self.pairs else self.fields[0]
 
     def presplit(self, record: Record) -> bool:
@@ -176,17 +186,17 @@ class TextSource:
     def _whole(self, raw_texts: Sequence[str], records: Sequence[Record]) -> list[Doc]:
         """Return a Doc for each text of these records."""
         texts = [replace_surrogates(text) for text in raw_texts]
-        encodings = encode_batch(self.tokenizer, texts, lambda position: place_of(records[position]))
+        encodings = encode_batch(self.tokenizer, texts, lambda position: location(records[position]))
         docs = []
         for raw, text, encoding in zip(raw_texts, texts, encodings, strict=True):
             if self._splits_words and not self.lossless:
-                docs.append(self._of_pieces(raw, text, splitting.of_text(self._alignment, encoding, text)))
+                docs.append(self._piece_doc(raw, text, splitting.of_text(self._alignment, encoding, text)))
                 continue
             ids, offsets = encoding.ids, self._alignment.places(encoding.offsets, text)
             if self._alignment.forms and not self._splits_words:
-                # Whole words that share a code point, such as 1 and 2 of ½ in NFKC, are one token: a place in the text
-                # could not be given to each of them.
-                runs = sharing(offsets)
+                # Whole words that share a code point, such as 1 and 2 of ½ in NFKC, are one token: they cannot have
+                # separate offsets.
+                runs = group_shared(offsets)
                 places = [(offsets[first][0], offsets[last - 1][1]) for first, last in runs]
                 ids = [
                     ids[first] if last - first == 1 else self._id(text[a:b])
@@ -197,7 +207,7 @@ class TextSource:
         return docs
 
     def collate(self, docs: Sequence[Doc]) -> Arrays:
-        """Pad Docs to the longest (at least one token): `ids` and `mask` (B, T), then every further feature."""
+        """Pad Docs to the longest (at least one token): `ids` and `mask` (B, T), then all other features."""
         lengths = np.array([len(doc.ids) for doc in docs])
         longest = max(1, int(lengths.max(initial=1)))
         ids = np.zeros((len(docs), longest), np.int64)
@@ -212,7 +222,7 @@ class TextSource:
         return feature.axes if feature else TOKEN_AXES
 
     def manifest(self) -> dict[str, dict[str, Any]]:
-        """Return, for each input of the graph, the feature that makes it, its axes and its type."""
+        """Return the feature, axes and type of each input of the graph."""
         inputs: dict[str, dict[str, Any]] = {
             name: {"axes": [*TOKEN_AXES], "dtype": dtype} for name, dtype in (("ids", "int64"), (MASK, "bool"))
         }
@@ -225,11 +235,13 @@ class TextSource:
         field = field or self.fields[0]
         text = record.get(field)
         if not isinstance(text, str):
-            message = f"{place_of(record)}field {field!r} must be a text, not {type(text).__name__}"
-            raise DataError(f"{message}; the record has: {field_names(record)}")
+            message, fix = f"field {field!r} must be a text, not {type(text).__name__}", ""
+            if field not in record:
+                message, fix = f"no field {field!r}", f"; rename the field that holds the text to {field!r}"
+            raise DataError(f"{location(record)}{message}; the record has: {field_names(record)}{fix}")
         return text
 
-    def _of_pieces(
+    def _piece_doc(
         self, raw: str, text: str, words: list[list[splitting.Piece]], places: list[tuple[int, int]] | None = None
     ) -> Doc:
         """Return a Doc of the pieces of each word; a word at one of `places` without a piece is unknown."""
@@ -249,7 +261,7 @@ class TextSource:
         )
 
     def _plain(self, ids: list[int]) -> list[int]:
-        """Replace the ids of special tokens by the unknown one: "[EOS]" in a text has no meaning."""
+        """Replace the ids of special tokens by that of [UNK]: "[EOS]" in a text has no meaning."""
         return ids if _SPECIAL_IDS.isdisjoint(ids) else [self._unknown if i in _SPECIAL_IDS else i for i in ids]
 
     def _id(self, word: str) -> int:
@@ -262,11 +274,11 @@ class TextSource:
         return word_id
 
 
-# Several sources, each with a name, as one.
+# Several named sources as one.
 
 
 class MultiSource:
-    """Sources by name: an array or an axis of one is called `<source>.<name>`, but for the batch's own axis."""
+    """Sources by name: arrays and axes are called `<source>.<name>`, except the batch axis."""
 
     pairs = False
 
@@ -283,7 +295,7 @@ class MultiSource:
 
     @property
     def field(self) -> dict[str, Any]:
-        """Return, by source, its field, or the two of a pair, in the form of a bundle."""
+        """Return the field of each source, or the two of a pair, in the format of a bundle."""
         return {name: source.field for name, source in self.sources.items()}
 
     @property
@@ -291,7 +303,7 @@ class MultiSource:
         return tuple(dict.fromkeys(field for source in self.sources.values() for field in source.fields))
 
     def docs(self, records: Sequence[Record]) -> list[Doc]:
-        """Return one Doc for each record from the Docs of all sources; it is empty if one of them is."""
+        """Return one Doc per record from the Docs of all sources; it is empty if one of them is."""
         columns = [source.docs(records) for source in self.sources.values()]
         return [join_sources(parts) for parts in zip(*columns, strict=True)]
 
@@ -318,7 +330,7 @@ def _axis_of(source: str, axis: str | int) -> str | int:
     return axis if isinstance(axis, int) or axis == BATCH else f"{source}_{axis}"
 
 
-# What reads the inputs of a pipeline, one source or several: made from a bundle's description, and asked about.
+# Construction of the input source of a pipeline from a bundle's description, and its properties.
 
 InputSource = TextSource | NumericSource | MultiSource
 
@@ -326,9 +338,9 @@ InputSource = TextSource | NumericSource | MultiSource
 def source_from(
     field: Any, features: Mapping[str, FeatureKind], tokenizers: Mapping[str, Tokenizer], lossless: bool = False
 ) -> InputSource:
-    """Make the input source that a bundle or a run describes by its field, features and tokenizers.
+    """Return the input source that a bundle or a run describes by its field, features and tokenizers.
 
-    `lossless`: as a TextSource has it; of several sources none is.
+    `lossless`: see TextSource; of several sources none is.
 
     Raises:
         ValueError: if a field is neither a name nor two.
@@ -347,16 +359,16 @@ def _single(
     features = {full.removeprefix(prefix): feature for full, feature in features.items() if full.startswith(prefix)}
     fields = field if isinstance(field, list) else [field]
     if len(fields) not in (1, 2) or not all(isinstance(part, str) for part in fields):
-        raise ValueError(f"field {field!r}, which is neither a name nor two")
+        raise ValueError(f"field {field!r}, which is neither one name nor two")
     if tokenizer is not None:
         return TextSource(tokenizer, features, fields, lossless)
     if len(fields) > 1 or not all(feature.reads_numbers for feature in features.values()):
-        raise ValueError(f"source {name!r}, which has no tokenizer and is no field of numbers")
+        raise ValueError(f"source {name!r}, which has no tokenizer and is not a field of numbers")
     return NumericSource(features, fields[0])
 
 
 def sources_of(source: InputSource) -> Mapping[str, TextSource | NumericSource]:
-    """Return each source by its name, "" for a single one."""
+    """Return the sources by name; a single source has the name ""."""
     return source.sources if isinstance(source, MultiSource) else {"": source}
 
 
@@ -386,7 +398,7 @@ def numeric_fields(source: InputSource) -> tuple[str, ...]:
 
 
 def one_text(source: InputSource) -> bool:
-    """Return whether a record needs a single text only."""
+    """Return whether a record needs only a single text."""
     return isinstance(source, TextSource) and not source.pairs and not columns(source)
 
 

@@ -39,8 +39,8 @@ def of_text(alignment: Alignment, encoding: Encoding, text: str) -> list[list[Pi
 def of_words(alignment: Alignment, places: Sequence[Place], text: str, at: str = "") -> list[list[Piece]]:
     """Return the pieces of each word; none if the normalizer deletes the word.
 
-    The tokenizer gets a word with the white space that stands before it in the text: many mark the first piece of a
-    word by that. DataError, prefixed with `at`, if they cannot be split.
+    The tokenizer gets a word with the white space before it in the text: many tokenizers mark the first piece of a word
+    by that. DataError, prefixed with `at`, if a word cannot be split.
     """
     begins, previous = [], 0
     for begin, end in places:
@@ -60,12 +60,12 @@ def _by_word(
 ) -> list[list[Piece]]:
     """Group pieces by their word, without surrounding white space.
 
-    A piece of which nothing is left, and a ▁ that the tokenizer put before a word and placed at its first letter, have
-    no characters: they belong to the next piece that has some. Behind the last of these they are left out.
+    An empty piece, and a ▁ that the tokenizer inserted before the first letter of a word, have no characters: they
+    belong to the next piece that has some, and are dropped after the last such piece.
     """
-    numbers = [number or 0 for number in encoding.word_ids]  # none without a pre-tokenizer: all is one word
+    numbers = [number or 0 for number in encoding.word_ids]  # None without a pre-tokenizer: one word
     words: list[list[Piece]] = [[] for _ in range(max([count, *(number + 1 for number in numbers)]))]
-    places, begin, next_word = alignment.places(offsets, text), -1, -1  # where the next piece with characters begins
+    places, begin, next_word = alignment.places(offsets, text), -1, -1  # start of the next piece with characters
     for i, (start, end), word in zip(reversed(encoding.ids), reversed(places), reversed(numbers), strict=True):
         while start < end and text[start].isspace():
             start += 1
@@ -79,7 +79,7 @@ def _by_word(
     return [pieces[::-1] for pieces in words]
 
 
-# Where the sentences and the lines of a text start and end.
+# Offsets of the sentences and the lines of a text.
 
 _CLOSERS = "[\"'\u201d\u2019)\\]\u300d\u300f\u300b\uff09]*+"
 _SENTENCE_END = re.compile(
@@ -89,7 +89,7 @@ _LINE_END = re.compile(r"\n")
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """Return offsets of sentences, split after . ! ? … and a blank, after 。！？, at line ends, with closing quotes."""
+    """Return offsets of sentences, split after . ! ? … and a space, after 。！？, at line ends, with closing quotes."""
     return _parts(_SENTENCE_END, text)
 
 
@@ -103,21 +103,21 @@ def _parts(end: re.Pattern[str], text: str) -> list[tuple[int, int]]:
     return [(a, b) for a, b in pairwise(cuts) if text[a:b].strip()]
 
 
-# Cut a text that comes bit by bit into pieces: behind whole words, or behind any character.
+# Cut a streamed text into chunks: after whole words, or after any character.
 
 Cut = Literal["character", "word"]
 CUTS: tuple[Cut, ...] = get_args(Cut)
 
 
-class TextPieces:
+class TextChunks:
     """Splitter of a streamed text into chunks, which together are the text.
 
-    What follows cannot change a word that white space stands behind. A piece ends before white space and the next one
-    begins with it, since many tokenizers mark a word by what stands before it. Where every code point is a token of its
-    own, a text may be cut anywhere.
+    Text that follows cannot change a word once white space follows the word. A chunk ends before white space and the
+    next chunk begins with it, since many tokenizers mark a word by the white space before it. If every code point is a
+    token, a text may be cut anywhere.
 
     Args:
-        cut: What a piece ends behind: a word, or any character.
+        cut: The end of a chunk: a word, or any character.
     """
 
     def __init__(self, cut: Cut) -> None:
@@ -129,27 +129,27 @@ class TextPieces:
         self._rest += text
         end = len(self._rest)
         if self.cut == "word":
-            # A piece ends where the last white space behind a complete word begins, so that no blank stands at its end
-            # and the next piece begins with one. The word at the very end of the text may still continue.
+            # A chunk ends before the last white space after a complete word, so that no chunk ends with white space and
+            # the next chunk begins with it. The last word of the text may still continue.
             word = len(self._rest.rstrip())
             if word == len(self._rest):
                 while word and not self._rest[word - 1].isspace():
                     word -= 1
             end = len(self._rest[:word].rstrip())
-        piece, self._rest = self._rest[:end], self._rest[end:]
-        return piece
+        chunk, self._rest = self._rest[:end], self._rest[end:]
+        return chunk
 
     def finish(self) -> str:
         """Return the remaining text at the end of the input."""
-        piece, self._rest = self._rest, ""
-        return piece
+        chunk, self._rest = self._rest, ""
+        return chunk
 
 
-def smallest_pieces(text: str, cut: Cut) -> Iterator[str]:
+def smallest_chunks(text: str, cut: Cut) -> Iterator[str]:
     """Yield the chunks of a text that is fed character by character."""
-    pieces = TextPieces(cut)
+    chunks = TextChunks(cut)
     for character in text:
-        if piece := pieces.feed(character):
-            yield piece
-    if piece := pieces.finish():
-        yield piece
+        if chunk := chunks.feed(character):
+            yield chunk
+    if chunk := chunks.finish():
+        yield chunk

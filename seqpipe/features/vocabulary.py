@@ -13,12 +13,12 @@ from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import PreTokenizer
 
 from seqpipe.errors import DataError
-from seqpipe.features.encoding import Alignment, guard, sharing
+from seqpipe.features.encoding import Alignment, group_shared, guard
 
 PAD, UNK, BOS, EOS = "[PAD]", "[UNK]", "[BOS]", "[EOS]"
 SPECIALS = (PAD, UNK, BOS, EOS)  # ids 0 to 3 of every vocabulary
-MASK = "[MASK]"  # of vocabularies that a head asks for it: what hides a token
-SPAN_MARKS = tuple(f"<extra_id_{i}>" for i in range(100))  # likewise: each hides a span, and begins it in the target
+MASK = "[MASK]"  # the mask token, in vocabularies of heads that ask for it
+SPAN_MARKS = tuple(f"<extra_id_{i}>" for i in range(100))  # likewise: each replaces a span
 _AS_WRITTEN = frozenset((MASK, *SPAN_MARKS))
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -37,7 +37,7 @@ class Vocabulary(tuple[str, ...]):
 class FeatureSize(int):
     """Number of values of a feature; `counts` holds the number of training texts, then of those with each value.
 
-    Of a feature that distinguishes labels, `counts` repeats both for each label.
+    For a feature that distinguishes labels, `counts` repeats both for each label.
     """
 
     counts: Sequence[int] | None
@@ -97,11 +97,11 @@ def word_level(
 
     Args:
         texts: Texts to split, or words already split.
-        normalizer: From `tokenizers.normalizers`; what is done to a token before it is looked up.
-        splitter: From `tokenizers.pre_tokenizers`; what makes tokens of a text.
-        decoder: From `tokenizers.decoders`; how tokens become text again. Joined by spaces if none.
+        normalizer: From `tokenizers.normalizers`; normalises tokens before they are looked up.
+        splitter: From `tokenizers.pre_tokenizers`; splits a text into tokens.
+        decoder: From `tokenizers.decoders`; converts tokens to text. None: they are joined by spaces.
         min_count: Tokens seen less often are left out.
-        max_size: At most so many tokens, special ones not counted.
+        max_size: Maximum number of tokens, without special ones.
     """
     tokenizer = Tokenizer(WordLevel({token: i for i, token in enumerate(SPECIALS)}, unk_token=UNK))
     tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.decoder = normalizer, splitter, decoder
@@ -116,8 +116,8 @@ def word_level(
     frequent = sorted(kept, key=lambda token: (-counts[token], token))
     if not counts:
         raise DataError(
-            "the training texts hold no token: all are blank, or the tokenizer's pattern matches nothing; correct the "
-            "data, or have the reader take the field that holds the text"
+            "the training texts have no tokens: all are blank, or the tokenizer's pattern matches nothing; correct the "
+            "data, or name the field of the text in the reader's options"
         )
     if not frequent:
         raise DataError(f"no token occurs {min_count} times in the training texts; lower the tokenizer's min_count")
@@ -126,12 +126,12 @@ def word_level(
 
 
 def _tokens(tokenizer: Tokenizer, alignment: Alignment, text: str) -> Iterable[str]:
-    """Return the normalised tokens of a text; tokens that share a code point are merged, as in reading."""
+    """Return the normalised tokens of a text; tokens that share a code point are merged, as by TextSource."""
     tokens = [token for token, _ in tokenizer.pre_tokenizer.pre_tokenize_str(tokenizer.normalizer.normalize_str(text))]
     if not alignment.forms:
         return tokens
     offsets = alignment.places(tokenizer.encode(text, add_special_tokens=False).offsets, text)
     return [
         tokens[first] if last - first == 1 else normal(tokenizer, text[offsets[first][0] : offsets[last - 1][1]])
-        for first, last in sharing(offsets)
+        for first, last in group_shared(offsets)
     ]

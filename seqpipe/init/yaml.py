@@ -114,7 +114,8 @@ def model_yaml(summary: DataSummary, has_dev: bool) -> str:
     is_plain = summary.label_kind == "Continuations"
     normalization = summary.scripts.normalization(generates=is_plain)
     is_long = summary.words > LONG_TEXT * summary.records and not summary.unspaced
-    name = "label-pairs" if summary.label_kind == "Labels" and is_pair else _TEMPLATES[summary.label_kind]
+    compares = is_pair and summary.label_kind in ("Labels", "Numbers")
+    name = "pairs" if compares else _TEMPLATES[summary.label_kind]
     values = {
         "dev": has_dev,
         "small": summary.characters <= min(_VOCABULARIES) if is_plain else summary.records < SMALL,
@@ -127,6 +128,7 @@ def model_yaml(summary: DataSummary, has_dev: bool) -> str:
         "target": flow(summary.target),
         "multi": summary.multi,
         "joint": summary.joint,
+        "score": summary.label_kind == "Numbers",
         "entities": f"{entities:,}" if summary.label_kind == "Entities" else None,
         "words": f"{summary.words:,}",
         "rare": summary.label_kind == "Entities" and not summary.unspaced and entities < RARE * summary.words,

@@ -23,7 +23,7 @@ class ProjectedKeys(NamedTuple):
 
 
 class Attention(nn.Module):
-    """Weights a(q, k) over the positions of a text, which sum to 1, and the mean of its vectors by these weights.
+    """Weights a(q, k) over the positions of a text, which sum to 1, and the weighted mean of its vectors.
 
     The weights are a softmax over the positions of a score of the query q and a position's key k:
 
@@ -31,29 +31,29 @@ class Attention(nn.Module):
     - `scaled-dot`: q · k / √D (Vaswani et al. 2017); widths are equal.
     - `bilinear`: q · W k (Luong et al. 2015, "general").
     - `additive`: v · tanh(W q + b + U k) (Bahdanau et al. 2015).
-    - `concat`: w · [q; k], a linear layer. What it makes of q is the same number at every position, which a softmax
-      takes away again: the weights depend on the keys alone, and no weight of q is kept.
+    - `concat`: w · [q; k], a linear layer. Its term of q is the same at every position, so the softmax cancels it: the
+      weights depend on the keys only, and there is no weight of q.
     - `concat-tanh`: the sum of tanh(W [q; k] + b) over its units.
     - `multi-head`: `heads` times a scaled dot of W q + b and U k, each over a share of the query's width, with values
-      V k + c; then a linear layer over all heads (Vaswani et al. 2017). A bias of the keys would change no weight.
+      V k + c; then a linear layer over all heads (Vaswani et al. 2017). A bias of the keys would have no effect.
 
-    Whatever stands at masked positions, NaN included, is never read; their weights are 0. A text without any real
-    position has the context 0 (of `multi-head` and `combine` what their last layer makes of 0).
+    Values at masked positions, even NaN, are never read; their weights are 0. A text without real positions has the
+    context 0 (for `multi-head` and `combine` the output of their last layer for 0).
 
     A decoder projects the keys once and attends step by step, also in a `while_loop`:
     `projected = attention.project(keys, mask)`, then `attention.attend(query, projected, mask)`.
 
     Args:
-        query_dim: Dq, the width of a query; None: there is one query, learned, the same for every text.
+        query_dim: Dq, the width of a query; None: one learned query for all texts.
         key_dim: Dk, the width of the keys.
-        score: What says how well a query and a key match.
+        score: The score function.
         units: Width of W q and U k in `additive` and `concat-tanh`.
-        heads: Heads of `multi-head`; they divide the query's width.
-        combine: Whether a linear layer over [q; context] makes the context as wide as the query.
+        heads: Number of heads of `multi-head`, a divisor of the query's width.
+        combine: Whether a linear layer over [q; context] maps the context to the width of the query.
         dropout: Dropout probability of the weights.
 
     Raises:
-        UsageError: if the widths or the heads do not fit the score.
+        UsageError: if the widths or the heads do not match the score.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, query: Tensor | None, keys: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, N, Dq), (B, T, Dk), (B, T) -> context (B, N, D), weights (B, N, T), of several heads their mean."""
+        """(B, N, Dq), (B, T, Dk), (B, T) -> context (B, N, D), weights (B, N, T), the mean of several heads."""
         context, weights = self.attend(query, self.project(keys, mask), mask)
         return context, weights.mean(1)
 
@@ -107,12 +107,12 @@ class Attention(nn.Module):
         return ProjectedKeys(projected, values)
 
     def attend(self, query: Tensor | None, projected: ProjectedKeys, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """The context (B, N, D) and the weights of each head (B, H, N, T).
+        """Return the context (B, N, D) and the weights of each head (B, H, N, T).
 
         Args:
             query: (B, N, Dq); None if it is learned.
-            projected: What `project` made of the keys.
-            mask: (B, T), or (B, N, T) where each query may see other positions.
+            projected: The result of `project`.
+            mask: (B, T), or (B, N, T) if queries attend to different positions.
         """
         weights = self._weights(query, projected, mask)
         return self._context(query, projected, weights), weights
@@ -127,12 +127,12 @@ class Attention(nn.Module):
         return context
 
     def scores(self, query: Tensor | None, keys: Tensor) -> Tensor:  # (B, N, Dq) -> (B, H, N, T)
-        """The attention scores of queries and `ProjectedKeys.keys`, whose softmax the weights are."""
+        """Return the attention scores of queries and `ProjectedKeys.keys`, before the softmax."""
         if self.score == "concat":  # one for all queries
             return keys if query is None else keys.expand(-1, -1, query.shape[1], -1)
         queries: Tensor = self.query(query)
         if self.score in ("additive", "concat-tanh"):
-            return self._summed(torch.tanh(queries[:, :, None] + keys[:, None]))
+            return self._sum_units(torch.tanh(queries[:, :, None] + keys[:, None]))
         if self.score in ("scaled-dot", "multi-head"):
             queries = queries * (queries.shape[2] // self.heads) ** -0.5
         return self._by_head(queries) @ keys
@@ -140,7 +140,8 @@ class Attention(nn.Module):
     def project_qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Project x (B, T, D) to scaled queries, keys and values of `multi-head`, (B, H, T, D / H); T may be absent.
 
-        In a graph one product, whose weights are joined before any loop (`seqpipe.export.passes.loop_invariants`).
+        In a graph it is one product, with weights concatenated before any loop
+        (`seqpipe.export.passes.loop_invariants`).
         """
         query, key, value = (cast("nn.Linear", layer) for layer in (self.query, self.key, self.value))
         weight = torch.cat([query.weight, key.weight, value.weight])
@@ -149,7 +150,7 @@ class Attention(nn.Module):
         queries, keys, values = (parts.permute(2, 0, 3, 1, 4) if x.dim() == 3 else parts.transpose(0, 1)).unbind()
         return queries * queries.shape[-1] ** -0.5, keys, values
 
-    def _summed(self, met: Tensor) -> Tensor:  # (B, N, T, units) -> (B, 1, N, T)
+    def _sum_units(self, met: Tensor) -> Tensor:  # (B, N, T, units) -> (B, 1, N, T)
         return (met.sum(3) if self.v is None else self.v(met)[..., 0])[:, None]
 
     def _by_head(self, x: Tensor) -> Tensor:  # (B, T, D) -> (B, H, T, D / H)
@@ -159,7 +160,7 @@ class Attention(nn.Module):
 class CoverageAttention(Attention):
     """Additive attention with coverage (Tu et al. 2016; See, Liu and Manning 2017).
 
-    A position's score is v · tanh(W q + b + U k + w c), c being the sum of the weights that it got at all steps before.
+    A position's score is v · tanh(W q + b + U k + w c), where c is the sum of its weights at all earlier steps.
 
     Args:
         query_dim: Dq, the width of a query.
@@ -176,20 +177,20 @@ class CoverageAttention(Attention):
     ) -> tuple[Tensor, Tensor]:
         """(B, N, Dq), the keys, (B, T), (B, N, T) -> the context (B, N, Dk) and the weights (B, N, T)."""
         met = self.query(query)[:, :, None] + projected.keys[:, None] + self.coverage(covered[..., None])
-        weights = _softmax(self._summed(torch.tanh(met)), mask)  # (B, 1, N, T)
+        weights = _softmax(self._sum_units(torch.tanh(met)), mask)  # (B, 1, N, T)
         return self._context(query, projected, weights), weights[:, 0]
 
 
 class AttentionPool(nn.Module):
-    """A text's vectors as one, their mean by the weights of a learned query (`additive`: Yang et al. 2016).
+    """Attention pooling: the mean of a text's vectors, weighted by a learned query (`additive`: Yang et al. 2016).
 
-    What they write as softmax(u · tanh(W h + b)) is `additive` with v for u, U for W and the learned query for b.
+    Their softmax(u · tanh(W h + b)) is `additive` with v for u, U for W and the learned query for b.
 
     Args:
         dim: D, the width of a vector.
-        score: What says how well the learned query and a position match, as in `Attention`.
+        score: The score function, as in `Attention`.
         units: Width of W h in `additive` and `concat-tanh`.
-        heads: Heads of `multi-head`; they divide the width.
+        heads: Number of heads of `multi-head`, a divisor of the width.
     """
 
     def __init__(self, dim: int, *, score: AttentionScore = "additive", units: int = 128, heads: int = 1):
@@ -197,7 +198,7 @@ class AttentionPool(nn.Module):
         self.attention = Attention(None, dim, score=score, units=units, heads=heads)
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, T, D), (B, T) -> the pooled vector (B, D) and the weights (B, T), of several heads their mean."""
+        """(B, T, D), (B, T) -> the pooled vector (B, D) and the weights (B, T), the mean of several heads."""
         context, weights = self.attention(None, x, mask)
         return context[:, 0], weights[:, 0]
 
@@ -227,13 +228,13 @@ class _Learned(nn.Module):
         return self.vector
 
 
-# A glimpse: a decoder's state attends to the positions that can still be chosen.
+# Glimpse: a decoder's state attends to the positions that can still be chosen.
 
 
 class Glimpse(nn.Module):
     """Glimpse at the candidates (Vinyals, Bengio and Kudlur 2016; Bello et al. 2017), by Transformer attention.
 
-    Of a state h it makes y = h + a(LN(h)), a being attention of several heads to the positions, and then y + f(LN(y)).
+    For a state h it computes y = h + a(LN(h)), where a is multi-head attention to the positions, and then y + f(LN(y)).
 
     Args:
         hidden: H, the width of a state.
@@ -256,35 +257,36 @@ class Glimpse(nn.Module):
         return states
 
 
-# Hard attention: each query attends to one position, and how that is trained.
+# Hard attention: each query attends to one position; and its gradient estimators.
 
 GradientEstimator = Literal["straight-through", "reinforce"]
-TIED = 1e-4  # two weights as near as that, as shares of the greater one, may stand either way round in another runtime
+TIED = 1e-4  # relative difference of two weights below which another runtime may order them differently
 DECAY, ENTROPY, EXPECTED = 0.9, 0.01, 0.5
 
 
 class HardAttention(Attention):
-    """Attention to one position at a time (Xu et al. 2015): the context is the value at the position of most weight.
+    """Attention to one position at a time (Xu et al. 2015): the context is the value at the position of the greatest
+    weight.
 
-    Of several positions of most weight it is the first, here and in onnxruntime; the weights that come back are 1 there
-    and 0 elsewhere. A text without any real position has the context 0. What position is best has no gradient; in
-    training the weights learn by one of two estimates of it:
+    Ties go to the first position, here and in onnxruntime; the returned weights are 1 there and 0 elsewhere. A text
+    without real positions has the context 0. The choice of a position has no gradient; training uses one of two
+    estimators:
 
-    - `straight-through` (Bengio et al. 2013): the position is that of most weight, and the gradient what it would be
-      if the context were the mean by the weights.
-    - `reinforce` (Williams 1992; Xu et al. 2015): the position is drawn from the weights, or, for half of the queries,
-      the context is their mean. `auxiliary_loss` makes the weights learn from how likely the true token was.
+    - `straight-through` (Bengio et al. 2013): the position is that of the greatest weight, and the gradient is that of
+      the weighted mean.
+    - `reinforce` (Williams 1992; Xu et al. 2015): the position is sampled from the weights or, for half of the queries,
+      the context is the weighted mean. `auxiliary_loss` trains the weights by the likelihood of the true token.
 
     Args:
         query_dim: Dq, the width of a query.
         key_dim: Dk, the width of the keys.
-        trained: How the weights learn.
-        score: What says how well a query and a key match, as in `Attention`; `multi-head` with one head.
+        trained: The gradient estimator.
+        score: The score function, as in `Attention`; `multi-head` with one head.
         units: Width of W q and U k in `additive` and `concat-tanh`.
-        heads: Heads of `multi-head`: 1.
+        heads: Number of heads of `multi-head`: 1.
 
     Raises:
-        UsageError: if there are several heads, or the widths do not fit the score.
+        UsageError: if there are several heads, or the widths do not match the score.
     """
 
     average: Tensor
@@ -305,13 +307,13 @@ class HardAttention(Attention):
         super().__init__(query_dim, key_dim, score=score, units=units, heads=heads)
         self.draws = trained == "reinforce"
         if self.draws:
-            self.register_buffer("average", torch.zeros(2))  # of the rewards so far, decaying: their sum, their weight
+            self.register_buffer("average", torch.zeros(2))  # decaying sum of the rewards so far, and their weight
 
     def attend(self, query: Tensor | None, projected: ProjectedKeys, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """The context (B, N, D) and the weights (B, 1, N, T), as `Attention` has them, 1 at one position.
+        """Return the context (B, N, D) and the weights (B, 1, N, T), 1 at one position.
 
-        In training by `reinforce` the weights are those that were drawn from, with a minus at what was drawn, and
-        without any where the context is their mean.
+        In training with `reinforce` the weights are the sampling distribution, negative at the sampled position, and
+        all positive if the context is the weighted mean.
         """
         p = self._weights(query, projected, mask)
         if not self.training:
@@ -321,24 +323,23 @@ class HardAttention(Attention):
             chosen = first(p) + (p - p.detach())
             return self._context(query, projected, chosen), chosen
         expected = torch.rand(p.shape[:3], device=p.device)[..., None] < EXPECTED  # (B, 1, N, 1)
-        # True at one position of each row, drawn by its weight; nowhere in a row of 0.
+        # True at one position of each row, sampled by its weight; nowhere in a row of zeros.
         noise = torch.empty_like(p).exponential_()
         places = torch.where(p > 0, p / noise, -1.0).argmax(-1, keepdim=True)
         drawn = ((torch.arange(p.shape[-1], device=p.device) == places) & (p > 0)) & ~expected
         return self._context(query, projected, torch.where(expected, p, drawn.to(p))), torch.where(drawn, -p, p)
 
     def auxiliary_loss(self, weights: Tensor, log_p: Tensor, mask: Tensor) -> Tensor:
-        """The auxiliary loss of `reinforce`: 0, with the gradient of -(log p - b) log a - λ H.
+        """Return the auxiliary loss of `reinforce`: 0, with the gradient of -(log p - b) log a - λ H.
 
-        log p is that of the true token, b its average over the steps so far, by 0.1 of each new one; a is the weight
-        of the position that was drawn for it, H the entropy of the weights, λ 0.01. Of what follows on a token nothing
-        is credited to its position: the gradient is exact where a context is read by one token alone, and of much less
-        variance anyhow.
+        log p is that of the true token, b its moving average over the steps with rate 0.1, a the weight of the position
+        sampled for it, H the entropy of the weights, and λ is 0.01. Later tokens are not credited to a position: the
+        gradient is exact if only one token reads a context, and has much less variance in any case.
 
         Args:
-            weights: As `attend` gave them, (B, N, T).
+            weights: The weights of `attend`, (B, N, T).
             log_p: Log-probabilities of the true tokens, (B, N).
-            mask: Which of them there are, (B, N).
+            mask: Mask of the true tokens, (B, N).
         """
         log_p, p = log_p.detach(), weights.abs()
         self.average.mul_(DECAY).add_((1 - DECAY) * torch.stack([log_p[mask].mean(), torch.ones_like(log_p[0, 0])]))
@@ -362,9 +363,9 @@ def first(weights: Tensor) -> Tensor:  # (…, T) -> (…, T)
 class IntraDecoderAttention(nn.Module):
     """Intra-decoder attention (Paulus et al. 2018).
 
-    The state h(t) attends to h(1), …, h(t - 1): a softmax over them of h(t) · W h(s), and their mean by these weights,
-    which is 0 at the first token. Step by step the states so far are kept in a tensor as long as the longest text, so
-    that search can repeat and reorder its rows.
+    The state h(t) attends to h(1), …, h(t - 1) with the weights softmax(h(t) · W h(s)); the context is their weighted
+    mean, 0 at the first token. A step stores the states so far in a tensor as long as the longest text, so that search
+    can repeat and reorder its rows.
 
     Args:
         dim: H, the width of a state.
@@ -385,18 +386,18 @@ class IntraDecoderAttention(nn.Module):
         )
 
     def step(self, h: Tensor, kept: State) -> tuple[Tensor, State]:
-        """The context (R, H) of a state h (R, H) among the cached ones, and the cache with it."""
+        """Return the context (R, H) of a state h (R, H) over the cached ones, and the cache with h."""
         states, t = kept
         times = torch.arange(states.shape[1], device=h.device)
-        context = self._attended(h[:, None], states, times < t[:, None])[:, 0]
+        context = self._attend_states(h[:, None], states, times < t[:, None])[:, 0]
         return context, (torch.where((times == t[:, None])[..., None], h[:, None], states), t + 1)
 
     def forward(self, h: Tensor) -> Tensor:  # (B, N, H) -> (B, N, H)
-        """The contexts of all states of a text at once."""
+        """Return the contexts of all states of a text at once."""
         times = torch.arange(h.shape[1], device=h.device)
-        return self._attended(h, h, (times < times[:, None])[None])
+        return self._attend_states(h, h, (times < times[:, None])[None])
 
-    def _attended(
+    def _attend_states(
         self, h: Tensor, states: Tensor, before: Tensor
     ) -> Tensor:  # (R, M, H), (R, N, H), (R, N) or (R, M, N)
         values = states[:, None]  # of one head

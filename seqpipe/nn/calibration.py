@@ -7,13 +7,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-LEAST, MOST = 0.05, 20.0  # temperatures that are considered
+LEAST, MOST = 0.05, 20.0  # range of temperatures
 BINS = 15
-EDGE = 1e-6  # how far beyond a probability of 0 or 1 a threshold lies that takes it, or does not
+EDGE = 1e-6  # distance of a threshold that accepts or rejects everything from a probability of 0 or 1
 
 
 def softmax_temperature(logits: Tensor, label: Tensor) -> float:  # (N, L), (N,)
-    """Return the T that maximises the labels' likelihood by softmax(logits / T) (Guo et al. 2017); 1 if no texts."""
+    """Return the T that maximises the likelihood of softmax(logits / T) (Guo et al. 2017); 1 without texts."""
     z = logits.double()
     right = z.gather(1, label[:, None])[:, 0]
     return _temperature(lambda sharpness: ((z * sharpness).softmax(1) * z).sum(1) - right, len(z))
@@ -39,7 +39,7 @@ def _temperature(slope: Callable[[float], Tensor], texts: int) -> float:
 def f1_threshold(p: Tensor, right: Tensor) -> float | None:  # (N,), (N,) bool
     """Return the probability threshold with the greatest F1 (Lipton et al. 2014); None without positive labels."""
     ordered, order = p.double().sort(descending=True)
-    taken = torch.arange(1, len(p) + 1, dtype=torch.double)  # so many are said yes to
+    taken = torch.arange(1, len(p) + 1, dtype=torch.double)  # number of positive decisions
     f1 = 2 * right[order].double().cumsum(0) / (taken + right.sum())
     return _between(f1, ordered) if right.any() else None
 
@@ -47,14 +47,14 @@ def f1_threshold(p: Tensor, right: Tensor) -> float | None:  # (N,), (N,) bool
 def refusal_threshold(confidence: Tensor, right: Tensor, outside: Tensor) -> float:  # (N,), (N,) bool, (N,) bool
     """Return the confidence threshold for out-of-scope answers with the greatest accuracy."""
     ordered, order = confidence.double().sort(descending=True)
-    gain = (right[order].double() - outside[order].double()).cumsum(0)  # of answering the most confident, not refusing
+    gain = (right[order].double() - outside[order].double()).cumsum(0)  # of answering the most confident
     return _between(gain, ordered)
 
 
 def _between(worth: Tensor, ordered: Tensor) -> float:
     """Return the best cut of a descending row of probabilities, midway between two neighbours.
 
-    Taking none is worth 0; equal numbers are not parted; of equally good places it is the lowest.
+    Accepting none is worth 0; equal numbers stay together; of equally good cuts it is the lowest.
     """
     above, below = (ordered[:1] + EDGE).clamp(min=1), (ordered[-1:] - EDGE).clamp(max=0)
     before, after = torch.cat([above, ordered]), torch.cat([ordered, below])

@@ -25,7 +25,7 @@ class OnnxNode:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
-# PyTorch stacks a GRU's gates reset, update, new, an LSTM's input, forget, cell, output. ONNX wants update, reset, new,
+# PyTorch stacks a GRU's gates reset, update, new, an LSTM's input, forget, cell, output. ONNX has update, reset, new,
 # and input, output, forget, cell.
 LIBRARY: Mapping[str, OnnxNode] = {  # by an `nn.RNNBase`'s mode
     "RNN_TANH": OnnxNode("RNN", (0,)),
@@ -37,17 +37,17 @@ _STATES = {"RNN": 1, "GRU": 1, "LSTM": 2}
 
 
 def suffixes(rnn: nn.Module) -> tuple[str, ...]:
-    """The suffix of a layer's weights for each of its directions."""
+    """Return the suffix of a layer's weights for each of its directions."""
     return ("", "_reverse") if rnn.bidirectional else ("",)
 
 
 def weight_of(rnn: nn.Module, name: str, suffix: str = "", layer: int = 0) -> Tensor:
-    """A weight of one layer and direction, by the name that `nn.RNNBase` gives it, such as `weight_ih`."""
+    """Return a weight of one layer and direction by its name in `nn.RNNBase`, such as `weight_ih`."""
     return getattr(rnn, f"{name}_l{layer}{suffix}")
 
 
 def weights_of(rnn: nn.Module, suffix: str) -> list[Tensor]:
-    """(gates * H, D), (gates * H, H), and with biases (gates * H,) twice."""
+    """Return the weights (gates * H, D), (gates * H, H), and with biases (gates * H,) twice."""
     names = ("weight_ih", "weight_hh", *(("bias_ih", "bias_hh") if rnn.bias else ()))
     return [weight_of(rnn, name, suffix) for name in names]
 
@@ -55,16 +55,17 @@ def weights_of(rnn: nn.Module, suffix: str) -> list[Tensor]:
 def as_node(
     rnn: nn.Module, node: OnnxNode, x: Tensor, lengths: Tensor, backward: bool, start: Sequence[Tensor] = ()
 ) -> list[Tensor]:
-    """The states (B, T, directions, H), 0 past the end, and the last (B, directions, H), of an LSTM the cells too.
+    """Return the states (B, T, directions, H), 0 past the end, and the last (B, directions, H), for an LSTM also the
+    cells.
 
-    `start` holds the states (directions, B, H) that it begins with; without it they are 0.
+    `start` has the initial states (directions, B, H); by default they are 0.
 
-    A layer of PyTorch's own, exported as it is, would bake the example's T into the graph.
+    Exporting a layer of PyTorch would fix the example's T in the graph.
     """
     B, T, _ = x.shape
     H: Any = rnn.hidden_size
     n = len(suffixes(rnn))
-    each = zip(*([_as_onnx(w, H, node.gates) for w in weights_of(rnn, s)] for s in suffixes(rnn)), strict=True)
+    each = zip(*([_reorder_gates(w, H, node.gates) for w in weights_of(rnn, s)] for s in suffixes(rnn)), strict=True)
     W, R, *biases = (torch.stack(directions) for directions in each)  # (n, gates * H, D), (…, H), (n, gates * H) twice
     inputs: list[Tensor | None] = [
         x.transpose(0, 1),
@@ -77,7 +78,7 @@ def as_node(
     if start:
         inputs += first
     if node.peepholes:
-        P = [_as_onnx(weight_of(rnn, "weight_ch", suffix), H, node.peepholes) for suffix in suffixes(rnn)]
+        P = [_reorder_gates(weight_of(rnn, "weight_ch", suffix), H, node.peepholes) for suffix in suffixes(rnn)]
         inputs += [*([] if start else first), torch.stack(P)]
     attributes: dict[str, Any] = {
         "hidden_size": H,
@@ -98,33 +99,32 @@ def as_node(
     return [Y.permute(2, 0, 1, 3), *(state.transpose(0, 1) for state in last)]
 
 
-def _as_onnx(weight: Tensor, hidden: int, gates: tuple[int, ...]) -> Tensor:
-    """The same weights with the gates in ONNX's order."""
+def _reorder_gates(weight: Tensor, hidden: int, gates: tuple[int, ...]) -> Tensor:
+    """Return the weights with the gates in ONNX's order."""
     return torch.cat([weight[gate * hidden : (gate + 1) * hidden] for gate in gates])  # `split` would not be folded
 
 
-# Recurrent cells for which PyTorch has no kernel, and single steps of those for which it has.
+# Recurrent cells without a kernel in PyTorch, and single steps of cells with one.
 
 CellWeights = Mapping[str, Tensor]
 CellStep = Callable[[State, Tensor], State]
 
 
 class RecurrentCell(nn.Module, ABC):
-    """One layer of a recurrent cell, in one direction or two, to be read by `seqpipe.nn.recurrent.ragged_rnn`.
+    """One layer of a recurrent cell, in one direction or two, run by `seqpipe.nn.recurrent.ragged_rnn`.
 
-    Weights have the names that `nn.RNNBase` gives them and begin like its own, uniform within 1 / √hidden. What the
-    input adds to the gates, W x(t) + b + c, is made for all steps at once. A subclass has a `step`, which does the rest
-    for both directions at once, and may have more weights than W, R, b and c. In export the cell is an ONNX Scan, or if
-    it has a `node` that node.
+    Weights have the names and the initialisation of `nn.RNNBase`, uniform within 1 / √hidden. The input's part of the
+    gates, W x(t) + b + c, is computed for all steps at once. A subclass has a `step` for the rest, for both directions
+    at once, and may have more weights than W, R, b and c. In export the cell is an ONNX Scan, or its `node`.
 
     Args:
-        dim: D, the width of what is read.
+        dim: D, the width of the input.
         hidden: H, units in each direction.
-        gates: How many blocks of H rows W and R have.
-        states: How many tensors (B, H) are kept from one step to the next; the first is what the layer returns.
+        gates: Number of blocks of H rows in W and R.
+        states: Number of state tensors (B, H); the first is the output of the layer.
         bias: Whether there are the biases b and c.
-        bidirectional: Whether there is a second direction, with weights of its own.
-        more: Shapes of further weights of each direction, by name.
+        bidirectional: Whether there is a second direction, with its own weights.
+        more: Shapes of other weights of each direction, by name.
         node: The ONNX node that computes the same.
     """
 
@@ -157,10 +157,11 @@ class RecurrentCell(nn.Module, ABC):
 
     @abstractmethod
     def step(self, weights: CellWeights) -> CellStep:
-        """A function of the states (n, B, H), n directions, and of the gates (n, B, gates * H) as the input has them.
+        """Return a function from the states (n, B, H) and the input's part of the gates (n, B, gates * H) to new
+        states.
 
-        It returns the states after a token. `weights` has each by its name, of all directions: (n, H, gates * H) a
-        matrix, which stands on the right of a product, (n, 1, …) a vector.
+        n is the number of directions. `weights` has the weights of all directions by name: a matrix (n, H, gates * H),
+        the right operand of a product, or a vector (n, 1, …).
         """
 
     def forward(self, x: Tensor) -> Tensor:  # (n, T, B, D) -> (n, T, B, H), each direction from left to right
@@ -168,12 +169,12 @@ class RecurrentCell(nn.Module, ABC):
         return self.along(x, tuple(x.new_zeros(n, B, self.hidden_size) for _ in range(self.states)))[0]
 
     def along(self, x: Tensor, start: State) -> tuple[Tensor, State]:
-        """As `forward`, from these states (n, B, H); also those at the end."""
+        """Run `forward` from these states (n, B, H); return also the last states."""
         weights = {name: self._stacked(name) for name in self.shapes}
         T, B = x.shape[1:3]
         rows = x.flatten(1, 2)  # (n, T * B, D)
-        # The input's part of the gates does not depend on the state, so one product makes it for all steps at once;
-        # only the products with the state before remain inside the loop.
+        # The input's part of the gates does not depend on the state, so one product computes it for all steps; only
+        # the products with the previous state remain in the loop.
         W = weights.pop("weight_ih")
         if self.bias:
             inward = torch.baddbmm(weights.pop("bias_ih") + weights.pop("bias_hh"), rows, W)
@@ -181,15 +182,15 @@ class RecurrentCell(nn.Module, ABC):
             inward = torch.bmm(rows, W)
         step = self.step(weights)
 
-        def looped(state: State, rows: State) -> tuple[State, State]:
+        def loop_step(state: State, rows: State) -> tuple[State, State]:
             after = step(state, rows[0])
             return after, after[:1]
 
-        ends, (states,) = scan(looped, start, (inward.unflatten(1, (T, B)).transpose(0, 1),))
+        ends, (states,) = scan(loop_step, start, (inward.unflatten(1, (T, B)).transpose(0, 1),))
         return states.transpose(0, 1), ends
 
     def stepped(self, x: Tensor, state: State) -> State:  # (R, D), (R, H) each
-        """The states after one more token, of a cell of one direction."""
+        """Return the states after one more token, for a cell of one direction."""
         weights = {name: self._stacked(name) for name in self.shapes}
         inward = x @ weights.pop("weight_ih")[0]
         if self.bias:
@@ -210,10 +211,10 @@ def split_columns(weight: Tensor, columns: int) -> tuple[Tensor, Tensor]:
 def recurrent_step(
     rnn: nn.RNNBase, x: Tensor, state: State, between: Callable[[Tensor], Tensor] = lambda x: x
 ) -> tuple[Tensor, State]:
-    """One step of an `nn.RNN`, `nn.GRU` or `nn.LSTM`: x (R, D) and its state to output (R, H), state.
+    """Run one step of an `nn.RNN`, `nn.GRU` or `nn.LSTM`: x (R, D) and its state to output (R, H), state.
 
-    A state has the hidden states (R, layers, H), and of an LSTM also the cells, as the second tensor. `between` is
-    done to what one layer gives the next.
+    A state has the hidden states (R, layers, H) and, for an LSTM, the cells as the second tensor. `between` is applied
+    to the output of each layer except the last.
     """
     after: list[State] = []
     for layer in range(rnn.num_layers):
@@ -246,7 +247,7 @@ def _lstm(x: Tensor, before: State, *weights: Tensor) -> State:  # Hochreiter an
 
 
 def _gates(x: Tensor, h: Tensor, w: Tensor, u: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """W x + b + U h + c; in a graph one product of joined weights."""
+    """Return W x + b + U h + c; in a graph one product of concatenated weights."""
     if torch.compiler.is_exporting():
         return F.linear(torch.cat([x, h], 1), torch.cat([w, u], 1), b + c)
     return F.linear(x, w, b) + F.linear(h, u, c)
@@ -260,7 +261,7 @@ _STEPS: Mapping[str, Callable[..., State]] = {
 }
 
 
-# LSTM cells without some of their parts, or with full gate recurrence: the variants of Greff et al. (2017).
+# LSTM cells without some parts, or with full gate recurrence: the variants of Greff et al. (2017).
 
 
 @dataclass(frozen=True)
@@ -286,11 +287,11 @@ class LSTMParts:
 
 
 class LSTMVariant(RecurrentCell):
-    """An LSTM cell with `parts`, and if asked for with peepholes or a coupled forget gate; in export a Scan.
+    """An LSTM cell with `parts`, and optionally with peepholes or a coupled forget gate; in export a Scan.
 
-    W and R have blocks of H rows for i, f, g and o, as far as the cell has them. `weight_ch` (gates * H) holds the
+    W and R have blocks of H rows for those of i, f, g and o that the cell has. `weight_ch` (gates * H) has the
     peepholes and `weight_gh` (gates * H, gates * H) the weights of full gate recurrence, both in the order i, f, o.
-    With full gate recurrence the activations of the gates are states too, behind h and the cell.
+    With full gate recurrence the activations of the gates are states too, after h and the cell.
     """
 
     def __init__(
@@ -328,7 +329,7 @@ class LSTMVariant(RecurrentCell):
         blocks = [block for block in "ifgo" if block == "g" or block in gates]
         R, gate_recurrence = weights["weight_hh"], weights.get("weight_gh")
         peepholes: dict[str, Tensor] = {}
-        if self.peephole:  # copies, because Scan takes no two views of one tensor
+        if self.peephole:  # copies, since Scan accepts no two views of one tensor
             vectors = weights["weight_ch"].split(H, 2)
             peepholes = {gate: vector.clone() for gate, vector in zip(gates, vectors, strict=True)}
 
@@ -339,11 +340,11 @@ class LSTMVariant(RecurrentCell):
                 recurrent = torch.bmm(torch.cat(previous_gates, 2), gate_recurrence).split(H, 2)
                 z |= {gate: z[gate] + term for gate, term in zip(gates, recurrent, strict=True)}
 
-            def opened(gate: str, cell: Tensor) -> Tensor:
+            def open_gate(gate: str, cell: Tensor) -> Tensor:
                 total = torch.addcmul(z[gate], peepholes[gate], cell) if gate in peepholes else z[gate]
                 return total.sigmoid()
 
-            activations = {gate: opened(gate, cell) for gate in gates if gate != "o"}
+            activations = {gate: open_gate(gate, cell) for gate in gates if gate != "o"}
             added = z["g"].tanh() if parts.input_activation else z["g"]
             if "i" in activations:
                 added = activations["i"] * added
@@ -355,7 +356,7 @@ class LSTMVariant(RecurrentCell):
                 cell = cell + added
             h = cell.tanh() if parts.output_activation else cell.clone()  # Scan takes no tensor twice
             if "o" in gates:
-                activations["o"] = opened("o", cell)
+                activations["o"] = open_gate("o", cell)
                 h = activations["o"] * h
             return (h, cell) if gate_recurrence is None else (h, cell, *activations.values())
 

@@ -1,4 +1,4 @@
-"""Corruption of inputs for self-supervised heads: masked tokens, hidden spans, swapped second texts."""
+"""Corruption of inputs for self-supervised heads: masked tokens, removed spans, swapped second texts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from seqpipe.errors import UsageError
 from seqpipe.features.vocabulary import EOS, SPAN_MARKS, SPECIALS
 
-_FIRST_WORD = len(SPECIALS)  # the ids before it stand for no word
-_EVALUATION = 20_191  # the seed of what is drawn in evaluation
+_FIRST_WORD = len(SPECIALS)  # earlier ids are special tokens
+_EVALUATION = 20_191  # the seed in evaluation
 _EOS = SPECIALS.index(EOS)
 
 
@@ -29,7 +29,7 @@ class BatchRandom:
 
 
 class Pairs(NamedTuple):
-    """Pairs of texts, and which of them are as they were given."""
+    """Pairs of texts, and the mask of unchanged pairs."""
 
     ids: Tensor  # (B, T)
     mask: Tensor  # (B, T)
@@ -50,11 +50,11 @@ def choose_tokens(candidates: Tensor, mask: Tensor, begins: Tensor, share: float
     """Sample the tokens to predict (B, T): each word with a probability of `share`, at least one in each text.
 
     Args:
-        candidates: Which tokens may be chosen, (B, T); a word is, if all of its tokens are.
-        mask: Which are real, (B, T).
-        begins: Which tokens begin a word, (B, T).
+        candidates: Mask of possible tokens, (B, T); a word is possible if all of its tokens are.
+        mask: Mask of real tokens, (B, T).
+        begins: Mask of tokens that begin a word, (B, T).
         share: The probability.
-        drawn: What is drawn.
+        drawn: Source of random numbers.
     """
     B, T = candidates.shape
     word = (begins.long().cumsum(1) - 1).clamp(min=0)  # (B, T) the number of each token's word
@@ -71,7 +71,7 @@ def guessable_tokens(ids: Tensor, mask: Tensor, gap: int) -> Tensor:
 
 
 class Hidden(NamedTuple):
-    """Texts with hidden spans, and the tokens of these spans as targets."""
+    """Texts with removed spans, and the tokens of these spans as targets."""
 
     ids: Tensor  # (B, T')
     mask: Tensor  # (B, T')
@@ -79,51 +79,51 @@ class Hidden(NamedTuple):
     target_mask: Tensor  # (B, N)
 
 
-def spans_hidden(ids: Tensor, mask: Tensor, marks: Tensor, share: float, length: float, drawn: BatchRandom) -> Hidden:
+def remove_spans(ids: Tensor, mask: Tensor, marks: Tensor, share: float, length: float, drawn: BatchRandom) -> Hidden:
     """Replace spans of tokens by sentinels, in order; return also the targets: sentinels followed by their tokens.
 
-    A last mark and [EOS] close what is to be written (Raffel et al. 2020, section 3.1.4). No two spans stand side by
-    side; how the hidden tokens are parted and where the spans stand is drawn evenly.
+    The target ends with another sentinel and [EOS] (Raffel et al. 2020, section 3.1.4). Spans are not adjacent; their
+    lengths and positions are sampled uniformly.
 
     Args:
         ids: (B, T).
-        mask: Which are real, (B, T).
-        marks: Ids of marks, two at least; a text has at most one span less.
-        share: Of a text's tokens, which part is hidden, one at least; of several one at least is not.
+        mask: Mask of real tokens, (B, T).
+        marks: Ids of sentinels, at least two; a text has at most one span less.
+        share: Share of a text's tokens that is removed, at least one; of several tokens at least one remains.
         length: The mean length of a span.
-        drawn: What is drawn.
+        drawn: Source of random numbers.
     """
     lengths = mask.sum(1, keepdim=True)  # (B, 1), as all counts here
     hidden = (lengths * share).round().long().clamp(min=1).minimum((lengths - 1).clamp(min=1)).minimum(lengths)
     count = (hidden / length).round().long().clamp(1, len(marks) - 1).minimum(hidden).minimum(lengths - hidden + 1)
     i = torch.arange(ids.shape[1] + 1, device=ids.device).expand(len(ids), -1)  # (B, T + 1)
-    begins = (_some(i >= 1, i < hidden, count - 1, drawn) | (i == 0)) & (i < hidden)  # of hidden tokens, one by one
+    begins = (_sample_positions(i >= 1, i < hidden, count - 1, drawn) | (i == 0)) & (i < hidden)  # among removed tokens
     number = (begins.long().cumsum(1) - 1).clamp(min=0)  # the span of each
-    gaps = _some(i >= 0, i <= lengths - hidden, count, drawn)  # how many other tokens stand before each span
+    gaps = _sample_positions(i >= 0, i <= lengths - hidden, count, drawn)  # number of other tokens before each span
     before = (~gaps).long().sort(dim=1, stable=True).indices
     place = (i + before.gather(1, number)).clamp(max=ids.shape[1] - 1)  # in the text
-    away = _laid(i < hidden, place, torch.ones_like(i), ids.shape[1]) > 0  # (B, T)
-    starts = _laid(begins, place, torch.ones_like(i), ids.shape[1]) > 0
+    away = _scatter(i < hidden, place, torch.ones_like(i), ids.shape[1]) > 0  # (B, T)
+    starts = _scatter(begins, place, torch.ones_like(i), ids.shape[1]) > 0
     kept = mask & (~away | starts)
     seen = torch.where(starts, marks[(starts.long().cumsum(1) - 1).clamp(0, len(marks) - 1)], ids)
     new = lengths - hidden + count
     width, most = int(new.max()), int((hidden + count).max()) + 2
-    targets = _laid(i < hidden, i + number + 1, ids.gather(1, place), most)
-    targets = targets + _laid(begins, i + number, marks[number.clamp(max=len(marks) - 1)], most)
+    targets = _scatter(i < hidden, i + number + 1, ids.gather(1, place), most)
+    targets = targets + _scatter(begins, i + number, marks[number.clamp(max=len(marks) - 1)], most)
     n = torch.arange(most, device=ids.device)
     targets = torch.where(n == hidden + count, marks[count], torch.where(n == hidden + count + 1, _EOS, targets))
     t = torch.arange(width, device=ids.device)
-    return Hidden(_laid(kept, kept.long().cumsum(1) - 1, seen, width), t < new, targets, n <= hidden + count + 1)
+    return Hidden(_scatter(kept, kept.long().cumsum(1) - 1, seen, width), t < new, targets, n <= hidden + count + 1)
 
 
-def _some(first: Tensor, second: Tensor, count: Tensor, drawn: BatchRandom) -> Tensor:
+def _sample_positions(first: Tensor, second: Tensor, count: Tensor, drawn: BatchRandom) -> Tensor:
     """Sample this many (B, 1) of the positions (B, N) where both are true."""
     number = torch.where(first & second, drawn.uniform(*first.shape), 2.0)
     return number.argsort(1).argsort(1) < count
 
 
-def _laid(real: Tensor, places: Tensor, values: Tensor, width: int) -> Tensor:
-    """(B, width), the values that are real at their places, 0 elsewhere."""
+def _scatter(real: Tensor, places: Tensor, values: Tensor, width: int) -> Tensor:
+    """Return (B, width): the real values at their places, 0 elsewhere."""
     empty = values.new_zeros(len(values), width + 1)
     return empty.scatter(1, torch.where(real, places, width), torch.where(real, values, 0))[:, :width]
 
@@ -150,13 +150,13 @@ def replace_second_texts(ids: Tensor, mask: Tensor, segments: Tensor, begins: Te
     )
 
 
-# Span corruption: a sequence-to-sequence head learns to write the hidden spans of a text, without labels.
+# Span corruption: a sequence-to-sequence head learns to generate the removed spans of a text, without labels.
 
 
 class SpanCorruption(nn.Module):
     """Mixin of generative heads: with an option `spans` that is not null, training is self-supervised.
 
-    The text with a mark for each hidden span is read, the marks and what they hide are written (Raffel et al. 2020).
+    The input has a sentinel for each removed span, the target the sentinels and their spans (Raffel et al. 2020).
     """
 
     marks: Tensor
@@ -175,7 +175,7 @@ class SpanCorruption(nn.Module):
 
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
-        """The share of hidden tokens and the mean length of spans in evaluation; without spans those of any text."""
+        """Return the share of removed tokens and the mean span length in evaluation, or the settings without spans."""
         bleu = {"bleu_tokenize": options.get("bleu_tokenize")}
         if options["spans"] is None:
             return {"equal_length": options.get("equal_length", False), **bleu}
@@ -186,19 +186,17 @@ class SpanCorruption(nn.Module):
         ids = {token: i for i, token in enumerate(vocabulary)}
         marks = [ids[mark] for mark in SPAN_MARKS if mark in ids]
         if spans is not None and len(marks) < 2:
-            fix = "take the tokenizer of another run, or learn one"
-            raise UsageError(
-                f"spans: the vocabulary lacks {SPAN_MARKS[0]} and {SPAN_MARKS[1]}, which stand for spans; {fix}"
-            )
+            fix = "use the tokenizer of another run, or train one"
+            raise UsageError(f"spans: the vocabulary lacks the sentinels {SPAN_MARKS[0]} and {SPAN_MARKS[1]}; {fix}")
         self.spans, self.span_length = spans, length
         self.register_buffer("marks", torch.tensor(marks, dtype=torch.int64), persistent=False)
 
     def corrupt_batch(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> dict[str, Tensor]:
-        """The text with sentinels, `ids` and `mask` (B, T'); its spans, `target_ids` and `target_mask` (B, N)."""
+        """Return the text with sentinels, `ids` and `mask` (B, T'), and the spans, `target_ids` and `target_mask`."""
         if segments is not None:
             raise UsageError(
-                "spans: it hides spans of one text; let the tokenizer read one field, or write spans: null"
+                "spans: it removes spans of one text; make the tokenizer read one field, or write spans: null"
             )
         assert self.spans is not None
         drawn = BatchRandom(self.training, ids.device)
-        return spans_hidden(ids, mask, self.marks, self.spans, self.span_length, drawn)._asdict()
+        return remove_spans(ids, mask, self.marks, self.spans, self.span_length, drawn)._asdict()

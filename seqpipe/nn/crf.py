@@ -1,12 +1,12 @@
 """A linear-chain conditional random field: best paths, their probabilities, and its gradient in training.
 
-A conditional random field (Lafferty et al. 2001) over rows of different lengths becomes one over rows of the same
-length by one more tag, the boundary: it stands before, in the padding and after, and start and end are transitions from
-and to it. So no step asks where a row ends. Of the L tags and the boundary (the last), `chain` (P, P), P = L + 1, holds
-the score of every transition from row to column, and `bounded` (T, P, B) every emission: time first, and the batch
-last, which makes the steps twice as fast in onnxruntime as the tags last.
+A conditional random field (Lafferty et al. 2001) over rows of different lengths becomes one over rows of equal length
+by one more tag, the boundary: it is the tag before the text, in the padding and after it, and start and end are
+transitions from and to it. So no step needs the end of a row. Of the L tags and the boundary (the last), `chain` (P,
+P), P = L + 1, has the score of every transition from row to column, and `bounded` (T, P, B) every emission, with time
+first and the batch last, which is twice as fast in onnxruntime as tags last.
 
-Nothing grows with the length: sums are carried as distributions (Rabiner 1989), best scores as differences.
+No number grows with the length: sums are normalised to distributions (Rabiner 1989), best scores are differences.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from seqpipe.nn.layers import LOG_ZERO, MASKED_LOGIT
 from seqpipe.nn.loops import State, scan, while_loop
 from seqpipe.nn.search import top_n
 
-LEAST = -35.0  # in sums no emission is further below the token's best: products of two stay above 0. Paths are exact
-TINY = 1e-37  # what underflows all the same
+LEAST = -35.0  # lower bound of emissions relative to the token's best in sums: products of two stay positive
+TINY = 1e-37  # replaces values that still underflow
 
 
 def chain(start: Tensor, end: Tensor, steps: Tensor) -> Tensor:  # (L,), (L,), (L, L) -> (P, P)
@@ -32,22 +32,22 @@ def chain(start: Tensor, end: Tensor, steps: Tensor) -> Tensor:  # (L,), (L,), (
 
 
 def bounded(emissions: Tensor, mask: Tensor) -> Tensor:  # (B, T, L), (B, T) -> (T, P, B)
-    """Emissions less the token's largest, the boundary allowed in the padding and only there."""
+    """Return emissions minus the token's largest; the boundary is allowed only in the padding."""
     rows, real = emissions.permute(1, 2, 0), mask.transpose(0, 1)[:, None]  # (T, L, B), (T, 1, B)
-    tags = torch.where(real, rows - rows.amax(1, keepdim=True), MASKED_LOGIT)  # whatever stands in the padding, NaN too
+    tags = torch.where(real, rows - rows.amax(1, keepdim=True), MASKED_LOGIT)  # ignores padding, even NaN
     return torch.cat([tags, torch.where(real, MASKED_LOGIT, 0.0).to(tags.dtype)], 1)
 
 
 class Sums(NamedTuple):
-    """The forward-backward algorithm's result, (T, P, B) each. Of a position and a tag:"""
+    """The forward-backward algorithm's result, (T, P, B) each, for a position and a tag."""
 
-    ahead: Tensor  # what it is worth from the left, its own emission not included
-    behind: Tensor  # what it is worth from the right, its own emission not included
-    weights: Tensor  # its emission
+    ahead: Tensor  # the forward sum, without its own emission
+    behind: Tensor  # the backward sum, without its own emission
+    weights: Tensor  # its exponentiated emission
 
 
 class PathLogProbability(torch.autograd.Function):
-    """(T, P, B), (P, P), (T, B) to log P(path | emissions), (B,), with the exact gradient: observed less expected."""
+    """Map (T, P, B), (P, P), (T, B) to log P(path | emissions), (B,), with the exact gradient: observed - expected."""
 
     @staticmethod
     def forward(ctx: Any, emissions: Tensor, chain: Tensor, path: Tensor) -> Tensor:
@@ -67,8 +67,8 @@ class PathLogProbability(torch.autograd.Function):
         edge = _at_boundary(weights, 1)
         left = torch.cat([edge, _shares(ahead * weights)])  # (T + 1, P, B)
         right = torch.cat([_shares(behind * weights), edge])
-        # The gradient is what was observed less what the model expects (Lafferty et al. 2001): for a pair of tags, the
-        # product of the sums on both sides and the weight of the transition, as a share of all pairs at that place.
+        # The gradient is the observed minus the expected count (Lafferty et al. 2001): for a pair of tags, the product
+        # of the sums on both sides and the weight of the transition, normalised over all pairs at that place.
         moves = chain.exp()
         share = grad / (left * (moves @ right)).sum(1, keepdim=True).clamp(min=TINY)  # (T + 1, 1, B)
         expected_moves = moves * (left @ (right * share).transpose(1, 2)).sum(0)
@@ -90,10 +90,10 @@ class Decision(NamedTuple):
 
 
 def decode(emissions: Tensor, chain: Tensor, span_continues: Tensor, n: int) -> Decision:
-    """The n best paths of `bounded` emissions.
+    """Return the n best paths of `bounded` emissions.
 
-    `span_continues` (P, P) bool says whether the column's tag continues the span that the row's tag stands in.
-    Ties go to the tag that comes first.
+    `span_continues` (P, P) bool: whether the column's tag continues the span of the row's tag. Ties go to the first
+    tag.
     """
 
     def step(state: State, rows: State) -> tuple[State, State]:
@@ -101,19 +101,20 @@ def decode(emissions: Tensor, chain: Tensor, span_continues: Tensor, n: int) -> 
         both, emission = rows
         (belief,), (sums,) = sum_step((belief,), (both,))
         reached = _reached(score, emission, chain)
-        # Only differences between tags matter for the path; without the subtraction a long text loses them to rounding.
+        # Only differences between tags matter for the path; without the subtraction, rounding loses them in a long
+        # text.
         return (belief, reached - reached.amax(0, keepdim=True)), (sums, reached)
 
-    # One walk along the text does three things: it sums from the left, sums from the right (on the text turned around),
-    # and finds the best score of each tag. In a graph each step has an overhead, so one loop costs less than three.
+    # One loop over the text does three things: it sums from the left, sums from the right (on the reversed text), and
+    # finds the best score of each tag. In a graph each step has an overhead, so one loop costs less than three.
     weights, sum_step = _weights(emissions), _sum_step(chain)
     edge = _at_boundary(emissions, 2)
     _, (sums, scores) = scan(step, (edge, _score_at_boundary(emissions)), (_both_ways(weights), emissions))
     path = _traced(scores, chain)
     sums_apart = _apart(sums, weights)
     along = _along(path, sums_apart, chain)
-    # A span ends at a tag with the probability of all next tags that do not continue it, the boundary among them.
-    nexts = torch.cat([_shares(sums_apart.behind * weights)[1:], edge[:1]])  # (T, P, B) what comes next
+    # A span ends at a tag with the probability of all next tags that do not continue it, including the boundary.
+    nexts = torch.cat([_shares(sums_apart.behind * weights)[1:], edge[:1]])  # (T, P, B) probabilities of the next tag
     stops = _log(_at(torch.where(span_continues, 0.0, chain.exp()) @ nexts, path)) - _log(_at(sums_apart.behind, path))
     paths, gaps = _n_best(scores, chain, path, n)
     return Decision(
@@ -127,7 +128,7 @@ def decode(emissions: Tensor, chain: Tensor, span_continues: Tensor, n: int) -> 
 
 
 def best_path(emissions: Tensor, chain: Tensor) -> Tensor:
-    """The best path (T, B) of `bounded` emissions (Viterbi 1967); ties go to the tag that comes first."""
+    """Return the best path (T, B) of `bounded` emissions (Viterbi 1967); ties go to the first tag."""
 
     def step(state: State, rows: State) -> tuple[State, State]:
         reached = _reached(state[0], rows[0], chain)
@@ -158,20 +159,20 @@ def _traced(scores: Tensor, chain: Tensor) -> Tensor:  # (T, P, B), (P, P) -> (T
 
 
 def _n_best(scores: Tensor, chain: Tensor, path: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The n best paths (T, B, n) and by how much each falls short of the best one (B, n).
+    """Return the n best paths (T, B, n) and the difference of each from the best one (B, n).
 
-    From the end backward, each of n partial paths goes to every tag; what that falls short of the best way there adds
-    up, and the n smallest sums are kept (after Soong and Huang 1991: `scores` is exact, so nothing good is ever
-    dropped). The first is the best path, at exactly 0. For n = 1 there is nothing to do, and no step is made.
+    Backward from the end, each of n partial paths is extended to every tag; its differences from the best extension are
+    summed, and the n smallest sums are kept (after Soong and Huang 1991: `scores` is exact, so no better path is ever
+    dropped). The first is the best path, with exactly 0. For n = 1 the loop takes no step.
     """
     T, P, _ = scores.shape
     rank, times = torch.arange(n, device=scores.device), torch.arange(T, device=scores.device)
     short = torch.where(rank == 0, 0.0, -LOG_ZERO) + torch.zeros_like(scores[0, 0, :, None])  # (B, n)
     tags = torch.full_like(short, P - 1, dtype=torch.int64)
     several, into = (rank > 0).any(), chain.transpose(0, 1).contiguous()
-    parent_of, tag_of = rank.repeat_interleave(P), times.new_tensor(range(P)).repeat(n)  # (n * P,) what stands where
+    parent_of, tag_of = (rank.repeat_interleave(P), times.new_tensor(range(P)).repeat(n))  # (n * P,) path and tag
 
-    def go_on(t: Tensor, tags: Tensor, short: Tensor, paths: Tensor) -> Tensor:
+    def loop_condition(t: Tensor, tags: Tensor, short: Tensor, paths: Tensor) -> Tensor:
         return (t >= 0) & several
 
     def step(t: Tensor, tags: Tensor, short: Tensor, paths: Tensor) -> State:
@@ -183,7 +184,7 @@ def _n_best(scores: Tensor, chain: Tensor, path: Tensor, n: int) -> tuple[Tensor
         return t - 1, tags, short, torch.where((times == t)[:, None, None], tags[None], paths)
 
     start = (times[-1], tags, short, path[..., None] + torch.zeros_like(tags)[None])
-    _, _, short, paths = while_loop(go_on, step, start)
+    _, _, short, paths = while_loop(loop_condition, step, start)
     return paths, short
 
 
@@ -207,15 +208,15 @@ def _along(path: Tensor, sums: Sums, chain: Tensor) -> _Along:
 
 
 def _sum_step(chain: Tensor) -> Callable[[State, State], tuple[State, State]]:
-    """One step of the forward and the backward algorithm at once, each a distribution over the tags (2, P, B)."""
+    """Return one step of the forward and the backward algorithm, each a distribution over the tags (2, P, B)."""
     moves = chain.exp()
     moves = torch.stack([moves.transpose(0, 1), moves])  # (2, P, P)
 
     def step(state: State, rows: State) -> tuple[State, State]:
         sums = moves @ state[0]
-        # On a long text sums would leave the range of float32. Of them only the ratios between tags are ever used, so
-        # each step makes them a distribution again; the product of the divisors, which is the partition function, never
-        # has to be known (see `_along`).
+        # On a long text sums would leave the range of float32. Only the ratios between tags are used, so each step
+        # normalises them to a distribution; the product of the divisors, the partition function, is never needed (see
+        # `_along`).
         belief = sums * rows[0]
         return (belief / belief.sum(1, keepdim=True),), (sums,)
 

@@ -42,7 +42,7 @@ class Attention(nn.Module):
         return DecoderMemory(self._split(keys).transpose(2, 3).contiguous(), self._split(values).contiguous())
 
     def forward(self, x: Tensor, memory: DecoderMemory, bias: Tensor) -> tuple[Tensor, Tensor]:
-        """x (B, n, D) to its context (B, n, D), and the weights (B, H, n, S)."""
+        """Return the context (B, n, D) of x (B, n, D), and the weights (B, H, n, S)."""
         query = self.query(x) if self.scale is None else self.query(x) * self.scale
         weights = (self._split(query) @ memory.keys + bias).softmax(3)
         return self.output((self.dropout(weights) @ memory.values).transpose(1, 2).flatten(2)), weights
@@ -79,15 +79,15 @@ class Layer(nn.Module):
         return cast("Attention", self.attentions[1])
 
     def attention_input(self, x: Tensor) -> Tensor:
-        """The input of self-attention."""
+        """Return the input of self-attention."""
         return self._before(x, 0)
 
     def self_attend(self, x: Tensor, memory: DecoderMemory, bias: Tensor) -> Tensor:
-        """x (B, n, D) and the context of self-attention."""
+        """Return x (B, n, D) after self-attention."""
         return self._after(x, self.self_attention(self.attention_input(x), memory, bias)[0], 0)
 
     def cross_attend(self, x: Tensor, memory: DecoderMemory, bias: Tensor) -> tuple[Tensor, Tensor]:
-        """x (R, n, D), R being B times the beams that stand side by side, and the weights (B, H, R / B * n, S)."""
+        """Return x (R, n, D), R being B times the beams, and the weights (B, H, R / B * n, S)."""
         rows = self._before(x, 1).reshape(memory.values.shape[0], -1, x.shape[2])
         context, weights = self.cross_attention(rows, memory, bias)
         return self._after(x, context.reshape(x.shape), 1), weights
@@ -112,7 +112,7 @@ class Stack(nn.Module, ABC):
 
     @abstractmethod
     def enter(self, x: Tensor, places: Tensor) -> Tensor:  # (B, n, D), (n,) -> (B, n, D)
-        """The input of the first layer, of the token vectors at these positions."""
+        """Return the input of the first layer from the token vectors at these positions."""
 
     @abstractmethod
     def position_bias(self, distance: Tensor) -> Tensor | float:  # (n, m) -> (H, n, m)
@@ -120,7 +120,7 @@ class Stack(nn.Module, ABC):
 
     @abstractmethod
     def leave(self, x: Tensor) -> Tensor:
-        """The output, of the last layer's x."""
+        """Return the output from the last layer's x."""
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:  # (B, n, D), (B, n) -> (B, n, D)
         """Run an encoder: each token attends to all."""
@@ -132,7 +132,7 @@ class Stack(nn.Module, ABC):
         return self.leave(x)
 
     def memories(self, x: Tensor) -> tuple[DecoderMemory, ...]:  # (B, S, D)
-        """The source's projected keys and values for each layer of a decoder."""
+        """Return the source's projected keys and values for each layer of a decoder."""
         return tuple(layer.cross_attention.memory(x) for layer in self._layers)
 
     def teacher_forced(self, x: Tensor, source: tuple[DecoderMemory, ...], mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -185,7 +185,7 @@ class Stack(nn.Module, ABC):
 
 
 def padding_bias(mask: Tensor) -> Tensor:  # (B, S) -> (B, 1, 1, S)
-    """The bias of attention scores: 0 for tokens, LOG_ZERO for padding."""
+    """Return the bias of attention scores: 0 for tokens, LOG_ZERO for padding."""
     return torch.where(mask, 0.0, LOG_ZERO)[:, None, None]
 
 
@@ -196,9 +196,9 @@ class EncoderParts(NamedTuple):
         stack: Its layers.
         table: (V, D) the token vectors.
         before: The special tokens before each text, as our ids.
-        behind: Those behind it, the end token among them.
-        known: How many tokens are known; those behind them are read as the unknown one.
-        positions: How many tokens it can read, special ones included; None: any number.
+        behind: The special tokens after each text, including the end token.
+        known: Number of known tokens; later ids are read as the unknown token.
+        positions: Maximum number of tokens that it reads, including special ones; None: no limit.
     """
 
     stack: Stack
@@ -216,12 +216,12 @@ class DecoderParts(NamedTuple):
         stack: Its layers.
         table: (V, D) the token vectors; None: those of the encoder.
         output: (V, D) the output layer; None: the token vectors.
-        bias: (V,) of the output layer, not trained; None: none.
-        scale: Factor of what the output layer reads.
-        start: The tokens that stand before each text it writes, as our ids; at least one.
-        known: How many tokens are known; those behind them are read as the unknown one, and never written.
+        bias: (V,) bias of the output layer, not trained; None: no bias.
+        scale: Factor of the input of the output layer.
+        start: The tokens before each generated text, as our ids; at least one.
+        known: Number of known tokens; later ids are read as the unknown token, and never generated.
         ends: Whether the last of `max_length` tokens is always the end token.
-        positions: How many tokens it can write, those of `start` included; None: any number.
+        positions: Maximum number of generated tokens, including `start`; None: no limit.
     """
 
     stack: Stack

@@ -22,15 +22,15 @@ from seqpipe.runtime.manifest import CacheEntry
 # The key-value cache of causal encoders: continue a text without reading its tokens twice.
 #
 # A causal encoder, in which no token depends on a later one, can be run incrementally. It has the five methods of
-# `IncrementalEncoder`; layers of self-attention inherit them from `KVCacheEncoder`.
+# `IncrementalEncoder`; self-attention layers inherit them from `KVCacheEncoder`.
 
 
 class PrefixCache(NamedTuple):
-    """The cache of an encoder for texts that were read: its memory, and the mask of its slots."""
+    """The cache of an encoder for the texts read so far: its memory, and the mask of its slots."""
 
     memory: State  # of B rows
     real: Tensor  # (B, S) bool
-    length: Tensor  # (B,) how many tokens each text has so far
+    length: Tensor  # (B,) number of tokens of each text so far
 
     def repeated(self, times: int) -> PrefixCache:
         """Repeat each row consecutively."""
@@ -39,7 +39,7 @@ class PrefixCache(NamedTuple):
 
 
 def prefix_cache(memory: State, real: Tensor) -> PrefixCache:
-    """The cache of a memory with this mask of slots (B, S)."""
+    """Return the cache of a memory with this mask of slots (B, S)."""
     return PrefixCache(memory, real, real.sum(1))
 
 
@@ -51,8 +51,8 @@ def repeated(rows: State, times: int) -> State:
 class CacheSlots(NamedTuple):
     """Sources of the slots of an exported cache: the slots of a memory, followed by those of a state."""
 
-    order: Tensor  # (B, P) which of them
-    real: Tensor  # (B, P) whether it holds a token
+    order: Tensor  # (B, P) the source slot of each slot
+    real: Tensor  # (B, P) whether it has a token
     unfinished: Tensor  # (B,) whether the text has not ended
 
 
@@ -68,15 +68,15 @@ class IncrementalEncoder(Protocol):
     cache_per_token: bool
 
     def import_cache(self, cache: Tensor) -> State:
-        """The cache (B, C, M, W) as its memory; C = 0: nothing was read."""
+        """Return the memory of a cache (B, C, M, W); C = 0: nothing was read."""
         ...
 
     def export_cache(self, prefix: PrefixCache, state: State, slots: CacheSlots) -> Tensor:
-        """The cache for `import_cache`, of a memory and a state after steps; 0 in unused slots and finished texts."""
+        """Return the cache for `import_cache` from a memory and a state; 0 in unused slots and finished texts."""
         ...
 
     def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, State]:
-        """x (B, n, D) of n more tokens to x (B, n, D'), and the memory with these tokens behind it."""
+        """Map x (B, n, D) of n more tokens to x (B, n, D'); return also the memory extended by these tokens."""
         ...
 
     def init_cache(self, prefix: PrefixCache, max_length: int) -> State:
@@ -84,7 +84,7 @@ class IncrementalEncoder(Protocol):
         ...
 
     def step(self, x: Tensor, t: Tensor, prefix: PrefixCache, state: State) -> tuple[Tensor, State]:
-        """x (B, D) of the token at step t (B,) to x (B, D') and the state after."""
+        """Map x (B, D) of the token at step t (B,) to x (B, D'); return also the next state."""
         ...
 
 
@@ -92,21 +92,21 @@ class KVCacheLayer(Protocol):
     """A layer of self-attention, its two halves apart."""
 
     def project_qkv(self, x: Tensor, places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """x (B, n, D) to queries (B, H, n, d), which are scaled, keys and values (B, G, n, d), G groups of heads.
+        """Map x (B, n, D) to scaled queries (B, H, n, d), keys and values (B, G, n, d), for G groups of heads.
 
-        Of x (B, D), a token of each text, the same without n.
+        For x (B, D), one token per text, the results have no n.
         """
         ...
 
     def output(self, x: Tensor, context: Tensor) -> Tensor:
-        """x (B, n, D) and its context (B, n, H d) to x (B, n, D), or the same without n."""
+        """Map x (B, n, D) and its context (B, n, H d) to x (B, n, D), or the same without n."""
         ...
 
 
 class KVCacheEncoder(nn.Module):
     """Layers of causal self-attention with a cache of keys and values.
 
-    A subclass has `layers` (each an `KVCacheLayer`), and may do something before the first and after the last.
+    A subclass has `layers` (each a `KVCacheLayer`), and may override `enter` and `leave`.
     """
 
     cache_per_token: ClassVar = True
@@ -119,11 +119,11 @@ class KVCacheEncoder(nn.Module):
         return 2 * len(self.layers), self.groups * self.head_dim
 
     def enter(self, x: Tensor, places: Tensor) -> Tensor:  # (B, n, D), (B, n) -> (B, n, D')
-        """The input of the first layer, of tokens at these positions of their texts."""
+        """Return the input of the first layer for tokens at these positions of their texts."""
         return x
 
     def leave(self, x: Tensor) -> Tensor:  # (B, n, D') -> (B, n, D')
-        """The output, of the last layer's x."""
+        """Return the output from the last layer's x."""
         return x
 
     def import_cache(self, cache: Tensor) -> State:  # (B, C, 2 L, G d) -> 2 L times (B, G, C, d)
@@ -186,7 +186,7 @@ class KVCacheEncoder(nn.Module):
 
 
 def _bias(seen: Tensor) -> Tensor:
-    """The bias of attention scores: 0 where a position is seen, else LOG_ZERO."""
+    """Return the bias of attention scores: 0 at visible positions, else LOG_ZERO."""
     return torch.where(seen, 0.0, LOG_ZERO)
 
 
@@ -199,19 +199,19 @@ def places_of(t: Tensor, groups: int) -> State:
 def put(cache: Tensor, new: Tensor, places: State) -> Tensor:
     """Return the cache (B, G, N, d) with new rows (B, G, d) at these positions; it is copied once.
 
-    A loop's state has no other shape than its own here: in onnxruntime that would be another copy.
+    The cache is not reshaped, since onnxruntime would copy it once more.
     """
     return cache.index_put(places, new.type_as(cache))  # autocast makes it bfloat16
 
 
 # Incremental decoding: run the stages before a language-model head one token at a time.
 
-IDS = "ids"  # of a cache, the tokens themselves
-LOGIT_WEIGHTS = ("table", "table_bias")  # what embeddings return beside x, for tied logits
+IDS = "ids"  # the tokens in a cache
+LOGIT_WEIGHTS = ("table", "table_bias")  # outputs of embeddings for tied logits
 
 
 class TokenPrefix(NamedTuple):
-    """Texts whose tokens except the last have been read."""
+    """Texts of which all tokens except the last have been read."""
 
     x: Tensor  # (B, M, D) of the tokens that were read now, M = n - 1, at least 1
     ids: Tensor  # (B, M + 1) these tokens, and the last of the longest row
@@ -227,14 +227,14 @@ class TokenPrefix(NamedTuple):
 
 
 class IncrementalStages:
-    """Embeddings and causal encoders, a token at a time.
+    """Embeddings and causal encoders, run one token at a time.
 
     Args:
-        embedding: Each makes its x of a token by itself; of several it is concatenated. Without any the first encoder
+        embedding: Each computes x per token; several are concatenated. Without embeddings the first encoder
             has a method `embed`.
-        encoder: As `seqpipe.nn.incremental.IncrementalEncoder`, one on top of the other, at least one.
+        encoder: Modules like `seqpipe.nn.incremental.IncrementalEncoder`, one on top of the other, at least one.
         names: The features, and the cache of an earlier call, `past.ids` (B, C) and `past.0` (B, C', M, W) …
-        adds_bos: Whether [BOS] stands before a text.
+        adds_bos: Whether [BOS] precedes a text.
     """
 
     def __init__(
@@ -255,7 +255,7 @@ class IncrementalStages:
         return min((limit for limit in limits if isinstance(limit, int)), default=None)
 
     def prefill(self, ids: Tensor, mask: Tensor) -> TokenPrefix:
-        """Reads more tokens (B, n), behind those of `past.ids`, but for the last of each row."""
+        """Reads more tokens (B, n) after those of `past.ids`, except the last of each row."""
         B = ids.shape[0]
         held = torch.zeros_like(ids[:, :0])
         if PAST + IDS in self.names:
@@ -276,7 +276,7 @@ class IncrementalStages:
             cache = self.names.get(f"{PAST}{number}")
             if cache is None:
                 cache = x.new_zeros(1, 0, *encoder.cache_shape)
-            # An encoder may ask for features beside its cache, such as one that computes initial states of them.
+            # An encoder may ask for features beside its cache, for example to compute initial states.
             names = {**self.names, "cache": repeat_axis(cache, 0, B)}
             memory = encoder.import_cache(**{name: names[name] for name in _requested(encoder.import_cache, names)})
             x, memory = encoder.prefill(x, inside, prefix_cache(memory, old))
@@ -295,7 +295,7 @@ class IncrementalStages:
         return (torch.zeros_like(prefix.last), *features, *(part for state in states for part in state))
 
     def step(self, tokens: Tensor, prefix: TokenPrefix, state: State) -> tuple[Tensor, State]:
-        """x (B, D) of one more token (B,) of each text, and the state after."""
+        """Return x (B, D) of one more token (B,) of each text, and the next state."""
         t, *rest = state
         n = len(self.features)
         features = dict(zip(self.features, rest[:n], strict=True))
@@ -321,9 +321,9 @@ class IncrementalStages:
         read = torch.cat([prefix.last[:, None], written], 1)[:, :-1]  # (B, N)
         ids = torch.cat([prefix.past_ids, prefix.ids[:, :n], read], 1)
         held, new = (prefix.past_ids != PAD_ID).sum(1, keepdim=True), prefix.inside.sum(1, keepdim=True)
-        # Each row has its tokens in three stretches with padding behind each: those of `past.ids`, those just read, and
-        # those written. `order` says for each place of the new cache where its token stands now; all the padding then
-        # stands behind the row's last token.
+        # Each row has its tokens in three padded parts: those of `past.ids`, those just read, and those generated.
+        # `order` has the present position of each token of the new cache, in which all padding follows the row's last
+        # token.
         p = torch.arange(ids.shape[1], device=ids.device)
         order = torch.where(p < held, p, torch.where(p < held + new, p - held + C, p - held - new + C + n))
         order = order.clamp(max=ids.shape[1] - 1)  # (B, C + n + N)
@@ -362,15 +362,15 @@ def cache_entries(encoder: Sequence[Any]) -> tuple[CacheEntry, ...]:
 
 
 def _requested(method: Callable[..., Any], available: Collection[str]) -> Iterator[str]:
-    """The names that a method gets: all its parameters but those with a default that are not available."""
+    """Return the names passed to a method: all its parameters except optional ones that are not available."""
     for name, parameter in inspect.signature(method).parameters.items():
         if name in available or parameter.default is parameter.empty:
             yield name
 
 
-# Streaming: run causal stages over the next piece of each text, with the cache of the pieces before.
+# Streaming: run causal stages over the next chunk of each text, with the cache of the earlier chunks.
 
-LENGTH, HEAD = "length", "head"  # of a cache, how many tokens were read, and the state of the head
+LENGTH, HEAD = "length", "head"  # the number of tokens read and the state of the head in a cache
 
 
 class Piece(NamedTuple):
@@ -378,7 +378,7 @@ class Piece(NamedTuple):
 
     x: Tensor  # (B, T, D), 0 in the padding
     mask: Tensor  # (B, T); a row may have no token
-    state: Tensor  # (B, M, W) what the head returned for the tokens before, 0 where nothing was read
+    state: Tensor  # (B, M, W) the head's state after the earlier tokens, 0 before the first
     cache: dict[str, Tensor]  # `present.…` of the stages before the head
 
 
@@ -386,9 +386,9 @@ def read_piece(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Ma
     """Run embeddings and causal encoders over more tokens of each text.
 
     Args:
-        embedding: Each makes its x of a token by itself; of several it is concatenated. Without any the first encoder
+        embedding: Each computes x per token; several are concatenated. Without embeddings the first encoder
             has a method `embed`.
-        encoder: As `seqpipe.nn.incremental.IncrementalEncoder`, or `tokenwise`; one on top of the other.
+        encoder: Modules like `seqpipe.nn.incremental.IncrementalEncoder`, or `tokenwise`; one on top of the other.
         names: Features of the tokens, `ids` and `mask` (B, T) among them, and the cache: `past.length` (B, C),
             `past.0` (B, C', M, W) …, `past.head` (B, C, M, W). Of 1 row it holds for all, of C = 0 nothing was read.
     """
@@ -427,13 +427,13 @@ def _embedded(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Map
 
 
 def _encoded(encoder: Any, x: Tensor, mask: Tensor, names: Mapping[str, Tensor], read: Tensor) -> tuple[Tensor, Tensor]:
-    """x (B, T, D) of more tokens to x (B, T, D'), and the cache (B, C, M, W) with these tokens."""
+    """Map x (B, T, D) of more tokens to x (B, T, D'); return also the cache (B, C, M, W) with these tokens."""
     cache = names["cache"]
     C, T = cache.shape[1], mask.shape[1]
     memory = call(encoder.import_cache, names)
     if not member(encoder, "cache_per_token"):
-        # A cache of one slot for the whole text holds zeros for a row of which nothing was read, but an encoder may
-        # begin from something else, such as learned initial states: the row takes the memory of a cache without a slot.
+        # A cache of one slot for the whole text has zeros for a row before its first token, but an encoder may have
+        # other initial states, such as learned ones: the row gets the memory of a cache without slots.
         fresh = call(encoder.import_cache, {**names, "cache": cache[:, :0]})
         pairs = zip(memory, fresh, strict=True)
         memory = tuple(torch.where((read > 0).reshape(-1, *[1] * (old.dim() - 1)), old, new) for old, new in pairs)
@@ -441,7 +441,7 @@ def _encoded(encoder: Any, x: Tensor, mask: Tensor, names: Mapping[str, Tensor],
     x, memory = encoder.prefill(x, mask, PrefixCache(memory, old, read))
     count = read + mask.sum(1)
     prefix = PrefixCache(tuple(part.clone() for part in memory), torch.cat([old, mask], 1), count)
-    # The tokens read now stand behind the C slots of the longest row; in each row they move up to its own last slot.
+    # The new tokens follow the C slots of the longest row; in each row they move up to the row's last slot.
     p = torch.arange(C + T, device=x.device)
     order = torch.where(p < read[:, None], p, p - read[:, None] + C).clamp(max=C + T - 1)  # (B, C + T)
     slots = CacheSlots(order, p < count[:, None], read >= 0)
@@ -449,6 +449,6 @@ def _encoded(encoder: Any, x: Tensor, mask: Tensor, names: Mapping[str, Tensor],
 
 
 def _last(cache: Tensor, rows: int) -> Tensor:
-    """The last slot (B, …) of a cache (B, C, …), 0 where it has none."""
+    """Return the last slot (B, …) of a cache (B, C, …), 0 without slots."""
     zeros = (0, 0) * (cache.dim() - 2)
     return repeat_axis(pad(cache, (*zeros, 1, 0))[:, -1], 0, rows)

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-# Ids of the special tokens of every vocabulary, and the scores of what is impossible.
+# Ids of the special tokens of every vocabulary, and scores of impossible items.
 
 PAD_ID, UNK_ID, BOS_ID, EOS_ID = 0, 1, 2, 3
 MASKED_LOGIT = -1e4  # its exponential is exactly 0, and a sum of several stays finite in float32
-LOG_ZERO = -1e9  # the log-probability of what cannot be; several still add up in float32
+LOG_ZERO = -1e9  # the log-probability of impossible items; sums of several are finite in float32
 
 
 def logit_mask(size: int, banned: Sequence[int]) -> Tensor:  # (V,)
-    """A bias of logits: MASKED_LOGIT for banned tokens, 0 for all others."""
+    """Return a bias of logits: MASKED_LOGIT for banned tokens, 0 for all others."""
     return torch.zeros(size).index_fill(0, torch.tensor(banned), MASKED_LOGIT)
 
 
@@ -43,7 +43,7 @@ class LockedDropout(nn.Module):
 
 # Position embeddings: sinusoidal or learned.
 
-BASE = 10_000  # the longest wave is so many times the shortest
+BASE = 10_000  # ratio of the longest to the shortest wavelength
 
 
 class PositionEmbeddings(nn.Module):
@@ -56,7 +56,7 @@ class PositionEmbeddings(nn.Module):
     Args:
         dim: D, the width of a vector.
         learned: Whether the vectors are learned.
-        longest: How many positions a table has.
+        longest: Number of positions of a table.
     """
 
     rates: Tensor
@@ -73,7 +73,7 @@ class PositionEmbeddings(nn.Module):
         return self.at(torch.arange(x.shape[1], device=x.device))
 
     def at(self, t: Tensor) -> Tensor:  # (…) int64 -> (…, D)
-        """The vectors of these positions."""
+        """Return the vectors of these positions."""
         if self.table is not None:
             return nn.functional.embedding(t.clamp(max=self.longest - 1), self.table)
         angles = t[..., None] * self.rates
@@ -122,11 +122,11 @@ def linear_from(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
     return layer
 
 
-# Stitching the tags of overlapping windows of a long text: which tags are permitted at the seams.
+# Stitching the tags of overlapping windows of a long text: the permitted tags at the seams.
 #
-# Each token is decided by one window, and near a seam, where the deciding window changes, a neighbour holds it too. A
-# span stands across a seam only if the tags are the same in three readings of the text: by each token's own window, and
-# with what is near a seam read by the window on its left, and by the one on its right.
+# Each token is decided by one window, and near a seam, where the deciding window changes, a neighbour also contains it.
+# A span may cross a seam only if the tags agree in three readings of the text: by each token's own window, and with the
+# tokens near a seam read by the window on its left, and by the one on its right.
 
 Readings = tuple[Tensor, Tensor, Tensor]
 
@@ -140,7 +140,7 @@ class TokenWindows(NamedTuple):
     def limited(
         self, scores: Tensor, neighbour_scores: Tensor, span_continues: Tensor, path: Callable[[Tensor], Tensor]
     ) -> Tensor:
-        """Scores of tags (B, T, L) by each token's own window, lowered where a tag may not stand.
+        """Return the scores of tags (B, T, L) by each token's own window, lowered for tags that are not permitted.
 
         Args:
             scores: The scores by each token's own window, (B, T, L).
@@ -148,7 +148,7 @@ class TokenWindows(NamedTuple):
             span_continues: As `permitted` has it; of more than L tags those behind are for the padding.
             path: The tags (3 B, T) of the rows (3 B, T, L) of all three readings, one below the other.
         """
-        # The three readings: each token by its own window, and what is near a seam by the window left or right of it.
+        # The three readings: each token by its own window, and tokens near a seam by the window left or right of it.
         by_left = torch.where((self.neighbour < self.window)[..., None], neighbour_scores, scores)
         by_right = torch.where((self.neighbour > self.window)[..., None], neighbour_scores, scores)
         first, left, right = path(torch.cat([scores, by_left, by_right])).unflatten(0, (3, -1)).unbind()
@@ -167,13 +167,13 @@ class TokenWindows(NamedTuple):
             _behind(span_continues.flatten()[reading[:, :-1] * span_continues.shape[0] + reading[:, 1:]])
             for reading in tags
         )
-        cut = (inside != others[0]) | (inside != others[1])  # where only some of the readings continue
+        cut = (inside != others[0]) | (inside != others[1])  # only some of the readings continue
         doubtful = (path != left) | (path != right) | cut | F.pad(cut[:, 1:], (0, 1))
         lower = torch.minimum(self.window, self.neighbour)
         doubtful |= (self.window == self.neighbour) | (
             inside & _behind(lower[:, 1:] != lower[:, :-1])
         )  # not in both windows
-        span = (~inside).long().cumsum(1)  # (B, T) counts spans, and tokens that stand in none
+        span = (~inside).long().cumsum(1)  # (B, T) numbers spans, and tokens outside of spans
         doubts = torch.zeros_like(F.pad(span, (1, 0))).scatter_add(1, span, doubtful.long())  # (B, 1 + T)
         agreed = inside & (doubts.gather(1, span) == 0)
         seam = _behind(self.window[:, 1:] != self.window[:, :-1])
@@ -182,5 +182,5 @@ class TokenWindows(NamedTuple):
 
 
 def _behind(pairs: Tensor) -> Tensor:
-    """A value of each two neighbours (B, T - 1), placed at the second of them (B, T); False at the first token."""
+    """Move a value of each pair of neighbours (B, T - 1) to the second one (B, T); False at the first token."""
     return F.pad(pairs, (1, 0))

@@ -5,7 +5,7 @@ PyTorch's own operators. Rules for a step, which is traced once, then run at any
 
 - it keeps the shape and the dtype of every tensor of the state, and the number of tensors;
 - it takes sizes from tensors, closed over or in the state (`x.shape[1]`), not from numbers closed over;
-- it branches by `torch.where`, and `go_on` joins its conditions by `&`, `|` and `~`;
+- it branches by `torch.where`, and `loop_condition` joins its conditions by `&`, `|` and `~`;
 - it picks position t by `x.index_select(0, t[None])`: `x[t]` would ask for the value of t;
 - it may close over parameters and other tensors, not over a view of one of them (`weight.T`; `F.linear` is fine);
 - a loop may stand in the step of another one.
@@ -28,7 +28,7 @@ RowStep = Callable[[State, State], tuple[State, State]]
 class Exporter(Protocol):
     """Records loops; its methods take and return what the functions of this module do."""
 
-    def while_loop(self, go_on: Callable[..., Tensor], step: Callable[..., State], state: State) -> State: ...
+    def while_loop(self, loop_condition: Callable[..., Tensor], step: Callable[..., State], state: State) -> State: ...
 
     def scan(self, step: RowStep, state: State, xs: State, reverse: bool) -> tuple[State, State]: ...
 
@@ -46,21 +46,21 @@ def exported_by(exporter: Exporter) -> Iterator[None]:
         _exporter.reset(token)
 
 
-def while_loop(go_on: Callable[..., Tensor], step: Callable[..., State], state: State) -> State:
-    """`state = step(*state)` as long as `go_on(*state)`, a boolean of no dimension, is true; the last state."""
+def while_loop(loop_condition: Callable[..., Tensor], step: Callable[..., State], state: State) -> State:
+    """Repeat `state = step(*state)` while `loop_condition(*state)`, a scalar bool, is true; return the last state."""
     if (exporter := _exporter.get()) is not None:
-        return exporter.while_loop(go_on, step, state)
+        return exporter.while_loop(loop_condition, step, state)
     if torch.compiler.is_exporting():
         from seqpipe.nn.torch_internals import exported_while_loop  # it loads the exporter, which takes a second
 
-        return tuple(exported_while_loop(go_on, lambda *now: _fresh(step(*now)), _fresh(state)))
-    while go_on(*state):
+        return tuple(exported_while_loop(loop_condition, lambda *now: _fresh(step(*now)), _fresh(state)))
+    while loop_condition(*state):
         state = step(*state)
     return state
 
 
 def scan(step: RowStep, state: State, xs: State, reverse: bool = False) -> tuple[State, State]:
-    """`state, ys[t] = step(state, xs[t])` for every t along the first axis, at least one; the last state and ys.
+    """Run `state, ys[t] = step(state, xs[t])` for every t of the first axis; return the last state and ys.
 
     `reverse` walks from the last t to the first; ys stand at the t they were made at either way.
     """
@@ -84,5 +84,5 @@ def scan(step: RowStep, state: State, xs: State, reverse: bool = False) -> tuple
 
 
 def _fresh(tensors: State) -> State:
-    """Copies: the operators refuse one tensor in two places and views as state. ONNX has no such copies."""
+    """Copy tensors: the operators accept neither a tensor twice nor views as state. ONNX has no such copies."""
     return tuple(tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors)

@@ -13,7 +13,7 @@ from seqpipe.nn.attention import Attention, AttentionScore, GradientEstimator, H
 
 StageOutputs = Mapping[
     str, Tensor
-]  # what the stages of a source made: x (B, S, D), mask (B, S), perhaps state (B, D) …
+]  # outputs of the stages of a source: x (B, S, D), mask (B, S), optionally state (B, D) …
 SourceCombination = Literal["concatenation", "hierarchy"]
 
 
@@ -25,7 +25,7 @@ class ProjectedSources(NamedTuple):
 
 
 class SourceAttention(nn.Module):
-    """An attention to each source, and of their contexts one (Libovický and Helcl 2017).
+    """An attention to each source, and a combination of their contexts (Libovický and Helcl 2017).
 
     - `concatenation`: [c_1; c_2; …], the contexts side by side.
     - `hierarchy`: a second, additive attention over the contexts, e_i = v · tanh(W q + b + U_i c_i), and the sum of
@@ -36,8 +36,8 @@ class SourceAttention(nn.Module):
     Args:
         hidden: Dq, the width of a query.
         dims: The width of each source's x.
-        combine: How the contexts become one.
-        hard: Whether each attends to one position at a time, and how that is trained, as `HardAttention` has it.
+        combine: Combination of the contexts.
+        hard: Gradient estimator of `HardAttention`, or none for soft attention.
         score, units, heads, dropout: Of each attention, as `Attention` has them.
 
     Raises:
@@ -76,7 +76,7 @@ class SourceAttention(nn.Module):
 
     @property
     def drawing(self) -> HardAttention | None:
-        """The attention of an only source, if it learns by drawing positions."""
+        """Return the attention of a single source, if it is trained by sampling positions."""
         only = self.attentions[0]
         return only if isinstance(only, HardAttention) and only.draws else None
 
@@ -108,7 +108,7 @@ class SourceAttention(nn.Module):
             return contexts[0], weights[0]
         means = [
             source_weights.mean(1) for source_weights in weights
-        ]  # of three axes: `cat` of four looks at strides, which has no graph
+        ]  # of three axes: `cat` of four reads strides, which cannot be exported
         if self.second is None:
             return torch.cat(contexts, 2), (torch.cat(means, 2) / len(attended))[:, None]
         context, shares = self.second(query, contexts)
@@ -144,12 +144,12 @@ class _Hierarchy(nn.Module):
 
 
 def join_masks(sources: Sequence[StageOutputs]) -> Tensor:
-    """(B, S): the positions of all sources side by side."""
+    """Return (B, S): the positions of all sources, concatenated."""
     return torch.cat([source["mask"] for source in sources], 1)
 
 
 def summarize_sources(sources: Sequence[Any]) -> Tensor:
-    """(B, D): of each source its state, or where none is as wide as x, the mean of x; of all of them side by side."""
+    """Return (B, D): the state of each source, or the mean of x if no state is as wide as x, concatenated."""
     return torch.cat([_summary(**{name: source.get(name) for name in ("x", "mask", "state")}) for source in sources], 1)
 
 

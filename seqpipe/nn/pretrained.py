@@ -1,4 +1,4 @@
-"""Pretrained encoders: their checkpoints, long texts in windows, and static vectors made from them."""
+"""Pretrained encoders: their checkpoints, and static vectors distilled from them."""
 
 from __future__ import annotations
 
@@ -48,15 +48,16 @@ _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 def pretrained_model(
     checkpoint: str | Path, vocabulary: Sequence[str], *, depth: int | None = None, dropout: float | None = None
 ) -> tuple[Any, int]:
-    """The checkpoint's model (`transformers.AutoModel`) in fp32, its word vectors in the order of the vocabulary.
+    """Return the checkpoint's model (`transformers.AutoModel`) in fp32, its token vectors in the order of the
+    vocabulary.
 
     And how many separators it has between two texts.
 
     Args:
         checkpoint: A folder, or a name on the hub.
         vocabulary: The tokens that ids stand for, those of `pretrained_tokenizer`.
-        depth: How many of its layers are kept, counted from below; None for all.
-        dropout: Every dropout of it; None for its own.
+        depth: Number of its layers to keep, from the bottom; None: all.
+        dropout: All of its dropout probabilities; None: unchanged.
 
     Raises:
         DataError: The folder holds no such model, or only a pickled one, or one of another vocabulary.
@@ -95,9 +96,9 @@ def pretrained_model(
     lacking = sorted(name for name in report["missing_keys"] if "pooler" not in name)
     if lacking or report["mismatched_keys"]:
         problem = f"the weights lack {lacking[0]}" if lacking else "the weights have other shapes than config.json says"
-        raise DataError(f"{checkpoint}: {problem}; get the checkpoint again")
+        raise DataError(f"{checkpoint}: {problem}; download the checkpoint again")
     if optional_attribute(model, "pooler") is not None:
-        model.pooler = None  # it reads the first token, as a head may
+        model.pooler = None  # heads read the first token instead
     table = model.get_input_embeddings()
     _refuse_other_tokens(checkpoint, ids, table.weight)
     table.weight = torch.nn.Parameter(table.weight.detach()[ids])
@@ -108,15 +109,15 @@ def pretrained_model(
 def pretrained_decoder(
     checkpoint: str | Path, vocabulary: Sequence[str], families: Sequence[str]
 ) -> tuple[Any, dict[str, torch.Tensor], list[int]]:
-    """The configuration and the weights in fp32 of a checkpoint that writes texts, and of each of our ids its own.
+    """Return the configuration and fp32 weights of a generative checkpoint, and its id for each of our ids.
 
     Args:
         checkpoint: A folder, or a name on the hub.
         vocabulary: The tokens that ids stand for, those of `pretrained_tokenizer`.
-        families: The kinds of model (`model_type`) that are known.
+        families: The supported values of `model_type`.
 
     Raises:
-        DataError, EnvError, UsageError: as `pretrained_model` does, and for a model of another kind.
+        DataError, EnvError, UsageError: those of `pretrained_model`, and for an unsupported model.
     """
     model, ids = _writer(checkpoint, vocabulary, families, "pretrained-decoder")
     return model.config, model.state_dict(), ids
@@ -128,9 +129,9 @@ class Seq2SeqCheckpoint(NamedTuple):
     Args:
         name: The folder, or its name on the hub.
         config: Its configuration.
-        generation: Its configuration of `generate`.
+        generation: Its generation configuration.
         state: Its weights in fp32, by their names in `transformers`.
-        ids: Of each of our ids its own.
+        ids: Its id for each of our ids.
     """
 
     name: str
@@ -150,10 +151,10 @@ class Seq2SeqCheckpoint(NamedTuple):
         return _start_token(self.config, self.generation)
 
     def numbers(self, tokens: Sequence[int]) -> list[int]:
-        """Our ids of its tokens; DataError for one that the tokenizer lacks."""
+        """Return our ids of its tokens; DataError for one that the tokenizer lacks."""
         if lacking := [token for token in tokens if token not in self.ids]:
             raise DataError(
-                f"{self.name}: its tokenizer lacks the special token {lacking[0]}; get the checkpoint again"
+                f"{self.name}: its tokenizer lacks the special token {lacking[0]}; download the checkpoint again"
             )
         return [self.ids.index(token) for token in tokens]
 
@@ -169,7 +170,7 @@ def pretrained_seq2seq(
 ) -> Seq2SeqCheckpoint:
     """Load a sequence-to-sequence checkpoint, like `pretrained_decoder`; [BOS] is its decoder start token.
 
-    `side` is whose tokens the vocabulary has, where the tokenizers of both texts differ.
+    `side` is the side of the vocabulary, if both sides have their own tokenizers.
     """
     model, ids = _writer(checkpoint, vocabulary, families, _SEQ2SEQ, side)
     config, generation = model.config, model.generation_config
@@ -206,7 +207,7 @@ def _writer(
     with reading(checkpoint, "config"):
         config = transformers.AutoConfig.from_pretrained(**where(checkpoint), trust_remote_code=False)
     if config.model_type not in families:
-        problem = f"{config.model_type} is none of the models that {use} knows ({', '.join(families)})"
+        problem = f"{config.model_type} is not supported by {use} ({', '.join(families)})"
         raise DataError(f"{checkpoint}: {problem}; {_USES}")
     model_class = transformers.AutoModelForSeq2SeqLM if use == _SEQ2SEQ else transformers.AutoModelForCausalLM
     with reading(checkpoint, "weights"):
@@ -220,15 +221,15 @@ def _writer(
             output_loading_info=True,
         )
     if lacking := sorted(report["missing_keys"]):
-        raise DataError(f"{checkpoint}: the weights lack {lacking[0]}; get the checkpoint again")
+        raise DataError(f"{checkpoint}: the weights lack {lacking[0]}; download the checkpoint again")
     if report["mismatched_keys"]:
-        raise DataError(f"{checkpoint}: the weights have other shapes than config.json says; get the checkpoint again")
+        raise DataError(f"{checkpoint}: the weights have other shapes than config.json; download the checkpoint again")
     _refuse_other_tokens(checkpoint, ids, model.get_input_embeddings().weight)
     return model, ids
 
 
 def optional_attribute(owner: Any, name: str) -> Any:
-    """An attribute of a model of `transformers` or of its configuration; None where models of this kind lack it."""
+    """Return an attribute of a model of `transformers` or of its configuration; None if such models lack it."""
     return getattr(owner, name, None)
 
 
@@ -258,16 +259,16 @@ def _refuse_pickles(checkpoint: str | Path) -> None:
         return
     pickled = sorted(path.name for pattern in _PICKLED for path in Path(checkpoint).glob(pattern))
     if not pickled:
-        raise DataError(f"{checkpoint}: holds no weights (model.safetensors); get the whole checkpoint")
-    fix = "load it where you trust it, and write it again with save_pretrained, which makes model.safetensors"
+        raise DataError(f"{checkpoint}: has no weights (model.safetensors); download the whole checkpoint")
+    fix = "load it in an environment that you trust, and save it with save_pretrained as model.safetensors"
     raise DataError(f"{checkpoint}: its weights are pickled ({pickled[0]}), which could run any program; {fix}")
 
 
-# Static vectors distilled from a sentence encoder, as by Model2Vec (Tulkens and van Dongen 2024).
+# Static vectors distilled from a sentence encoder, as in Model2Vec (Tulkens and van Dongen 2024).
 
 BATCH = 256
 SIF = 1e-4  # a in a / (a + p), the weight of a word of probability p (Arora et al. 2017)
-_UNUSED = re.compile(r"\[unused\d+\]")  # rows of BERT's table that no text has
+_UNUSED = re.compile(r"\[unused\d+\]")  # unused rows of BERT's table
 
 
 class Distiller:
@@ -278,8 +279,8 @@ class Distiller:
         device: Where the encoder runs.
 
     Raises:
-        DataError: The checkpoint has no tokenizer or no weights, or is no encoder.
-        EnvError: It is a name on the hub, and the hub cannot be reached or has no such checkpoint.
+        DataError: The checkpoint has no tokenizer or no weights, or is not an encoder.
+        EnvError: The hub cannot be reached, or has no checkpoint of this name.
     """
 
     def __init__(self, checkpoint: str, device: str = "cpu"):
@@ -291,28 +292,28 @@ class Distiller:
         family = self.model.config.model_type
         if family not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
             fix = "choose a checkpoint of an encoder, such as sentence-transformers/all-MiniLM-L6-v2"
-            raise DataError(f"{checkpoint}: {family} is no BERT-family encoder; {fix}")
+            raise DataError(f"{checkpoint}: {family} is not a BERT-family encoder; {fix}")
         self.model.to(device).eval()
         self.dim: int = self.model.config.hidden_size
 
     def tokens(self) -> dict[str, list[int]]:
-        """The ids of each token of the vocabulary, the most frequent first; special and unused tokens are left out."""
+        """Return the ids of each token of the vocabulary, most frequent first, without special and unused tokens."""
         vocabulary = vocabulary_of(self.tokenizer)
         ids = {token: [i] for i, token in enumerate(vocabulary) if i >= len(SPECIALS)}
         return {token: i for token, i in ids.items() if token != MASK and not _UNUSED.fullmatch(token)}
 
     def words(self, words: Sequence[str]) -> dict[str, list[int]]:
-        """The ids of the subwords of each word; words that the tokenizer does not know at all are left out."""
+        """Return the ids of the subwords of each word, without entirely unknown words."""
         encodings = encode_batch(self.tokenizer, words, lambda i: f"word {i + 1}: ")
         ids = {word: encoding.ids for word, encoding in zip(words, encodings, strict=True)}
         return {word: subwords for word, subwords in ids.items() if {*subwords} - {UNK_ID}}
 
     @torch.no_grad()
     def encode(self, ids: Mapping[str, Sequence[int]], tick: Callable[[int], None]) -> np.ndarray:
-        """The vectors (N, D): the mean of the last hidden states of [CLS] subwords [SEP], all of them.
+        """Return the vectors (N, D): the mean of the last hidden states of [CLS] subwords [SEP].
 
-        That is the sentence vector of the text that has only this word, where the encoder pools by the mean. What is
-        longer than the encoder can read is cut.
+        If the encoder pools by the mean, that is the sentence vector of a text of only this word. Words longer than the
+        encoder's limit are cut.
         """
         most = longest_input(self.model)
         sequences = [torch.tensor([BOS_ID, *subwords[: most and most - 2], EOS_ID]) for subwords in ids.values()]
@@ -332,9 +333,9 @@ class Distiller:
 
 
 def principal_components(rows: np.ndarray, dim: int) -> np.ndarray:
-    """The rows (N, D) centred and projected on their first principal components (N, dim).
+    """Return the rows (N, D), centred and projected on their first principal components (N, dim).
 
-    The largest weight of a component is positive, so that the signs are always the same.
+    The largest weight of a component is positive, so the signs are unique.
     """
     centred = rows.astype(np.float64) - rows.mean(0, dtype=np.float64)
     _, axes = np.linalg.eigh(centred.T @ centred)  # ascending
@@ -344,7 +345,7 @@ def principal_components(rows: np.ndarray, dim: int) -> np.ndarray:
 
 
 def zipf_weights(count: int) -> np.ndarray:
-    """The SIF weights (count, 1) of words, the most frequent first, whose frequencies follow Zipf's law."""
+    """Return the SIF weights (count, 1) of words, the most frequent first, whose frequencies follow Zipf's law."""
     frequencies = 1 / np.arange(2, count + 2)
     weights: np.ndarray = SIF / (SIF + frequencies / frequencies.sum())
     return weights[:, None].astype(np.float32)

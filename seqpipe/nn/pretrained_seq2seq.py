@@ -20,8 +20,7 @@ from seqpipe.nn.pretrained import Seq2SeqCheckpoint, optional_attribute, pretrai
 # The encoder and the decoder of a BART, an mBART or a Marian, from a checkpoint's configuration and weights.
 #
 # BART (Lewis et al. 2020), mBART (Liu et al. 2020) and Marian (Junczys-Dowmunt et al. 2018) are Transformers of Vaswani
-# et al. (2017), their attention scaled and with biases. They differ in where norms stand, in positions and in special
-# tokens.
+# et al. (2017) with scaled attention and biases. They differ in the place of norms, in positions and in special tokens.
 
 _BART_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
@@ -36,11 +35,11 @@ class BartFamily(NamedTuple):
     """Differences between the families of BART-like models.
 
     Args:
-        pre_norm: Whether norms stand before attention and feed-forward networks, and one on top of each stack.
-        embedding_norm: Whether there is a norm of the sum of token and position vectors.
-        learned_positions: Whether position vectors are trained; else they are sinusoids.
+        pre_norm: Whether norms precede attention and feed-forward networks, with one on top of each stack.
+        embedding_norm: Whether the sum of token and position vectors is normalised.
+        learned_positions: Whether position vectors are trained or sinusoidal.
         languages: Whether the special tokens around a text name its language.
-        before: The special tokens before a text, where they do not.
+        before: The special tokens before a text, if not.
     """
 
     pre_norm: bool
@@ -50,7 +49,7 @@ class BartFamily(NamedTuple):
     before: Sequence[int]
 
     def encoder(self, checkpoint: Seq2SeqCheckpoint, dropout: float | None, language: str | None) -> EncoderParts:
-        """The encoder; `dropout` is null for the checkpoint's own, `language` for that of its tokenizer."""
+        """Return the encoder; `dropout` None: the checkpoint's, `language` None: that of its tokenizer."""
         before, behind = self.before, [EOS_ID]
         if self.languages:
             before, behind = _language_tokens(checkpoint, language)
@@ -60,7 +59,7 @@ class BartFamily(NamedTuple):
         return EncoderParts(stack, table, before, behind, checkpoint.known, len(stack.positions) - stack.offset)
 
     def decoder(self, checkpoint: Seq2SeqCheckpoint, dropout: float | None, language: str | None) -> DecoderParts:
-        """The decoder; `dropout` is null for the checkpoint's own, `language` for what it begins texts with."""
+        """Return the decoder; `dropout` None: the checkpoint's, `language` None: its default first token."""
         stack, bias = self._stack(checkpoint, "decoder", dropout), checkpoint.state["final_logits_bias"][0]
         output = checkpoint.state["lm_head.weight"]
         # Without this setting, as in BART, the encoder and the decoder share one table of token vectors.
@@ -83,7 +82,7 @@ class BartFamily(NamedTuple):
         """Return the tokens that start decoding: the start token, then the first token that `generate` forces."""
         first, forced = checkpoint.start_token, checkpoint.generation.forced_bos_token_id
         if language is None and first is None:
-            raise DataError(f"{checkpoint.name}: it does not say what a text begins with; set the head's `language`")
+            raise DataError(f"{checkpoint.name}: it has no default first token of a text; set the head's `language`")
         if language is not None and self.languages:
             before, behind = _language_tokens(checkpoint, language)
             return [EOS_ID, *before] if before else [token for token in behind if token != EOS_ID]
@@ -94,9 +93,7 @@ class BartFamily(NamedTuple):
     def _stack(self, checkpoint: Seq2SeqCheckpoint, side: str, dropout: float | None) -> BartStack:
         config, weights = checkpoint.config, _Weights(checkpoint.state, f"model.{side}")
         if config.activation_function not in _BART_ACTIVATIONS:
-            problem = (
-                f"its activation {config.activation_function!r} is not known here ({', '.join(_BART_ACTIVATIONS)})"
-            )
+            problem = f"its activation {config.activation_function!r} is not supported ({', '.join(_BART_ACTIVATIONS)})"
             raise DataError(f"{checkpoint.name}: {problem}; choose another checkpoint")
         outer, inner, attended = (
             p if dropout is None else dropout
@@ -215,12 +212,12 @@ _T5_ACTIVATIONS = {"relu": "", "gelu_new": "tanh", "gelu": "none"}
 class Distances(nn.Module):
     """Relative position bias: a number for each head and distance, which is added to the attention scores.
 
-    Distances share a number, the more the farther: half of them have one of their own, the others are logarithmic.
+    Distances are bucketed: half of the buckets have one distance each, the others are logarithmic.
 
     Args:
         weight: The numbers, (buckets, H).
-        farthest: From which distance on all are alike.
-        both: Whether a token looks at those behind it too, which have half of the numbers.
+        farthest: Distance from which all share a bucket.
+        both: Whether a token also attends to later ones, which have half of the buckets.
     """
 
     buckets: Tensor
@@ -230,7 +227,7 @@ class Distances(nn.Module):
         self.farthest, self.weight = farthest, nn.Parameter(weight)
         count = len(weight) // 2 if both else len(weight)
         near = count // 2
-        d = torch.arange(-farthest, farthest + 1)  # of the other token from the one that looks
+        d = torch.arange(-farthest, farthest + 1)  # from the query to the key
         far = d.abs() if both else (-d).clamp(min=0)
         logarithmic = (far.float() / near).clamp(min=1).log() / math.log(farthest / near) * (count - near)
         buckets = torch.where(far < near, far, (near + logarithmic.long()).clamp(max=count - 1))
@@ -242,7 +239,7 @@ class Distances(nn.Module):
 
 
 class T5Stack(Stack):
-    """Pre-norm layers with scores that are not scaled, the distances that they share, and the norm on top."""
+    """Pre-norm layers with unscaled scores and shared distances, and a final norm."""
 
     def __init__(self, layers: Iterable[Layer], distances: Distances, norm: RMSNorm, dropout: float):
         super().__init__(layers, dropout)
@@ -265,13 +262,13 @@ class T5Family:
     """The encoder and the decoder of a T5 or an mT5."""
 
     def encoder(self, checkpoint: Seq2SeqCheckpoint, dropout: float | None, language: str | None) -> EncoderParts:
-        """The encoder; `dropout` is null for the checkpoint's own. A text ends with the end token."""
+        """Return the encoder; `dropout` None: the checkpoint's. A text ends with the end token."""
         checkpoint.refuse_language(language)
         table = checkpoint.state["shared.weight"][checkpoint.ids]
         return EncoderParts(_stack(checkpoint, "encoder", dropout), table, (), (EOS_ID,), len(table), None)
 
     def decoder(self, checkpoint: Seq2SeqCheckpoint, dropout: float | None, language: str | None) -> DecoderParts:
-        """The decoder. T5 1.0 ties the output layer to the token vectors and scales what it reads."""
+        """Return the decoder. T5 1.0 ties the output layer to the token vectors and scales its input."""
         checkpoint.refuse_language(language)
         config, output = checkpoint.config, checkpoint.state["lm_head.weight"]
         tied = torch.equal(output, checkpoint.state["shared.weight"])
@@ -290,11 +287,11 @@ class T5Family:
 
 
 def _stack(checkpoint: Seq2SeqCheckpoint, side: str, dropout: float | None) -> T5Stack:
-    """The `encoder` or the `decoder`; DataError if its activation is not known here."""
+    """Return the `encoder` or the `decoder`; DataError if its activation is not supported."""
     config, state = checkpoint.config, checkpoint.state
     if config.dense_act_fn not in _T5_ACTIVATIONS:
         known = ", ".join(_T5_ACTIVATIONS)
-        problem = f"its activation {config.dense_act_fn!r} is not known here ({known}); choose another checkpoint"
+        problem = f"its activation {config.dense_act_fn!r} is not supported ({known}); choose another checkpoint"
         raise DataError(f"{checkpoint.name}: {problem}")
     p = config.dropout_rate if dropout is None else dropout
     form = _T5_ACTIVATIONS[config.dense_act_fn]
@@ -335,7 +332,7 @@ def _stack(checkpoint: Seq2SeqCheckpoint, side: str, dropout: float | None) -> T
 
 
 class Family(Protocol):
-    """Makes the encoder and the decoder of a checkpoint."""
+    """Builder of the encoder and the decoder of a checkpoint."""
 
     def encoder(self, checkpoint: Seq2SeqCheckpoint, dropout: float | None, language: str | None) -> EncoderParts: ...
 
@@ -348,16 +345,16 @@ FAMILIES: Mapping[str, Family] = {"t5": T5Family(), "mt5": T5Family(), "bart": B
 def pretrained_encoder_parts(
     checkpoint: str | Path, vocabulary: Sequence[str], dropout: float | None, language: str | None
 ) -> EncoderParts:
-    """The encoder of a checkpoint.
+    """Return the encoder of a checkpoint.
 
     Args:
         checkpoint: A folder, or a name on the hub.
         vocabulary: The tokens that ids stand for, those of `pretrained_tokenizer`.
         dropout: Dropout probability; None for the checkpoint's own.
-        language: Of the texts, of a checkpoint of several languages; None for that of its tokenizer.
+        language: Language of the texts, for a multilingual checkpoint; None: that of its tokenizer.
 
     Raises:
-        DataError, EnvError, UsageError: as `pretrained_model` does, and for a model of another kind or language.
+        DataError, EnvError, UsageError: those of `pretrained_model`, and for an unsupported model or language.
     """
     read = pretrained_seq2seq(checkpoint, vocabulary, [*FAMILIES], "source")
     return FAMILIES[read.config.model_type].encoder(read, dropout, language)
@@ -366,6 +363,6 @@ def pretrained_encoder_parts(
 def pretrained_decoder_parts(
     checkpoint: str | Path, vocabulary: Sequence[str], dropout: float | None, language: str | None
 ) -> DecoderParts:
-    """The decoder of a checkpoint, as `pretrained_encoder_parts`; `language` is what it writes."""
+    """Return the decoder of a checkpoint, like `pretrained_encoder_parts`; `language` is that of the output."""
     read = pretrained_seq2seq(checkpoint, vocabulary, [*FAMILIES], "target")
     return FAMILIES[read.config.model_type].decoder(read, dropout, language)

@@ -1,4 +1,4 @@
-"""Recurrent layers over ragged batches, their initial states, and the encoders made of them."""
+"""Recurrent layers over ragged batches, their initial states, and recurrent encoders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from seqpipe.nn.layers import LockedDropout
 from seqpipe.nn.loops import State, scan
 from seqpipe.types import Means, Probability
 
-# Recurrent cells over ragged sequences: padded in PyTorch, one node or Scan a layer in export.
+# Recurrent cells over ragged sequences: padded in PyTorch, one node or Scan per layer in export.
 
 _KERNELS: Mapping[str, Callable[..., Any]] = {  # by an `nn.RNNBase`'s mode: the library's own loop over time
     "RNN_TANH": torch.rnn_tanh,
@@ -38,14 +38,14 @@ def ragged_rnn(
 
     Args:
         rnn: One layer, one or two directions, without `proj_size`.
-        x: (B, T, D); what stands past a row's length is never read.
+        x: (B, T, D); values past a row's length are never read.
         lengths: (B,) int64, 1 to T.
         backward: Whether a layer of one direction reads each row from its end to its beginning.
-        start: The initial states (directions, B, H): h(0), and those that the cell has besides; without them, 0.
+        start: The initial states (directions, B, H): h(0), and other states of the cell; by default 0.
 
     Returns:
-        The hidden states (B, T, directions, H), 0 past the end; and the last that each direction makes
-        (B, directions, H): forward's at the row's end, backward's at its beginning.
+        The hidden states (B, T, directions, H), 0 past the end; and the last of each direction (B, directions, H): the
+        forward state at the row's end, the backward state at its beginning.
     """
     node = rnn.node if isinstance(rnn, RecurrentCell) else LIBRARY[rnn.mode]
     if torch.compiler.is_exporting() and node is not None:
@@ -58,19 +58,19 @@ def ragged_rnn(
             return ragged_rnn(rnn, x.to(dtype), lengths, backward=backward, start=start)
     real = (torch.arange(x.shape[1], device=x.device)[None] < lengths[:, None])[..., None]  # (B, T, 1)
     x = torch.where(real, x, 0.0)
-    # (B, T) positions that turn each row around within its length.
+    # (B, T) positions that reverse each row within its length.
     t = torch.arange(x.shape[1], device=x.device)[None]
     turn = torch.where(t < lengths[:, None], lengths[:, None] - 1 - t, t)
     ways = [backward or bool(suffix) for suffix in suffixes(rnn)]
     rows = [pick(x, turn) if turned else x for turned in ways]
     if isinstance(rnn, RecurrentCell):
-        # A cell of ours steps in all its directions at once: (directions, T, B, D) to (directions, T, B, H).
+        # Our cells run all directions at once: (directions, T, B, D) to (directions, T, B, H).
         stacked = torch.stack([row.transpose(0, 1) for row in rows])
         after: Tensor = rnn.along(stacked, start)[0] if start else rnn(stacked)
         each_way = list(after.transpose(1, 2).unbind())
     else:
-        # Padded rows of one direction go to the library's fused kernel, of an LSTM twice as fast as packed rows; what
-        # comes after a row's end cannot reach what came before, since every direction runs from left to right here.
+        # Padded rows of one direction use the library's fused kernel, for an LSTM twice as fast as packed rows; values
+        # past a row's end cannot affect earlier ones, since every direction runs from left to right here.
         if start:
             starts = [tuple(part[i : i + 1].to(x.dtype) for part in start) for i in range(len(rows))]
         else:
@@ -83,10 +83,10 @@ def ragged_rnn(
     return torch.where(real[..., None], torch.stack(each, 2), 0.0), torch.cat(ends, 1)
 
 
-def continued(rnn: nn.RNNBase | RecurrentCell, x: Tensor, lengths: Tensor, start: State) -> tuple[Tensor, State]:
-    """One layer of one direction, forward, over rows of their own lengths, 0 too, from these states (B, H) each.
+def continue_rows(rnn: nn.RNNBase | RecurrentCell, x: Tensor, lengths: Tensor, start: State) -> tuple[Tensor, State]:
+    """Run one layer of one direction forward over rows of any lengths, also 0, from these states (B, H) each.
 
-    The hidden states (B, T, H), and the states at each row's end.
+    Return the hidden states (B, T, H), and the states at each row's end.
     """
     node = rnn.node if isinstance(rnn, RecurrentCell) else LIBRARY[rnn.mode]
     if torch.compiler.is_exporting() and node is not None:
@@ -105,7 +105,7 @@ def continued(rnn: nn.RNNBase | RecurrentCell, x: Tensor, lengths: Tensor, start
 
 
 def along(rnn: nn.RNNBase | RecurrentCell, x: Tensor, start: State) -> tuple[Tensor, State]:
-    """The same of whole rows (B, T, D) in training, by the library's own loop."""
+    """Run whole rows (B, T, D) in training like `continue_rows`, with the library's own loop."""
     if rounds(rnn, x):
         with torch.autocast(x.device.type, enabled=False):
             return along(rnn, x.to(start[0].dtype), start)
@@ -118,7 +118,7 @@ def along(rnn: nn.RNNBase | RecurrentCell, x: Tensor, start: State) -> tuple[Ten
 
 
 def one_step(rnn: nn.RNNBase | RecurrentCell, x: Tensor, state: State) -> State:  # (R, D), (R, H) each
-    """The states of one layer of one direction after one more token."""
+    """Return the states of one layer of one direction after one more token."""
     if isinstance(rnn, RecurrentCell):
         return rnn.stepped(x, state)
     _, after = recurrent_step(rnn, x, tuple(part[:, None] for part in state))
@@ -128,7 +128,7 @@ def one_step(rnn: nn.RNNBase | RecurrentCell, x: Tensor, state: State) -> State:
 def rounds(rnn: nn.RNNBase | RecurrentCell, x: Tensor) -> bool:
     """Return whether autocast must be disabled: outside the GPU kernels it rounds the state at each step.
 
-    Few processors have the kernels in bf16 at all.
+    Few CPUs have kernels for bf16.
     """
     return torch.is_autocast_enabled(x.device.type) and not (x.is_cuda and isinstance(rnn, nn.RNNBase))
 
@@ -143,7 +143,7 @@ def decoder_start_state(bridge: nn.Linear, state: Tensor, rnn: nn.RNNBase) -> St
 
 
 def unroll_decoder(rnn: nn.RNNBase, x: Tensor, start: State) -> Tensor:
-    """The top layer's states (B, N, H) of the library's layers over x (B, N, D), from `decoder_start_state`."""
+    """Return the top layer's states (B, N, H) of the library's layers over x (B, N, D), from `decoder_start_state`."""
     if rounds(rnn, x):
         with torch.autocast(x.device.type, enabled=False):
             return unroll_decoder(rnn, x.float(), tuple(part.float() for part in start))
@@ -153,7 +153,7 @@ def unroll_decoder(rnn: nn.RNNBase, x: Tensor, start: State) -> Tensor:
 
 
 def _by_fused_kernel(rnn: nn.RNNBase, x: Tensor, start: State, suffix: str) -> State:
-    """One direction from states (1, B, H): (B, T, H), and the states at the end."""
+    """Run one direction from states (1, B, H); return (B, T, H) and the last states."""
     settings = (rnn.bias, 1, 0.0, rnn.training, False, True)  # … one layer, no dropout, …, one direction, batch first
     first = start if rnn.mode == "LSTM" else start[0]
     states: State = _KERNELS[rnn.mode](x, first, weights_of(rnn, suffix), *settings)
@@ -166,7 +166,7 @@ def pick(x: Tensor, positions: Tensor) -> Tensor:  # (B, T, D), (B, N) -> (B, N,
 
 # Initial states of recurrent layers: learned, or computed from a label or from the state of another source.
 
-LABEL = "initial_label"  # the feature that a label's states are computed from
+LABEL = "initial_label"  # the feature of the label that initial states are computed from
 Given = Annotated[
     dict[Literal["column", "source"], Annotated[str, Field(min_length=1)]],
     Field(min_length=1, max_length=1),
@@ -178,15 +178,15 @@ InitialStateOption = Literal["zero", "learned"] | Given
 class InitialState(nn.Module):
     """The states of all layers and directions before the first token.
 
-    Learned states are parameters, the same for every row, trained by back-propagation and 0 before that. States that
-    are given are computed by a linear layer, as in sequence-to-sequence models (Sutskever et al. 2014; Bahdanau et al.
-    2015) and image captioning (Xu et al. 2015): h(0) = tanh(W v + b), and without the tanh each further state, such as
-    the cell of an LSTM, c(0) = W' v + b'. v is the state of another source; for a label it is one-hot, so that W v is
-    the label's embedding, and there is no b.
+    Learned states are parameters shared by all rows, trained by back-propagation and initially 0. Computed states use a
+    linear layer, as in sequence-to-sequence models (Sutskever et al. 2014; Bahdanau et al.
+    2015) and image captioning (Xu et al. 2015): h(0) = tanh(W v + b), and without the tanh each other state, such as
+    the cell of an LSTM, c(0) = W' v + b'. v is the state of another source; for a label it is one-hot, so W v is the
+    label's embedding, and there is no b.
 
     Args:
         option: learned, {column: FIELD} or {source: NAME}.
-        sizes: How many values the label has, or the width of the source's state.
+        sizes: Number of values of the label, or width of the source's state.
         shape: Layers, directions, states of one layer and direction with h as the first, and H.
     """
 
@@ -202,7 +202,7 @@ class InitialState(nn.Module):
         self.register_buffer("is_hidden", torch.arange(shape[2])[:, None] == 0, persistent=False)  # (S, 1)
 
     def forward(self, rows: int, label: Tensor | None, source: Tensor | None) -> Tensor:
-        """The states (layers, directions, S, B, H) of B rows, of labels (B, 1) or of another source's state (B, D)."""
+        """Return the states (layers, directions, S, B, H) of B rows, from labels (B, 1) or a source's state (B, D)."""
         if self.states is not None:
             return self.states[..., None, :].expand(-1, -1, -1, rows, -1)
         if self.labels is not None and label is not None:
@@ -211,13 +211,13 @@ class InitialState(nn.Module):
             projected = self.linear(source)
         else:
             missing = SOURCE_STATE if self.labels is None else LABEL
-            raise UsageError(f"initial_state: it is computed from {missing!r}, which is not given here; pass it")
+            raise UsageError(f"initial_state: it is computed from {missing!r}, which is missing; pass it")
         states: Tensor = projected.unflatten(1, self.shape)
         return torch.where(self.is_hidden, states.tanh(), states).permute(1, 2, 3, 0, 4)
 
 
 class InitialStateEncoder(nn.Module):
-    """An encoder with the option `initial_state`: what it declares, and the states that its layers start from."""
+    """An encoder with the option `initial_state`: its declarations, and the initial states of its layers."""
 
     initial: InitialState | None  # None: zeros
 
@@ -239,12 +239,12 @@ class InitialStateEncoder(nn.Module):
     def add_initial_state(
         self, option: InitialStateOption, sizes: Mapping[str, int], shape: tuple[int, int, int, int]
     ) -> None:
-        """Add the `InitialState` of these arguments, for zeros none."""
+        """Add the `InitialState` of these arguments; none for zeros."""
         self._layer_count = shape[0]
         self.initial = None if option == "zero" else InitialState(option, sizes, shape)
 
     def initial_states(self, rows: int, label: Tensor | None, source: Tensor | None) -> list[State]:
-        """The initial states (directions, B, H) of each layer; none where they are 0."""
+        """Return the initial states (directions, B, H) of each layer; none if they are 0."""
         if self.initial is None:
             return [()] * self._layer_count
         states = self.initial(rows, label, source)
@@ -252,7 +252,7 @@ class InitialStateEncoder(nn.Module):
 
 
 def _origin(option: Any) -> tuple[str, str]:
-    """`column` or `source`, by which the states are given, and its name; twice "" if they are not."""
+    """Return `column` or `source`, from which the states are computed, and its name; "" twice if neither."""
     if not isinstance(option, dict):
         return "", ""
     ((kind, name),) = option.items()
@@ -293,17 +293,17 @@ class RecurrentOptions:
 
 
 class Recurrent(InitialStateEncoder):
-    """Layers of recurrent cells over rows of their own lengths: the base class of the encoders `rnn`, `gru`, `lstm` ….
+    """Layers of recurrent cells over ragged rows: the base class of the encoders `rnn`, `gru`, `lstm` ….
 
-    `x` (B, T, D') holds the top layer's states, `state` and `first` (B, D') the last and the first that each of its
-    directions makes: forward from a row's beginning to its end, backward from its end to its beginning. D' is `hidden`,
-    of two directions concatenated twice that. What stands past a row's end is never read.
+    `x` (B, T, D') has the top layer's states, `state` and `first` (B, D') the last and the first of each direction:
+    forward from a row's beginning to its end, backward from its end to its beginning. D' is `hidden`, or twice that for
+    two concatenated directions. Values past a row's end are never read.
 
     Args:
         make: `nn.RNN`, `nn.GRU`, `nn.LSTM` or a `RecurrentCell`, or a partial of one.
-        dim: D, the width of the x that comes in.
-        sizes: Sizes from which initial states are computed, as seqpipe wires them.
-        options: Of the encoder.
+        dim: D, the width of the input.
+        sizes: Sizes for initial states, as wired by seqpipe.
+        options: Options of the encoder.
     """
 
     returns: ClassVar = ("x", "state", "first")
@@ -330,7 +330,7 @@ class Recurrent(InitialStateEncoder):
         self, x: Tensor, mask: Tensor, initial_label: Tensor | None = None, source_state: Tensor | None = None
     ) -> dict[str, Tensor]:  # (B, T, D), (B, T), (B, 1), (B, S) -> (B, T, D'), (B, D') twice
         if self.carried_state is not None and self.training:
-            # Truncated BPTT: rows are whole, so the library's own loop serves, and the states at their end are detached
+            # Truncated BPTT: rows have full length, so the library's own loop is used, and the last states are detached
             # and carried to the next batch.
             carried, after = self.carried_state, list[Tensor]()
             if self.initial is not None and not carried.shape[1]:
@@ -346,14 +346,14 @@ class Recurrent(InitialStateEncoder):
         for depth, (rnn, start) in enumerate(zip(self._layers, starts, strict=True)):
             x = self.locked_dropout(self.dropout(x) if depth else x)
             states, last = ragged_rnn(rnn, x, lengths, backward=self.backward, start=start)
-            x = self._merged(states)
+            x = self._merge(states)
         ends = pick(states[:, :, -1], lengths[:, None] - 1)  # (B, 1, H)
         begins = states[:, :1, 0]
         both = {1: [ends if self.backward else begins], 2: [begins, ends]}[states.shape[2]]
-        return {"x": x, "state": self._merged(last), "first": self._merged(torch.cat(both, 1))}
+        return {"x": x, "state": self._merge(last), "first": self._merge(torch.cat(both, 1))}
 
     def set_stateful(self, rows: int | None) -> None:
-        """Carry states across the batches of training, for so many rows of one length (truncated BPTT); None stops."""
+        """Carry states across training batches of this many rows of one length (truncated BPTT); None stops."""
         weight = self._layers[0].weight_hh_l0
         assert isinstance(weight, Tensor)
         states, hidden = len(self.layers) * self._states, self._layers[0].hidden_size
@@ -367,7 +367,7 @@ class Recurrent(InitialStateEncoder):
 
     @property
     def cache_shape(self) -> tuple[int, int]:
-        """Shape of the cache of one row; behind initial states, with a mark of whether the row has any token."""
+        """Shape of the cache of one row; with initial states it includes a flag whether the row has any token."""
         marks = 0 if self.initial is None else 1
         return len(self.layers) * self._states + marks, self._layers[0].hidden_size
 
@@ -393,11 +393,11 @@ class Recurrent(InitialStateEncoder):
         return torch.where(slots.unfinished[:, None, None, None], torch.stack(state, 1)[:, None], 0.0)
 
     def prefill(self, x: Tensor, mask: Tensor, prefix: PrefixCache) -> tuple[Tensor, State]:
-        x, mask = nn.functional.pad(x, (0, 0, 0, 1)), nn.functional.pad(mask, (0, 1))  # a node takes no 0 steps
+        x, mask = nn.functional.pad(x, (0, 0, 0, 1)), nn.functional.pad(mask, (0, 1))  # a node needs at least one step
         lengths = mask.sum(1)
         after: list[Tensor] = []
         for layer, start in zip(self._layers, self._by_layer(prefix.memory), strict=True):
-            x, last = continued(layer, x, lengths, start)
+            x, last = continue_rows(layer, x, lengths, start)
             after += last
         return x[:, :-1], tuple(after)
 
@@ -414,7 +414,7 @@ class Recurrent(InitialStateEncoder):
     def _by_layer(self, state: State) -> list[State]:
         return [state[i : i + self._states] for i in range(0, len(state), self._states)]
 
-    def _merged(self, states: Tensor) -> Tensor:  # (…, directions, H) -> (…, D')
+    def _merge(self, states: Tensor) -> Tensor:  # (…, directions, H) -> (…, D')
         if self.merge == "concat":
             return states.flatten(-2)
         return states.sum(-2) if self.merge == "sum" else states.mean(-2)

@@ -25,10 +25,11 @@ class BeamOptions:
     In a graph sizes are symbolic, and all other options tensors.
 
     Args:
-        beams: How many sequences are kept at each step, K.
-        n_best: How many are returned, at most K.
-        max_length: The most tokens of a sequence, N, [EOS] included; one that reaches it may lack its [EOS].
-        length_penalty: α ≥ 0: sequences of l tokens are ranked by score / ((5 + l) / 6)^α (Wu et al. 2016).
+        beams: Beam size, the number of sequences kept at each step; 1 is greedy search. K in the shapes.
+        n_best: Number of answers, at most as many as beams.
+        max_length: Maximum number of tokens, including the end. N in the shapes; a sequence of N may lack its [EOS].
+        length_penalty: Above 0 favours longer answers. α: sequences of l tokens are ranked by score / ((5 + l) / 6)^α
+            (Wu et al. 2016).
     """
 
     beams: Size = 1
@@ -39,17 +40,20 @@ class BeamOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions(BeamOptions):
-    """Beam search, or sampling where uniform samples are given.
+    """Beam search, or sampling if uniform samples are given.
 
     Args:
-        min_length: The least tokens of a sequence, [EOS] not included.
-        early_stopping: Whether a row is done as soon as K sequences are finished.
-        forbidden: Arcs of an automaton over tokens, (1 or B, A, 3) int64, see `PieceAutomaton`.
-        uniform: A number from 0 up to but not 1 for each token of each beam, (1 or B, 1 or K, N'); no sequence gets
-            longer than N'. N' = 0, or None: beam search.
-        temperature: Of sampling: probabilities to the power of 1 / temperature; 0 takes the likeliest token.
-        top_k: How many candidates a sampled token has, the likeliest ones (Fan et al. 2018).
-        top_p: Of the candidates, the fewest that together have this share of their probability (Holtzman et al. 2020).
+        min_length: Minimum number of tokens before the end.
+        early_stopping: Stop as soon as as many sequences are finished as there are beams.
+        forbidden: Texts that are never generated. Arcs of an automaton over tokens, (1 or B, A, 3) int64, see
+            `PieceAutomaton`.
+        uniform: Random numbers for sampling. A number in [0, 1) for each token of each beam, (1 or B, 1 or K, N');
+            sequences have at most N' tokens. N' = 0, or None: beam search.
+        temperature: With a seed: the lower, the more probable are probable tokens; 0 takes the most probable one.
+            Probabilities are raised to the power of 1 / temperature.
+        top_k: With a seed: sample from the k most probable tokens. See Fan et al. (2018).
+        top_p: With a seed: of these, sample from the fewest tokens with this total probability. See Holtzman et al.
+            (2020).
     """
 
     min_length: Annotated[NonNegativeInt, TryWith(min_length=2), TryWith(max_length=100, min_length=99)] = 0
@@ -66,10 +70,11 @@ class SearchOptions(GenerationOptions):
     """All options of `seqpipe.nn.search.beam_search`.
 
     Args:
-        coverage_penalty: β ≥ 0: what is added to the rank of a sequence, β Σ log min(1, attention that a source token
-            got), summed over the source tokens (Wu et al. 2016); nothing where the decoder attends to nothing.
-        no_repeat_ngram_size: n > 0: no n tokens in a row are written twice (Paulus et al. 2018).
-        prefix: Tokens that every sequence begins with, (1 or B, P) int64, [PAD] behind the shorter ones.
+        coverage_penalty: Above 0 favours answers that attend to all of the input. β: β Σ log min(1, attention to a
+            source token), summed over the source tokens, is added to the rank of a sequence (Wu et al. 2016); without
+            effect if the decoder has no attention.
+        no_repeat_ngram_size: No sequence of this many tokens occurs twice; 0: any may. See Paulus et al. (2018).
+        prefix: Text that every answer begins with. Tokens (1 or B, P) int64, padded with [PAD].
     """
 
     coverage_penalty: Annotated[NonNegativeFloat, TryWith(min_length=6)] = 0.0
@@ -83,9 +88,8 @@ class SearchOptions(GenerationOptions):
 class Sampler:
     """Sampling by given uniform samples, with temperature, top-k and top-p; B rows of K beams.
 
-    A token's candidates divide the interval from 0 to 1 by their probabilities, the likeliest first; the one in whose
-    share the uniform sample falls is taken. Steps of loops take sizes from its tensors: a number that they closed over
-    would be fixed in export.
+    A token's candidates divide the interval from 0 to 1 by their probabilities, the likeliest first; the uniform sample
+    selects one of them. Steps of loops read sizes from its tensors: closed-over numbers would be fixed in export.
     """
 
     def __init__(self, options: GenerationOptions, rows: int, device: torch.device):
@@ -93,11 +97,11 @@ class Sampler:
         steps, longest = uniform.shape[2], torch.full((), options.max_length, device=device)
         self.active = torch.full((), steps, device=device) > 0  # ()
         sampled_longest = torch.full((), torch.sym_min(options.max_length, steps), device=device)
-        self.limit = torch.where(self.active, sampled_longest, longest)  # () the most tokens of a sequence
+        self.limit = torch.where(self.active, sampled_longest, longest)  # () maximum number of tokens of a sequence
         self.uniform = repeat_axis(repeat_axis(F.pad(uniform, (0, 1)), 0, rows), 1, options.beams)  # (B, K, N' + 1)
         self.temperature = torch.zeros((), device=device) + options.temperature  # one made in a loop does not export
         self.top_k, self.top_p = torch.full((), options.top_k, device=device), options.top_p
-        self.needed = options.top_k * torch.sym_min(steps, 1)  # how many candidates it chooses from
+        self.needed = options.top_k * torch.sym_min(steps, 1)  # number of candidates
 
     def choose(self, log_p: Tensor, t: Tensor) -> Tensor:
         """Choose one of the candidates (B K, C), sorted from best to worst, at step t; return its rank (B K, 1)."""
@@ -118,7 +122,7 @@ def is_among(tokens: Tensor, of: Tensor) -> Tensor:  # (B, M), (B, E) -> (B, M)
 
 
 def repeat_axis(rows: Tensor, axis: int, size: int) -> Tensor:
-    """An axis of this size as it is, one of 1 repeated: `expand` would take the two sizes for one in export."""
+    """Repeat an axis of size 1 to this size; in export, `expand` would treat the two sizes as equal."""
     return rows.index_select(axis, torch.arange(size, device=rows.device).clamp(max=rows.shape[axis] - 1))
 
 
@@ -131,21 +135,21 @@ def top_n(values: Tensor, n: int, largest: bool = True) -> tuple[Tensor, Tensor]
     """Return the n largest (or smallest) of each row, best first, and their positions; ties go to the first."""
     top, places = values.topk(n, 1, largest)
     if torch.compiler.is_exporting() or not n:
-        return top, places  # onnxruntime's is in this order; eager `topk` takes any of equal ones
+        return top, places  # onnxruntime has this order; eager `topk` breaks ties arbitrarily
     edge = top[:, -1:]
     equal = int(((values >= edge) if largest else (values <= edge)).sum(1).max())
-    if equal > n:  # some that are left out are as good
+    if equal > n:  # equal values were left out
         places = values.topk(equal, 1, largest).indices
     places = places.sort(1).values
     ordered, order = values.gather(1, places).sort(dim=1, descending=largest, stable=True)
     return ordered[:, :n], places.gather(1, order)[:, :n]
 
 
-# What a search may write: an automaton over tokens, a forced prefix, lengths, no repeated n-grams.
+# Constraints of a search: an automaton over tokens, a forced prefix, lengths, no repeated n-grams.
 
 
 def with_arcs(arcs: Tensor | None, more: Sequence[tuple[int, int, int]], device: torch.device) -> Tensor:
-    """The arcs of a `PieceAutomaton` (1 or B, A, 3), with more behind them."""
+    """Return the arcs of a `PieceAutomaton` (1 or B, A, 3), followed by more."""
     added = torch.tensor([more], device=device)
     return added if arcs is None else torch.cat([arcs, added.expand(arcs.shape[0], -1, -1)], 1)
 
@@ -153,25 +157,25 @@ def with_arcs(arcs: Tensor | None, more: Sequence[tuple[int, int, int]], device:
 class PieceAutomaton:
     """A finite automaton over tokens, which determines the permitted next tokens of each beam.
 
-    An arc (state, token, next state) holds in its state, one of state -1 in any. The next state is the greatest of the
-    arcs that hold for the token, 0 where there is none; -1 says that the token is forbidden. A text begins in the state
-    of the first arc, 0 for -1.
+    An arc (state, token, next state) applies in its state, one with state -1 in any. The next state is the greatest of
+    the arcs that apply to the token, 0 without one; -1 bans the token. A text begins in the state of the first arc, 0
+    for -1.
 
     Args:
-        arcs: (1 or B, A, 3) int64; None or A = 0: nothing is forbidden.
+        arcs: (1 or B, A, 3) int64; None or A = 0: nothing is banned.
         rows: B.
-        device: Of the decoder's state.
+        device: Device of the decoder's state.
     """
 
     def __init__(self, arcs: Tensor | None, rows: int, device: torch.device):
-        arcs = with_arcs(arcs, [(-1, PAD_ID, 0)], device)  # at least one, as `amax` wants it; this one says nothing
-        # Steps close over these: what does not depend on the step is computed once, outside of the loop.
+        arcs = with_arcs(arcs, [(-1, PAD_ID, 0)], device)  # `amax` needs at least one; this one has no effect
+        # Steps close over these: values that do not depend on the step are computed once, outside of the loop.
         self.state, self.token, self.next = (repeat_axis(part[..., 0], 0, rows)[:, None] for part in arcs.split(1, 2))
         self.is_any = self.state < 0  # (B, 1, A)
         self.forbidden = torch.where(self.next < 0, self.token, PAD_ID)  # (B, 1, A)
 
     def start(self, beams: Tensor) -> Tensor:  # (B, K) -> (B, K)
-        """The states before the first token, in the shape of `beams`."""
+        """Return the states before the first token, in the shape of `beams`."""
         return self.state[..., 0].clamp(min=0) + beams * 0
 
     def holding(self, states: Tensor) -> Tensor:  # (B, K) -> (B, K, A)
@@ -179,11 +183,11 @@ class PieceAutomaton:
         return (self.state == states[..., None]) | self.is_any
 
     def banned(self, holding: Tensor) -> Tensor:  # (B, K, A) -> (B K, A)
-        """The tokens that are forbidden, [PAD] for arcs that forbid none."""
+        """Return the banned tokens, [PAD] for arcs that ban none."""
         return torch.where(holding, self.forbidden, PAD_ID).flatten(0, 1)
 
     def after(self, holding: Tensor, tokens: Tensor) -> Tensor:  # (B, K, A), (B, K) -> (B, K)
-        """The states after these tokens."""
+        """Return the states after these tokens."""
         return torch.where(holding & (self.token == tokens[..., None]), self.next, 0).amax(2)
 
 
@@ -191,11 +195,11 @@ class Constraints:
     """Constraints of a search on B rows of K beams.
 
     Args:
-        options: Of the search.
+        options: Options of the search.
         rows: B.
-        device: Of the decoder's state.
-        lengths: How many tokens a row's sequences have, (B,), [EOS] not included; -1 where that is open.
-        stop: Tokens that end a sequence as [EOS] does, (1 or B, E) int64, [PAD] where there are fewer.
+        device: Device of the decoder's state.
+        lengths: Number of tokens of a row's sequences, (B,), without [EOS]; -1: any.
+        stop: Tokens that end a sequence like [EOS], (1 or B, E) int64, padded with [PAD].
     """
 
     def __init__(
@@ -214,7 +218,7 @@ class Constraints:
         self.ngram = options.no_repeat_ngram_size
         listed = torch.full((), prefix.shape[1] + arcs, device=device) > 0
         repeats = torch.zeros((), device=device) + self.ngram
-        self.none = ~listed & (repeats == 0) & (self.least <= 0).all() & (exact < 0).all()  # () nothing constrains
+        self.none = ~listed & (repeats == 0) & (self.least <= 0).all() & (exact < 0).all()  # () without constraints
         self.prefix = repeat_axis(
             torch.cat([prefix, prefix.new_full((prefix.shape[0], 1), PAD_ID)], 1), 0, rows
         )  # (B, P')
@@ -226,9 +230,9 @@ class Constraints:
 
         Args:
             t: ().
-            written: (N,) the places before t.
+            written: (N,) mask of the places before t.
             sequences: (B, K, N).
-            repeats: (B, K, N) how many tokens right before each place are the last ones written.
+            repeats: (B, K, N) number of tokens right before each place that equal the last ones.
         """
         again = (self.ngram > 0) & (repeats >= self.ngram - 1) & written
         repeated = torch.where(again, sequences, PAD_ID).flatten(0, 1)
@@ -243,22 +247,22 @@ class Constraints:
 
 
 def prepend_token(token: int, tokens: Tensor | None, rows: int, device: torch.device) -> Tensor:
-    """A token before those of each row, (1 or B, F) or none: (B, 1 + F)."""
+    """Prepend a token to those of each row, (1 or B, F) or None: (B, 1 + F)."""
     first = torch.full((rows, 1), token, device=device)
     return first if tokens is None else torch.cat([first, repeat_axis(tokens, 0, rows)], 1)
 
 
-# Greedy search, beam search and sampling: the best sequences of tokens that a decoder can write.
+# Greedy search, beam search and sampling.
 
 
 class Decoder(Protocol):
     """A model that generates text token by token.
 
-    `step` takes the tokens just written, (R,), and a state, and returns the log-probabilities of the next ones (R, V),
-    the state after, and the attention to the source (B, K, S), S the length of `mask` (B, S), or None for none.
-    R = B * K: the K beams of a row stand together. A state is a tuple of tensors with R rows, which keep their shapes
-    and dtypes (see `loops`): search repeats and reorders rows, and knows nothing else of them; what all beams of a row
-    share is no part of it. [PAD] and [BOS] must be as good as impossible.
+    `step` takes the last tokens, (R,), and a state, and returns the log-probabilities of the next tokens (R, V), the
+    next state, and the attention to the source (B, K, S), S the length of `mask` (B, S), or None. R = B * K: the K
+    beams of a row are adjacent. A state is a tuple of tensors with R rows, which keep their shapes and dtypes (see
+    `loops`): search repeats and reorders rows; data that all beams of a row share is not part of it. [PAD] and [BOS]
+    must be practically impossible.
     """
 
     @property
@@ -278,28 +282,28 @@ def beam_search(
     stop: Tensor | None = None,
     fast_loop: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """Beam search, greedy with one beam; or, where uniform samples are given, K sequences sampled from the model.
+    """Beam search, greedy with one beam; or, with uniform samples, K sequences sampled from the model.
 
-    At each step the 2 K best continuations of the K beams of a row are candidates. Those among the first K that end
-    are put with the best K finished ones so far; the K best of the others continue (as fairseq and `transformers`
-    search). A row is done when its n best finished ones can no longer be outdone, and nothing changes in it from
-    then on: its answer depends on no other row. One beam never continues behind an end: it is greedy search.
-    With uniform samples each beam is a sequence of its own (see `Sampler`).
+    At each step the 2 K best continuations of the K beams of a row are candidates. Those among the first K that end are
+    merged with the best K finished ones; the K best of the others continue (like in fairseq and `transformers`). A row
+    is done when no beam can exceed its n best finished ones, and does not change afterwards: its answer does not depend
+    on other rows. A single beam never continues after an end, which is greedy search. With uniform samples each beam is
+    a separate sequence (see `Sampler`).
 
     Args:
         decoder: See Decoder.
         start: The state before the first token, B rows.
         options: See SearchOptions.
-        first_tokens: What stands before the first token of each row, (B,); None: [BOS].
-        row_limits: The most tokens of each row's sequences, (B,), where that is less than `max_length`; none: 0.
-        lengths: How many tokens a row's sequences have, (B,), [EOS] not included; -1 where that is open.
-        stop: Tokens that end a sequence as [EOS] does, (1 or B, E) int64, [PAD] where there are fewer.
-        fast_loop: Whether a graph has a second loop, for searches without penalties and constraints: it is faster, and
-            the graph takes longer to make.
+        first_tokens: The token before the first of each row, (B,); None: [BOS].
+        row_limits: Maximum number of tokens of each row's sequences, (B,), if less than `max_length`; 0: no tokens.
+        lengths: Number of tokens of a row's sequences, (B,), without [EOS]; -1: any.
+        stop: Tokens that end a sequence like [EOS], (1 or B, E) int64, padded with [PAD].
+        fast_loop: Whether a graph has a second loop, for searches without penalties and constraints: it is faster, but
+            the export takes longer.
 
     Returns:
-        Tokens (B, n_best, N), the best first, [PAD] after [EOS]; and their log-probabilities (B, n_best), whatever the
-        penalties and the temperature. Where there are not so many sequences, [PAD] alone and LOG_ZERO.
+        Tokens (B, n_best, N), best first, [PAD] after [EOS]; and their log-probabilities (B, n_best), without penalties
+        and temperature. Missing sequences are [PAD] and LOG_ZERO.
     """
     constraints = Constraints(options, start[0].shape[0], start[0].device, lengths, stop)
     running = _Search(decoder, options, constraints, start[0], row_limits)
@@ -310,12 +314,12 @@ def beam_search(
 
 
 class Beams(NamedTuple):
-    """State of a beam search: B rows of K beams, N tokens at most."""
+    """State of a beam search: B rows of K beams, at most N tokens."""
 
     t: Tensor  # () the number of the step
     tokens: Tensor  # (B, K) the last of each beam
     scores: Tensor  # (B, K)
-    done: Tensor  # (B,) rows in which nothing changes any more
+    done: Tensor  # (B,) finished rows
     sequences: Tensor  # (B, K, N) of the beams
     finished: Tensor  # (B, K, N) the best finished ones, the best first
     finished_scores: Tensor  # (B, K)
@@ -335,7 +339,7 @@ _SIZE = len(Beams._fields)
 
 
 class _Search:
-    """The steps of a search. They take sizes from its tensors: numbers closed over would be fixed in export."""
+    """The steps of a search. They read sizes from its tensors: closed-over numbers would be fixed in export."""
 
     def __init__(
         self,
@@ -361,7 +365,7 @@ class _Search:
         self.is_plain = ~self.sampler.active & constraints.none & no_coverage  # () whether the fast loop may run
 
     def run(self, start: State, first_tokens: Tensor | None, fast_loop: bool) -> State:
-        """The finished sequences (B, K, N), the best first, their scores (B, K) and ranks (B, K)."""
+        """Return the finished sequences (B, K, N), best first, their scores (B, K) and ranks (B, K)."""
         zeros = torch.zeros_like(self.first_beam + self.rank)  # (B, K) int64
         K, empty, floats = zeros.shape[1], zeros[..., None] + 0 * self.times, zeros.to(torch.float32)
         mask = self.decoder.mask
@@ -388,19 +392,19 @@ class _Search:
         return (t < self.sampler.limit) & ~done.all()
 
     def _fast_step(self, *state: Tensor) -> State:
-        """A step without penalties, constraints and sampling: with half the operators."""
+        """Run a step without penalties, constraints and sampling: it has half the operators."""
         beams = Beams(*state[:_SIZE])
         log_p, decoder_state, _ = self.decoder.step(beams.tokens.flatten(), state[_SIZE:])  # (B K, V)
         gains, tokens = top_n(log_p, torch.sym_min(self.twice.shape[0], log_p.shape[1]))  # (B K, C)
         total = beams.scores[:, :, None] + gains.unflatten(0, beams.scores.shape)
         _, places = top_n(total.flatten(1), self.twice.shape[0])
-        scores, tokens, parents = _taken(total, tokens, places)
+        scores, tokens, parents = _take(total, tokens, places)
         penalty = self.penalties.index_select(0, beams.t[None])
         beams, parents = self._advance(beams, Candidates(scores, tokens, parents, scores / penalty))
-        return *beams, *self._reordered(decoder_state, parents)
+        return *beams, *self._reorder(decoder_state, parents)
 
     def _step(self, *state: Tensor) -> State:
-        """A step under any options.
+        """Run a step with any options.
 
         Beside the beams it has the states of the automaton (B, K), `repeats` (B, K, N) and `covered` (B, K, S).
         """
@@ -418,25 +422,25 @@ class _Search:
         tokens = torch.where(forced > 0, forced, tokens)
         candidates = self._continuations(beams, gains, tokens, covered)
         beams, parents = self._advance(beams, candidates, self.sampler.active)
-        # For each place, how many tokens right before it equal the last ones written: 1 more than before where the new
-        # token stands there too. Carried from step to step it costs one comparison a place, however long an n-gram is.
+        # For each place, the number of tokens right before it that equal the last ones: 1 more than before if the new
+        # token is there too. As a state it costs one comparison per place, for any length of n-grams.
         same = (beams.sequences == beams.tokens[..., None]) & written
         repeats = torch.where(same, rows_at(repeats, parents) + 1, 0)
         repeats = torch.cat([torch.zeros_like(repeats[..., :1]), repeats[..., :-1]], 2)  # right before each place
         states = self.constraints.automaton.after(rows_at(holding, parents), beams.tokens)
-        return *beams, states, repeats, rows_at(covered, parents), *self._reordered(decoder_state, parents)
+        return *beams, states, repeats, rows_at(covered, parents), *self._reorder(decoder_state, parents)
 
     def _advance(self, beams: Beams, candidates: Candidates, sampled: Tensor | None = None) -> tuple[Beams, Tensor]:
-        """The beams after a step, and the beam (B, K) that each of them continues."""
+        """Return the beams after a step, and the beam (B, K) that each of them continues."""
         t, K = beams.t, beams.sequences.shape[1]
         scores, tokens, parents, ranks = candidates
-        # A step at the limit ends every sequence, so that what is cut there is ranked among the finished ones.
+        # A step at the limit ends every sequence, so that cut sequences are ranked among the finished ones.
         stop = self.constraints.ends
         ends = (tokens == EOS_ID if stop is None else is_among(tokens, stop)) | (t + 1 >= self.sampler.limit)
         if self.row_limits is not None:
             ends = ends | (t + 1 >= self.row_limits)
         # Of 2 K candidates at most K end in a step where each beam has one end token, so K are left to continue. An end
-        # counts only among the first K: behind them it was outdone by as many as there are beams.
+        # counts only among the first K: after them, K better candidates exist.
         counts = ends & (self.twice < K) & ~beams.done[:, None] & (scores > LOG_ZERO / 2)
         sequences = torch.where(self.times == t, tokens[..., None], rows_at(beams.sequences, parents))  # (B, 2 K, N)
         new_ranks = torch.where(counts, ranks, 2 * LOG_ZERO)
@@ -444,36 +448,37 @@ class _Search:
         finished = rows_at(torch.cat([beams.finished, sequences], 1), places)
         finished_scores = torch.cat([beams.finished_scores, scores], 1).gather(1, places)
 
-        # Beams continue with the best candidates that do not end. Where fewer than K are left, the ended ones fill the
-        # places at 2 * LOG_ZERO, from which no sequence can come back.
+        # Beams continue with the best candidates that do not end. If fewer than K are left, ended ones fill the places
+        # at 2 * LOG_ZERO, which no sequence can recover from.
         _, chosen = top_n(torch.where(ends, 4 * LOG_ZERO, ranks), K)
         if sampled is not None:
             chosen = torch.where(sampled, self.rank, chosen)
         scores = torch.where(ends, 2 * LOG_ZERO, scores).gather(1, chosen)
         tokens, parents, sequences = tokens.gather(1, chosen), parents.gather(1, chosen), rows_at(sequences, chosen)
 
-        # Further tokens add log-probabilities of at most 0, so a beam can only gain by the length penalty: at best it
-        # ends at the greatest length with its present score. A row is done when even that would change nothing.
+        # More tokens add log-probabilities of at most 0, so a beam can only gain by the length penalty: at best it ends
+        # at the greatest length with its present score. A row is done when even that would change nothing.
         within_reach = (scores / self.penalties[-1:]).amax(1)
         greedy = ~self.several_beams if sampled is None else ~self.several_beams & ~sampled
         full = (finished_ranks.amin(1) > LOG_ZERO) & (greedy | self.early_stopping)
         done = beams.done | (finished_ranks.index_select(1, self.last_rank)[:, 0] >= within_reach) | full
         return Beams(t + 1, tokens, scores, done, sequences, finished, finished_scores, finished_ranks), parents
 
-    def _reordered(self, state: State, parents: Tensor) -> State:
+    def _reorder(self, state: State, parents: Tensor) -> State:
         rows = (self.first_beam + parents).flatten()
         return tuple(part.index_select(0, rows) for part in state)
 
     def _continuations(self, beams: Beams, gains: Tensor, tokens: Tensor, covered: Tensor) -> Candidates:
-        """The 2 K best continuations, or the K that are sampled."""
+        """Return the 2 K best continuations, or the K sampled ones."""
         B, K = beams.scores.shape
         penalty = self.penalties.index_select(0, beams.t[None])
         total = beams.scores[:, :, None] + gains.unflatten(0, beams.scores.shape)
         ranks = total / penalty + self._coverage(covered)[..., None]
         _, places = top_n(ranks.flatten(1), self.twice.shape[0])
-        ranked = _taken(total, tokens, places)
-        # Sampled sequences continue each its own beam and are the first K candidates; the other K are impossible.
-        # Both ways are computed and one is taken: whether a graph samples is an input, and a step has no branches.
+        ranked = _take(total, tokens, places)
+        # Each sampled sequence continues its own beam; these are the first K candidates, and the other K are
+        # impossible. Both are computed and one is selected: whether a graph samples is an input, and a step has no
+        # branches.
         place = self.sampler.choose(gains, beams.t)  # (B K, 1)
         scores = beams.scores + gains.gather(1, place).reshape(B, K)
         sampled = (
@@ -496,13 +501,13 @@ class _Search:
         return torch.where(torch.arange(n, device=self.times.device) == 0, 0.0, LOG_ZERO)[None]  # (1, n)
 
 
-def _taken(total: Tensor, tokens: Tensor, places: Tensor) -> State:  # (B, K, C), (B K, C), (B, 2 K)
-    """Scores, last tokens and beams of the candidates at these places, (B, 2 K) each."""
+def _take(total: Tensor, tokens: Tensor, places: Tensor) -> State:  # (B, K, C), (B K, C), (B, 2 K)
+    """Return scores, last tokens and beams of the candidates at these places, (B, 2 K) each."""
     chosen = tokens.unflatten(0, total.shape[:2]).flatten(1).gather(1, places)
     return total.flatten(1).gather(1, places), chosen, places // total.shape[2]
 
 
-# Long texts of a decoder, written straight ahead: greedily, or sampled.
+# Generation of long texts without beam search: greedily, or by sampling.
 
 
 class Generated(NamedTuple):
@@ -510,7 +515,7 @@ class Generated(NamedTuple):
 
     tokens: Tensor
     scores: Tensor
-    steps: Tensor  # (B, K) how many tokens the decoder was given before the text ended
+    steps: Tensor  # (B, K) number of tokens that the decoder read before the text ended
     state: State  # of B K rows
 
 
@@ -525,8 +530,7 @@ def generate(
 ) -> Generated:
     """Generate K texts a row, `beams` of the options, without beam search, so that no state is copied.
 
-    Each token is the likeliest one or, where uniform samples are given, a sampled one. The arguments are those of
-    `seqpipe.nn.search.beam_search`.
+    Each token is the likeliest or, with uniform samples, a sampled one. The arguments are those of `beam_search`.
     """
     device, B = first_tokens.device, first_tokens.shape[0]
     sampler, times = Sampler(options, B, device), torch.arange(options.max_length, device=device)

@@ -22,18 +22,19 @@ class DecoderSource(NamedTuple):
     """The constant input of every step: the projected sources and the mask of their positions."""
 
     parts: Any
-    mask: Tensor | None  # (B, S), of several sources side by side; None: nothing is attended to
+    mask: Tensor | None  # (B, S), concatenated for several sources; None: no attention
 
 
 class Seq2SeqHead(nn.Module, ABC):
     """A head that generates text token by token.
 
-    A subclass gives the model: `read`, `start`, `step` and `teacher_forced`. The loss, search and scores are here.
+    A subclass implements the model: `read`, `start`, `step` and `teacher_forced`. Loss, search and scores are here.
 
     Args:
-        target_vocabulary: The tokens that it writes.
+        target_vocabulary: The target tokens.
         label_smoothing: The share of a token's probability that is spread over all others (Szegedy et al. 2016).
-        equal_length: Whether a text has as many tokens as its first source, whatever `max_length` and `min_length` say.
+        equal_length: Whether a text has as many tokens as its first source, regardless of `max_length` and
+            `min_length`.
     """
 
     answer: ClassVar[Any] = "text"  # or a static method of the options
@@ -52,7 +53,7 @@ class Seq2SeqHead(nn.Module, ABC):
 
     @staticmethod
     def inactive_options(options: Mapping[str, Any]) -> tuple[str, ...]:
-        """Inactive decode options: those of lengths, if the source determines the length."""
+        """Return the inactive decode options: those of lengths, if the source determines the length."""
         return ("max_length", "min_length") if options.get("equal_length") else ()
 
     @abstractmethod
@@ -61,24 +62,24 @@ class Seq2SeqHead(nn.Module, ABC):
 
     @abstractmethod
     def start(self, source: DecoderSource, sources: Sequence[StageOutputs], max_length: int) -> State:
-        """The state before the first of at most `max_length` tokens, B rows."""
+        """Return the state before the first of at most `max_length` tokens, B rows."""
 
     @abstractmethod
     def step(self, source: DecoderSource, tokens: Tensor, state: State) -> tuple[Tensor, State, Tensor | None]:
-        """As `seqpipe.nn.search.Decoder` has it, but that logits (R, V) may come for log-probabilities."""
+        """Run `seqpipe.nn.search.Decoder.step`, but return logits (R, V) instead of log-probabilities if convenient."""
 
     @abstractmethod
     def teacher_forced(self, source: DecoderSource, ids: Tensor, state: State) -> tuple[Tensor, Tensor | None]:
-        """Each token's logits (B, N, V) and attention (B, N, S), given the tokens (B, N) before it."""
+        """Return each token's logits (B, N, V) and attention (B, N, S), given the tokens (B, N) before it."""
 
     def loss(self, sources: Sequence[StageOutputs], target_ids: Tensor, target_mask: Tensor) -> Tensor:
-        """Mean cross-entropy () of a target token of (B, N), given those before it."""
+        """Return the mean cross-entropy () of a target token of (B, N), given those before it."""
         source = self.read(sources)
         logits, attention = self.teacher_forced(source, target_ids, self.start(source, sources, target_ids.shape[1]))
         real_logits, ids = logits[target_mask], target_ids[target_mask]  # (M, V), (M,)
         if self.label_smoothing and self.training:
-            # Label smoothing (Szegedy et al. 2016) spreads its share evenly over the tokens that can be written at all:
-            # PyTorch's own would give some of it to [PAD] and [BOS], whose log-probabilities are LOG_ZERO.
+            # Label smoothing (Szegedy et al. 2016) spreads its share evenly over the possible tokens: PyTorch's own
+            # would give some of it to [PAD] and [BOS], whose log-probabilities are LOG_ZERO.
             log_p, real = real_logits.log_softmax(1), self.logit_mask == 0
             even = torch.where(real, log_p, 0.0).sum(1) / real.sum()
             gold = log_p.gather(1, ids[:, None])[:, 0]
@@ -88,7 +89,7 @@ class Seq2SeqHead(nn.Module, ABC):
         return missed + self.auxiliary_loss(logits, attention, target_ids, target_mask)
 
     def log_p(self, logits: Tensor) -> Tensor:
-        """The log-probabilities (…, V) by which a text is decided, of the logits of `step` or `teacher_forced`."""
+        """Return the log-probabilities (…, V) of a search from the logits of `step` or `teacher_forced`."""
         return logits.log_softmax(-1)
 
     def row_limits(self, sources: Sequence[StageOutputs]) -> Tensor | None:
@@ -96,15 +97,15 @@ class Seq2SeqHead(nn.Module, ABC):
         return None
 
     def decided_logits(self, logits: Tensor) -> Tensor:
-        """The logits (B, N, V) by which a search of at most N tokens decides, of those of `teacher_forced`."""
+        """Return the logits (B, N, V) of a search of at most N tokens from those of `teacher_forced`."""
         return logits
 
     def auxiliary_loss(self, logits: Tensor, attention: Tensor | None, ids: Tensor, mask: Tensor) -> Tensor | float:
-        """An auxiliary loss of a subclass, of the outputs of `teacher_forced`; it is added to the cross-entropy."""
+        """Return an auxiliary loss from the outputs of `teacher_forced`; it is added to the cross-entropy."""
         return 0.0
 
     def decide(self, sources: Sequence[StageOutputs], *, options: SearchOptions) -> dict[str, Tensor]:
-        """The likeliest texts (B, n_best, max_length), or sampled ones, and their log-probabilities, the best first."""
+        """Return the likeliest or sampled texts (B, n_best, max_length) and their log-probabilities, best first."""
         source, first = self.read(sources), sources[0]["mask"]
         if self.equal_length:
             options = replace(options, max_length=first.shape[1] + 1)
@@ -115,13 +116,13 @@ class Seq2SeqHead(nn.Module, ABC):
         return {"tokens": tokens, "scores": scores}
 
     def explain(self, sources: Sequence[StageOutputs], tokens: Tensor) -> dict[str, Tensor]:
-        """Attention weights of each token of the first text, (B, N, S), 0 behind its end; none without attention."""
+        """Return the attention weights of the first text's tokens, (B, N, S), 0 after its end; {} without attention."""
         source, ids = self.read(sources), tokens[:, 0]
         _, attention = self.teacher_forced(source, ids, self.start(source, sources, ids.shape[1]))
         return {} if attention is None else {"attention": torch.where(mask_before_end(ids)[..., None], attention, 0.0)}
 
     def score(self, sources: Sequence[StageOutputs], tokens: Tensor) -> Tensor:
-        """Log-probability (B,) of the first of the given texts (B, n, N), its [EOS] included."""
+        """Return the log-probability (B,) of the first of the given texts (B, n, N), including its [EOS]."""
         source, ids = self.read(sources), tokens[:, 0]
         logits, _ = self.teacher_forced(source, ids, self.start(source, sources, ids.shape[1]))
         ends = (ids == EOS_ID).long()
@@ -131,7 +132,7 @@ class Seq2SeqHead(nn.Module, ABC):
 
 
 class _Reading(NamedTuple):
-    """A writer on one batch of sources, as search asks for it."""
+    """The head on one batch of sources, as a `Decoder` for search."""
 
     head: Seq2SeqHead
     source: DecoderSource
@@ -151,7 +152,7 @@ def mask_before_end(ids: Tensor) -> Tensor:  # (B, N) -> (B, N)
 
 
 def shift_right(ids: Tensor) -> Tensor:  # (B, N) -> (B, N)
-    """The token before each, [BOS] before the first."""
+    """Return the token before each, [BOS] before the first."""
     return F.pad(ids[:, :-1], (1, 0), value=BOS_ID)
 
 
@@ -159,10 +160,10 @@ class TargetVocabulary(nn.Module):
     """Token vectors in, and logits of every token out.
 
     Args:
-        size: V, how many tokens there are.
+        size: V, the number of tokens.
         dim: E, the width of a token's vector.
-        readout_dim: The width of what logits are made of.
-        tie: Whether one matrix serves both ways (Press and Wolf 2017); the two widths are equal then.
+        readout_dim: The width of the input of the output layer.
+        tie: Whether both layers share a matrix (Press and Wolf 2017); then the two widths are equal.
     """
 
     def __init__(self, size: int, dim: int, readout_dim: int, *, tie: bool = False):

@@ -1,7 +1,7 @@
 """The private parts of PyTorch and onnxscript that seqpipe uses, all in this file.
 
-They may change with any release, so the extra `train` admits one minor version of each; a new version is tried here
-first, then by the tests of `export/`. Everything else in seqpipe uses documented interfaces.
+They may change with any release, so the extra `train` allows one minor version of each. All other code in seqpipe uses
+documented interfaces.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from torch.utils._pytree import tree_map
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
-# A trace runs the program on stand-ins (fake tensors with symbolic sizes) below autograd, records each operator, and
-# decides with the exporter's own registry which ones enter the graph as they are. PyTorch's public `torch.export`
-# does the same five times slower, because it also proves guards and copies the graph for passes not needed here.
+# A trace runs the program on fake tensors with symbolic sizes below autograd, records each operator, and decides with
+# the exporter's own registry which ones are in the graph unchanged. PyTorch's public `torch.export` does the same five
+# times slower, since it also proves guards and copies the graph for passes that are not needed here.
 __all__ = [
     "DEFAULT_REWRITE_RULES",
     "AutoDispatchBelowAutograd",

@@ -22,7 +22,7 @@ from seqpipe.export.parity.decisions import DecisionParity, Tally
 from seqpipe.export.parity.gate import compare_streams, one_thread
 from seqpipe.features.document import Record
 from seqpipe.features.encoding import excerpt
-from seqpipe.features.raw_text import FIX, compare, fault_of
+from seqpipe.features.raw_text import FIX, compare, find_fault
 from seqpipe.features.sources import tokenizers_of
 from seqpipe.pipeline.training import refuse_long_texts, report_unseen_labels
 from seqpipe.runtime import bundle
@@ -37,23 +37,23 @@ from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.warm_start import warm_start
 
-# The pipeline that is checked, built from all training records, with a first batch of them.
+# The pipeline to check, built from all training records, with a first batch of them.
 
 RECORDS = 200  # of a token corpus, which may be larger than memory
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A pipeline with random weights, and facts about its data.
+    """A pipeline with random weights, and its data.
 
     Attributes:
         pipeline: The pipeline.
         records: The records that it was built from.
-        data: What it is trained on.
+        data: Its training data.
         batch: A batch of that.
-        size: How many records it was built from, in words.
-        messages: What a person should know about the vocabulary of all records.
-        init_report: What it starts with, a line each, of the runs that `init` names.
+        size: The number of records that it was built from, as text.
+        messages: Messages about the vocabulary of all records.
+        init_report: Lines about the initialisation from the runs that `init` names.
     """
 
     pipeline: Pipeline
@@ -66,9 +66,9 @@ class Trial:
 
 
 def build_trial(config: Config) -> Trial:
-    """Build a pipeline from all records of the training file; of a token corpus from the first, if those suffice.
+    """Build a pipeline from all records of the training file; of a token corpus from the first, if they suffice.
 
-    Raises DataError, PluginError or ConfigError, whichever the real run would meet.
+    Raises DataError, PluginError or ConfigError like the real run.
     """
     form = data_form(config)
     records = form.read(config.data.train)
@@ -79,7 +79,7 @@ def build_trial(config: Config) -> Trial:
         return _build(form, first, f"{len(first):,} records")
     try:
         return _build(form, first[:RECORDS], f"the first {RECORDS} records", is_partial=True)
-    except DataError:  # of the first records; only all of them show whether the run would meet it
+    except DataError:  # the first records may not suffice; try all of them
         return _build(form, records, "all records")
 
 
@@ -106,8 +106,8 @@ class ExportCheck:
     """The comparison of a graph with PyTorch.
 
     Attributes:
-        decisions: Number of decisions that were compared; all of them are the same.
-        ties: Number of decisions that PyTorch itself is undecided about, of which either counts as the same.
+        decisions: Number of decisions that were compared; all of them are equal.
+        ties: Number of ties in PyTorch's own scores, where either decision counts as equal.
         worst_score: Greatest difference between two scores.
         seconds: Duration of the check.
     """
@@ -122,10 +122,9 @@ class ExportCheck:
 def check_export(config: Config, console: Console, cache: GraphCache | None = None) -> ExportCheck:
     """Build from all records, take one step of training, export, and compare with PyTorch on ragged batches.
 
-    A graph that the cache has is not traced again.
+    A cached graph is not traced again.
 
-    Raises UsageError, DataError, PluginError, TrainingError, ExportError or ParityError, whichever the real run would
-    meet.
+    Raises UsageError, DataError, PluginError, TrainingError, ExportError or ParityError like the real run.
     """
     clock = time.monotonic()
     trial = build_trial(config)
@@ -140,14 +139,14 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
         console.say(f"train: {raw.summary()}")
     report_unseen_labels(config, artifacts, console)
     if data.dev_batches:
-        next(iter(data.dev_batches()))  # the examples of all dev records are made for it
+        next(iter(data.dev_batches()))  # builds the examples of all dev records
     refuse_long_texts(config, pipeline)
     refuse_long_candidates(pipeline)
     loss = pipeline.loss(trial.batch)
     if not torch.isfinite(loss):
         raise TrainingError(f"the loss of the first batch is {loss.item()}: {first_not_finite(pipeline, trial.batch)}")
     loss.backward()
-    if config.train.metric and config.data.dev:  # a score that is not there is reported now, not after an epoch
+    if config.train.metric and config.data.dev:  # a missing score is reported now, not after an epoch
         two_records = read(config.data.reader, config.data.dev, 2)
         scores = DevScores(pipeline, config, two_records, lambda: [trial.batch], "cpu")
         deciding(scores(lambda: None, only_names=True), config.train.metric)
@@ -193,9 +192,9 @@ def _try_hostile_texts(config: Config, artifacts: Artifacts, console: Console) -
     for head, task in zip(config.head, artifacts.tasks, strict=True):
         pairs.append((head.common_keys.get("target_tokenizer"), task.target_tokenizer))
     for component, tokenizer in pairs:
-        if not isinstance(component, Component) or tokenizer is None:  # one of `same` is tried already
+        if not isinstance(component, Component) or tokenizer is None:  # `same` was tried already
             continue
-        fault = fault_of(tokenizer)
+        fault = find_fault(tokenizer)
         if fault and fault.fails:
             message = f"{describe(component)} cannot split {excerpt(fault.text)}: {fault.message}; {FIX}"
             problems.append(component.problem(message))

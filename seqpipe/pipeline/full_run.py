@@ -1,4 +1,4 @@
-"""Run a YAML to its bundle: make what it needs, train, evaluate, export, verify, show answers; under several seeds."""
+"""Run a YAML to its bundle: create its needs, train, evaluate, export, verify, show answers; with several seeds."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ from seqpipe.training.tiny_bert import checkpoint_texts, tiny_bert
 
 EXAMPLES = 4  # answers that are shown
 INPUT, ANSWER = 160, 220  # columns of a text and of an answer with its score
-LINES = 4  # of an answer that stands below each other
-SLACK = 20  # characters in which a cut looks for a blank
+LINES = 4  # of a multi-line answer
+SLACK = 20  # characters within which a cut looks for a space
 
 
 def print_answers(model: Model, records: Sequence[Record], console: Console) -> None:
-    """Print the first golden examples that are answered without options, each beside the reference of its record."""
+    """Print the first golden examples that are answered without options, each with the reference of its record."""
     console.say("\nanswers of the bundle:")
     examples = [example for example in model.manifest.golden if not example.options]
     for example in examples[:EXAMPLES]:
         record: Mapping[str, Any] = example.record if isinstance(example.record, Mapping) else {"text": example.record}
         texts = [value if isinstance(value, str) else str(value) for name, value in record.items() if name != "words"]
         *before, last = texts or [" ".join(record.get("words", []))]
-        # Of several texts the spans of an answer lie in the last, so that one is cut around them.
+        # With several texts, the spans of an answer are in the last, so the last is cut around them.
         start = min(_starts(example.answer), default=0)
         console.say(f"  {' | '.join([*(excerpt(text, INPUT) for text in before), excerpt(last, INPUT, start)])}")
-        for line in shown_lines(model.predictor.kind.lines(example.answer)):
+        for line in shorten_lines(model.predictor.kind.lines(example.answer)):
             console.say(f"    {line}")
         source = next((r for r in records if all(r.get(key) == value for key, value in record.items())), None)
         if source is not None:
@@ -65,7 +65,7 @@ def print_answers(model: Model, records: Sequence[Record], console: Console) -> 
 
 
 def expected_lines(predictor: Predictor, record: Record, answer: Any) -> Iterator[str]:
-    """Say that an answer is right, or what was expected in its place; nothing where there is no reference."""
+    """Yield whether an answer is right, or the expected one; nothing without a reference."""
     task = predictor.task
     if predictor.kind.is_generated or not task.is_comparable or task.question(record) != record:
         return
@@ -79,7 +79,7 @@ def expected_lines(predictor: Predictor, record: Record, answer: Any) -> Iterato
 
 
 def _starts(answer: Any) -> Iterator[int]:
-    """Return the offsets at which the spans of an answer start."""
+    """Yield the start offsets of the spans of an answer."""
     if isinstance(answer, Mapping):
         if isinstance(start := answer.get("start"), int) and answer.get("end") != start:
             yield start
@@ -89,7 +89,7 @@ def _starts(answer: Any) -> Iterator[int]:
             yield from _starts(part)
 
 
-def shown_lines(lines: Sequence[str]) -> list[str]:
+def shorten_lines(lines: Sequence[str]) -> list[str]:
     """Return the lines of an answer; more than `LINES` are joined to one, cut to its width."""
     if len(lines) <= LINES:
         return [excerpt(line, ANSWER) for line in lines]
@@ -100,11 +100,11 @@ def shown_lines(lines: Sequence[str]) -> list[str]:
 
 
 def excerpt(text: str, columns: int, start: int = 0) -> str:
-    """Return a text on one line, a long one cut at blanks from shortly before `start`."""
+    """Return a text on one line; a long one is cut at spaces, from shortly before `start`."""
     if text_width(text) <= columns:
         return " ".join(text.split())
-    # Chinese and Japanese characters take two columns, so that the room in characters depends on the text. A quarter of
-    # it stands before `start`, and a blank near either end moves the cut, so that no word is torn.
+    # Chinese and Japanese characters take two columns, so the number of characters depends on the text. A quarter of
+    # them come before `start`, and the cuts move to a space nearby, so that no word is cut.
     room = int(columns * len(text) / text_width(text))
     begin = 0 if start < room // 2 else min(start - room // 4, len(text) - room)
     end = begin + room
@@ -116,13 +116,13 @@ def excerpt(text: str, columns: int, start: int = 0) -> str:
     return before + " ".join(text[begin:end].split()) + after
 
 
-# The held-out records of a run: scores on its test sets, and the records that parity is shown on.
+# The held-out records of a run: scores on its test sets, and the records for the parity check.
 
 
 def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[str, Any]:
     """Return and print the scores on every test set, on dev if there is none, with warnings about the data.
 
-    Where raw text is split into other words than the data has, the scores on raw text stand beside.
+    If raw text is split into other words than in the data, there are also scores on raw text.
     """
     data, form = run.config.data, data_form(run.config)
     test_sets = data.tests or ({"dev": data.dev} if data.dev else {})
@@ -139,11 +139,11 @@ def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[st
 
 
 def held_out_records(run: Run) -> Sequence[Record]:
-    """Return the records that parity is shown on: the first test set, else dev, else the first of train."""
+    """Return the records for the parity check: the first test set, else dev, else the start of train."""
     return data_form(run.config).compared_records(run.folder)
 
 
-# A pipeline from its YAML to its bundle, once or under seeds.
+# A pipeline from its YAML to its bundle, once or with several seeds.
 
 
 def run_all(
@@ -154,9 +154,9 @@ def run_all(
     cache: GraphCache | None = None,
     runs: Path = RUNS,
 ) -> Run:
-    """Train, evaluate, export, verify and show answers; an unchanged, finished run is left as it is.
+    """Train, evaluate, export, verify and show answers; an unchanged, finished run is kept.
 
-    A graph that the cache has is not traced again.
+    A cached graph is not traced again.
     """
     with start_run(config, console, fresh, runs) as run:
         scores = run.scores
@@ -177,7 +177,7 @@ def run_all(
             console.say(line)
         if "dev" in outcome and "dev" not in scores:
             console.result(f"dev {outcome['metric']} {format_score(outcome['metric'], outcome['dev'], metrics)}")
-        for name, values in scores.items():  # the score of the metric that chose the weights comes first
+        for name, values in scores.items():  # the score of the metric that selected the weights comes first
             listed = headlines(values, outcome.get("metric")).items()
             console.result(
                 f"{name} {', '.join(f'{metric} {format_score(metric, value, metrics)}' for metric, value in listed)}"
@@ -193,13 +193,13 @@ def run_all(
 
 @dataclass(frozen=True)
 class SeedScores:
-    """The scores of one test set under several seeds.
+    """The scores of one test set with several seeds.
 
     Attributes:
-        metric: Name of the score: the one that chose the weights, or the main one of the answer kind.
+        metric: Name of the score: the one that selected the weights, or the main one of the answer kind.
         mean: Mean over the seeds.
-        deviation: Standard deviation over the seeds; 0 of one seed.
-        values: The score under each seed.
+        deviation: Standard deviation over the seeds; 0 for one seed.
+        values: The score of each seed.
     """
 
     metric: str
@@ -218,7 +218,7 @@ def run_seeds(
     cache: GraphCache | None = None,
     runs: Path = RUNS,
 ) -> dict[str, SeedScores]:
-    """Run the same YAML under seeds 1 to n; return mean and standard deviation of every test set's metric."""
+    """Run the same YAML with the seeds 1 to n; return mean and standard deviation of every test set's metric."""
     results = []
     for seed in range(1, seeds + 1):
         console.say(f"\n== seed {seed} of {seeds}")
@@ -247,8 +247,7 @@ def export_run(
     """Export a trained run, with these overrides of its keys of `export`; return the folder of the bundle.
 
     Raises:
-        UsageError: if the folder is no run, was not trained, or something else than a bundle stands where the new one
-            is to be.
+        UsageError: if the folder is not a run, was not trained, or the output exists and is not a bundle.
         ExportError: if the bundle would not answer as PyTorch does.
     """
     path = output or folder / "bundle"
@@ -260,12 +259,12 @@ def export_run(
     return path
 
 
-# What a pipeline needs and is not there yet: other runs, which are trained first, and small models, which are made.
+# Missing needs of a pipeline: other runs, which are trained first, and small models, which are generated.
 
 
 @dataclass(frozen=True)
 class Missing:
-    """A need that is not met, of the pipeline that has it."""
+    """A missing need, and the pipeline that has it."""
 
     need: Need
     config: Config
@@ -274,11 +273,11 @@ class Missing:
         path = relative_path(self.need.path)
         if self.need.run:
             return f"{path}: the run of {relative_path(self.need.run)}, which is run first"
-        return f"{path}: a tiny BERT with random weights, which is made from the training texts"
+        return f"{path}: a tiny BERT with random weights, which is generated from the training texts"
 
 
 def missing_needs(config: Config) -> list[Missing]:
-    """Return what must be made before a pipeline can be run, in that order.
+    """Return the needs that must be created before a pipeline can run, in that order.
 
     Raises ConfigError for a cycle, and for a folder that is not the run of its YAML.
     """
@@ -286,7 +285,7 @@ def missing_needs(config: Config) -> list[Missing]:
 
 
 def _missing(config: Config, chain: Sequence[Path]) -> Iterator[Missing]:
-    """The unmet needs of a pipeline behind those of the pipelines it needs; `chain` are the files that led here."""
+    """Yield the missing needs of a pipeline after those of the pipelines it needs; `chain`: the files that led here."""
     for need in config.needs:
         if need.run is None:
             if not need.path.exists():
@@ -306,16 +305,16 @@ def _missing(config: Config, chain: Sequence[Path]) -> Iterator[Missing]:
 
 
 def make_needs(config: Config, console: Console, device: str, cache: GraphCache | None) -> bool:
-    """Run and make what a pipeline needs and is not there; return whether anything was made."""
+    """Create the missing needs of a pipeline; return whether there were any."""
     steps = missing_needs(config)
     for step in steps:
         console.say(f"{config.name} needs {step}")
         if step.need.run:
             needed, runs = load(step.need.run, plugin_files=config.plugin_files), step.need.path.parent
             run_all(needed, console, device, cache=cache, runs=Path(relative_path(runs)))
-            console.say(f"\nthis was for {config.name}, which continues")
+            console.say(f"\ncontinuing with {config.name}")
         else:
             texts = checkpoint_texts(step.config, step.need.path)
             pieces = tiny_bert(step.need.path, texts, step.need.pieces)
-            console.say(f"  made {relative_path(step.need.path)}: {pieces:,} pieces of words")
+            console.say(f"  created {relative_path(step.need.path)}: {pieces:,} pieces of words")
     return bool(steps)

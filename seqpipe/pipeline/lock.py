@@ -1,7 +1,7 @@
-"""One writer for a run folder: an advisory lock that the operating system releases when its holder ends, or is killed.
+"""One writer for a run folder: an advisory lock that the operating system releases when its holder ends or is killed.
 
-What writes into a run folder takes the lock of that folder. Of several processes of one training (ranks) only the one
-that writes takes it.
+Any writer to a run folder takes the folder's lock. Of several processes of one training (ranks) only the one that
+writes takes it.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ else:
 
 
 VARIABLE = "SEQPIPE_LOCK"
-_BYTE = 1 << 30  # locked on Windows, where nobody else can read a locked byte; the holder's name stands before it
-_PATIENCE, _PAUSE = 0.5, 0.02  # seconds to look again, where the holder ended or has not said its name
+_BYTE = 1 << 30  # the locked byte on Windows, where others cannot read it; the holder's name comes before it
+_PATIENCE, _PAUSE = 0.5, 0.02  # seconds to retry, if the holder ended or has not written its name
 
 
 @contextmanager
 def run_lock(folder: Path) -> Iterator[None]:
-    """Lock a run folder, which is made if there is none, until the block ends, and clean up behind a killed holder.
+    """Lock a run folder, created if missing, until the block ends, and clean up after a killed holder.
 
-    `SEQPIPE_LOCK=off` leaves the lock out, for file systems that have none.
+    `SEQPIPE_LOCK=off` disables the lock, for file systems without locks.
 
     Raises:
         UsageError: if another process holds the lock.
@@ -63,7 +63,7 @@ def run_lock(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def lock_around(path: Path) -> Iterator[None]:
-    """Lock the run folder that `path` lies in until the block ends; a path outside of any run needs no lock."""
+    """Lock the run folder that contains `path` until the block ends; a path outside of runs needs no lock."""
     place = path.parent.resolve()
     folder = next((parent for parent in (place, *place.parents) if (parent / STATE).is_file()), None)
     if folder is None:
@@ -81,14 +81,14 @@ def _open_locked(folder: Path) -> int:
         with disk_errors_named(path):
             try:
                 handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-            except FileNotFoundError:  # the folder was moved aside just now
+            except FileNotFoundError:  # the folder was just moved aside
                 make_folder(folder)
                 continue
         with ExitStack() as unless_locked:
             unless_locked.callback(os.close, handle)
             is_locked = _try_lock(handle, path)
-            # Between the opening and the locking the folder may have been moved aside, and a new one made in its place.
-            # Then the lock is on a file that nobody else looks at, and the next round opens the new one.
+            # Between opening and locking the folder may have been moved aside and a new one created. Then the lock is
+            # on a file that nobody else uses, and the next round opens the new one.
             is_here = False
             with suppress(FileNotFoundError):
                 is_here = os.path.samestat(os.fstat(handle), path.stat())
@@ -97,14 +97,14 @@ def _open_locked(folder: Path) -> int:
                     os.ftruncate(handle, 0)
                     os.lseek(handle, 0, os.SEEK_SET)
                     os.write(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())
-                    os.fsync(handle)  # on a network file system others read it only then
+                    os.fsync(handle)  # makes it visible to others on a network file system
                 unless_locked.pop_all()
                 return handle
             late = time.monotonic() > deadline
             if (late or not is_locked) and (holder := _holder(path, late)):
                 raise UsageError(
-                    f"{folder}: {holder} is writing into this run; wait until it ends, or stop it, or write "
-                    "somewhere else (name: in the YAML, --output of `export` and `vectors`)"
+                    f"{folder}: {holder} is writing to this run; wait until it ends, stop it, or choose "
+                    "another folder (name: in the YAML, --output of `export` and `vectors`)"
                 )
         time.sleep(_PAUSE)
 
@@ -117,9 +117,9 @@ def _try_lock(handle: int, path: Path) -> bool:
         return False
     except OSError as error:
         raise EnvError(
-            f"{path}: this file system has no locks ({error.strerror}), so two processes could write into one run; "
+            f"{path}: this file system has no locks ({error.strerror}), so two processes could write to one run; "
             f"make `runs` a link to a folder on another disk, or mount this one with locks. {VARIABLE}=off "
-            "switches locking off: then you have to make sure yourself that a run has one writer"
+            "disables locking: then make sure that a run has only one writer"
         ) from error
     return True
 
@@ -127,7 +127,7 @@ def _try_lock(handle: int, path: Path) -> bool:
 def _holder(path: Path, late: bool) -> str:
     """Return the holder of a lock, for a message; "" if it is not known yet and it is not too `late` to wait.
 
-    A holder that has just taken it may not have written its name: then the file is empty, or names one that ended.
+    A new holder may not have written its name yet: then the file is empty, or names an earlier holder.
     """
     try:
         holder = json.loads(path.read_bytes())
@@ -140,7 +140,7 @@ def _holder(path: Path, late: bool) -> str:
 
 
 def _is_alive(pid: int) -> bool:
-    """Return whether a process of this machine runs; True on Windows, where asking is not so simple."""
+    """Return whether a process of this machine runs; always True on Windows."""
     if sys.platform != "win32":
         try:
             os.kill(pid, 0)

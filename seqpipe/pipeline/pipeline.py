@@ -23,12 +23,12 @@ Report = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class Check:
-    """The findings of a check that met no error.
+    """The findings of a check without errors.
 
     Attributes:
-        warnings: Probable mistakes, such as texts that are split in another way than the data are.
-        needs: Folders that `run` makes first, since they are not there yet; until then the export is not checked.
-        export: The comparison of the exported graph with PyTorch; None where the export was not checked.
+        warnings: Probable mistakes, such as a tokenizer that splits texts differently from the data.
+        needs: Missing folders that `run` creates first; the export is not checked before they exist.
+        export: The comparison of the exported graph with PyTorch; None if the export was not checked.
     """
 
     warnings: tuple[str, ...]
@@ -37,19 +37,19 @@ class Check:
 
 
 class Pipeline:
-    """One pipeline: a YAML file, or its content, with overrides. It is checked in full when the object is made.
+    """One pipeline: a YAML file, or its content, with overrides. It is checked completely when the object is created.
 
-    Nothing is printed. `check`, `train` and `run` report what they do to `progress`, a function that is called with a
-    `Progress` for each line and for each advance of what takes long; an exception that it raises ends the work.
+    Nothing is printed. `check`, `train` and `run` call the function `progress` with a `Progress` for each line and each
+    advance of a long task; an exception that it raises ends the work.
 
     Args:
-        source: The YAML file, or its content as a dict. Paths in a dict start from the current folder, and its run is
-            called `pipeline` where it has no `name`.
+        source: The YAML file, or its content as a dict. Paths in a dict are relative to the current folder, and its run
+            is called `pipeline` if it has no `name`.
         overrides: Values by key, such as `{"train.epochs": 5}`, or the texts of the command line: `["train.epochs=5"]`.
-        plugins: Plugins of one Python file each, which offer components beside those that are installed.
+        plugins: Plugins of one Python file each, whose components are added to the installed ones.
 
     Raises:
-        ConfigError: holds every mistake in the YAML and the overrides.
+        ConfigError: lists every mistake in the YAML and the overrides.
         PluginError: if a plugin file cannot be read or is broken; it names the line.
     """
 
@@ -64,7 +64,7 @@ class Pipeline:
             raise UsageError(f"plugins: must be a list of files, such as [{plugins!r}]")
         self._source = source if isinstance(source, Mapping) else Path(source)
         if isinstance(overrides, Mapping):
-            # JSON is YAML too, so that a value from Python and one from the command line are read, and refused, alike.
+            # JSON is YAML too, so a value from Python and one from the command line are read and refused alike.
             overrides = [f"{key}={json.dumps(value, default=str)}" for key, value in overrides.items()]
         self._overrides = list(overrides)
         self._plugin_files = [Path(file) for file in plugins]
@@ -80,21 +80,21 @@ class Pipeline:
 
     @property
     def notes(self) -> list[str]:
-        """Warnings: components of other versions than the YAML was written with, and members nearly of the contract."""
+        """Warnings about components of other versions than the YAML names, and about probably misspelt members."""
         return self.config.notes
 
     def check(self, *, export: bool = True, cache: bool = True, progress: Report | None = None) -> Check:
         """Build the pipeline from its data, take a step of training, export it, and compare the graph with PyTorch.
 
         Args:
-            export: Check that; else only report what the pipeline needs, for its YAML is checked already.
-            cache: Use graphs that were traced before.
-            progress: Function that each line and each advance is reported to.
+            export: Check the export; otherwise only report missing needs, since the YAML is already checked.
+            cache: Use cached graphs.
+            progress: Function that receives each line and each advance.
 
         Raises:
             DataError: for data that the run could not use.
             ExportError: if the pipeline does not export.
-            SeqpipeError: any other error that the run would meet.
+            SeqpipeError: any other error of the run.
         """
         console = CallbackConsole(progress)
         missing = []
@@ -122,19 +122,19 @@ class Pipeline:
         runs: str | Path = "runs",
         progress: Report | None = None,
     ) -> Run:
-        """Check, train, evaluate, export and verify; resume an interrupted run, and leave a finished one as it is.
+        """Check, train, evaluate, export and verify; resume an interrupted run, and keep a finished one.
 
-        What the pipeline needs and is not there is run or made before.
+        Missing needs of the pipeline are created first.
 
         Args:
-            device: `cpu`, `cuda`, `cuda:1`, or `auto`: CUDA where PyTorch sees a device.
+            device: `cpu`, `cuda`, `cuda:1`, or `auto`: CUDA if PyTorch finds a device.
             fresh: Move an existing run of this name aside, and start a new one.
-            cache: Use graphs that were traced before.
-            runs: Folder of all runs; this one is the folder in it that has the pipeline's name.
-            progress: Function that each line and each advance is reported to.
+            cache: Use cached graphs.
+            runs: Folder of all runs; this run is the folder in it with the pipeline's name.
+            progress: Function that receives each line and each advance.
 
         Raises:
-            UsageError: if the run was made from something else, or another process writes into it.
+            UsageError: if the run was made from another pipeline or data, or another process writes to it.
             DataError: for data that cannot be used.
             TrainingError: if training diverges.
             ExportError: if the bundle would not answer as PyTorch does.
@@ -199,7 +199,7 @@ class Pipeline:
             from seqpipe.pipeline.full_run import make_needs
 
             if make_needs(self.config, console, device, cache):
-                self.config = self._load()  # what was not there could not be checked
+                self.config = self._load()  # missing folders could not be checked before
 
 
 def _graph_cache(wanted: bool) -> GraphCache | None:

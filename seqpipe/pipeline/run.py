@@ -30,7 +30,7 @@ class Epoch:
         loss: Mean loss of its batches.
         lr: Learning rate at its end.
         seconds: Training time, without the scoring of dev data.
-        best: Its weights were the best so far, and were kept.
+        best: Whether its weights were the best so far, and were kept.
         dev: Scores on dev data; empty without dev data. A score that is not finite is None.
     """
 
@@ -48,10 +48,10 @@ class Run:
 
     Args:
         folder: Folder of the run.
-        config: Settings of the run; by default they are read from the folder when they are first asked for.
+        config: Settings of the run; by default they are read from the folder at first use.
 
     Raises:
-        UsageError: if the folder is not that of a run.
+        UsageError: if the folder is not a run.
     """
 
     def __init__(self, folder: str | Path, config: Config | None = None):
@@ -59,7 +59,7 @@ class Run:
         self._config = config
         if config is None and not (self.folder / STATE).exists():
             raise UsageError(
-                f"{self.folder}: not a run (no {STATE}); a run is what `seqpipe train` or `seqpipe run` writes"
+                f"{self.folder}: not a run (no {STATE}); name a folder that `seqpipe train` or `seqpipe run` wrote"
             )
 
     def __repr__(self) -> str:
@@ -67,14 +67,14 @@ class Run:
 
     @cached_property
     def config(self) -> Config:
-        """The checked settings; neither the data nor the runs that this one was initialised from need be there."""
+        """The checked settings; the data and the runs that this one was initialised from may be missing."""
         from seqpipe.config.loader import load
 
         return self._config or load(self.folder / YAML, files=False, runs=False)
 
     @property
     def scores(self) -> dict[str, Any] | None:
-        """The scores on each test set by its name, without one on `dev`; None before they were computed."""
+        """The scores on each test set by its name, on `dev` if there is none; None before they are computed."""
         path = self.folder / SCORES
         return files.read_json(path) if path.exists() else None
 
@@ -107,7 +107,7 @@ class Run:
 
     @property
     def bundle_folder(self) -> Path:
-        """Folder of the bundle, which is there once the run was exported."""
+        """Folder of the bundle, which exists once the run is exported."""
         return self.folder / "bundle"
 
     @property

@@ -1,4 +1,4 @@
-"""The folder of a run: its fingerprint, how it is started and opened, and its trained pipeline."""
+"""The folder of a run: its fingerprint, starting and opening a run, and its trained pipeline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from seqpipe import files
 from seqpipe.config.contract import build_component, has_member
 from seqpipe.config.loader import Config, load, resolved
-from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, LAST, LOCK, STATE, TOKENS, YAML, refuse_other_form
+from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, LAST, LOCK, STATE, TOKENS, YAML, refuse_other_format
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
@@ -24,11 +24,11 @@ from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import FILE, Artifacts
 from seqpipe.training.pipeline import Pipeline
 
-# The fingerprint of a run, which is what it is made from as plain data, and what changed between two of them.
+# The fingerprint of a run (the inputs that it is made from, as plain data), and the differences between two.
 
 
 def fingerprint(config: Config) -> dict[str, Any]:
-    """Return what a run is made from: the resolved YAML but for its folders, sha256 of every file and run, versions."""
+    """Return the inputs of a run: the resolved YAML without its folders, the sha256 of every file and run, versions."""
     data, keyed = config.data, list(zip(config.versions, config.components, strict=True))
     options = {f"{key}.{where}": path for key, component in keyed for where, path in _option_paths(component.options)}
     sources = {
@@ -38,11 +38,11 @@ def fingerprint(config: Config) -> dict[str, Any]:
     content = _without_folders(resolved(config), names)
     for role in ("train", "dev", "test", "candidates"):
         content["data"].pop(role, None)
-    content.pop("plugins")  # the components' versions stand below
+    content.pop("plugins")  # the components' versions are added below
     tests = {name if name == "test" else f"test.{name}": path for name, path in data.tests.items()}
     hashes: dict[str, Any] = {}
     for role, path in {"train": data.train, "dev": data.dev, **tests, "candidates": data.candidates}.items():
-        if path and has_member(data.reader.cls, "files"):  # the reader says which files belong to one
+        if path and has_member(data.reader.cls, "files"):  # the reader knows which files belong together
             hashes[role] = [files.sha256_file(file) for file in build_component(data.reader).files(path)]
         elif path:
             hashes[role] = files.sha256_file(path)
@@ -63,7 +63,7 @@ def fingerprint(config: Config) -> dict[str, Any]:
 
 
 def _sha256(path: Path) -> str | dict[str, str]:
-    """Hash a file, the bundle of a run, whose manifest has the sha256 of all it holds, or each file in a folder."""
+    """Hash a file, the manifest of a run's bundle (it has the sha256 of the other files), or each file in a folder."""
     manifest = path / "bundle" / BUNDLE
     if (path / STATE).is_file() and manifest.is_file():
         path = manifest
@@ -85,7 +85,7 @@ def _option_paths(value: Any, where: str = "") -> Iterator[tuple[str, Path]]:
 
 
 def _without_folders(value: Any, names: Mapping[str, str]) -> Any:
-    """Return plain data with the names of files in place of their paths: a run may move, and its files with it."""
+    """Return plain data with file names in place of paths: a run may move together with its files."""
     if isinstance(value, dict):
         return {key: _without_folders(item, names) for key, item in value.items()}
     if isinstance(value, list):
@@ -94,7 +94,7 @@ def _without_folders(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def differences(old: Any, new: Any, key: str = "") -> list[str]:
-    """Return what changed between two fingerprints, a line each."""
+    """Return the differences between two fingerprints, one line each."""
     if isinstance(old, dict) and isinstance(new, dict):
         names = [*old, *(name for name in new if name not in old)]
         return [
@@ -121,8 +121,8 @@ def differences(old: Any, new: Any, key: str = "") -> list[str]:
 def start_run(config: Config, console: Console, fresh: bool = False, runs: Path = RUNS) -> Iterator[Run]:
     """Yield the run of this config, its folder locked until the block ends.
 
-    The folder is a new one, or the one there if it was made from the same. One without a checkpoint holds nothing worth
-    keeping: its run starts again.
+    The folder is new, or the existing one if it was made from the same inputs. One without a checkpoint has nothing to
+    keep: its run starts again.
 
     Args:
         config: The pipeline; its name is the folder's.
@@ -132,7 +132,7 @@ def start_run(config: Config, console: Console, fresh: bool = False, runs: Path 
 
     Raises:
         ConfigError: if a component's `init` names this folder.
-        UsageError: if the folder is no run, or was made from something else, or is locked.
+        UsageError: if the folder is not a run, was made from other inputs, or is locked.
     """
     folder = runs / config.name
     for component in config.components:
@@ -143,15 +143,15 @@ def start_run(config: Config, console: Console, fresh: bool = False, runs: Path 
     try:
         names = set(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        names = {STATE}  # nothing to protect, or the lock says what is wrong
+        names = {STATE}  # nothing to protect, or the lock reports the problem
     if STATE not in names and any(name not in (YAML, LOCK) and not name.endswith(".part") for name in names):
-        raise UsageError(f"{folder} is there and is not a run; give the YAML another name: or move the folder")
+        raise UsageError(f"{folder} exists and is not a run; give the YAML another name: or move the folder")
     with ExitStack() as locks:
         locks.enter_context(run_lock(folder))
         current = fingerprint(config)
         if fresh and (folder / STATE).exists():
             if os.name == "nt":
-                locks.close()  # Windows moves no folder with an open file in it, so nobody else's run either
+                locks.close()  # Windows cannot move a folder with an open file, so not another process's run either
             console.say(f"the old run is now {files.set_aside(folder)}")
             locks.enter_context(run_lock(folder))
         _prepare_folder(config, folder, current)
@@ -159,7 +159,7 @@ def start_run(config: Config, console: Console, fresh: bool = False, runs: Path 
 
 
 def _prepare_folder(config: Config, folder: Path, current: Mapping[str, Any]) -> None:
-    """Write what a run starts with, the fingerprint last: until then the old one stands."""
+    """Write the initial files of a run, the fingerprint last: until then the old one is valid."""
     is_trained = (folder / CHECKPOINTS / LAST).exists()
     changes = []
     if (folder / STATE).exists():
@@ -167,10 +167,10 @@ def _prepare_folder(config: Config, folder: Path, current: Mapping[str, Any]) ->
     if changes and is_trained:
         listed = "".join(f"\n  {line}" for line in changes)
         raise UsageError(
-            f"{folder} was made from something else:{listed}\n"
+            f"{folder} was made from other inputs:{listed}\n"
             "run with --fresh to move it aside, or give the YAML another name:"
         )
-    if changes:  # of a run that was never trained: what was fitted to other data is worth nothing
+    if changes:  # the run was never trained: artifacts fitted to other data are useless
         for path in (folder / FILE, *folder.glob("*tokenizer*.json")):
             path.unlink(missing_ok=True)
         if (folder / TOKENS).exists():
@@ -182,19 +182,19 @@ def _prepare_folder(config: Config, folder: Path, current: Mapping[str, Any]) ->
 
 
 def _refuse_older_run(folder: Path) -> None:
-    """Raise UsageError for a run whose fitted artifacts have another form than this seqpipe reads."""
+    """Raise UsageError for a run whose fitted artifacts have another format than this seqpipe reads."""
     if (folder / FILE).exists():
-        refuse_other_form(folder / FILE, files.read_json(folder / FILE).get("form", 1))
+        refuse_other_format(folder / FILE, files.read_json(folder / FILE).get("form", 1))
 
 
 def open_run(
     folder: Path, console: Console, need_data: bool = True, sets: Sequence[str] = (), plugins: Sequence[Path] = ()
 ) -> Run:
-    """Return the run in a folder, its YAML with these overrides; report which versions have changed since.
+    """Return the run in a folder, its YAML with these overrides; report changed versions.
 
-    The runs that it was initialised from need not be there any more.
+    The runs that it was initialised from may be missing.
     """
-    folder = Run(folder).folder  # which refuses what is not a run
+    folder = Run(folder).folder  # refuses a folder that is not a run
     _refuse_older_run(folder)
     config = load(folder / YAML, sets, files=need_data, runs=False, plugin_files=plugins)
     for note in config.notes:

@@ -31,17 +31,17 @@ from seqpipe.runtime.predictor import Predictor
 from seqpipe.runtime.table_io import reader_for
 from seqpipe.runtime.text_scores import METRICS, Normalize, judge, pair_scores, read_items, wrong_preferences
 
-# Raw text, which is what a deployment gets, beside the words of the data.
+# Scores on raw text, as in deployment, beside those on the words of the data.
 
-RAW = "(raw)"  # behind the name of a set, in scores
+RAW = "(raw)"  # after the name of a set, in scores
 SPLIT = "split_otherwise"  # among the scores on raw text: the share of words
-LOSS = 0.02  # of a score between 0 and 1, above which a warning is due
+LOSS = 0.02  # of a score between 0 and 1 above which there is a warning
 
 
 def score_raw_text(
     predictor: Predictor, name: str, records: Sequence[Record], scores: Mapping[str, Any], console: Console
 ) -> dict[str, Any]:
-    """Return and print the scores on raw text beside those on the words of the data; none where both are the same."""
+    """Return and print the scores on raw text, if its words differ from those of the data."""
     raw = compare(predictor.featurizer, records)
     if not raw.words:
         return {}
@@ -50,7 +50,7 @@ def score_raw_text(
     if not raw.same and not any(part.counts_words or part.kind.is_generated for part in predictor.task.parts.values()):
         try:
             raw_scores = evaluate(predictor, records, raw=True)[""]
-        except DataError as error:  # such as a text of too many tokens, which has few words
+        except DataError as error:  # for example, raw text may have too many tokens
             console.warn(f"{message}: it cannot be scored: {error}; {raw.suggestion()}", "  ")
             return {}
         on_raw = {f"{name} {RAW}": {**raw_scores, SPLIT: raw.share}}
@@ -90,10 +90,10 @@ def score_target(
         console: For tables of the scores, and warnings about the data.
         data: The file to score on; by default the test sets of the run.
         raw: Also score raw text, as in deployment.
-        by: Field of the records; each of its values also gets scores of its own.
+        by: Field of the records; each of its values also gets separate scores.
         errors: File for the records with wrong answers, as JSONL.
         device: Device that the model runs on.
-        options: Function that returns the values of decode options, given those that the model has.
+        options: Function from the model's decode options to their values.
         plugins: Plugins of one Python file each.
     """
     predictor, read, test_sets = open_target(target, device, data, console, plugins)
@@ -121,7 +121,7 @@ def score_target(
         packages |= part.metric_packages
     for package, metrics in packages.items():
         if not has(package):
-            console.say(f"note: {metrics} are absent here: pip install {package.replace('_', '-')}")
+            console.say(f"note: {metrics} are not installed: pip install {package.replace('_', '-')}")
     return result
 
 
@@ -142,7 +142,7 @@ def _print_scores(label: str, scores: Mapping[str, Any], metrics: Mapping[str, M
 def _open_run(
     folder: Path, device: str, data: Path | None, console: Console, files: Sequence[Path]
 ) -> tuple[Predictor, ReadRecords, dict[str, Path]]:
-    # Imported here, because a bundle is scored where PyTorch is not installed.
+    # Imported here: a bundle can be scored without PyTorch.
     from seqpipe.pipeline.run_folder import load_trained, open_run
     from seqpipe.pipeline.training import resolve_device
     from seqpipe.training.evaluation import predictor
@@ -171,14 +171,14 @@ def _open_bundle(
         if loaded := _load_metrics(origin, plugins, console):
             model.predictor.metrics[head], score_types = loaded
             model.predictor.metric_types |= score_types
-    # The YAML of the run that the bundle lies in is read as plain data: none of its components need be installed.
+    # The YAML of the bundle's run is read as plain data: its components need not be installed.
     file = path.resolve().parent / YAML
     settings: Any = yaml.parse(file.read_bytes(), str(file)).data if file.exists() else {"data": {}}
     overlaps, tests = settings["data"].get("overlaps", "error"), settings["data"].get("test") or {}
     if data:
         test_sets = {data.name: data}
     elif not file.exists():
-        raise UsageError(f"{path} stands in no run, so its test set is not known; name a file with --data")
+        raise UsageError(f"{path} is not in a run, so its test set is unknown; name a file with --data")
     elif not tests:
         raise UsageError(f"the run of {path} has no test set; name a file with --data")
     else:
@@ -190,7 +190,7 @@ def _open_bundle(
 def _load_metrics(
     origin: MetricsOwner, plugins: Plugins, console: Console
 ) -> tuple[Metrics, Mapping[str, Metric]] | None:
-    """Load the metrics of the head that the bundle was trained with; None where they are not installed, with a note."""
+    """Load the metrics of the head that the bundle was trained with; None, with a note, if they are not installed."""
     name = f"{origin.distribution}/{origin.use}"
     try:
         cls = plugins.find("head", name).load()
@@ -200,7 +200,7 @@ def _load_metrics(
                 "; ".join(f"{'.'.join(map(str, mistake.where))}: {mistake.message}" for mistake in mistakes)
             )
     except PluginError as error:
-        console.say(f"note: the metrics of head {name} {origin.version} are absent here: {error}")
+        console.say(f"note: the metrics of head {name} {origin.version} are not installed: {error}")
         return None
     metrics = head_metrics(cls, values(options), f"head {name!r}")
     return (metrics, member(cls, "score_types")) if metrics else None
@@ -234,7 +234,7 @@ def score_pairs(
         words = list(dict.fromkeys(word for some in unknown for word in some))[:_EXAMPLES]
         console.warn(
             f"{pairs.name}: {len(unknown)} of {len(judged)} have words that the model does not know, such as "
-            f"{', '.join(map(repr, words))}; what they say of the model is little"
+            f"{', '.join(map(repr, words))}; their scores mean little"
         )
     if errors:
         write(errors, b"".join(json_bytes(line) + b"\n" for line in wrong_preferences(judged)))

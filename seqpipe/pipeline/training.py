@@ -23,7 +23,7 @@ from seqpipe.training.evaluation import DevScores, calibrate, unknown_share, unw
 from seqpipe.training.fit import dev_messages, fit_artifacts
 from seqpipe.training.optim import check_precision
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.progress import outcome_of
+from seqpipe.training.progress import outcome_of, rise_of_loss
 from seqpipe.training.trainer import train
 from seqpipe.training.warm_start import warm_start
 
@@ -38,7 +38,7 @@ def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console)
             continue
         for label, record in unseen_labels(artifacts, resolve_overlaps(reader.read(path), config.data.overlaps)):
             place = record.get("where", path)
-            message = f"{place}: the {name} set holds the label {label!r}, which training never saw"
+            message = f"{place}: the {name} set has the label {label!r}, which training never saw"
             problems.append(message)
             if config.data.unseen_labels == "miss":
                 console.say(f"  note: {message}; it counts as missed")
@@ -63,19 +63,19 @@ def refuse_long_texts(config: Config, pipeline: Pipeline) -> None:
 
 
 def resolve_device(name: str) -> str:
-    """Return the device of this name, of `auto` the one that this PyTorch has; EnvError if it is not there."""
+    """Return the device of this name, for `auto` the one that PyTorch finds; EnvError if it is not available."""
     kind = name.partition(":")[0]
     if kind not in ("auto", "cpu", "cuda"):
         raise UsageError(f"--device {name}: must be auto, cpu, cuda or cuda:N")
     if kind == "cuda" and not torch.cuda.is_available():
-        raise EnvError(f"--device {name}: this PyTorch ({torch.__version__}) sees no CUDA device; see `seqpipe doctor`")
+        raise EnvError(f"--device {name}: this PyTorch ({torch.__version__}) has no CUDA device; see `seqpipe doctor`")
     if kind == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return name
 
 
 def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
-    """Train to the end, resume, or load what is trained already: the pipeline at its best weights, on the CPU."""
+    """Train to the end, resume, or load a finished run; return the pipeline with its best weights, on the CPU."""
     config, device = run.config, resolve_device(device)
     check_precision(config.train.precision, device)
     if config.train.threads:
@@ -92,6 +92,9 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     pipeline = Pipeline(config, artifacts)
     is_new = not (run.checkpoints / LAST).exists()
     init_report = warm_start(pipeline, config) if is_new else []
+    refuse_long_texts(config, pipeline)
+    refuse_long_candidates(pipeline)
+    scores = _dev_scores(config, pipeline, data, device)
     tokens = sum(map(len, artifacts.vocabularies.values()))
     weights = sum(p.numel() for p in pipeline.parameters())
     sizes = f"{data.size}, {tokens:,} tokens, {weights:,} weights"
@@ -105,11 +108,12 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
         unknown = unknown_share(artifacts, artifacts.featurizer.docs(data.dev))
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
     report_unseen_labels(config, artifacts, console)
-    refuse_long_texts(config, pipeline)
-    refuse_long_candidates(pipeline)
-    scores = _dev_scores(config, pipeline, data, device)
     progress = train(pipeline, config, data.batches, scores, run.checkpoints, console, device)
-    outcome = outcome_of(progress, config)
+    sets = {name: path for name, path in {"dev": config.data.dev, **config.data.tests}.items() if path}
+    sizes_of_sets = {name: f"{len(form.read(path)):,} records" for name, path in sets.items()}
+    outcome = outcome_of(progress, config) | {"data": {"train": data.size, **sizes_of_sets}}
+    if rise := rise_of_loss(outcome):  # before the export, which such weights may not pass
+        console.warn(rise, "  ")
     files.write(run.folder / OUTCOME, json.dumps(files.finite(outcome), indent=1))
     return pipeline
 
@@ -118,10 +122,10 @@ def _dev_scores(config: Config, pipeline: Pipeline, data: TrainingData, device: 
     """Return the function that scores the dev set, None without one, once it and `train.metric` are known to work."""
     if data.dev_batches is None:
         if config.train.metric:
-            raise UsageError("train.metric: it is a score of data.dev, and there is none; add it, or delete the key")
+            raise UsageError("train.metric: it needs data.dev, which is missing; add it, or delete the key")
         return None
-    calibrate(pipeline, data.dev_batches)  # what dev lacks for it is reported before training
+    calibrate(pipeline, data.dev_batches)  # problems of dev are reported before training
     scores = DevScores(pipeline, config, data.dev, data.dev_batches, device)
     if config.train.metric:
-        deciding(scores(lambda: None, only_names=True), config.train.metric)  # one that is not there is reported now
+        deciding(scores(lambda: None, only_names=True), config.train.metric)  # a missing score is reported now
     return scores

@@ -1,1 +1,1 @@
-"""Open a bundle and answer with onnxruntime. Imports neither PyTorch nor anything that Windows or macOS lack."""
+"""Open a bundle and answer with onnxruntime. Imports no PyTorch, and works on Windows and macOS too."""

@@ -1,7 +1,8 @@
 """Read and write bundles: a folder with a graph, its tokenizers and bundle.json.
 
-Every byte is hashed before anything parses it. That shows damage, not forgery; forged bundles meet the bounds on
-tokenizers, features and labels here, those of `seqpipe.runtime.manifest`, and those of `seqpipe.runtime.graph_check`.
+Every byte is hashed before anything parses it. That detects damage, not forgery; against forged bundles there are
+bounds on tokenizers, features and labels here, and those of `seqpipe.runtime.manifest` and
+`seqpipe.runtime.graph_check`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from seqpipe.files import sha256, writing_folder
 from seqpipe.runtime.decode_options import option_arrays
 from seqpipe.runtime.manifest import MANIFEST, FileEntry, Manifest, Reader, parse, seal
 
+CARD = "README.md"  # file of the model card
 MOST_MANIFEST, MOST_FILE = 64 << 20, 1_900_000_000  # bytes
 
 
@@ -49,13 +51,15 @@ class BundleContent:
 def refuse_other(path: Path) -> None:
     """Raise UsageError if something other than a bundle would be replaced."""
     if path.exists() and not (path / MANIFEST).is_file() and not (path.is_dir() and not any(path.iterdir())):
-        raise UsageError(f"{path}: is there and is not a bundle; name another folder, or move it out of the way")
+        raise UsageError(f"{path}: exists and is not a bundle; name another folder, or move it away")
 
 
 def write(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> None:
     """Write a bundle atomically, with these files in its manifest; replace an existing one."""
     refuse_other(path)
-    entries = {name: FileEntry(sha256=sha256(data), bytes=len(data)) for name, data in files.items()}
+    # The card is left out of the manifest: nothing reads it, and its author completes it, maybe on the hub.
+    listed = {name: data for name, data in files.items() if name != CARD}
+    entries = {name: FileEntry(sha256=sha256(data), bytes=len(data)) for name, data in listed.items()}
     sealed = seal(manifest.model_copy(update={"files": entries}).content())
     with writing_folder(path) as folder:
         for name, data in files.items():
@@ -64,22 +68,22 @@ def write(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> None:
 
 
 def read_manifest(path: Path, pin: str | None = None) -> tuple[Manifest, str]:
-    """Return the checked manifest of a bundle and its sha256; arguments and errors as those of `read`."""
+    """Return the checked manifest of a bundle and its sha256; arguments and errors are those of `read`."""
     if pin is not None and not re.fullmatch("[0-9a-f]{64}", pin.lower()):
         raise UsageError(
             f"sha256: {pin!r} is not 64 hexadecimal digits; give those that `sha256sum {path / MANIFEST}` prints"
         )
     if not path.is_dir():
         hint = "not a folder" if path.exists() else "no such folder"
-        raise BundleError(f"{path}: {hint}; a bundle is the folder that `seqpipe export` or `seqpipe run` writes")
+        raise BundleError(f"{path}: {hint}; name a folder that `seqpipe export` or `seqpipe run` wrote")
     if not (path / MANIFEST).exists():
         inner = f"; did you mean {path / 'bundle'}?" if (path / "bundle" / MANIFEST).exists() else ""
-        raise BundleError(f"{path}: holds no {MANIFEST}{inner}")
+        raise BundleError(f"{path}: has no {MANIFEST}{inner}")
     sealed = _bytes(path / MANIFEST, MOST_MANIFEST)
     digest = sha256(sealed)
     if pin is not None and digest != pin.lower():
         message = f"its sha256 is {digest}, not {pin.lower()}"
-        raise BundleError(f"{path / MANIFEST}: {message}: this is another bundle than the one you were told of")
+        raise BundleError(f"{path / MANIFEST}: {message}: this is not the bundle that you expect")
     return parse(sealed, str(path / MANIFEST)), digest
 
 
@@ -88,10 +92,10 @@ def read(path: Path, pin: str | None = None) -> BundleContent:
 
     Args:
         path: Its folder.
-        pin: The sha256 that the file bundle.json has to have; None: any.
+        pin: The required sha256 of bundle.json; None: any.
 
     Raises:
-        UsageError: if the pin is no sha256.
+        UsageError: if the pin is not a sha256.
     """
     manifest, digest = read_manifest(path, pin)
     files = {}
@@ -104,7 +108,7 @@ def read(path: Path, pin: str | None = None) -> BundleContent:
 
 
 def read_again(path: Path, digest: str) -> BundleContent:
-    """Reopen a bundle, maybe in another process; the error explains why its folder must still exist."""
+    """Reopen a bundle, possibly in another process; the error explains why its folder must still exist."""
     try:
         return read(path, digest)
     except BundleError as error:
@@ -114,11 +118,11 @@ def read_again(path: Path, digest: str) -> BundleContent:
 
 
 def _bytes(path: Path, most: int) -> bytes:
-    """Return a regular file's content; links, pipes and files over the limit are refused before a byte is read."""
+    """Return a regular file's content; links, pipes and files over the limit are refused unread."""
     try:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode):
-            raise BundleError(f"{path}: not a regular file; a bundle holds no links")
+            raise BundleError(f"{path}: not a regular file; a bundle has no links")
         if status.st_size > most:
             raise BundleError(f"{path}: {status.st_size:,} bytes are over the limit of {most:,}")
         return path.read_bytes()
@@ -126,12 +130,12 @@ def _bytes(path: Path, most: int) -> bytes:
         raise BundleError(f"{path}: cannot be read: {error.strerror}; copy the bundle again") from error
 
 
-# Bounds on what a bundle holds: tokenizers and labels. Its hashes tell damage, not malice.
+# Bounds on the tokenizers and labels of a bundle. Its hashes detect damage, not malice.
 
-MOST_GROWTH = 200  # how many times longer a tokenizer may make a text
-MOST_TOKEN = 4096  # bytes; a token of twice as many is refused
-_FORMS = {"NFC": 4, "NFD": 4, "NFKC": 18, "NFKD": 18}  # code points that one becomes, at most
-# The same of the other kinds of steps; a pre-tokenizer that marks words adds one to each.
+MOST_GROWTH = 200  # factor by which a tokenizer may lengthen a text
+MOST_TOKEN = 4096  # bytes; a token twice as long is refused
+_FORMS = {"NFC": 4, "NFD": 4, "NFKC": 18, "NFKD": 18}  # maximum code points of a replaced one
+# The same for the other kinds of steps; a pre-tokenizer that marks words adds one code point to each.
 _GROWTH = {
     "BertNormalizer": 3, "ByteLevel": 5, "Lowercase": 2, "Nmt": 1, "Strip": 1, "StripAccents": 1,
     "BertPreTokenizer": 1, "CharDelimiterSplit": 1, "Digits": 1, "FixedLength": 1, "Metaspace": 2, "Punctuation": 1,
@@ -149,7 +153,7 @@ def check_labels(kind: AnswerKind, shapes: Mapping[str, Sequence[Any]], what: st
         prefix = f"{head}." if head else ""
         scored = (shapes[prefix + part.scored_labels] or [None])[-1]
         if isinstance(scored, int) and scored != len(part.labels):
-            message = f"{prefix}labels: there are {len(part.labels)}, and model.onnx scores {scored}"
+            message = f"{prefix}labels: there are {len(part.labels)}, but model.onnx scores {scored}"
             raise BundleError(f"{what}: {message}; model.onnx and bundle.json do not belong together: export it again")
 
 
@@ -159,10 +163,10 @@ def check_tokenizer(tokenizer: Tokenizer, what: str) -> None:
     if missing:
         raise BundleError(f"{what}: has no token {', '.join(missing)}; export it again")
     if tokenizer.padding is not None or tokenizer.truncation is not None:
-        raise BundleError(f"{what}: pads or truncates texts, which no bundle's tokenizer does; export it again")
+        raise BundleError(f"{what}: pads or truncates texts, which is not allowed; export it again")
     model = tokenizer.model
     if (kind := type(model).__name__) not in _MODELS:
-        raise BundleError(f"{what}: the model {kind} is none of {', '.join(_MODELS)}; export it again")
+        raise BundleError(f"{what}: the model {kind} is not one of {', '.join(_MODELS)}; export it again")
     texts = [getattr(model, name, None) or "" for name in ("unk_token", "continuing_subword_prefix")]
     growth = {"writing an unknown word": float(max(map(len, texts)))}
     parts = {"encoding": (tokenizer.normalizer, tokenizer.pre_tokenizer), "decoding": (tokenizer.decoder,)}
@@ -170,7 +174,7 @@ def check_tokenizer(tokenizer: Tokenizer, what: str) -> None:
         try:
             growth[action] = math.prod(_growth(json.loads(step.__getstate__())) for step in steps if step is not None)
         except (LookupError, ValueError) as error:
-            raise BundleError(f"{what}: a step of its {action} is not known to this version: {error}") from error
+            raise BundleError(f"{what}: a step of its {action} is unknown to this version: {error}") from error
     for action, times in growth.items():
         if times > MOST_GROWTH:
             message = f"makes a text up to {times:.2g} times longer in {action}; at most {MOST_GROWTH} times is allowed"
@@ -179,13 +183,13 @@ def check_tokenizer(tokenizer: Tokenizer, what: str) -> None:
 
 def _growth(part: Mapping[str, Any]) -> float:
     """Return the factor by which a normalizer, pre-tokenizer or decoder can lengthen a text; LookupError if unknown."""
-    growth, form = 1.0, 1  # of the Unicode forms so far: what one of them made of a text, the next makes no longer
+    growth, form = 1.0, 1  # form: of the Unicode forms so far; a second form lengthens the text no further
     for step in _steps(part):
         kind = step["type"]
         if kind in _FORMS:
             growth, form = growth * max(form, _FORMS[kind]) / form, max(form, _FORMS[kind])
         elif kind == "Replace":
-            text = step["pattern"].get("String", "")  # of a regular expression: it may match nothing
+            text = step["pattern"].get("String", "")  # a regular expression may match nothing
             inserted = len(step["content"])
             growth *= max(1.0, inserted / len(text) if text else 1.0 + inserted)
         elif kind == "Prepend":
@@ -201,14 +205,15 @@ def _growth(part: Mapping[str, Any]) -> float:
 def _charsmap_growth(charsmap: bytes, is_normal: bool) -> float:
     """Return the factor by which a charsmap of SentencePiece can lengthen a text, which may be in NFKC or NFKD.
 
-    It holds the size of a trie, the trie as a double array of 32-bit units (darts-clone), and the replacements, each of
-    which ends with NUL. The library looks up what has at most five bytes.
+    It contains the size of a trie, the trie as a double array of 32-bit units (darts-clone), and the replacements, each
+    of which ends with NUL. The library looks up strings of at most five bytes.
     """
     size = int.from_bytes(charsmap[:4], "little")
     units, texts = np.frombuffer(charsmap[4 : 4 + size], "<u4").astype(np.int64), charsmap[4 + size :] + b"\0"
     if not is_normal:
         return max(1.0, *(len(text) for text in texts.decode(errors="replace").split("\0")))
-    # What such a charsmap lengthens most, the form has lengthened already: only what the form leaves as it is counts.
+    # The form has already lengthened most of what a charsmap lengthens: only text that the form leaves unchanged
+    # counts.
     leads, labels = (units >> 10) << ((units & (1 << 9)) >> 6), np.arange(1, 256)  # a unit leads to its children
     nodes, keys, growth = leads[:1], [b""], 1.0
     for _ in range(5):
@@ -217,7 +222,7 @@ def _charsmap_growth(charsmap: bytes, is_normal: bool) -> float:
         is_child = inside & (units[children * inside] & ((1 << 31) | 255) == labels)
         rows, columns = is_child.nonzero()
         if len(rows) > min(len(units), 1 << 16):
-            raise ValueError("a charsmap whose trie is none")
+            raise ValueError("a charsmap with an invalid trie")
         keys = [keys[row] + bytes([label]) for row, label in zip(rows, labels[columns].tolist(), strict=True)]
         at = children[is_child]
         nodes = at ^ leads[at]
@@ -238,7 +243,7 @@ def _steps(part: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
             yield from _steps(inner)
 
 
-# The inputs and the answers of a pipeline, built from what bundle.json says of them.
+# The inputs and the answers of a pipeline, built from their description in bundle.json.
 
 
 def build(content: BundleContent) -> tuple[InputSource, AnswerKind]:
@@ -276,16 +281,16 @@ def _tokenizer(content: BundleContent, name: str) -> Tokenizer:
         if not is_library_error(error):
             raise
         raise BundleError(f"{content.path / name}: not a tokenizer this version reads: {error}") from error
-    # A graph may give its longest token again and again. Within this many bytes some text of JSON begins or ends, but
-    # for a charsmap, which has a bound of its own.
+    # A graph may repeat its longest token. In so many bytes of JSON a string begins or ends, except in a charsmap,
+    # which has its own bound.
     stated = re.sub(rb'"precompiled_charsmap":\s*"[^"]*"', b"", content.files[name]).replace(b'\\"', b"..")
     if any(stated.find(b'"', at, at + MOST_TOKEN) < 0 for at in range(0, len(stated) - MOST_TOKEN, MOST_TOKEN)):
-        raise BundleError(f"{content.path / name}: holds a token of more than {MOST_TOKEN:,} bytes; export it again")
+        raise BundleError(f"{content.path / name}: has a token of more than {MOST_TOKEN:,} bytes; export it again")
     check_tokenizer(tokenizer, str(content.path / name))
     return tokenizer
 
 
-# What a bundle states of its reader in, that reader out, its options checked as those of a YAML are.
+# The reader that a bundle names, with its options checked as in a YAML.
 
 
 def reader_from(stated: Reader, plugins: Plugins) -> Any:
@@ -293,7 +298,7 @@ def reader_from(stated: Reader, plugins: Plugins) -> Any:
 
     Raises:
         PluginError: if it is not installed.
-        BundleError: names every option that it does not have, or that has another type.
+        BundleError: lists every unknown option, and every option of another type.
     """
     cls = plugins.find("reader", stated.use).load()
     options, mistakes = validate(options_model(cls), stated.options)

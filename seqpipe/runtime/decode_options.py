@@ -17,8 +17,9 @@ from seqpipe.errors import UsageError, did_you_mean
 from seqpipe.features.document import Arrays, Doc
 from seqpipe.runtime.manifest import MOST_SIZE
 
-SEED = "seed"  # what a caller gives in place of random numbers
-DRAWING = ("temperature", "top_k", "top_p")  # options that mean something only where texts are drawn
+SEED = "seed"  # the caller's option in place of uniform samples
+ALL = "all"  # the caller's value for the number of answers, where they are few
+DRAWING = ("temperature", "top_k", "top_p")  # options that have an effect only with sampling
 Known = Mapping[str, Mapping[str, Any]]
 
 _NUMBERS: Mapping[str, tuple[type, ...]] = {"size": (int,), "int": (int,), "float": (int, float), "bool": (bool,)}
@@ -30,7 +31,7 @@ _PHRASES = {
     "maximum": "at most {}",
     "exclusiveMaximum": "below {}",
 }
-_OF_A_BLOCK = 8  # numbers that one SHA-256 gives
+_OF_A_BLOCK = 8  # numbers of one SHA-256
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,12 @@ class Chosen:
     """Decode options as a caller chose them.
 
     Args:
-        arrays: What is the same for every batch.
-        seeds: Of random numbers, which are made for each text.
+        arrays: The inputs that are the same for every batch.
+        seeds: Seeds of the uniform samples, which are generated for each text.
         stops: Texts before which a generated text ends.
-        automata: By option what makes the arcs of an automaton for these texts, behind tokens that were generated.
-        rankings: Of `arrays` those that the answer kind takes beside the decision, and no graph.
+        automata: For each option the function that returns an automaton's arcs after the generated tokens of these
+            texts.
+        rankings: Those of `arrays` that the answer kind reads beside the decision, not the graph.
     """
 
     arrays: Arrays
@@ -54,28 +56,28 @@ class Chosen:
     def of(self, docs: Sequence[Doc]) -> Arrays:
         """Return the inputs for a batch of these texts.
 
-        Of a head without `max_length`, whose texts are as long as their sources, the longest says how many numbers.
+        For a head without `max_length`, whose texts are as long as their sources, the longest determines their number.
         """
         drawn, longest = {}, max((len(doc) for doc in docs), default=0) + 1
         for name, seed in self.seeds.items():
-            beams, steps = (self._size(beside(name, "beams"), 1), self._size(beside(name, "max_length"), longest))
+            beams, steps = (self._size(sibling(name, "beams"), 1), self._size(sibling(name, "max_length"), longest))
             drawn[name] = np.stack([random_numbers(seed, doc, beams, steps) for doc in docs])
         arrays = {name: array for name, array in self.arrays.items() if name not in self.rankings}
         return arrays | drawn | {name: arcs(docs) for name, arcs in self.automata.items()}
 
     def written(self, read: int) -> int:
         """Return the maximum number of generated tokens for a text of this length, over all beams and heads."""
-        fixed, of_each = self._written  # of heads that bound their length, and of the alternatives of those that don't
+        fixed, of_each = self._written  # for heads that bound their length; the number of alternatives for the others
         return fixed + of_each * read
 
     @cached_property
     def _written(self) -> tuple[int, int]:
         fixed = of_each = 0
         for name, array in self.arrays.items():
-            long, wide = beside(name, "max_length"), beside(name, "beams")
+            long, wide = sibling(name, "max_length"), sibling(name, "beams")
             if name == long:
                 fixed += len(array) * self._size(wide, 1)
-            elif name in (wide, beside(name, "n_best")) and long not in self.arrays and name not in self.rankings:
+            elif name in (wide, sibling(name, "n_best")) and long not in self.arrays and name not in self.rankings:
                 of_each += len(array) - 1
         return fixed, of_each
 
@@ -83,34 +85,34 @@ class Chosen:
         return len(self.arrays[name]) if name in self.arrays else otherwise
 
 
-def chosen(known: Known, values: Mapping[str, Any], kind: AnswerKind | None = None) -> Chosen:
+def resolve_options(known: Known, values: Mapping[str, Any], kind: AnswerKind | None = None) -> Chosen:
     """Return all known options, with the caller's values or the defaults.
 
-    Tokens are given as a text, which the target tokenizer of the answer kind splits, as a list of tokens, or as their
-    ids; without a kind as ids alone, which are then not checked. Random numbers by their seed, a whole number from 0.
+    Tokens are a text, which the target tokenizer of the answer kind splits, a list of tokens, or their ids; without a
+    kind only ids, which are then not checked. Uniform samples are given by their seed, a whole number from 0.
 
     Raises:
-        UsageError: names an unknown option, a wrong type, a value out of range, or two that do not go together.
+        UsageError: names an unknown option, a wrong type, a value out of range, or two options that exclude each other.
     """
-    named = {beside(name, SEED): name for name, option in known.items() if option["type"] == "uniform"}
+    named = {sibling(name, SEED): name for name, option in known.items() if option["type"] == "uniform"}
     seeds = {}
     for seed_name, name in named.items():
         seed = values.get(seed_name)
-        if seed is None and values.get(beside(name, "temperature")) == 0:
-            seed = 0  # at temperature 0 each token is the likeliest one, whatever is drawn
+        if seed is None and values.get(sibling(name, "temperature")) == 0:
+            seed = 0  # at temperature 0 every token is the likeliest one, whatever the samples
         if seed is not None:
             if type(seed) is not int or seed < 0:
                 raise UsageError(f"{seed_name}: must be a whole number from 0, not {seed!r}")
             seeds[name] = seed
     for name in values:
         if name in named.values():
-            raise UsageError(f"{name}: the numbers are made of a whole number; give it as {beside(name, SEED)}")
+            raise UsageError(f"{name}: samples are generated from a seed; give a whole number as {sibling(name, SEED)}")
         if name not in named and name not in known:
             names = [name for name in known if name not in named.values()] + [*named]
             known_names = f"(there is: {', '.join(names) or 'none'})"
             raise UsageError(f"no decode option {name!r}{did_you_mean(name, names)} {known_names}")
     arrays = {name: _array(name, option, values.get(name, option["default"]), kind) for name, option in known.items()}
-    _check(arrays, values, {beside(name, SEED) for name in seeds})
+    _check(arrays, values, {sibling(name, SEED) for name in seeds})
     stops: list[str] = []
     automata: dict[str, Callable[..., np.ndarray]] = {}
     for name, option in known.items():
@@ -119,41 +121,45 @@ def chosen(known: Known, values: Mapping[str, Any], kind: AnswerKind | None = No
             continue
         texts, part = value if isinstance(value, list) else [value], kind.parts[name.rpartition(".")[0]]
         if not all(isinstance(text, str) and text for text in texts):
-            raise UsageError(f"{name}: must be a text or a list of texts, none empty, not {value!r}")
+            raise UsageError(f"{name}: must be a text or a list of non-empty texts, not {value!r}")
         if option["type"] == "automaton" and texts:
             automata[name] = part.forbidden_arcs(name, texts)
         elif texts:
             stops = texts
-            # The graph ends a text at the pieces that contain a stop text; one of several pieces is found around the
-            # graph. A least length counts for [EOS] alone, so that the graph must not forbid these pieces before it.
-            if not arrays[beside(name, "min_length")]:
+            # The graph ends a text at pieces that contain a stop text; a stop text of several pieces is found outside
+            # the graph. A minimum length applies to [EOS] only, so the graph must not ban these pieces before it.
+            if not arrays[sibling(name, "min_length")]:
                 arrays[name] = np.array([part.pieces_with(texts)], np.int64)
     rankings = {name: arrays[name] for name, option in known.items() if option["type"] == "ranking"}
     return Chosen(arrays, seeds, tuple(stops), automata, rankings)
 
 
-def described(known: Known) -> dict[str, dict[str, Any]]:
-    """Return the options by name: type, default, minimum and maximum."""
+def describe_options(known: Known) -> dict[str, dict[str, Any]]:
+    """Return the options by name: type, default, minimum, maximum, any `const` besides numbers, and a description."""
+    schemas = option_schemas(known)
     options = {}
     for name, option in known.items():
+        const = {"const": ALL} if option["type"] == "ranking" else {}
         if option["type"] == "uniform":
-            name, option = beside(name, SEED), {"type": "int", "default": None, "minimum": 0}
+            name, option = sibling(name, SEED), {"type": "int", "default": None, "minimum": 0}
         option_type = "int" if option["type"] in ("size", "ranking") else option["type"]
         bounds = {"minimum": option.get("minimum"), "maximum": option.get("maximum")}
-        options[name] = {"type": option_type, "default": option["default"], **bounds}
+        options[name] = {"type": option_type, "default": option["default"], **bounds, **const}
+        if description := schemas[name].get("description"):
+            options[name]["description"] = description
     return options
 
 
 def option_arrays(known: Known, values: Mapping[str, Any]) -> Arrays:
     """Return decode options as graph inputs, without sampling."""
-    return chosen(known, values).arrays
+    return resolve_options(known, values).arrays
 
 
 def random_numbers(seed: int, doc: Doc, beams: int, steps: int) -> np.ndarray:
-    """Return uniform samples from [0, 1), (beams, steps) float32: a function of seed and text alone.
+    """Return uniform samples from [0, 1), (beams, steps) float32: a function of seed and text only.
 
-    The numbers 8 i to 8 i + 7 of beam k are the eight little-endian 32-bit words of the SHA-256 of the UTF-8 text
-    "seed k i" and the text's tokens as written, a line each; of each word the upper 24 bits, divided by 2^24.
+    The numbers 8 i to 8 i + 7 of beam k are the upper 24 bits, divided by 2^24, of the eight little-endian 32-bit words
+    of the SHA-256 of the UTF-8 text "seed k i" and the text's tokens as written, one per line.
     """
     written = "".join(f"\n{word}" for word in doc.words).encode("utf-8", "surrogatepass")
     blocks = -(-steps // _OF_A_BLOCK)
@@ -165,7 +171,7 @@ def random_numbers(seed: int, doc: Doc, beams: int, steps: int) -> np.ndarray:
 def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | None) -> np.ndarray:
     if option["type"] == "uniform":
         return np.zeros((1, 1, 0), np.float32)
-    if option["type"] in ("texts", "automaton"):  # without a kind pieces and arcs, as a graph takes them
+    if option["type"] in ("texts", "automaton"):  # without a kind: pieces and arcs, as in the graph
         shape = (1, -1) if option["type"] == "texts" else (1, -1, 3)
         return np.array(value if kind is None and value else [], np.int64).reshape(shape)
     if option["type"] == "tokens":
@@ -175,9 +181,9 @@ def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | 
             value = kind.parts[name.rpartition(".")[0]].token_ids(name, value)
         return np.array([value or []], np.int64).reshape(1, -1)
     if option["type"] == "ranking":
-        if isinstance(value, str) and value != "all":
-            raise UsageError(f"{name}: must be a whole number or 'all', not {value!r}")
-        option, value = {**option, "type": "size"}, option["maximum"] if value == "all" else value
+        if isinstance(value, str) and value != ALL:
+            raise UsageError(f"{name}: must be a whole number or {ALL!r}, not {value!r}")
+        option, value = {**option, "type": "size"}, option["maximum"] if value == ALL else value
     if type(value) not in _NUMBERS[option["type"]]:
         raise UsageError(f"{name}: must be {option['type'].replace('size', 'int')}, not {value!r}")
     low, high = option.get("minimum"), option.get("maximum")
@@ -188,7 +194,7 @@ def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | 
         phrases = [phrase.format(bounds[key]) for key, phrase in _PHRASES.items() if key in bounds]
         raise UsageError(f"{name}: {value} is not {' and '.join(phrases)}")
     if abs(value) > _LARGEST.get(option["type"], math.inf):
-        most = f"{MOST_SIZE:,}, the most there is" if option["type"] == "size" else "the graph's numbers hold"
+        most = f"the limit of {MOST_SIZE:,}" if option["type"] == "size" else "the graph's numbers hold"
         raise UsageError(f"{name}: {value} is more than {most}; choose a smaller one")
     return np.zeros(value, np.int64) if option["type"] == "size" else np.array(value, _DTYPES[option["type"]])
 
@@ -196,28 +202,28 @@ def _array(name: str, option: Mapping[str, Any], value: Any, kind: AnswerKind | 
 def _check(arrays: Arrays, values: Mapping[str, Any], seeds: set[str]) -> None:
     """Refuse options that exclude each other."""
     for name, array in arrays.items():
-        wide, long, seed = (beside(name, option) for option in ("beams", "max_length", SEED))
+        wide, long, seed = (sibling(name, option) for option in ("beams", "max_length", SEED))
         beams, most = (len(arrays[size]) if size in arrays else math.inf for size in (wide, long))
         message = ""
         match name.rpartition(".")[2]:
             case "n_best" if len(array) > beams:
                 message = f"{len(array)} answers need as many beams; {wide} is {beams}: give {wide}={len(array)}"
             case "min_length" if array >= most:
-                message = f"{array} tokens and an end do not fit into {long} {most}: give {long}={array + 1}"
+                message = f"{array} tokens and an end exceed {long} {most}: give {long}={array + 1}"
             case "prefix" if (tokens := array.shape[1]) >= most:
-                message = f"{tokens} tokens leave nothing to write of {long} {most}: give a greater {long}"
+                message = f"{tokens} tokens leave nothing to generate of {long} {most}: give a greater {long}"
             case last if last in DRAWING and name in values and seed not in seeds:
-                message = f"it is for texts that are drawn: give {seed} too, a whole number"
+                message = f"it has an effect only with sampling: give {seed} too, a whole number"
         if message:
             raise UsageError(f"{name}: {message}")
 
 
-def beside(name: str, option: str) -> str:
+def sibling(name: str, option: str) -> str:
     """Return the name of another option of the same head."""
     return f"{name[: -len(name.rpartition('.')[2])]}{option}"
 
 
-# The JSON Schema of each decode option of a bundle, as a caller gives it.
+# The JSON Schema of the callers' value of each decode option of a bundle.
 
 _TYPES = {"size": "integer", "int": "integer", "float": "number", "bool": "boolean"}
 _TOKENS: Schema = {
@@ -236,7 +242,7 @@ _SEED: Schema = {
     "type": ["integer", "null"],
     "minimum": 0,
     "default": None,
-    "description": "Texts are drawn at random, by this seed, where one is given.",
+    "description": "Random seed: with one, texts are sampled; without, the most probable one is searched.",
 }
 
 
@@ -246,22 +252,24 @@ def option_schemas(known: Known) -> dict[str, Schema]:
     for name, option in known.items():
         match option["type"]:
             case "uniform":
-                schemas[beside(name, SEED)] = _SEED
+                schemas[sibling(name, SEED)] = _SEED
             case "tokens":
                 schemas[name] = {**_TOKENS, "default": option["default"]}
             case "texts" | "automaton":
                 schemas[name] = {**_TEXTS, "default": None}
             case "ranking":
                 count = {"type": "integer", **_schema_bounds(option)}
-                schemas[name] = {"anyOf": [count, {"const": "all"}], "default": option["default"]}
+                schemas[name] = {"anyOf": [count, {"const": ALL}], "default": option["default"]}
             case kind:
                 most = {"maximum": MOST_SIZE} if kind == "size" else {}
                 schemas[name] = {"type": _TYPES[kind], **most, **_schema_bounds(option), "default": option["default"]}
+        if option["type"] != "uniform" and (meaning := option.get("description")):  # then the form, of lists of texts
+            schemas[name]["description"] = " ".join([meaning, *filter(None, [schemas[name].get("description")])])
     return schemas
 
 
 def _schema_bounds(option: Mapping[str, Any]) -> Schema:
-    """Return the bounds by JSON Schema's names: exclusive where a bundle states it, else inclusive."""
+    """Return the bounds by JSON Schema's names: exclusive if the bundle has an exclusive one, else inclusive."""
     bounds: Schema = {}
     for side in ("Minimum", "Maximum"):
         inclusive, exclusive = option.get(side.lower()), option.get(f"exclusive_{side.lower()}")

@@ -18,7 +18,7 @@ WHEELS = ("onnxruntime", "onnxruntime-gpu")
 
 @dataclass(frozen=True)
 class Finding:
-    """The state of one thing, `ok`, `note` or `error`, and what to do about it."""
+    """A result, `ok`, `note` or `error`, with its subject, details and fix."""
 
     state: str
     what: str
@@ -28,7 +28,7 @@ class Finding:
 def examine(require_cuda: bool = False) -> list[Finding]:
     """Return findings about this machine; if CUDA is required, test it."""
     system = f"{VERSION}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-    # Looked at before plugins are imported, which may import onnxruntime themselves.
+    # Checked before plugins are imported, since they may import onnxruntime.
     onnxruntime = _onnxruntime(require_cuda)
     version, plugins = _installed_version("torch"), Plugins()
     torch = Finding("note", "torch", "not installed: bundles run, training needs pip install 'seqpipe-nlp[train]'")
@@ -43,12 +43,12 @@ def examine(require_cuda: bool = False) -> list[Finding]:
 
 
 def examine_placement(path: Path, device: str, only_gpu_in_loops: bool) -> Finding:
-    """Return the placement of a bundle's nodes; an error if one in a loop runs on the CPU and must not."""
+    """Return the placement of a bundle's nodes; an error if one in a loop must run on the GPU and does not."""
     from seqpipe.runtime.model import load
 
     opened = load(path, device).session
     if not hasattr(opened, "get_provider_graph_assignment_info"):
-        detail = "this onnxruntime does not report where nodes run; install 1.31 or later"
+        detail = "this onnxruntime does not report the placement of nodes; install 1.31 or later"
         return Finding("error" if only_gpu_in_loops else "note", "placement", detail)
     operators = session.placement(opened, (path / "model.onnx").read_bytes())
     counts = {place: ", ".join(f"{name} ×{n}" for name, n in of.most_common()) for place, of in operators.items()}
@@ -69,7 +69,7 @@ def _onnxruntime(require_cuda: bool) -> list[Finding]:
         return [Finding("error", "onnxruntime", "not installed; pip install 'seqpipe-nlp[cpu]' or 'seqpipe-nlp[gpu]'")]
     stated = ", ".join(f"{name} {version}" for name, version in versions.items())
     if len(versions) == 2:
-        fix = "they share one folder, so CUDA is lost: pip uninstall -y onnxruntime onnxruntime-gpu, then install one"
+        fix = "sharing one folder disables CUDA: pip uninstall -y onnxruntime onnxruntime-gpu, then install one"
         return [Finding("error", "onnxruntime", f"{stated}: {fix}")]
     try:
         from seqpipe.runtime.onnx_runtime import onnxruntime
@@ -79,13 +79,13 @@ def _onnxruntime(require_cuda: bool) -> list[Finding]:
     findings = [Finding("ok", "onnxruntime", stated), Finding("ok", "providers", ", ".join(providers))]
     if require_cuda:
         fault = session.cuda_fault(onnxruntime)
-        detail = f"required, and does not work: {fault}" if fault else "a graph runs on it"
+        detail = f"required, but does not work: {fault}" if fault else "a graph runs on it"
         cuda = Finding("error" if fault else "ok", "CUDA", detail)
     elif missing := session.missing_for_cuda(onnxruntime):
         cuda = Finding("note", "CUDA", f"bundles run on the CPU: {missing}")
     else:
         proof = "`seqpipe verify BUNDLE --device cuda` proves it"
-        cuda = Finding("ok", "CUDA", f"onnxruntime has it and the machine shows a device; {proof}")
+        cuda = Finding("ok", "CUDA", f"onnxruntime supports it and the machine has a device; {proof}")
     return [*findings, _telemetry(), cuda]
 
 
@@ -97,16 +97,16 @@ def _telemetry() -> Finding:
         return Finding(
             "note",
             "telemetry",
-            "onnxruntime was imported before seqpipe and may have sent something: "
+            "onnxruntime was imported before seqpipe and may have sent data: "
             f"set {TELEMETRY}=1 before, or import seqpipe first",
         )
     if value.lower() in ("1", "true", "yes"):
-        return Finding("ok", "telemetry", f"that of onnxruntime is off ({TELEMETRY}={value})")
+        return Finding("ok", "telemetry", f"onnxruntime's telemetry is off ({TELEMETRY}={value})")
     return Finding(
         "note",
         "telemetry",
-        f"that of onnxruntime is on, for the environment says {TELEMETRY}={value}: "
-        "it reports to its maker; unset the variable, and seqpipe sets it to 1",
+        f"onnxruntime's telemetry is on, since the environment has {TELEMETRY}={value}: "
+        "it reports to its vendor; unset the variable, and seqpipe sets it to 1",
     )
 
 
@@ -115,5 +115,5 @@ def _threads() -> Finding:
     detail = f"{allowed} of {present} cores may be used; a Model runs {allowed} batches at once, one thread each"
     set_by = {name: os.environ[name] for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name in os.environ}
     if allowed < present and not set_by:
-        return Finding("note", "threads", f"{detail}; PyTorch does not see the limit: set train.threads: {allowed}")
+        return Finding("note", "threads", f"{detail}; PyTorch ignores this limit: set train.threads: {allowed}")
     return Finding("ok", "threads", detail + "".join(f", {name}={value}" for name, value in set_by.items()))

@@ -19,7 +19,7 @@ from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.raw_text import with_raw_text
 from seqpipe.features.sources import fields_of
 from seqpipe.files import json_bytes, write
-from seqpipe.runtime.decode_options import chosen
+from seqpipe.runtime.decode_options import resolve_options
 from seqpipe.runtime.predictor import CHUNK, Predictor, chunks
 
 
@@ -35,41 +35,41 @@ def evaluate(
     """Return the scores of all records under `""`, and for each value of the field `by` under that value.
 
     Args:
-        predictor: Answers with PyTorch or onnxruntime.
-        records: With their references.
-        raw: Give the model the text alone, not the words of the data: what deployment sees.
+        predictor: A predictor with PyTorch or onnxruntime.
+        records: Records with references.
+        raw: Give the model the text only, not the words of the data, as in deployment.
         by: A field of the records to split the scores by.
-        errors: A file to list every record in that was answered wrongly, as JSONL.
+        errors: A file for the records with wrong answers, as JSONL.
         options: Decode options, such as `beams`.
     """
     kind, task = predictor.kind, predictor.task
     options = options or {}
     if kind.is_generated and options:
         names = ", ".join(options)
-        raise UsageError(f"{names}: perplexity is that of the texts themselves, nothing is decoded; leave it out")
+        raise UsageError(f"{names}: perplexity needs no decoding; leave the option out")
     for name, value in options.items():
         if name.rpartition(".")[2] == "n_best" and value != 1:
             raise UsageError(f"{name}: only the best answer is scored; leave it out")
     if kind.is_generated:
         return _perplexity_scores(predictor, records, by, errors)
     if errors and not task.is_comparable:
-        raise UsageError(f"errors: an answer of kind {kind.kind} is neither right nor wrong; leave the file out")
+        raise UsageError(f"errors: answers of kind {kind.kind} are neither right nor wrong; leave the file out")
     for_model, for_gold = tee(map(with_raw_text, records) if raw else records)
     questions: Iterable[Record] = map(task.question, for_model)
     if raw:
         questions = ({key: value for key, value in question.items() if key != "words"} for question in questions)
     answers = predictor.stream(questions, **options)
-    return judged(predictor, zip(for_gold, answers, strict=True), by=by, errors=errors)
+    return score_answers(predictor, zip(for_gold, answers, strict=True), by=by, errors=errors)
 
 
-def judged(
+def score_answers(
     predictor: Predictor,
     answered: Iterable[tuple[Record, Answer]],
     *,
     by: str | None = None,
     errors: Path | None = None,
 ) -> dict[str, Scores]:
-    """Return the scores of answers to records, in the form of `evaluate`."""
+    """Return the scores of answers to records, in the format of `evaluate`."""
     task = predictor.task
     counters = {"": _counter(predictor)}
     wrong = []
@@ -92,14 +92,14 @@ def _perplexity_scores(
 ) -> dict[str, Scores]:
     """Return the perplexity of a language model: of all texts, and for each value of a field."""
     if errors:
-        raise UsageError("errors: a language model has no reference answers; leave --errors out")
-    options = chosen(predictor.options, {SCORE_PROMPT: True, "max_length": 1}, predictor.kind).arrays
+        raise UsageError("errors: a language model has no reference answers; leave it out")
+    options = resolve_options(predictor.options, {SCORE_PROMPT: True, "max_length": 1}, predictor.kind).arrays
 
     def other_features(docs: Sequence[Doc]) -> Arrays:
         arrays = predictor.featurizer.collate(docs)
         return {name: array for name, array in arrays.items() if name not in ("ids", "mask")}
 
-    def judged(some: Iterable[Record]) -> Scores:
+    def score_records(some: Iterable[Record]) -> Scores:
         docs = (
             pair
             for part in chunks(some, CHUNK)
@@ -110,12 +110,12 @@ def _perplexity_scores(
         return dict(predictor.task.perplexity(docs, lambda feeds: predictor.run(feeds | options), other_features))
 
     if by is None:
-        return {"": judged(records)}
+        return {"": score_records(records)}
     groups: dict[str, list[Record]] = {}
     every = list(records)
     for record in every:
         groups.setdefault(_group(record, by), []).append(record)
-    return {"": judged(every)} | {group: judged(some) for group, some in groups.items()}
+    return {"": score_records(every)} | {group: score_records(some) for group, some in groups.items()}
 
 
 def headline(scores: Mapping[str, Any]) -> tuple[str, float]:
@@ -181,8 +181,8 @@ def headlines(scores: Mapping[str, Any], metric: str | None = None) -> dict[str,
     """Return the headline score; for several heads their mean, followed by that of each.
 
     Args:
-        scores: As `evaluate` gives them.
-        metric: The score that chose the weights, which then stands before these, if it is among the scores.
+        scores: The result of `evaluate`.
+        metric: The score that selected the weights, which comes first if it is among the scores.
     """
     parts = {name: headline(part) for name, part in scores.items() if isinstance(part, dict) and name != "labels"}
     chosen = {metric: _number(_score(scores, metric))} if metric and metric in _names(scores) else {}
@@ -218,7 +218,7 @@ class _JointCounter:
 class _HeadCounter:
     """Scores of the answer kind and of the head itself, for which all answers are stored until the end.
 
-    The head's come first, and so decide which weights are best, if it declares the first of them in `score_types`.
+    The head's scores come first, and so select the best weights, if it declares the first of them in `score_types`.
     """
 
     def __init__(self, task: HeadTask, metrics: Metrics | None, declared: Container[str]):
@@ -236,9 +236,7 @@ class _HeadCounter:
             return scores
         of_head = self.metrics(*zip(*self.answers, strict=True))
         if taken := sorted(scores.keys() & of_head.keys()):
-            raise PluginError(
-                f"the head's `metrics` gives {taken[0]!r}, which its answer kind gives; name it otherwise"
-            )
+            raise PluginError(f"the head's `metrics` returns {taken[0]!r}, a name of its answer kind; rename it")
         labels = {"labels": scores.pop("labels")} if "labels" in scores else {}
         if next(iter(of_head), None) in self.declared:
             return {**of_head, **scores, **labels}

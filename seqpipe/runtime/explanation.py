@@ -5,6 +5,7 @@ The drawing is the package `seqpipe.explain`, which the runtime does not import.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,12 +20,12 @@ from seqpipe.errors import BundleError, UsageError
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.kinds.base import SENTENCES, TOKENS
 from seqpipe.features.sources import sources_of
-from seqpipe.runtime.decode_options import chosen
+from seqpipe.runtime.decode_options import resolve_options
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.runtime.session import GraphSession
 
 Places = tuple[tuple[int, int], ...]
-TOP = 10  # lines of the table for each attention, but of a written text one for each token
+TOP = 10  # lines of the table for each attention; one per token for generated text
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,12 @@ class Attention:
     """Attention weights of one stage.
 
     Args:
-        name: The stage's key in the YAML and the stage's own name for them, such as `head.attention`.
-        over: What they stand at: words (N,), sentences (N,), pairs of words (heads, N, N), row looks at column, or what
-            was written (1, M, N), each token looking at the words.
+        name: The stage's key in the YAML, then the stage's name for them, such as `head.attention`.
+        over: The units: words (N,), sentences (N,), pairs of words (heads, N, N) with queries as rows, or generated
+            tokens as queries (1, M, N) over words.
         places: Start and end of each of the N in the text, in code points.
-        weights: float32, none of them padding.
-        written: The M tokens that were written, where they are what looks.
+        weights: float32, without padding.
+        written: The M generated tokens, if they are the queries.
     """
 
     name: str
@@ -56,19 +57,13 @@ class Attention:
         """Mean over the heads, (N, N); the weights themselves without heads."""
         return np.asarray(self.weights.mean(0)) if self.is_matrix else self.weights
 
-    @property
-    def title(self) -> str:
-        """Content of a matrix."""
-        who = "each token that was written" if self.written is not None else "each row"
-        return f"{self.name} (over {self.over}: {who} looks at its columns"
-
     def data(self) -> dict[str, Any]:
         places = [list(place) for place in self.places]
-        content = {"over": self.over, "places": places, "weights": rounded(self.weights)}
+        content = {"over": self.over, "places": places, "weights": round_weights(self.weights)}
         return (
             content
             if self.written is None
-            else content | {"written": [*self.written], "weights": rounded(self.weights[0])}
+            else content | {"written": [*self.written], "weights": round_weights(self.weights[0])}
         )
 
 
@@ -78,10 +73,10 @@ def attention(
     """Return the weights of one text, (N,), (heads, N, N) or (M, N), with their offsets; BundleError if shapes differ.
 
     Args:
-        one: What the bundle says of them.
+        attended: Their description in the bundle.
         doc: The text.
-        weights: As the graph gave them.
-        sentences: (S, W): position + 1 of each token of each sentence; 0 where there is none.
+        weights: The output of the graph.
+        sentences: (S, W): position + 1 of each token of each sentence; 0 is padding.
         written: The tokens of the answer's first text.
     """
     if attended.axis == SENTENCES:
@@ -107,8 +102,8 @@ class Origin:
     Args:
         token: The word.
         generating: The probability of generating, not copying, at that step (See, Liu and Manning 2017).
-        place: Start and end of the place in the text that holds the same word and got the most attention then; None
-            where the text does not hold it.
+        place: Start and end of the occurrence of the word in the text that got the most attention then; None if it does
+            not occur.
     """
 
     token: str
@@ -128,10 +123,10 @@ def origins(
     Args:
         doc: The source.
         ids: The text's M tokens.
-        words: What each token of the source is among them.
-        tokens: As `ids`, in words.
-        weights: (M', S) what each step attended to, M' being M or more.
-        p: (M') the probabilities of generating.
+        words: The id of each token of the source among them.
+        tokens: The texts of `ids`.
+        weights: (M', S) attention of each step, with M' ≥ M.
+        p: (M') probabilities of generating.
     """
     origins = []
     for i, (number, token) in enumerate(zip(ids, tokens, strict=True)):
@@ -146,9 +141,9 @@ class Figure:
     """Points in one or two dimensions, and the positions in an answer.
 
     Args:
-        points: Rows of numbers; of one number they stand on a line.
-        way: Positions of them, in the order in which they were chosen.
-        style: How the way is drawn: a line, or a polygon, which is filled.
+        points: Rows of numbers; points of one number are on a line.
+        way: Their positions in the order of the answer.
+        style: A line, or a filled polygon.
     """
 
     points: tuple[tuple[float, ...], ...]
@@ -157,13 +152,13 @@ class Figure:
 
 
 def figure(kind: AnswerKind, doc: Doc, answer: Any) -> Figure | None:
-    """Return the figure of an answer, of its first alternative; None if its kind has no figure.
+    """Return the figure of an answer's first alternative; None if its kind has no figure.
 
-    Rows of more than two numbers are none of the plane.
+    Rows of more than two numbers have none.
     """
     if kind.figure_style is None or doc.rows is None or doc.rows.shape[1] > 2:
         return None
-    rows = tuple(tuple(float(f"{number:.7g}") for number in row) for row in doc.rows.tolist())  # what float32 holds
+    rows = tuple(tuple(float(f"{number:.7g}") for number in row) for row in doc.rows.tolist())  # the digits of float32
     return Figure(rows, tuple(best_of(answer)[kind.figure_key]), kind.figure_style)
 
 
@@ -171,12 +166,12 @@ def figure(kind: AnswerKind, doc: Doc, answer: Any) -> Figure | None:
 class Explanation:
     """Explanation of one answer: its input, attention weights, path through the points, and copied words.
 
-    Of heads that copy, by the name of the probabilities, each word has its origin.
+    `origins` has the origins of words from copying heads, by the name of the probabilities.
     """
 
     text: str
     answer: Any
-    answer_lines: Sequence[str]  # as a person reads it
+    answer_lines: Sequence[str]  # for users
     attentions: tuple[Attention, ...]
     figure: Figure | None = None
     copied: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)
@@ -208,10 +203,10 @@ class Explanation:
             whole = attention.written is not None or not attention.weights.size
             left_out = 0 if whole else attention.mean.size - len(rows)
             more = [f"  … and {left_out:,} more"] if left_out else []
-            parts.append([f"{attention.name}, over {attention.over}:", *_indented(rows), *more])
+            parts.append([f"{attention.name}, over {attention.over}:", *_indent(rows), *more])
         for name, origins in self.copied.items():
             parts.append([f"{name}, each word's probability of being generated, and its source:"])
-            parts[-1] += _indented(self.origin_rows(origins)) if origins else []
+            parts[-1] += _indent(self.origin_rows(origins)) if origins else []
         return "\n\n".join("\n".join(lines) for lines in parts)
 
     def _greatest(self, attention: Attention) -> list[tuple[float, list[str]]]:
@@ -222,21 +217,28 @@ class Explanation:
             order = np.argsort(-weights, axis=None, kind="stable")[:TOP]
             places = [np.unravel_index(i, weights.shape) for i in order.tolist()]
         words = [_short(self.text[a:b]) for a, b in attention.places]
-        axes = [words] if weights.ndim == 1 else [attention.written or words, words]
+        written = [visible_blanks(token) for token in attention.written or ()]
+        axes = [words] if weights.ndim == 1 else [written or words, words]
         return [(float(weights[at]), [axis[i] for axis, i in zip(axes, at, strict=True)]) for at in places]
 
 
-def rounded(weights: np.ndarray) -> Any:
+def round_weights(weights: np.ndarray) -> Any:
     """Return the weights as nested lists, rounded to 6 decimal places."""
     return np.round(weights.astype(np.float64), 6).tolist()
 
 
+def visible_blanks(token: str) -> str:
+    """Return a token whose blanks at either end are drawn: a space as ␣, a line break as ↵, a tab as ⇥."""
+    drawn = {"\n": "↵", "\t": "⇥"}
+    return re.sub(r"^\s+|\s+$", lambda blanks: "".join(drawn.get(blank, "␣") for blank in blanks[0]), token)
+
+
 def _short(text: str, most: int = 60) -> str:
-    line = " ".join(text.split())
+    line = " ".join(visible_blanks(text).split())
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def _indented(rows: Sequence[Sequence[str]]) -> list[str]:
+def _indent(rows: Sequence[Sequence[str]]) -> list[str]:
     return [f"  {line}" for line in text_table(rows)]
 
 
@@ -256,26 +258,26 @@ def explain(
     """
     kind, featurizer = predictor.kind, predictor.featurizer
     if len(sources_of(featurizer)) > 1:
-        raise UsageError("this bundle reads several inputs; attention weights are given for one alone")
+        raise UsageError("this bundle reads several inputs; attention weights need a single one")
     if not has_explanation(predictor, attended):
         raise UsageError(
-            "this bundle gives no attention weights: write `export: {explain: true}` in the YAML and run it, "
+            "this bundle has no attention weights: write `export: {explain: true}` in the YAML and run it, "
             "or export its run again: seqpipe export RUN --set export.explain=true"
         )
-    decoding = chosen(predictor.options, options, kind)
+    decoding = resolve_options(predictor.options, options, kind)
     (doc,) = predictor.docs([record])
     if not len(doc):
         answer = kind.empty_for(decoding.arrays)
         return Explanation(doc.text, answer, kind.lines(answer), ())
     features = featurizer.collate([doc])
     decision = graph.run_all(features | decoding.of([doc]))
-    # Which tokens make which sentence, (S, W), where the bundle knows sentences.
+    # The tokens of each sentence, (S, W), if the bundle has sentences.
     of_sentences = (features[name][0] for name, feature in featurizer.features.items() if SENTENCES in feature.axes)
     sentences, attentions, copied = next(of_sentences, None), [], {}
     for weights in attended:
         writer, steps, array = None, [], decision[weights.output][0]
         stage = weights.key.split(".")
-        if stage[0] == "head":  # one of a head that answers step by step
+        if stage[0] == "head":  # the head answers step by step
             name, part = [*kind.parts.items()][int(stage[1]) if len(kind.parts) > 1 else 0]
             if part.step_output:
                 writer, steps = part, part_of(decision, name)[part.step_output][0, 0].tolist()

@@ -35,7 +35,7 @@ FORMATS = ("text", "jsonl", "conll", *TABLES)
 
 
 def input_format(form: str, source: Path | None, usual: str, names: Sequence[str] = ()) -> str:
-    """Return the format of an input: as given, or for `auto` by the file's extension; UsageError if unknown."""
+    """Return the format of an input, for `auto` by the file's extension; UsageError if unknown."""
     if form == "auto":
         return form_of(source, names, usual) if source else usual
     if form not in FORMATS:
@@ -54,11 +54,11 @@ def open_source(source: Path | None, stack: ExitStack) -> BinaryIO:
 
 
 def read_lines(stream: BinaryIO, name: str, dry: Callable[[], None]) -> Iterator[tuple[str | DataError, str]]:
-    """Yield each line without its end, or the error if it cannot be read, and its place."""
+    """Yield each line without its line end, or the error if it cannot be read, and its place."""
     for number, line in enumerate(_split(stream, dry), 1):
         where = f"{name}:{number}"
         if len(line) > MOST_LINE:
-            yield DataError(f"{where}: this line has over {MOST_LINE // 1_000_000} MB; split the text"), where
+            yield DataError(f"{where}: this line has more than {MOST_LINE // 1_000_000} MB; split the text"), where
             continue
         try:
             text: str | DataError = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
@@ -69,7 +69,7 @@ def read_lines(stream: BinaryIO, name: str, dry: Callable[[], None]) -> Iterator
 
 def _split(stream: BinaryIO, dry: Callable[[], None]) -> Iterator[bytes]:
     """Yield the lines of a stream as they arrive, cut if too long; `dry` is called before each wait."""
-    begun: list[bytes] = []  # of a line whose end is not here yet
+    begun: list[bytes] = []  # parts of an incomplete line
     held = 0
     prompt = "one text a line; Ctrl-D ends\n> " if stream.isatty() and sys.stderr.isatty() else ""
     while True:
@@ -102,7 +102,7 @@ def _may_wait(stream: BinaryIO) -> bool:
     try:
         handle = stream.fileno()
         return not stat.S_ISREG(os.fstat(handle).st_mode) and not select.select([handle], [], [], 0)[0]
-    except io.UnsupportedOperation:  # what is in memory
+    except io.UnsupportedOperation:  # a stream in memory
         return False
     except (OSError, ValueError):
         return True
@@ -115,7 +115,7 @@ def read_records(
     featurizer = model.predictor.featurizer
     numbers = not all_texts(featurizer)
     if form == "text" and numbers:
-        raise UsageError("--format text: this bundle reads numbers; give lines of JSON, and --format jsonl")
+        raise UsageError("--format text: this bundle reads numbers; give lines of JSON with --format jsonl")
     if form == "conll":
         yield from _sentences(model, lines, name)
         return
@@ -124,8 +124,8 @@ def read_records(
         if form == "jsonl" and isinstance(line, str) and not line.strip():
             continue
         try:
-            text = _raised(line)
-            yield _plain(text, fields, where) if form == "text" else _parsed(text, fields, where, numbers), where
+            text = _raise_error(line)
+            yield _plain(text, fields, where) if form == "text" else _parse_json(text, fields, where, numbers), where
         except DataError as error:
             yield error, where
 
@@ -136,29 +136,29 @@ def _sentences(
     stored = model.manifest.reader
     options = stored.options if stored.use == "conll" else {}
     if stored.use == "conllu":
-        options = {"separator": "tab"}  # its words may hold blanks, as in Vietnamese
+        options = {"separator": "tab"}  # words may contain spaces, as in Vietnamese
     reader = reader_from(Reader(use="conll", options={**options, "tags": None}), Plugins())
     try:
-        for record in reader.records((_raised(line) for line, _ in lines), name):
+        for record in reader.records((_raise_error(line) for line, _ in lines), name):
             yield record, record["where"]
     except DataError as error:
         yield error, name
 
 
-def _raised(line: str | DataError) -> str:
+def _raise_error(line: str | DataError) -> str:
     if isinstance(line, DataError):
         raise line
     return line
 
 
 def one_record(model: Model, text: str) -> Record:
-    """Return the record of one argument or file: the text, or several fields or numbers in the form of a line."""
+    """Return the record of one argument or file: the text, or a line of several fields or numbers."""
     featurizer = model.predictor.featurizer
     fields, numbers = fields_of(featurizer), not all_texts(featurizer)
     if one_text(featurizer):
         return {fields[0]: text}
     if text.startswith("{") or numbers:
-        return _parsed(text.rstrip("\n"), fields, "the text", numbers)
+        return _parse_json(text.rstrip("\n"), fields, "the text", numbers)
     return _plain(text.rstrip("\n"), fields, "the text")
 
 
@@ -170,11 +170,11 @@ def _plain(line: str, fields: Sequence[str], where: str) -> Record:
         form = f"{'<TAB>'.join(fields)}, or lines of JSON such as {{{keys}}}"
         count = "one text" if len(texts) == 1 else f"a line of {len(texts)}"
         reads = "pairs" if len(fields) == 2 else f"{len(fields)} texts"
-        raise DataError(f"{where}: this bundle reads {reads}, and here is {count}; write {form}")
+        raise DataError(f"{where}: this bundle reads {reads}, but this is {count}; write {form}")
     return dict(zip(fields, texts, strict=True))
 
 
-def _parsed(line: str, fields: Sequence[str], where: str, numbers: bool) -> Record:
+def _parse_json(line: str, fields: Sequence[str], where: str, numbers: bool) -> Record:
     """Return the record of a JSON line: an object, or the value of its only field."""
     try:
         record = JSON_DECODER.decode(line)
@@ -195,7 +195,7 @@ def json_record(value: Any, fields: Sequence[str], where: str, numbers: bool) ->
     return value
 
 
-# Answer standard input or a file while it is written: tags token by token, labels line by line.
+# Answer standard input or a growing file: tags token by token, labels line by line.
 
 Write = Callable[[bytes], None]
 FORMS = ("text", "conll")
@@ -204,15 +204,15 @@ FORMS = ("text", "conll")
 def answer_pieces(model: Model, source: BinaryIO, name: str, form: str, write: Write) -> None:
     """Answer the texts of `source` as they arrive, with an empty line at the end of each text.
 
-    Of a bundle of tags or spans, a text is a line, and each token or span is a line of JSON; of others each line is a
-    piece of a text that ends with an empty line, and the answer to the text so far is a line of JSON. In CoNLL a word
-    is a line, a text ends with an empty line, and tags are written behind the words.
+    For a bundle of tags or spans, each line is a text, and each token or span is answered by a line of JSON. For
+    others, each line is a chunk of a text that ends with an empty line, and is answered by a line of JSON about the
+    text so far. In CoNLL each line is a word, a text ends with an empty line, and tags are written after the words.
     """
     if form not in FORMS:
         raise UsageError(f"--stream --format {form}: must be one of {', '.join(FORMS)}")
     stream, tags = model.open_stream(), model.predictor.kind.tags_words
     if form == "conll":
-        stored = model.manifest.reader  # its options are those of lines of words where it is one of columns
+        stored = model.manifest.reader  # the options of its columns, if it reads lines of words
         options = stored.options if stored.use == "conll" else {}
         reader = reader_from(Reader(use="conll", options={**options, "tags": None}), Plugins())
         _stream_conll(stream, source, name, reader, tags, write)
@@ -230,9 +230,9 @@ def answer_pieces(model: Model, source: BinaryIO, name: str, form: str, write: W
 def _lines(stream: PieceStream, source: BinaryIO, name: str, write: Write) -> None:
     """Answer lines as they arrive; each is a text."""
     begun, held = False, ""
-    for text in _decoded(source, name):
+    for text in _decode(source, name):
         *lines, rest = (held + text).split("\n")
-        held = rest[len(rest.removesuffix("\r")) :]  # the end of a line, perhaps
+        held = rest[len(rest.removesuffix("\r")) :]  # perhaps half of a line end
         rest = rest.removesuffix("\r")
         for line in lines:
             _put(stream.feed(line.removesuffix("\r")), write)
@@ -269,14 +269,14 @@ def _put(parts: Answer, write: Write) -> None:
 
 def _whole_lines(source: BinaryIO, name: str) -> Iterator[str]:
     rest = ""
-    for text in _decoded(source, name):
+    for text in _decode(source, name):
         *lines, rest = (rest + text).split("\n")
         yield from (line.removesuffix("\r") for line in lines)
     if rest:
         yield rest
 
 
-def _decoded(source: BinaryIO, name: str) -> Iterator[str]:
+def _decode(source: BinaryIO, name: str) -> Iterator[str]:
     """Decode a text incrementally."""
     decoder, line = codecs.getincrementaldecoder("utf-8-sig")(), 1
     while block := source.read1(BLOCK):  # type: ignore[attr-defined]
@@ -293,7 +293,7 @@ def _text(decoder: codecs.IncrementalDecoder, block: bytes, final: bool, where: 
         raise DataError(f"{where}: not UTF-8; {encoding_fix(error.object)}") from error
 
 
-# A file or standard input in, answers out, line by line, in order, in constant memory.
+# Answer a file or standard input line by line, in order, in constant memory.
 
 ON_ERROR = ("stop", "skip")
 
@@ -308,15 +308,15 @@ def predict_file(
     on_error: str = "stop",
     names: Sequence[str] = (),
 ) -> None:
-    """Answer everything in `source`; `target` appears only when all is written.
+    """Answer everything in `source`; `target` appears only when it is complete.
 
-    Text gives a line of JSON a line, a table or JSON the record with the key `answer` added, CoNLL the words with their
-    tags; a `target` that ends in .csv, .tsv or .parquet gets a table. `names` are the columns or keys of the texts.
-    What was read is answered when the source has nothing more to read for now.
+    A line of text is answered by a line of JSON, a row of a table or a JSON record by the record with the key `answer`,
+    CoNLL by the words with their tags; a `target` that ends in .csv, .tsv or .parquet has a table. `names` are the
+    columns or keys of the texts. Pending records are answered whenever the source has nothing more to read.
 
     Raises:
         DataError: for the first line that cannot be answered, after the answers to those before it.
-        SkippedError: at the end, where `on_error` is "skip" and some lines have `{"error": …}` in place of an answer.
+        SkippedError: at the end, if `on_error` is "skip" and some lines have `{"error": …}` in place of an answer.
     """
     columns = Columns(model, names)
     wanted = [*columns.names, *columns.fields]
@@ -337,7 +337,7 @@ def predict_file(
     if on_error not in ON_ERROR:
         raise UsageError(f"--on-error {on_error}: must be one of {', '.join(ON_ERROR)}")
     if on_error == "skip" and form == "conll":
-        raise UsageError("--on-error skip: for lines of text or JSON; where a bad sentence of CoNLL ends nobody knows")
+        raise UsageError("--on-error skip: for lines of text or JSON; the end of a bad sentence of CoNLL is unknown")
     name = str(source or "standard input")
     with ExitStack() as stack:
         rows = list[Record]()
@@ -370,7 +370,7 @@ def predict_file(
             write_table(target, rows)
     if answering.skipped:
         message = f"{answering.skipped:,} of {answering.count:,} inputs have no answer"
-        raise SkippedError(f"{name}: {message}; each has its error in its place. Correct them and give them again")
+        raise SkippedError(f"{name}: {message}; each has an error in its place; correct these and run them again")
 
 
 def _chosen(record: Record | DataError, columns: Columns, where: str) -> Record | DataError:
@@ -472,19 +472,19 @@ class _Documents:
 def stream_file(model: Model, source: Path | None, target: Path | None, form: str, options: Mapping[str, Any]) -> None:
     """Write each line of `source`, a prompt, and its continuation to standard output as it is generated.
 
-    A bundle that answers in pieces answers what `source` holds as it comes (`seqpipe.runtime.file_io`).
+    A bundle with streaming answers the texts of `source` as they arrive (`answer_pieces`).
     """
     if target is not None:
-        raise UsageError("--stream: answers go to standard output as they come; leave --output out")
+        raise UsageError("--stream: answers go to standard output; leave --output out")
     if not model.predictor.kind.is_generated:
         if options:
-            raise UsageError("--stream: answers in pieces have no decode options; leave them out")
+            raise UsageError("--stream: streamed answers have no decode options; leave them out")
         with ExitStack() as stack:
             write, form = _writer(None, stack), input_format(form, source, "text")
             answer_pieces(model, open_source(source, stack), str(source or "standard input"), form, write)
         return
     if form not in ("auto", "text"):
-        raise UsageError("--stream: texts go to standard output as they come; leave --format out")
+        raise UsageError("--stream: texts go to standard output; leave --format out")
     with ExitStack() as stack:
         name = str(source or "standard input")
         for record, where in read_records(
@@ -537,5 +537,5 @@ def _writing_out() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        fix = "make room or give another file; the answers before are whole"
+        fix = "free space or name another file; the answers before are complete"
         raise EnvError(f"standard output cannot be written: {error.strerror}; {fix}") from error

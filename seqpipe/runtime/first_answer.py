@@ -1,6 +1,6 @@
 """Cold process of `seqpipe bench`: open a bundle, answer once, print the times and the memory as JSON.
 
-It is a file of its own because its start is measured: it imports nothing but what it needs.
+It is a separate file because its start is measured: it imports only what it needs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Check the bytes of an untrusted model.onnx before onnxruntime loads it: forbidden content and stated sizes.
+"""Check the bytes of an untrusted model.onnx before onnxruntime loads it: forbidden content and declared sizes.
 
 ONNX is protobuf: fields of a number, a wire type and a value (https://protobuf.dev/programming-guides/encoding/). The
-few that matter are read here, for a machine that deploys has neither the package `onnx` nor protobuf.
+few that matter are read here, since a deployment has neither the package `onnx` nor protobuf.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-MOST_ELEMENTS = 1 << 27  # of a tensor that an operator makes of a constant shape
+MOST_ELEMENTS = 1 << 27  # of a tensor that an operator creates from a constant shape
 MOST_DEPTH = 16  # of graphs within graphs
 _SHAPE = 64  # elements of the longest constant that may be a shape
-# Operators whose output is as large as the numbers in a constant input say, and which inputs these are.
+# Operators whose output size is the value of a constant input, and these inputs.
 _SIZED = {
     b"ConstantOfShape": (0,), b"Expand": (1,), b"Tile": (1,), b"OneHot": (1,), b"Pad": (1,), b"Resize": (2, 3),
     b"MaxUnpool": (2,), b"CenterCropPad": (1,), b"HannWindow": (0,), b"HammingWindow": (0,), b"BlackmanWindow": (0,),
 }  # fmt: skip
-_RANDOM = (b"RandomNormal", b"RandomUniform")  # their attribute says it
-# Types of tensors (TensorProto.DataType) that may say a size, as `struct` unpacks them from the field raw_data.
+_RANDOM = (b"RandomNormal", b"RandomUniform")  # their size is an attribute
+# Types of tensors (TensorProto.DataType) that may be sizes, with the `struct` format of the field raw_data.
 _NUMBERS = {1: "f", 6: "i", 7: "q", 11: "d", 12: "I", 13: "Q"}
-_FLOATS, _INTEGERS = {4: "f", 10: "d"}, (5, 7, 11)  # fields of a tensor that hold numbers otherwise
+_FLOATS, _INTEGERS = {4: "f", 10: "d"}, (5, 7, 11)  # other fields of a tensor with numbers
 _RAW, _EXTERNAL = 9, 1  # field raw_data; data_location EXTERNAL
-_DATA = (4, 5, 6, 7, _RAW, 10, 11)  # fields of a tensor that hold its elements
-# Types of tensors that hold weights: bytes of a number, and the bits of infinity; whole numbers, booleans and strings.
+_DATA = (4, 5, 6, 7, _RAW, 10, 11)  # fields of a tensor with its elements
+# Types of weights: bytes of a number, and the bits of infinity; then whole numbers, booleans and strings.
 _FLOAT, _DOUBLE, _HALVES = 1, 11, (10, 16)
 _WEIGHTS = {_FLOAT: (4, 0x7F8 << 20), _DOUBLE: (8, 0x7FF << 52), 10: (2, 0x7C00), 16: (2, 0x7F80)}
 _OTHER_TYPES = (2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 21, 22)
-# Fields that are known here, of which some are refused for reasons of their own; any other is refused.
+# Known fields, some of which are refused separately; any other field is refused.
 _FIELDS = {
     "the model": {*range(1, 9), 14, 20, 25}, "an import": {1, 2}, "a graph": {1, 2, 5, 10, 11, 12, 13, 15, 16},
     "an operator": {1, 2, 3, 4, 5, 6, 7, 9}, "an attribute": {*range(1, 12), 13, 20, 22, 23},
@@ -40,16 +40,16 @@ _FIELDS = {
 _VARINT, _BYTES = 0, 2
 _WIDTHS = {1: 8, 5: 4}  # bytes of the other wire types
 
-Field = tuple[int, int, int, int]  # number, wire type, and a value from 0, or where its bytes begin and end
-Numbers = list[float]  # of a constant, those that come first
+Field = tuple[int, int, int, int]  # number, wire type, and a value from 0, or the start and end of its bytes
+Numbers = list[float]  # the first numbers of a constant
 
 
 @dataclass
 class _Graph:
     """Facts about a model, collected while its bytes are read."""
 
-    constants: dict[bytes, list[Numbers]] = field(default_factory=dict)  # by name: subgraphs may use a name again
-    sized: list[tuple[bytes, bytes]] = field(default_factory=list)  # operator, the input that says its size
+    constants: dict[bytes, list[Numbers]] = field(default_factory=dict)  # by name: subgraphs may reuse a name
+    sized: list[tuple[bytes, bytes]] = field(default_factory=list)  # operator, the input that is its size
     ranges: list[list[bytes]] = field(default_factory=list)  # the inputs of each Range
 
     def add_constant(self, name: bytes, numbers: Numbers) -> None:
@@ -69,7 +69,7 @@ def refusal_reason(model: bytes) -> str:
                     if part == 1:
                         _check_domain(model[first:last])
             elif number in (20, 25):
-                raise _RefusedError("it holds functions or training steps; a bundle's graph has operators alone")
+                raise _RefusedError("it has functions or training steps; a bundle's graph has operators only")
             elif wire not in (_VARINT, _BYTES):
                 raise ValueError
         _refuse_large(graph)
@@ -83,7 +83,7 @@ def refusal_reason(model: bytes) -> str:
 def nodes(model: bytes) -> Iterator[tuple[str, str, bool]]:
     """Yield operator and name of every node of a valid model, and whether it is in the body of a Loop or Scan."""
     graphs = [(a, b, False) for number, _, a, b in _fields(model, 0, len(model), "the model") if number == 7]
-    for at, end, in_loop in graphs:  # it grows: the bodies of a graph's nodes come behind it
+    for at, end, in_loop in graphs:  # grows: the bodies of a graph's nodes follow it
         for a, b in ((a, b) for number, _, a, b in _fields(model, at, end, "a graph") if number == 1):
             fields = [*_fields(model, a, b, "an operator")]
             name, operator = (b"".join(model[a:b] for n, _, a, b in fields if n == field).decode() for field in (3, 4))
@@ -93,7 +93,7 @@ def nodes(model: bytes) -> Iterator[tuple[str, str, bool]]:
 
 
 class _RefusedError(Exception):
-    """Content that no graph of a bundle has."""
+    """Content that is not allowed in a bundle's graph."""
 
 
 def _fields(data: bytes, at: int, end: int, what: str) -> Iterator[Field]:
@@ -102,7 +102,7 @@ def _fields(data: bytes, at: int, end: int, what: str) -> Iterator[Field]:
     while at < end:
         key, at = _varint(data, at)
         if key >> 3 not in known:
-            raise _RefusedError(f"{what} has the field {key >> 3}, which no graph of a bundle has; export it again")
+            raise _RefusedError(f"{what} has the field {key >> 3}, which is not allowed in a bundle; export it again")
         wire = key & 7
         if wire == _BYTES:
             size, at = _varint(data, at)
@@ -138,19 +138,19 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 def _check_domain(name: bytes) -> None:
     if name not in (b"", b"ai.onnx"):
-        raise _RefusedError(f"it holds operators of {_named(name)}; a bundle's are all of the domain ai.onnx")
+        raise _RefusedError(f"it has operators of {_quote(name)}; a bundle's are all of the domain ai.onnx")
 
 
 def _read_graph(data: bytes, at: int, end: int, graph: _Graph, depth: int) -> None:
     if depth > MOST_DEPTH:
-        raise _RefusedError(f"graphs stand within graphs more than {MOST_DEPTH} deep")
+        raise _RefusedError(f"graphs are nested more than {MOST_DEPTH} deep")
     for number, _, a, b in _fields(data, at, end, "a graph"):
         if number == 1:
             _read_node(data, a, b, graph, depth)
         elif number == 5:
             _read_tensor(data, a, b, graph)
         elif number == 15:
-            raise _RefusedError("it holds a sparse tensor; a bundle's are dense")
+            raise _RefusedError("it has a sparse tensor; a bundle's are dense")
 
 
 def _read_node(data: bytes, at: int, end: int, graph: _Graph, depth: int) -> None:
@@ -186,12 +186,12 @@ def _read_attribute(data: bytes, at: int, end: int, graph: _Graph, depth: int) -
         elif number in (5, 10):
             numbers += _read_tensor(data, a, b, graph)
         elif number in (22, 23):
-            raise _RefusedError("it holds a sparse tensor; a bundle's are dense")
+            raise _RefusedError("it has a sparse tensor; a bundle's are dense")
         elif number in (3, 8):
             numbers += _integers(data, wire, a, b)
         elif number in (2, 7):
             _check_weights(data, _FLOAT, a, b, "an attribute")
-            numbers += _unpacked("f", data[a:b])
+            numbers += _unpack("f", data[a:b])
     return numbers[: _SHAPE + 1]
 
 
@@ -208,7 +208,7 @@ def _read_tensor(data: bytes, at: int, end: int, graph: _Graph) -> Numbers:
         elif number == 8:
             name = data[a:b]
         elif number == 13 or (number == 14 and a == _EXTERNAL):
-            raise _RefusedError("it reads a tensor from another file; a bundle's graph holds its weights itself")
+            raise _RefusedError("it reads a tensor from another file; a bundle's graph contains its weights")
         elif number in _DATA:
             held += b - a if wire == _BYTES else 10
             packs_integers = packs_integers or number == 5
@@ -218,20 +218,20 @@ def _read_tensor(data: bytes, at: int, end: int, graph: _Graph) -> Numbers:
                 raw_at = a, b
             elif number in _FLOATS:
                 _check_weights(data, _DOUBLE if number == 10 else _FLOAT, a, b, "a tensor")
-                numbers += _unpacked(_FLOATS[number], data[a:b]) if b - a <= 8 * _SHAPE else []
+                numbers += _unpack(_FLOATS[number], data[a:b]) if b - a <= 8 * _SHAPE else []
             elif number in _INTEGERS:
                 numbers += _integers(data, wire, a, b)
     elements = math.prod(dims[:_SHAPE])
     if min(dims, default=0) < 0 or len(dims) > _SHAPE or elements > 2 * held:  # the smallest elements have 4 bits
-        raise _RefusedError(f"{_named(name)} states the shape {str(dims)[:60]} and holds {held:,} bytes")
+        raise _RefusedError(f"{_quote(name)} declares the shape {str(dims)[:60]} but has {held:,} bytes")
     if kind in _WEIGHTS and not (kind in _HALVES and packs_integers):
-        _check_weights(data, kind, *raw_at, _named(name))
+        _check_weights(data, kind, *raw_at, _quote(name))
     elif kind not in _OTHER_TYPES:
-        raise _RefusedError(f"the tensor {_named(name)} has the type {kind}, which no graph of a bundle has")
+        raise _RefusedError(f"the tensor {_quote(name)} has the type {kind}, which is not allowed in a bundle")
     if kind not in _NUMBERS:
         return []
     begin, end = raw_at
-    numbers += _unpacked(_NUMBERS[kind], data[begin:end]) if end - begin <= 8 * _SHAPE else []
+    numbers += _unpack(_NUMBERS[kind], data[begin:end]) if end - begin <= 8 * _SHAPE else []
     graph.add_constant(name, numbers)
     return numbers
 
@@ -241,32 +241,32 @@ def _check_weights(data: bytes, kind: int, at: int, end: int, what: str) -> None
     width, infinity = _WEIGHTS[kind]
     if (count := (end - at) // width) < 1:
         return
-    # Bits are ordered as numbers are, of both signs alike, and NaN stands behind infinity. This is as fast as comparing
-    # numbers, takes no more memory, and numpy has no bfloat16.
+    # Bits sort like numbers, for both signs, and NaN comes after infinity. This is as fast as comparing numbers, takes
+    # no more memory, and numpy has no bfloat16.
     bits = np.frombuffer(data, f"<u{width}", count, at)
     if bits.view(f"<i{width}").max() >= infinity or bits.max() > infinity | 1 << (8 * width - 1):
-        holds = "holds numbers that are NaN or infinite: the weights overflowed in training"
+        holds = "has numbers that are NaN or infinite: the weights overflowed in training"
         raise _RefusedError(f"{what} {holds}; lower train.optimizer.lr and train again")
 
 
-def _unpacked(kind: str, data: bytes) -> Numbers:
+def _unpack(kind: str, data: bytes) -> Numbers:
     """Unpack consecutive little-endian numbers of a `struct` type."""
     whole = len(data) // struct.calcsize(f"<{kind}")
     return [*struct.unpack_from(f"<{whole}{kind}", data)]
 
 
 def _integers(data: bytes, wire: int, at: int, end: int) -> list[int]:
-    """Return one integer, or several packed ones; only the first of very many."""
+    """Return one integer, or several packed ones; only the first if they are very many."""
     if wire == _VARINT:
-        return [_signed(at)]
+        return [_to_signed(at)]
     sizes: list[int] = []
     while at < end and len(sizes) <= _SHAPE:
         value, at = _varint(data, at)
-        sizes.append(_signed(value))
+        sizes.append(_to_signed(value))
     return sizes
 
 
-def _signed(value: int) -> int:
+def _to_signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
@@ -286,10 +286,10 @@ def _refuse_large(graph: _Graph) -> None:
 
 
 def _check_size(operator: bytes, size: float) -> None:
-    if not size <= MOST_ELEMENTS:  # NaN is none
+    if not size <= MOST_ELEMENTS:  # NaN is refused too
         extent = f"{size:,.0f} elements" if math.isfinite(size) else "any number of elements"
-        raise _RefusedError(f"{operator.decode()} would make {extent}; the limit is {MOST_ELEMENTS:,}")
+        raise _RefusedError(f"{operator.decode()} would create {extent}; the limit is {MOST_ELEMENTS:,}")
 
 
-def _named(name: bytes) -> str:
+def _quote(name: bytes) -> str:
     return repr(name[:100].decode(errors="replace"))

@@ -1,7 +1,7 @@
-"""Manifest of a bundle as types: read bundle.json with all checks of its form, and write it.
+"""Manifest of a bundle as types: read bundle.json with all checks of its format, and write it.
 
-Every byte is hashed before anything parses it: bundle.json seals itself (its last entry is the sha256 of what stands
-before it) and holds the hashes of all other files. That shows damage, not forgery; against forged manifests there are
+Every byte is hashed before anything parses it: bundle.json seals itself (its last entry is the sha256 of the bytes
+before it) and has the hashes of all other files. That detects damage, not forgery; against forged manifests there are
 the bounds here. `docs/bundle-format.md` specifies the format.
 """
 
@@ -25,28 +25,28 @@ from seqpipe.files import JSON_DECODER, json_bytes, sha256
 
 FORMAT, VERSION, OLDEST = "seqpipe-bundle", 3, 2
 MANIFEST = "bundle.json"
-MOST_TOKENS = 1_000_000  # that `limits` may let into one text
-MOST_SIZE = 1_000_000  # of an option that the graph takes as the length of a vector
+MOST_TOKENS = 1_000_000  # of one text, the maximum of `limits`
+MOST_SIZE = 1_000_000  # of an option that is the length of a vector in the graph
 LONGEST_REASON = 1_000  # characters
 PAST_BATCH, PAST_LENGTH, PAST_STATE = "past_batch_size", "past_length", "past_state"  # axes of a cache's inputs
 _SEAL = re.compile(rb',\n "sha256": "([0-9a-f]{64})"\n}\n\Z')
-_RESERVED = {"graphs": "further graphs beside model.onnx", "weights": "weights that several graphs share"}
+_RESERVED = {"graphs": "other graphs beside model.onnx", "weights": "weights that several graphs share"}
 
-# JSON that the manifest only carries: an example's record, an answer kind's labels. What uses it checks it.
+# JSON that the manifest only stores: an example's record, an answer kind's labels. Its user checks it.
 Json = SkipValidation[JsonValue]
 Entry = TypeVar("Entry")
 Item = TypeVar("Item")
 
 
-def _one_by_one(entries: object, validate: pydantic.ValidatorFunctionWrapHandler) -> object:
-    # pydantic collects the faults of all entries: 2.5 GB of them for a manifest of 64 MB. Here the first one ends it.
+def _stop_at_first(entries: object, validate: pydantic.ValidatorFunctionWrapHandler) -> object:
+    # pydantic collects the errors of all entries: 2.5 GB of them for a manifest of 64 MB. Here it stops at the first.
     if not isinstance(entries, dict):
         return validate(entries)
     return {name: validate({name: entry})[name] for name, entry in entries.items()}
 
 
-Entries = Annotated[Mapping[str, Entry], pydantic.WrapValidator(_one_by_one)]
-Items = Annotated[tuple[Item, ...], Strict(False), FailFast()]  # of a list, as which JSON is read
+Entries = Annotated[Mapping[str, Entry], pydantic.WrapValidator(_stop_at_first)]
+Items = Annotated[tuple[Item, ...], Strict(False), FailFast()]  # read from a JSON list
 
 
 class _Form(BaseModel):
@@ -74,22 +74,23 @@ class _Option(TypedDict):
     maximum: NotRequired[Bound]
     exclusive_minimum: NotRequired[Bound]
     exclusive_maximum: NotRequired[Bound]
+    description: NotRequired[str]
 
 
-def _bounded(option: _Option) -> _Option:
+def _check_bounds(option: _Option) -> _Option:
     low, high = option.get("minimum"), option.get("maximum")
     for bound in (low, high, option.get("exclusive_minimum"), option.get("exclusive_maximum")):
         if bound is not None and abs(bound) > sys.float_info.max:
-            raise ValueError("a bound is more than any number of the graph")
+            raise ValueError("a bound exceeds every number of the graph")
         if bound is not None and option["type"] == "size" and not 0 <= bound <= MOST_SIZE:
-            raise ValueError(f"{bound} is no bound of a size, which is at most {MOST_SIZE:,}")
+            raise ValueError(f"{bound} is not a valid bound of a size, which is at most {MOST_SIZE:,}")
     if low is not None and high is not None and low > high:
-        raise ValueError(f"the minimum {low} is over the maximum {high}")
+        raise ValueError(f"the minimum {low} exceeds the maximum {high}")
     return option
 
 
-# A decode option. Its default is checked as any value of a caller is, by `seqpipe.runtime.decode_options`.
-Option = Annotated[_Option, pydantic.AfterValidator(_bounded)]
+# A decode option. Its default is checked like a caller's value, by `seqpipe.runtime.decode_options`.
+Option = Annotated[_Option, pydantic.AfterValidator(_check_bounds)]
 
 TokenCount = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 
@@ -103,10 +104,10 @@ class Limits(_Form):
 
 
 class CacheEntry(_Form):
-    """One tensor of the cache: the output of a run of the graph and the input of the next that it becomes.
+    """One tensor of the cache: an output of a run of the graph, and the input of the next run that it becomes.
 
-    (B, C) token ids, or (B, C, …) numbers of an encoder; C counts the tokens that were read, or is 1 for all of them.
-    Without the input nothing was read before, C = 0.
+    (B, C) token ids, or (B, C, …) numbers of an encoder; C counts the tokens read, or is 1 for all of them.
+    A first run has no such input, C = 0.
     """
 
     input: str
@@ -117,7 +118,7 @@ class CacheEntry(_Form):
 
     @classmethod
     def of(cls, input: str, output: str, slot: tuple[int, ...] = (), grows: bool = True) -> CacheEntry:
-        """Return the entry with the shape `slot` after (B, C), () of token ids; `grows`: C counts tokens."""
+        """Return the entry with the shape `slot` after (B, C), () for token ids; `grows`: C counts tokens."""
         axes: tuple[str | int, ...] = (PAST_BATCH, PAST_LENGTH if grows else PAST_STATE, *slot)
         return cls(input=input, output=output, axes=axes, dtype="float32" if slot else "int64", grows=grows)
 
@@ -130,11 +131,11 @@ class CacheEntry(_Form):
         return tuple(size for size in self.axes if isinstance(size, int))
 
     @pydantic.model_validator(mode="after")
-    def _is_one(self) -> CacheEntry:
+    def _check_consistency(self) -> CacheEntry:
         if self.axes != (PAST_BATCH, PAST_LENGTH if self.grows else PAST_STATE, *self.slot):
-            raise ValueError(f"the axes {reprlib.repr(self.axes)} are none of a cache")
+            raise ValueError(f"the axes {reprlib.repr(self.axes)} are not those of a cache")
         if self.dtype != ("float32" if self.slot else "int64"):
-            raise ValueError(f"the dtype {self.dtype} is not that of its axes")
+            raise ValueError(f"the dtype {self.dtype} does not match its axes")
         return self
 
 
@@ -167,9 +168,9 @@ class Weights(_Form):
     axis: str
 
     @pydantic.model_validator(mode="after")
-    def _is_one(self) -> Weights:
+    def _check_consistency(self) -> Weights:
         if self.over not in OVER or self.axis not in AXES:
-            raise ValueError(f"over {reprlib.repr(self.over)} at {reprlib.repr(self.axis)} there are no weights")
+            raise ValueError(f"weights over {reprlib.repr(self.over)} cannot have the axis {reprlib.repr(self.axis)}")
         return self
 
 
@@ -185,23 +186,23 @@ FieldNames = str | Annotated[list[str], Field(min_length=1, max_length=2)]
 class Manifest(_Form):
     """Content of bundle.json besides format, version and seal; `docs/bundle-format.md` describes each key.
 
-    A description is how messages call the value, or an entry of it.
+    A description is the name of the value, or of one entry, in messages.
     """
 
     name: str
     field: Annotated[
-        FieldNames | Entries[FieldNames], Field(description="the name of a field, a list of two, or an object of such")
+        FieldNames | Entries[FieldNames], Field(description="the name of a field, a list of two, or an object of these")
     ]
     inputs: Entries[Mapping[str, Json]]
     outputs: Items[str] = Field(description="a text")
     options: Annotated[
-        Entries[Option], Field(description="an object with `type`, `default`, and perhaps numbers as bounds")
+        Entries[Option], Field(description="an object with `type`, `default`, and optional numbers as bounds")
     ]
     answer: Mapping[str, Json]
     cache: Items[CacheEntry] = Field((), description="an object with `input`, `output`, `axes`, `dtype` and `grows`")
     limits: Limits = Field(description=f"a whole number from 1 to {MOST_TOKENS:,}")
     reader: Reader = Field(description="an object with `use`, and the object `options`")
-    golden: Items[Golden] = Field(description="an object with a record, an answer, and perhaps the object `options`")
+    golden: Items[Golden] = Field(description="an object with a record, an answer, and optionally the object `options`")
     metrics: Mapping[str, Json]
     own_metrics: Annotated[
         Entries[MetricsOwner],
@@ -213,21 +214,21 @@ class Manifest(_Form):
     training: Json = None
     streaming: Streaming | None = Field(None, description=f"an object with `cut`, which is {', '.join(CUTS)} or null")
     no_golden: str = Field("", max_length=LONGEST_REASON, description=f"a text of at most {LONGEST_REASON} characters")
-    files: Annotated[Entries[FileEntry], Field(description="an object with `sha256` and `bytes` alone")]
+    files: Annotated[Entries[FileEntry], Field(description="an object with only `sha256` and `bytes`")]
 
     @pydantic.field_validator("streaming", mode="before")
     @classmethod
-    def _is_stated(cls, streaming: object) -> object:
+    def _refuse_null(cls, streaming: object) -> object:
         if streaming is None:
             raise ValueError("must not be null")
         return streaming
 
     def content(self) -> dict[str, object]:
         """Return the object of bundle.json, without its seal."""
-        return {"format": FORMAT, "version": VERSION, **_stated(self)}
+        return {"format": FORMAT, "version": VERSION, **_set_fields(self)}
 
 
-def _stated(form: BaseModel) -> dict[str, object]:
+def _set_fields(form: BaseModel) -> dict[str, object]:
     """Return the fields that were set, without defaults."""
     return {name: value for name, value in form if name in form.model_fields_set}
 
@@ -239,12 +240,12 @@ def next_inputs(cache: Iterable[CacheEntry], outputs: Mapping[str, Item]) -> dic
 
 def seal(content: Mapping[str, object]) -> bytes:
     """Return the bytes of bundle.json, with its own sha256 as the last entry."""
-    body = json_bytes(content, indent=1, default=_stated).removesuffix(b"\n}")
+    body = json_bytes(content, indent=1, default=_set_fields).removesuffix(b"\n}")
     return body + f',\n "sha256": "{sha256(body)}"\n}}\n'.encode()
 
 
 def unseal(data: bytes, what: str) -> dict[str, object]:
-    """Return the object in these bytes; BundleError, before anything is parsed, if they were changed."""
+    """Return the object in these bytes; BundleError, before anything is parsed, if they were modified."""
     match = _SEAL.search(data[-90:])
     if match is None:
         raise BundleError(
@@ -253,7 +254,7 @@ def unseal(data: bytes, what: str) -> dict[str, object]:
     body = data[: len(data) - len(match.group())]
     if sha256(body) != match.group(1).decode():
         raise BundleError(
-            f"{what}: damaged: its sha256 is not the one it states; copy the bundle again, or export it again"
+            f"{what}: damaged: it does not have the sha256 in its last entry; copy the bundle again, or export it again"
         )
     try:
         content: dict[str, object] = JSON_DECODER.decode((body + b"}").decode())
@@ -269,9 +270,9 @@ def parse(data: bytes, what: str) -> Manifest:
     if stated_format != FORMAT:
         raise BundleError(f"{what}: its format is {reprlib.repr(stated_format)}, not {FORMAT!r}")
     if type(version) is not int or not OLDEST <= version <= VERSION:
-        fix = "update seqpipe, or make the bundle again with this one: `seqpipe run PIPELINE.yaml --fresh`"
+        fix = "update seqpipe, or create the bundle again with this one: `seqpipe run PIPELINE.yaml --fresh`"
         if version == 1:
-            fix = "make the bundle again: `seqpipe run PIPELINE.yaml --fresh`"
+            fix = "create the bundle again: `seqpipe run PIPELINE.yaml --fresh`"
         message = (
             f"bundle format version {reprlib.repr(version)}; this seqpipe reads versions {OLDEST} and {VERSION}: {fix}"
         )
@@ -284,7 +285,7 @@ def parse(data: bytes, what: str) -> Manifest:
     except ValidationError as error:
         raise BundleError(f"{what}: {_message(error.errors(include_url=False)[0])}") from error
     if version == OLDEST and "stop" in manifest.options and manifest.options["stop"]["type"] == "tokens":
-        manifest.options["stop"]["type"] = "texts"  # they are found around the graph, which need not know of it
+        manifest.options["stop"]["type"] = "texts"  # found outside the graph, which may lack the option
     for name in manifest.files:
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name) or name == MANIFEST:
             raise BundleError(f"{what}: files: {name[:100]!r} is not the plain name of a file in the bundle")
@@ -308,8 +309,8 @@ def _message(error: ErrorDetails) -> str:
     """Return one line on one problem: the key or entry, the expected value and the value found."""
     head, *inner = error["loc"]
     description = Manifest.model_fields[str(head)].description
-    is_value = head in ("name", "field", "reader", "streaming", "no_golden")  # a value, and no list or object of such
-    where = str(head) if is_value or not inner else f"{head}.{_named(inner[0])}"
+    is_value = head in ("name", "field", "reader", "streaming", "no_golden")  # a value, not a list or object of values
+    where = str(head) if is_value or not inner else f"{head}.{_format_key(inner[0])}"
     keys = inner if is_value and head != "field" else inner[1:]
     if error["type"] == "value_error":
         return f"{where}: {error['ctx']['error']}"
@@ -317,12 +318,12 @@ def _message(error: ErrorDetails) -> str:
         return f"{where}: missing"
     expected = description if description and (inner or is_value) else _WORDS.get(error["type"], error["msg"])
     if error["type"] == "missing":
-        return f"{where}: must be {expected}; it lacks `{_named(keys[0])}`"
+        return f"{where}: must be {expected}; it lacks `{_format_key(keys[0])}`"
     value = reprlib.repr(error["input"])
-    return f"{where}: must be {expected}" + (f"; its `{_named(keys[0])}` is {value}" if keys else f", not {value}")
+    return f"{where}: must be {expected}" + (f"; its `{_format_key(keys[0])}` is {value}" if keys else f", not {value}")
 
 
-def _named(key: int | str) -> str:
+def _format_key(key: int | str) -> str:
     """Return a key in the notation of messages; list entries count from 1."""
     if isinstance(key, int):
         return str(key + 1)

@@ -17,7 +17,7 @@ from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Arrays, Record
 from seqpipe.features.sources import fields_of, one_text
 from seqpipe.runtime import bundle
-from seqpipe.runtime.decode_options import described
+from seqpipe.runtime.decode_options import describe_options
 from seqpipe.runtime.explanation import Explanation, explain, has_explanation
 from seqpipe.runtime.manifest import Golden, Manifest
 from seqpipe.runtime.predictor import CHUNK, BundlePredictor
@@ -25,7 +25,7 @@ from seqpipe.runtime.session import SECONDS, GraphSession
 from seqpipe.runtime.streams import PieceStream, stream
 from seqpipe.runtime.text_scores import ScoredText, text_scores
 
-TOLERANCE = 1e-4  # how far a score may stand from the golden one; in int8 LOOSE: a rounded number may be the next
+TOLERANCE = 1e-4  # allowed difference of a score from the golden one; in int8 LOOSE, since rounding may differ
 
 
 def load(
@@ -40,14 +40,14 @@ def load(
 
     Args:
         path: The bundle's folder.
-        device: `cpu`, `cuda`, `cuda:1`, or `auto`: CUDA if this onnxruntime and machine have it.
-        threads: Runs at once on a CPU, each on one core; as many as there are cores by default.
-        sha256: That of the file bundle.json, which holds those of all other files: no other bundle is opened.
-        timeout: Seconds that one run of the graph may take; None: any number.
+        device: `cpu`, `cuda`, `cuda:1`, or `auto`: CUDA if this onnxruntime and machine support it.
+        threads: Parallel runs on a CPU, each on one core; by default the number of cores.
+        sha256: The required sha256 of bundle.json, which has those of all other files.
+        timeout: Maximum seconds of one run of the graph; None: no limit.
 
     Raises:
         BundleError: if the bundle is damaged, hostile, of another version, or not the one with this sha256.
-        EnvError: if the device or onnxruntime is not there.
+        EnvError: if the device or onnxruntime is missing.
     """
     return Model(bundle.read(Path(path), sha256), device, threads, timeout)
 
@@ -55,8 +55,8 @@ def load(
 class Verification(TypedDict):
     """Result of comparing a bundle's answers on this machine with those of the exporting machine.
 
-    Keys: `bundle`, its folder; `golden`, the number of golden examples that were answered the same; `device`, which
-    answered them; `sha256`, that of bundle.json; `no_golden`, why it has no golden examples, if it has none.
+    Keys: `bundle`, its folder; `golden`, the number of golden examples with the same answers; `device`, the device;
+    `sha256`, that of bundle.json; `no_golden`, the reason why it has no golden examples, if it has none.
     """
 
     bundle: str
@@ -71,7 +71,7 @@ class Bundle:
 
     Args:
         path: Folder of the bundle.
-        sha256: That of its bundle.json, which holds those of all other files: no other bundle is opened.
+        sha256: The required sha256 of bundle.json, which has those of all other files.
     """
 
     def __init__(self, path: str | Path, sha256: str | None = None):
@@ -93,7 +93,7 @@ class Bundle:
         """Check the hashes, and repeat the golden examples on this machine.
 
         Raises:
-            BundleError: if the bundle answers otherwise than where it was made, or is refused.
+            BundleError: if the bundle answers differently from the exporting machine, or is refused.
         """
         return verify_bundle(self.path, device, threads, self.sha256)
 
@@ -108,9 +108,7 @@ def verify_bundle(
     """
     model = load(path, device, threads, sha256=sha256)
     if not model.manifest.golden and not model.manifest.no_golden:
-        raise BundleError(
-            f"{path}: it holds no golden examples, so that nothing shows whether it answers right here; export it again"
-        )
+        raise BundleError(f"{path}: it has no golden examples, so its answers cannot be verified; export it again")
     check_golden(model, path)
     golden = len(model.manifest.golden)
     report: Verification = {"bundle": str(path), "golden": golden, "device": model.device, "sha256": model.sha256}
@@ -124,13 +122,13 @@ def check_golden(model: Model, path: Path) -> None:
     try:
         wrong = model.verify()
     except DataError as error:
-        raise BundleError(f"{path}: a golden example of its own cannot be answered here: {error}") from error
+        raise BundleError(f"{path}: a golden example cannot be answered here: {error}") from error
     if wrong:
         raise BundleError("\n".join([f"{path}: answers differ on this machine:", *wrong]))
 
 
 class Model:
-    """A pipeline that answers: `model("a text")`, `model(["a", "b"])`, or a generator in and a generator out.
+    """A pipeline that answers: `model("a text")`, `model(["a", "b"])`, or a generator for a generator.
 
     An input is a text, or a record: `{"text": …}` or `{"words": […]}` for words already split.
     """
@@ -149,7 +147,7 @@ class Model:
         self.device, self.run_times = self.graph.device, self.graph.run_times
         options, limits = self.manifest.options, self.manifest.limits
         self.predictor = BundlePredictor(source, kind, self.graph.run, options, limits, self.graph.workers)
-        self.fields = fields_of(source)  # of a record, that are read
+        self.fields = fields_of(source)  # the fields of a record that are read
         self._reads_one_text = one_text(source)
         self._attended = [Attended(key, weights.over, weights.axis) for key, weights in self.manifest.explain.items()]
 
@@ -159,12 +157,12 @@ class Model:
 
     def __repr__(self) -> str:
         kinds = ", ".join(f"{head or 'answer'}={part.kind!r}" for head, part in self.predictor.kind.parts.items())
-        options = f"options={[*described(self.predictor.options)]}, device={self.device!r}"
+        options = f"options={[*describe_options(self.predictor.options)]}, device={self.device!r}"
         return f"Model({str(self._opened[0])!r}, {kinds}, fields={[*self.fields]}, {options})"
 
     @property
     def labels(self) -> tuple[str, ...] | dict[str, tuple[str, ...]]:
-        """The labels that an answer may have, empty for kinds without labels; of several heads by head."""
+        """The labels that an answer may have, empty for kinds without labels; by head for several heads."""
         labels = {head: tuple(part.label_names) for head, part in self.predictor.kind.parts.items()}
         return labels.get("", labels)
 
@@ -183,8 +181,8 @@ class Model:
 
         Args:
             inputs: A text, a record, or an iterable of them.
-            documents: Take each text as a whole document: split into sentences, offsets into the document.
-            chunk: How many inputs are in hand at a time.
+            documents: Treat each text as a document: split it into sentences, with offsets into the document.
+            chunk: Number of inputs processed at a time.
             options: Decode options of the bundle, such as `n_best=3`.
         """
         if isinstance(inputs, str | Mapping):
@@ -211,17 +209,17 @@ class Model:
     def stream(self, item: Any, **options: Any) -> Iterator[GeneratedText]:
         """Yield the continuation of a prompt, a text or record, in chunks, each as soon as it is generated.
 
-        A piece is a text with the attributes `tokens`, the number that were generated so far, and `finish_reason`.
+        A chunk is a text with the attributes `tokens`, the number generated so far, and `finish_reason`.
 
         Raises:
-            UsageError: if the bundle is no language model, or several answers are asked for.
+            UsageError: if the bundle is not a language model, or several answers are requested.
         """
         if self.manifest.streaming:
-            raise UsageError("this bundle answers in pieces: feed them to `open_stream()`")
+            raise UsageError("this bundle answers streamed texts: feed the chunks to `open_stream()`")
         return stream(self.predictor, self.graph, self.record(item), **options)
 
     def open_stream(self, fields: Mapping[str, Any] | None = None) -> PieceStream:
-        """Open a text that is fed and answered in chunks; `fields` holds the record's other fields.
+        """Open a text that is fed and answered in chunks; `fields` has the record's other fields.
 
         Raises:
             UsageError: if the bundle was exported without `streaming`.
@@ -231,14 +229,14 @@ class Model:
     def log_probability(self, inputs: Any, *, masking: Masking = "token") -> Any:
         """Return the log-probability of a text or record under a language model; a list of them for a list.
 
-        Of a masked language model it is the pseudo-log-likelihood (Salazar et al. 2020).
+        For a masked language model it is the pseudo-log-likelihood (Salazar et al. 2020).
 
         Args:
             inputs: A text, a record, or a list of them.
-            masking: Of a masked language model: mask each token by itself, or with those behind it in its word.
+            masking: For masked language models: mask each token by itself, or with those after it in its word.
 
         Raises:
-            UsageError: if the bundle is no language model.
+            UsageError: if the bundle is not a language model.
         """
         several = isinstance(inputs, list | tuple)
         texts = (ScoredText(self.record(item)) for item in (inputs if several else [inputs]))
@@ -305,13 +303,13 @@ def _load_again(path: Path, digest: str, device: str, threads: int | None, timeo
 
 
 def same_answer(first: Any, second: Any, tolerance: float = TOLERANCE) -> bool:
-    """Return whether decisions are equal; numbers may differ by the tolerance, relative to `other` above 1."""
+    """Return whether decisions are equal; numbers may differ by the tolerance, relative to `second` above 1."""
     if isinstance(first, float) and isinstance(second, float):
         return abs(first - second) <= tolerance * max(1.0, abs(second))
     if isinstance(first, dict) and isinstance(second, dict):
         return first.keys() == second.keys() and all(same_answer(first[key], second[key], tolerance) for key in first)
     if isinstance(first, list) and isinstance(second, list):
-        first, second = _ordered(first), _ordered(second)
+        first, second = _sort_answers(first), _sort_answers(second)
         return len(first) == len(second) and all(
             same_answer(*pair, tolerance) for pair in zip(first, second, strict=True)
         )
@@ -320,7 +318,7 @@ def same_answer(first: Any, second: Any, tolerance: float = TOLERANCE) -> bool:
     return type(first) is type(second) and bool(first == second)
 
 
-def _ordered(answers: list[Any]) -> list[Any]:
+def _sort_answers(answers: list[Any]) -> list[Any]:
     """Sort scored objects by their content without numbers: objects with almost equal scores may be in either order."""
     if not all(isinstance(answer, dict) and any(map(_is_float, answer.values())) for answer in answers):
         return answers

@@ -1,6 +1,6 @@
-"""Answer texts in order: featurise, batch by length, run on every core, turn decisions into answers.
+"""Answer texts in order: featurise, batch by length, run on every core, convert decisions to answers.
 
-What runs a batch is given: onnxruntime at deployment, PyTorch in training and evaluation. All around it is this code.
+A batch is run by onnxruntime in deployment, by PyTorch in training and evaluation. The other steps are the same code.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.encoding import is_library_error
 from seqpipe.features.sources import InputSource, TextSource
 from seqpipe.features.splitting import sentences
-from seqpipe.runtime.decode_options import Chosen, chosen
+from seqpipe.runtime.decode_options import Chosen, resolve_options
 from seqpipe.runtime.manifest import Limits
 
 if TYPE_CHECKING:
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
 
 
 CHUNK = 1024  # records encoded at a time
-ENOUGH = 128  # records to split on several cores
-ROWS, TOKENS = 32, 4096  # most rows, and most padded tokens, of one run
-# Characters of a text that are split: so many a token of the limit, and as many as this in any case.
+ENOUGH = 128  # records from which splitting uses several cores
+ROWS, TOKENS = 32, 4096  # maximum rows and padded tokens of one run
+# Characters of a text that are tokenized: this number per token of the limit, and at least this number.
 CHARACTERS, MOST_CHARACTERS = 10, 1_000_000
-# White space, and characters that Unicode calls ignorable by default: nothing is seen of them.
+# White space, and characters that Unicode calls default ignorable: they are invisible.
 _BLANK = re.compile(
     "[\\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]*"
 )
-_DEFAULTS = Chosen({}, {})  # decode options that no answer depends on
+_DEFAULTS = Chosen({}, {})  # no decode options
 Item = TypeVar("Item")
 Run = Callable[[Arrays], Arrays]  # features and decode options to a decision
-# Answers, those that are errors already; for each batch its rows and their answers to come; the process that has begun.
+# Known errors in place of answers; for each batch its rows and their future answers; the process that began the task.
 Task = tuple[list[Answer | DataError | None], list[tuple[list[int], "Future[list[Answer | DataError]]"]], int]
 
 
@@ -60,7 +60,7 @@ class Renewable(Protocol):
         """Replace, in a forked process, threads that do not exist in it and locks that may stay locked."""
 
 
-# Of all threads a forked process has the one that forked. Locks that others held at that moment are never released.
+# A forked process has only the thread that forked. Locks that other threads held at that moment are never released.
 RENEWED: weakref.WeakSet[Renewable] = weakref.WeakSet()
 
 
@@ -83,21 +83,21 @@ def refuse_long(
     """Raise DataError for the first record over a limit, with its place or its number, counted from `before` + 1.
 
     Args:
-        docs: The records, split.
-        records: They themselves.
-        limits: As a bundle states them.
-        before: How many records came before.
+        docs: The tokenized records.
+        records: The records.
+        limits: The limits of a bundle.
+        before: Number of earlier records.
         divided: Whether a text may be answered sentence by sentence, which is then the fix.
     """
     for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
         tokens, first = len(doc.ids), (doc.second or 1) - 1
         if tokens > limits.tokens:
             fix = ", or ask for documents (predict --documents), which splits it into sentences" if divided else ""
-            message = f"{tokens:,} tokens are over the limit of {limits.tokens:,}; split the text{fix}"
+            message = f"{tokens:,} tokens exceed the limit of {limits.tokens:,}; split the text{fix}"
         elif first > limits.first_tokens:
             message = (
                 f"the first text has {first:,} tokens, and at most {limits.first_tokens:,} leave room for the second; "
-                "shorten it, or make it the second of the two, which may have any length"
+                "shorten it, or make it the second, which may have any length"
             )
         else:
             continue
@@ -123,8 +123,8 @@ class Predictor:
         self.run, self.metrics = run, dict(metrics or {})
         self.task: AnswerTask = task_of(kind)  # scores its answers
         self.metric_types = {**metric_types(self.task), **(score_types or {})}
-        self.defaults = chosen(self.options, {}, kind)  # decode options where a caller gives none
-        self._after_huge = False  # a text was so long that it ran alone
+        self.defaults = resolve_options(self.options, {}, kind)  # decode options without values of a caller
+        self._after_huge = False  # the last text was so long that it ran alone
         self.renew()
         RENEWED.add(self)
 
@@ -134,21 +134,21 @@ class Predictor:
     def stream(self, records: Iterable[Record], chunk: int = CHUNK, **options: Any) -> Iterator[Answer]:
         """Yield answers in the order of the records, in constant memory.
 
-        While `chunk` records are answered the next are read; not so one at a time: there somebody waits for each.
+        The next records are read while `chunk` are answered, except with a chunk of 1, where the caller waits for each.
         """
         if chunk < 1:
             raise UsageError(f"chunk must be at least 1, got {chunk}")
         answers = Answers(self, options)
         for some in chunks(records, chunk):
-            yield from map(_raised, answers.take(some, ahead=chunk > 1))
-        yield from map(_raised, answers.rest())
+            yield from map(_raise_error, answers.take(some, ahead=chunk > 1))
+        yield from map(_raise_error, answers.rest())
 
     def answer(self, record: Record, **options: Any) -> Answer:
-        """Answer one record, the same as in a stream but sooner: without groups and reordering."""
-        decoding = chosen(self.options, options, self.kind) if options else self.defaults
+        """Answer one record as in a stream, but faster: without groups and reordering."""
+        decoding = resolve_options(self.options, options, self.kind) if options else self.defaults
         (doc,) = self.docs([record])
         length = len(doc.ids)
-        if not length and not self.kind.text_length(doc):  # [BOS] may stand before an empty prompt
+        if not length and not self.kind.text_length(doc):  # [BOS] may precede an empty prompt
             return self.kind.empty_for(decoding.arrays)
         if self._after_huge or length > TOKENS:
             self._free_memory(length)
@@ -164,12 +164,12 @@ class Predictor:
     def answer_docs(
         self, docs: Sequence[Doc | Exception], decoding: Chosen, places: Sequence[str]
     ) -> list[Answer | Exception]:
-        """Answer the results of `split` in one run whatever the lengths; an error is its own answer.
+        """Answer the results of `split` in one run of any lengths; an error stays in its place.
 
         Args:
-            docs: Of like lengths, few enough for one run.
-            decoding: Holds for all.
-            places: What a message calls each of them.
+            docs: Texts of similar lengths, few enough for one run.
+            decoding: Decode options of all texts.
+            places: The name of each text in messages.
         """
         rows = [i for i, doc in enumerate(docs) if isinstance(doc, Doc) and self.kind.text_length(doc)]
         batch = [doc for i in rows if isinstance(doc := docs[i], Doc)]
@@ -191,15 +191,15 @@ class Predictor:
     def document(self, record: Record, **options: Any) -> Answer:
         """Answer a whole document: split into sentences, with offsets into the document."""
         if not self.kind.tags_words:
-            raise UsageError(f"documents are split for spans and tags; this bundle answers with {self.kind.kind!r}")
+            raise UsageError(f"documents need a bundle that answers with spans or tags, not {self.kind.kind!r}")
         if options.get("n_best", 1) != 1:
-            raise UsageError("n_best is for single sentences; leave it out for documents")
+            raise UsageError("documents have no n_best; leave it out")
         if not isinstance(self.featurizer, TextSource) or self.featurizer.pairs:
-            raise UsageError("documents are single texts; this bundle reads something else")
+            raise UsageError("documents need a bundle that reads a single text")
         text, field = self.featurizer.text(record), self.featurizer.fields[0]
         places = sentences(text)
         parts = ({**record, "words": None, field: text[a:b]} for a, b in places)
-        answers: Iterator[Any] = self.stream(parts, **options)  # of each sentence words or spans, with their places
+        answers: Iterator[Any] = self.stream(parts, **options)  # words or spans of each sentence, with offsets
         return [
             {**part, "start": part["start"] + a, "end": part["end"] + a}
             for (a, _), answer in zip(places, answers, strict=True)
@@ -207,11 +207,11 @@ class Predictor:
         ]
 
     def docs(self, records: Sequence[Record], before: int = 0, within_text: bool = False) -> list[Doc]:
-        """Tokenize records, a text of blanks as an empty one unless `within_text`; DataError for too long ones."""
+        """Tokenize records, blank texts as empty unless `within_text`; DataError for too long ones."""
         records = [self._readable(record, number, within_text) for number, record in enumerate(records, before + 1)]
         if self._pool is None or len(records) < ENOUGH:
             docs = self.featurizer.docs(records)
-        else:  # on every core: most of what is not the run is splitting
+        else:  # on every core: tokenization takes most of the time outside the run
             size = -(-len(records) // self.workers)
             parts = [records[i : i + size] for i in range(0, len(records), size)]
             docs = [doc for some in self._pool.map(self.featurizer.docs, parts) for doc in some]
@@ -221,7 +221,7 @@ class Predictor:
         return docs
 
     def _readable(self, record: Record, number: int, keeps_blanks: bool) -> Record:
-        """Return the record, a text of blanks as an empty one; DataError for one that is too long to tokenize."""
+        """Return the record, a blank text as an empty one; DataError for one that is too long to tokenize."""
         texts = {field: record[field] for field in self.featurizer.fields if isinstance(record.get(field), str)}
         sizes = [
             (len(text), max(MOST_CHARACTERS, CHARACTERS * self.limits.tokens), "characters") for text in texts.values()
@@ -230,14 +230,14 @@ class Predictor:
             sizes.append((len(words), self.limits.tokens, "words"))
         for size, most, unit in sizes:
             if size > most:
-                message = f"{size:,} {unit} are over the limit of {most:,}; split the text"
+                message = f"{size:,} {unit} exceed the limit of {most:,}; split the text"
                 raise DataError(f"{_place(record, number - 1)}: {message}")
         keeps_blanks = keeps_blanks or bool(words) or self.kind.is_generated
         blank = {} if keeps_blanks else {field: "" for field, text in texts.items() if _BLANK.fullmatch(text)}
         return {**record, **blank} if blank else record
 
     def start(self, records: Sequence[Record | DataError], decoding: Chosen, before: int) -> Task:
-        """Start to answer records, the first of which is number `before` + 1; a DataError is its own answer."""
+        """Start to answer records, numbered from `before` + 1; a DataError stays in its place."""
         docs_or_errors, tasks = self.split(records, before), []
         docs = {i: doc for i, doc in enumerate(docs_or_errors) if isinstance(doc, Doc)}
         lengths = [self.kind.text_length(docs[i]) if i in docs else 0 for i in range(len(docs_or_errors))]
@@ -262,7 +262,7 @@ class Predictor:
         """Tokenize records; one that cannot be answered has the DataError in its place."""
         answerable = [record for record in records if not isinstance(record, DataError)]
         if len(answerable) == len(records):
-            with suppress(DataError):  # which record it is shows one by one
+            with suppress(DataError):  # found again one by one
                 return self.docs(answerable, before)
         docs: list[Doc | DataError] = []
         for number, record in enumerate(records, before):
@@ -309,17 +309,17 @@ class Predictor:
 class Answers:
     """Answers to records that arrive in groups, in their order.
 
-    A record that cannot be answered has its DataError in place of an answer, and no other record suffers by it.
+    A record that cannot be answered has its DataError in place of an answer, without effect on other records.
 
     Args:
-        predictor: Answers with PyTorch or onnxruntime.
+        predictor: A predictor with PyTorch or onnxruntime.
         options: Decode options.
     """
 
     def __init__(self, predictor: Predictor, options: Mapping[str, Any]):
         self._predictor, self._decoding = predictor, predictor.defaults
         if options:
-            self._decoding = chosen(predictor.options, options, predictor.kind)
+            self._decoding = resolve_options(predictor.options, options, predictor.kind)
         self._empty = predictor.kind.empty_for(self._decoding.arrays)
         self._pending: deque[Task] = deque()
         self._count = 0
@@ -376,13 +376,13 @@ def chunks(records: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 
 def trim_heap() -> None:
-    """Return freed memory that the C library holds to the system, where it supports that (glibc)."""
+    """Return free memory of the C library to the system, if it supports that (glibc)."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if platform.system() == "Linux" else None
     if trim:
         trim(0)
 
 
-def _raised(answer: Answer | DataError) -> Answer:
+def _raise_error(answer: Answer | DataError) -> Answer:
     if isinstance(answer, DataError):
         raise answer
     return answer
@@ -390,7 +390,7 @@ def _raised(answer: Answer | DataError) -> Answer:
 
 def _finish(task: Task, empty: Answer) -> Iterator[Answer | DataError]:
     answers, tasks, process = task
-    if process != os.getpid():  # its threads are not in a fork
+    if process != os.getpid():  # a fork lacks its threads
         raise UsageError("forked in the middle of these answers: call the model again, in this process")
     for rows, future in tasks:
         for row, answer in zip(rows, future.result(), strict=True):
@@ -399,7 +399,7 @@ def _finish(task: Task, empty: Answer) -> Iterator[Answer | DataError]:
         yield copy.deepcopy(empty) if done is None else done
 
 
-# A predictor that believes nothing a bundle's graph gives: not its numbers, not its labels, not its shapes.
+# A predictor that does not trust the outputs of a bundle's graph: numbers, labels and shapes are checked.
 
 
 class BundlePredictor(Predictor):
@@ -411,12 +411,12 @@ class BundlePredictor(Predictor):
 
     def read(self, docs: Sequence[Doc], decision: Arrays, decoding: Chosen = _DEFAULTS) -> list[Answer]:
         refuse_nan(self._numbers, docs, decision)
-        return self._meant(super().read, docs, decision, decoding)
+        return self._check_decision(super().read, docs, decision, decoding)
 
     def read_piece(self, reader: PieceReader, doc: Doc, decision: Arrays) -> Answer:
-        return self._meant(super().read_piece, reader, doc, decision)
+        return self._check_decision(super().read_piece, reader, doc, decision)
 
-    def _meant(self, read: Callable[..., Any], *arguments: Any) -> Any:
+    def _check_decision(self, read: Callable[..., Any], *arguments: Any) -> Any:
         """Read a decision by this method; BundleError for a decision that is not an answer."""
         try:
             return read(*arguments)
@@ -424,13 +424,13 @@ class BundlePredictor(Predictor):
             if not is_library_error(error):
                 raise
             raise BundleError(
-                f"the graph's outputs are no answer of the kind {self.kind.kind!r} ({type(error).__name__}: {error}): "
+                f"the graph's outputs are not an answer of kind {self.kind.kind!r} ({type(error).__name__}: {error}): "
                 "model.onnx and bundle.json do not belong together; export the bundle again"
             ) from error
 
 
 def refuse_nan(numbers: Sequence[tuple[str, str, HeadAnswer]], docs: Sequence[Doc], decision: Arrays) -> None:
-    """Raise DataError if the answer to one of these texts would hold NaN."""
+    """Raise DataError if the answer to one of these texts would have NaN."""
     for output, name, part in numbers:
         array = decision.get(output)
         if array is None or array.dtype.kind != "f":
@@ -441,7 +441,7 @@ def refuse_nan(numbers: Sequence[tuple[str, str, HeadAnswer]], docs: Sequence[Do
         if invalid.any():
             what = "NaN" if np.isnan(array[invalid]).any() else "infinite"
             message = f"the model's {output!r} is {what} for this input"
-            raise DataError(f"{message}; leave it out, or train again: the weights overflow")
+            raise DataError(f"{message}: the weights overflow; leave it out, or train again")
 
 
 def number_outputs(kind: AnswerKind) -> list[tuple[str, str, HeadAnswer]]:

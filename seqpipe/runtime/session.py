@@ -25,7 +25,7 @@ from seqpipe.runtime import graph_check
 from seqpipe.runtime.bundle import BundleContent, check_labels, read_again
 from seqpipe.runtime.predictor import RENEWED, TOKENS, cores
 
-# A device's name in, a session of onnxruntime on it out; and why CUDA is not used, in words and one line.
+# Open a session of onnxruntime on a device, or report in one line why CUDA is not used.
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 _CUDA_LIBRARY = "libonnxruntime_providers_cuda.so"
@@ -46,7 +46,7 @@ def open_on_device(onnxruntime: Any, model: bytes, options: Any, device: str, re
 
     Raises:
         UsageError: if there is no device of this name.
-        EnvError: if CUDA was asked for and did not start, or is `refused` for this reason.
+        EnvError: if CUDA was requested and did not start, or is `refused` for this reason.
     """
     name, _, index = device.partition(":")
     if name not in ("auto", "cpu", "cuda") or (index and not (name == "cuda" and index.isdigit())):
@@ -75,17 +75,17 @@ def cuda_fault(onnxruntime: Any, graph: bytes = _NEGATE) -> str:
             session.run(None, {"x": [1.0]})
             return ""
         fault = _fallback(onnxruntime)
-    except Exception as error:  # onnxruntime's exceptions share no base but Exception
+    except Exception as error:  # onnxruntime's exceptions have no other common base
         fault = f"a graph of one operator does not run on it: {error}"
     return fault if graph is _NEGATE else f"recurrent layers need cuDNN, which does not work here; {_CUDNN} ({fault})"
 
 
 def missing_for_cuda(onnxruntime: Any) -> str:
-    """Return the requirement of CUDA that is missing on this machine, as far as visible without loading it."""
+    """Return the missing requirement of CUDA on this machine, as far as visible without loading it."""
     if CUDA not in onnxruntime.get_available_providers():
-        return "this onnxruntime has no CUDA; pip uninstall onnxruntime, then pip install 'seqpipe-nlp[gpu]'"
+        return "this onnxruntime does not support CUDA; pip uninstall onnxruntime, then pip install 'seqpipe-nlp[gpu]'"
     if platform.system() == "Linux" and not any(map(os.path.exists, _DEVICES)):
-        return "this machine shows no NVIDIA device; in a container, start it with --gpus all"
+        return "this machine has no NVIDIA device; in a container, start it with --gpus all"
     return ""
 
 
@@ -100,7 +100,7 @@ def _cuda_session(onnxruntime: Any, model: bytes, options: Any, index: int) -> A
 def _quiet(onnxruntime: Any) -> Iterator[None]:
     """Suppress onnxruntime's output: it prints to standard output, like answers, and logs to standard error.
 
-    Its severity is then that of onnxruntime by default: there is no way to ask what it was.
+    Afterwards its log severity is onnxruntime's default: the former one cannot be read.
     """
     onnxruntime.set_default_logger_severity(_FATAL)
     try:
@@ -113,7 +113,7 @@ def _quiet(onnxruntime: Any) -> Iterator[None]:
 def _fallback(onnxruntime: Any) -> str:
     """Return the reason why onnxruntime fell back to the CPU.
 
-    Its library is loaded for that only after onnxruntime has tried itself: loaded before, it would not find its host.
+    Its CUDA library is loaded only after onnxruntime has tried itself: earlier it would not find its host.
     """
     library = Path(onnxruntime.__file__).parent / "capi" / _CUDA_LIBRARY
     if library.exists():
@@ -124,9 +124,9 @@ def _fallback(onnxruntime: Any) -> str:
     return "onnxruntime could not start CUDA and fell back to the CPU; update the driver of the GPU"
 
 
-# An onnxruntime session of a graph whose bytes are checked.
+# Open an onnxruntime session of a graph after checking its bytes.
 
-_NOWHERE = os.path.join(os.devnull, "nowhere")  # no file is below this: all that a graph reads is its own bytes
+_NOWHERE = os.path.join(os.devnull, "nowhere")  # no file can exist here, so a graph reads only its own bytes
 
 
 def import_onnxruntime() -> Any:
@@ -173,20 +173,20 @@ def placement(session: Any, model: bytes) -> dict[str, Counter[str]]:
     return operators
 
 
-# Ends runs of a graph that take longer than they may: a graph may hold a loop that never ends.
+# Ends runs of a graph that exceed the time limit: a graph may have an endless loop.
 
-SECONDS = 600.0  # that a run may take by default
-_OFTEN = 1.0  # seconds that the thread outlives the last run, at most
+SECONDS = 600.0  # default time limit of a run
+_OFTEN = 1.0  # maximum seconds that the thread outlives the last run
 
 
 class RunTimes(threading.local):
     """Deadline and times of the runs of a thread.
 
     Attributes:
-        deadline: When they have to end at the latest, by `time.monotonic`.
-        count: How many there were.
-        began: When the first of them began.
-        seconds: What they took.
+        deadline: Latest time at which they must end, by `time.monotonic`.
+        count: Number of runs.
+        began: Start time of the first.
+        seconds: Total time.
     """
 
     deadline = math.inf
@@ -205,10 +205,10 @@ class RunTimes(threading.local):
 class Watchdog:
     """Terminates runs that exceed their time limit, from a thread that exists only while there are runs.
 
-    A thread for each run would take longer than a run of a small graph does.
+    Starting a thread for each run would take longer than a run of a small graph.
 
     Args:
-        seconds: That a run may take, above 0; None: any number.
+        seconds: Time limit of a run, above 0; None: no limit.
     """
 
     def __init__(self, seconds: float | None):
@@ -220,8 +220,8 @@ class Watchdog:
     def renew(self) -> None:
         """Forget all runs, in a forked process: the threads do not exist in it."""
         self._changed = threading.Condition(threading.Lock())
-        self.runs: dict[Any, float] = {}  # options of a run: when it has to end
-        self._next = math.inf  # when the thread looks at them again
+        self.runs: dict[Any, float] = {}  # options of a run: its deadline
+        self._next = math.inf  # the next check of the thread
         self._thread: threading.Thread | None = None
 
     def start(self, options: Any, deadline: float = math.inf) -> None:
@@ -257,18 +257,18 @@ class GraphSession:
     Args:
         content: The bundle.
         kind: Its answer kind.
-        device, threads, timeout: As `seqpipe.load` has them.
+        device, threads, timeout: See `seqpipe.load`.
 
     Attributes:
-        session: Of onnxruntime.
+        session: The session of onnxruntime.
         device: `cuda` or `cpu`.
-        workers: Runs at once that pay.
-        cache: Which outputs of one run are inputs of the next.
-        run_times: Of the runs of this thread.
+        workers: Useful number of parallel runs.
+        cache: Outputs of one run that are inputs of the next.
+        run_times: Times of the runs of this thread.
 
     Raises:
-        BundleError: if the graph is refused, or has other inputs and outputs than the manifest states.
-        EnvError: if the device or onnxruntime is not there.
+        BundleError: if the graph is refused, or has other inputs and outputs than the manifest.
+        EnvError: if the device or onnxruntime is missing.
     """
 
     def __init__(
@@ -281,7 +281,7 @@ class GraphSession:
         self.device = "cuda" if CUDA in self.session.get_providers() else "cpu"
         self.workers = 1 if self.device == "cuda" else threads or cores()
         self.cache, self.run_times = manifest.cache, RunTimes()
-        self._after_huge, self._lock = 0, threading.Lock()  # runs that still give memory back
+        self._after_huge, self._lock = 0, threading.Lock()  # runs that still release memory
         self._is_lost, self._opened = False, (content.path.absolute(), content.sha256)
         RENEWED.add(self)
         outputs = [output.name for output in self.session.get_outputs()]
@@ -299,7 +299,7 @@ class GraphSession:
         check_labels(kind, shapes, str(self._path))
 
     def renew(self) -> None:
-        # Locks of onnxruntime's own that another thread held in a run stay locked: the next run opens the graph again.
+        # Locks of onnxruntime that another thread held in a run stay locked, so the next run reopens the graph.
         self._is_lost = self._is_lost or bool(self._watchdog.runs) or self.device == "cuda"
         self._watchdog.renew()
         self._lock = threading.Lock()
@@ -319,7 +319,7 @@ class GraphSession:
     def _run(self, names: Sequence[str], feeds: Arrays) -> Arrays:
         if self._is_lost:
             if self.device == "cuda":
-                message = "this process was forked from one that uses CUDA, which does not work in a fork"
+                message = "this process was forked from one that uses CUDA, which does not support forks"
                 raise EnvError(f"{message}; start processes by spawn: multiprocessing.get_context('spawn')")
             with self._lock:
                 if self._is_lost:
@@ -329,8 +329,8 @@ class GraphSession:
         options, is_huge = self._run_options(), False
         for name, array in feeds.items():
             is_huge = is_huge or (array.size > TOKENS and (name == MASK or name.endswith(f".{MASK}")))
-        # onnxruntime keeps the memory of a huge text for the next. That run gives it back, and so do as many behind it
-        # as there are workers, since its outputs live on until they are read.
+        # onnxruntime keeps the memory of a huge text for the next run. That run releases it, and so do the next ones,
+        # as many as there are workers, since its outputs remain until they are read.
         if self.device == "cpu" and (is_huge or self._after_huge):
             with self._lock:
                 self._after_huge = 1 + self.workers if is_huge else max(0, self._after_huge - 1)
@@ -348,13 +348,13 @@ class GraphSession:
 
     def _run_error(self, error: Exception, ended: bool) -> SeqpipeError:
         if ended and time.monotonic() >= self.run_times.deadline:
-            return BundleError(f"{self._path}: the graph was ended: nobody waits for its answer any more")
+            return BundleError(f"{self._path}: the run was ended: its answer is no longer needed")
         if ended:
-            late = f"the graph ran for over {self._watchdog.seconds:g} seconds, and was ended"
+            late = f"the run took more than {self._watchdog.seconds:g} seconds, and was ended"
             return BundleError(f"{self._path}: {late}; `load(…, timeout=…)` and `predict --timeout` allow more")
         if "cuDNN" in str(error):
             return EnvError(f"{self._path}: the graph needs cuDNN, which does not work here; {_CUDNN} ({error})")
         if any(sign in str(error) for sign in ("allocate", "bad_alloc")):
-            reason = "needs more memory for this input than there is; shorten the text, or lower decode options"
+            reason = "needs more memory for this input than available; shorten the text, or lower decode options"
             return DataError(f"{self._path}: the graph {reason} ({error})")
         return BundleError(f"{self._path}: onnxruntime could not run the graph: {error}")

@@ -13,35 +13,35 @@ from seqpipe.answers.text import GeneratedText, Generation, held_back
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import TextSource
-from seqpipe.features.splitting import Cut, TextPieces
+from seqpipe.features.splitting import Cut, TextChunks
 from seqpipe.features.vocabulary import EOS, special_id
-from seqpipe.runtime.decode_options import Chosen, chosen
+from seqpipe.runtime.decode_options import Chosen, resolve_options
 from seqpipe.runtime.manifest import Streaming, next_inputs
 from seqpipe.runtime.predictor import BundlePredictor, Predictor
 from seqpipe.runtime.session import GraphSession
 
-# Stream the continuation of a prompt, piece by piece, as soon as each is generated.
+# Stream the continuation of a prompt, each chunk as soon as it is generated.
 #
-# The same graph as for whole answers: the cache that one run returns is an input of the next.
+# The graph is that of whole answers: the cache that one run returns is an input of the next.
 
-MOST = 8  # tokens of a run; the first has one, so that nobody waits for it
+MOST = 8  # tokens of a run; the first run has one, so that it is fast
 
 
 def stream(predictor: Predictor, graph: GraphSession, record: Record, **options: Any) -> Iterator[GeneratedText]:
     """Yield chunks of text that together are the continuation that `model(record)` generates.
 
-    Each states the tokens that were generated so far, the last one why the text ends.
+    Each has the number of tokens generated so far, the last one also the finish reason.
 
     Raises:
-        UsageError: if the bundle is no language model, or several answers are asked for.
+        UsageError: if the bundle is not a language model, or several answers are requested.
     """
     kind = predictor.kind
     if not kind.is_generated:
         raise UsageError("streaming needs a language-model bundle (head lm)")
     if several := [name for name in ("beams", "n_best") if options.get(name, 1) != 1]:
-        raise UsageError(f"stream: a text that is written as it comes is one alone; leave {several[0]} out")
+        raise UsageError(f"stream: only a single answer can be streamed; leave {several[0]} out")
     (doc,) = predictor.docs([record])
-    return _pieces(predictor, graph, cast(Generation, kind), doc, chosen(predictor.options, options, kind))
+    return _pieces(predictor, graph, cast(Generation, kind), doc, resolve_options(predictor.options, options, kind))
 
 
 def prompt(predictor: Predictor, record: Record) -> str:
@@ -72,7 +72,7 @@ def _pieces(
         decision = graph.run_with_cache(feeds | options | cache)
         tokens = [token for token in decision["tokens"][0, 0].tolist() if token]
         written += tokens
-        text = kind.generated(written, doc, decoding.stops)
+        text = kind.generated_text(written, doc, decoding.stops)
         ended = len(tokens) < n or tokens[-1] in ends or text.finish_reason == "stop" or len(written) == most
         safe = len(text) if ended else max(sent, len(text) - held_back(text, decoding.stops))
         yield GeneratedText(text[sent:safe], text.tokens, text.finish_reason if ended else "")
@@ -83,7 +83,7 @@ def _pieces(
         cache = next_inputs(graph.cache, decision)
 
 
-# Answer a text in pieces: the graph's cache of one piece is an input of the next.
+# Answer a streamed text: the graph's cache after one chunk is an input for the next.
 
 FIX = (
     "write `export: {streaming: true}` in the YAML and run it, or export its run again: "
@@ -94,20 +94,20 @@ FIX = (
 class PieceStream:
     """A text that is answered while it arrives.
 
-    `feed` takes the next piece, a text or a list of words, and returns what it makes known: of a bundle of tags those
-    of its words, of spans those that have ended, of others the answer to the text so far. `finish` ends the text; the
-    next piece begins another one. All of it together is what `model(…)` answers to the whole text.
+    `feed` takes the next chunk, a text or a list of words, and returns what it completes: the tags of its words, the
+    spans that have ended, or, for other bundles, the answer to the text so far. `finish` ends the text; the next chunk
+    begins another one. Together these are the answer of `model(…)` to the whole text.
 
     Args:
         predictor, graph: Those of a bundle.
-        streaming: What the bundle states of its pieces.
-        fields: What else of a record the bundle reads.
+        streaming: The bundle's description of chunks.
+        fields: The record's other fields that the bundle reads.
 
     Attributes:
-        tags: The tag of each word that the last call made known, of a bundle of tags or spans (IOB2).
+        tags: The tags of the words that the last call completed, for bundles of tags or spans (IOB2).
 
     Raises:
-        UsageError: if the bundle does not answer in pieces.
+        UsageError: if the bundle does not answer streamed texts.
     """
 
     def __init__(
@@ -124,12 +124,12 @@ class PieceStream:
         self._cut: Cut | None = streaming.cut
         self._grows = any(entry.grows for entry in graph.cache)
         self.tags: list[str] = []
-        self._is_text: bool | None = None  # whether this text comes as text, or as words; None before its first piece
-        self._pieces: TextPieces
+        self._is_text: bool | None = None  # whether this text is fed as text or as words; None before its first chunk
+        self._pieces: TextChunks
         self._reader: PieceReader
         self._cache: dict[str, np.ndarray]
         self._has_words: bool
-        self._skipped: str  # what was read behind the last word
+        self._skipped: str  # text read after the last word
         self._begin()
         if lacking := {*self._reader.outputs}.difference(output.name for output in graph.session.get_outputs()):
             raise BundleError(f"the graph has no output {', '.join(sorted(lacking))}; export the bundle again")
@@ -137,19 +137,19 @@ class PieceStream:
     def feed(self, piece: str | Sequence[str]) -> Answer:
         """Read one more chunk and return the answers that it completes.
 
-        A word of a text is complete when white space stands behind it, one of a list at once. Where every character is
-        a token, a text is answered character by character.
+        A word of a text is complete when white space follows it, a word of a list at once. If every character is a
+        token, a text is answered character by character.
 
         Raises:
             DataError: if the text has too many tokens, or a number of the answer is NaN.
             UsageError: for a text after words or words after a text, and for a text that the bundle's tokenizer splits
-                otherwise in pieces.
+                differently in chunks.
         """
         is_text = isinstance(piece, str)
         if self._is_text not in (None, is_text):
-            raise UsageError("a text is fed either as text or as words; finish it before the other begins")
+            raise UsageError("a text is fed either as text or as words; call `finish` before the other")
         if is_text and self._cut is None:
-            raise UsageError("this bundle's tokenizer splits a text otherwise in pieces; feed lists of words")
+            raise UsageError("this bundle's tokenizer splits a text differently in chunks; feed lists of words")
         if not is_text and self._source.fields != ("text",):
             raise UsageError(f"this bundle reads the field {self._source.fields[0]!r}, which has no words; feed text")
         self._is_text = is_text
@@ -170,8 +170,8 @@ class PieceStream:
         """Reset the text."""
         kind = self._predictor.kind
         self._is_text, self._has_words, self._skipped, self._count = None, False, "", 0
-        self._pieces, self._reader, self._cache = TextPieces(self._cut or "word"), kind.piece_reader(), {}
-        self._answer = kind.empty(False)  # to the text so far, of kinds that answer it as a whole
+        self._pieces, self._reader, self._cache = TextChunks(self._cut or "word"), kind.piece_reader(), {}
+        self._answer = kind.empty(False)  # to the text so far, for kinds that answer whole texts
 
     def _read(self, text: str, words: list[str] | None) -> Answer:
         """Read a chunk of whole words and return the answers that it completes."""
@@ -180,12 +180,12 @@ class PieceStream:
         record = {**self._fields, self._source.fields[0]: text} | ({} if words is None else {"words": words})
         (doc,) = predictor.docs([record], within_text=self._has_words)
         if not len(doc):
-            self._skipped = text if words is None else ""  # it stands before the next word
+            self._skipped = text if words is None else ""  # it precedes the next word
             return [] if predictor.kind.tags_words else self._answer
         self._skipped, self._has_words = "", True
         self._count += len(doc)
         if self._grows and self._count > (most := predictor.limits.tokens):
-            raise DataError(f"a text of over {most:,} tokens: this bundle keeps a cache of each; finish it before")
+            raise DataError(f"over {most:,} tokens, the limit of this bundle's cache; call `finish` earlier")
         decision = self._graph.run_with_cache(predictor.featurizer.collate([doc]) | self._cache)
         self._cache = next_inputs(self._graph.cache, decision)
         self._answer = predictor.read_piece(self._reader, doc, decision)

@@ -17,11 +17,11 @@ from seqpipe.answers.base import NO_TEXT_SCORES, AnswerKind
 from seqpipe.answers.text import ENOUGH
 from seqpipe.answers.types import Masking, Metric, Part, Scores, ScoringRow
 from seqpipe.errors import DataError, UsageError
-from seqpipe.features.document import Arrays, Doc, Record, field_names, place_of
+from seqpipe.features.document import Arrays, Doc, Record, field_names, location
 from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK
 from seqpipe.files import JSON_DECODER, encoding_fix
-from seqpipe.runtime.decode_options import chosen
+from seqpipe.runtime.decode_options import resolve_options
 from seqpipe.runtime.predictor import TOKENS, Predictor, batches, chunks
 
 CHUNK = 256  # texts scored at a time
@@ -42,10 +42,10 @@ class TextScore:
 
     Args:
         log_p: The sum of the tokens' log-probabilities.
-        tokens: How many they are.
-        characters: How many characters of the text they span.
+        tokens: Their number.
+        characters: The number of characters that they span.
         unknown: The unknown words of the text.
-        uncounted: Those of them that add nothing: a masked language model never predicts an unknown word.
+        uncounted: Those of them that do not count: a masked language model never predicts an unknown word.
     """
 
     log_p: float
@@ -56,15 +56,15 @@ class TextScore:
 
 
 def text_scores(predictor: Predictor, texts: Iterable[ScoredText], masking: Masking = "token") -> Iterator[TextScore]:
-    """Yield the scores of texts in their order: log p of a causal, pseudo-log-likelihood of a masked language model.
+    """Yield the scores of texts in order: log p for a causal, pseudo-log-likelihood for a masked language model.
 
     Args:
-        predictor: Answers with PyTorch or onnxruntime.
-        texts: Their records have the fields that the model reads.
-        masking: For masked language models: mask each token by itself, or with those behind it in its word.
+        predictor: A predictor with PyTorch or onnxruntime.
+        texts: Texts whose records have the fields that the model reads.
+        masking: For masked language models: mask each token by itself, or with those after it in its word.
 
     Raises:
-        UsageError: if the model is no language model.
+        UsageError: if the model is not a language model.
         DataError: if a text has no token, too many, or a gap.
     """
     source, wanted = scored_source(predictor), predictor.kind.scoring_options or {}
@@ -73,20 +73,18 @@ def text_scores(predictor: Predictor, texts: Iterable[ScoredText], masking: Mask
             f"the model's head has no decode option {missing[0]!r}, which the log-probability of a text needs: export "
             "the run again; a head of a plugin must declare it"
         )
-    options = chosen(predictor.options, wanted, predictor.kind).arrays
+    options = resolve_options(predictor.options, wanted, predictor.kind).arrays
     for some in chunks(texts, CHUNK):
         yield from _scores(predictor, source, some, masking, options)
 
 
 def scored_source(predictor: Predictor) -> TextSource:
-    """Return the source of the scored text, of two fields the second; UsageError if not of a language model."""
+    """Return the source of the scored text, the second of two fields; UsageError if the model has none."""
     source = predictor.featurizer
     if predictor.kind.scoring_options is None:
         raise UsageError(NO_TEXT_SCORES.format(predictor.kind.kind))
     if not isinstance(source, TextSource):
-        raise UsageError(
-            "this model reads several inputs; only of a text that is the only input is there a probability"
-        )
+        raise UsageError("this model reads several inputs; the probability of a text needs a single input")
     return source
 
 
@@ -97,7 +95,7 @@ def _scores(
     rows: list[tuple[int, ScoringRow]] = []
     for number, (doc, text) in enumerate(zip(docs, texts, strict=True)):
         if not len(doc):
-            raise DataError(f"{place_of(text.record)}the text {doc.text!r} has no token; write one")
+            raise DataError(f"{location(text.record)}the text {doc.text!r} has no token; correct it")
         rows += [(number, row) for row in _rows(kind, source, doc, text, masking)]
     sums = np.zeros(len(docs))
     counted: list[list[int]] = [[] for _ in docs]  # tokens of each text
@@ -111,7 +109,7 @@ def _scores(
             counted[number] += row.tokens
     for doc, text, log_p, tokens in zip(docs, texts, sums, counted, strict=True):
         if not math.isfinite(log_p):
-            raise DataError(f"{place_of(text.record)}the log-probability of {doc.text!r} is {log_p}; train again")
+            raise DataError(f"{location(text.record)}the log-probability of {doc.text!r} is {log_p}; train again")
         unknown = [i for i, number in enumerate(doc.ids) if number == _UNKNOWN]
         places = [doc.offsets[i] for i in tokens]
         characters = max((end for _, end in places), default=0) - min((start for start, _ in places), default=0)
@@ -128,10 +126,10 @@ def _rows(kind: AnswerKind, source: TextSource, doc: Doc, text: ScoredText, mask
     try:
         return kind.scoring_rows(doc, part, masking)
     except DataError as error:
-        raise DataError(f"{place_of(text.record)}{error}") from None
+        raise DataError(f"{location(text.record)}{error}") from None
 
 
-# Minimal pairs and alternatives: texts of which one is right, read from a file.
+# Minimal pairs and alternatives, of which one is right, read from a file.
 
 GOOD, BAD, ALTERNATIVES, ANSWER, TEXT = "sentence_good", "sentence_bad", "alternatives", "answer", "text"
 _EXAMPLE = f'{{"{GOOD}": "The cats sleep.", "{BAD}": "The cats sleeps."}}'
@@ -143,9 +141,9 @@ class Item:
     """Alternatives with one correct text: a minimal pair, or a context with each of several continuations.
 
     Args:
-        record: As the file has it, with `where`.
-        texts: Without blanks being added or removed.
-        parts: Where the alternative stands in each text; empty where the whole texts are compared.
+        record: The record of the file, with `where`.
+        texts: The texts, with their white space unchanged.
+        parts: Offsets of the alternative in each text; empty if the whole texts are compared.
         answer: The position of the right one.
     """
 
@@ -164,7 +162,7 @@ def read_items(path: Path) -> Iterator[Item]:
     """Yield the items of a file of JSON lines, or of a table with a header if its name ends in .csv or .tsv.
 
     Raises:
-        DataError: names file and line of what is none, or that the file has none.
+        DataError: names file and line of an invalid item, or the file without items.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -178,7 +176,7 @@ def read_items(path: Path) -> Iterator[Item]:
         empty = False
         yield item_of({**record, "where": where})
     if empty:
-        raise DataError(f"{path}: there are no pairs in this file; write one a line, such as {_EXAMPLE}")
+        raise DataError(f"{path}: this file has no pairs; write one per line, such as {_EXAMPLE}")
 
 
 def _json_lines(text: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -189,7 +187,7 @@ def _json_lines(text: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         try:
             record = JSON_DECODER.decode(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: this is not JSON ({error}); write one object a line, {_EXAMPLE}") from error
+            raise DataError(f"{where}: this is not JSON ({error}); write one object per line, {_EXAMPLE}") from error
         if not isinstance(record, dict):
             raise DataError(f"{where}: must be an object such as {_EXAMPLE}, not {type(record).__name__}")
         yield where, record
@@ -241,7 +239,7 @@ def _texts(record: Record, values: Sequence[Any], what: str) -> tuple[str, ...]:
     return tuple(values)
 
 
-# Which text of a minimal pair, or which of several alternatives, a language model prefers.
+# The preference of a language model in a minimal pair or among alternatives.
 
 Normalize = Literal["none", "token", "character"]
 GROUP = "UID"  # BLiMP's name of a phenomenon
@@ -259,7 +257,7 @@ class Judged:
 
     Args:
         item: The texts.
-        scores: What is compared.
+        scores: The scores that are compared.
         unknown: The unknown words of the texts.
         is_comparable: Whether the same words of all texts are left out of the scores.
     """
@@ -283,10 +281,10 @@ def judge(
     """Score the texts of each item under a language model.
 
     Args:
-        predictor: Answers with PyTorch or onnxruntime.
-        items: Of `read_items`.
-        normalize: What the log-probability is divided by: nothing, the number of its tokens or of its characters.
-        masking: As `seqpipe.runtime.text_scores` has it.
+        predictor: A predictor with PyTorch or onnxruntime.
+        items: The result of `read_items`.
+        normalize: Divisor of the log-probability: none, the number of tokens or of characters.
+        masking: See `text_scores`.
     """
     field = scored_source(predictor).fields[-1]
     all_scores = text_scores(predictor, (text for item in items for text in item.scored(field)), masking)

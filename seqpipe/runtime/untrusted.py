@@ -1,6 +1,6 @@
 """Verification of an untrusted bundle in a process with limits on memory and time.
 
-That ends what takes too much. It is no sandbox: the process may read what the user may read.
+It is not a sandbox: the process may read everything that the user may read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def verify_untrusted(path: Path, limits: Limits, sha256: str | None = None) -> V
     """Return the result of `runtime.verify_bundle` on the CPU, from a child process with limits.
 
     Raises:
-        BundleError: if the bundle is refused, answers otherwise, or takes more than the limits.
+        BundleError: if the bundle is refused, answers differently, or exceeds the limits.
         EnvError: if this platform cannot limit a process.
     """
     if not all(0 < limit < math.inf for limit in (limits.memory, limits.seconds)):
@@ -53,7 +53,7 @@ def verify_untrusted(path: Path, limits: Limits, sha256: str | None = None) -> V
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__, str(path), str(writer), *map(str, numbers), sha256 or ""],
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,  # whatever native code prints of a stranger's names
+            stdout=subprocess.DEVNULL,  # native code may print names from the bundle
             stderr=subprocess.DEVNULL,
             pass_fds=[writer],
             start_new_session=True,

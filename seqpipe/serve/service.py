@@ -20,7 +20,7 @@ from seqpipe.answers.text import GeneratedText
 from seqpipe.errors import DataError, SeqpipeError, UsageError, did_you_mean
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import all_texts
-from seqpipe.runtime.decode_options import Chosen, chosen
+from seqpipe.runtime.decode_options import Chosen, resolve_options
 from seqpipe.runtime.explanation import Explanation
 from seqpipe.runtime.file_io import json_record
 from seqpipe.runtime.model import Model, check_golden, load
@@ -220,7 +220,7 @@ class Service:
         if key in self._decodings:
             self._decodings.move_to_end(key)
             return key, self._decodings[key]
-        decoding = chosen(self.model.predictor.options, options, self.model.predictor.kind)
+        decoding = resolve_options(self.model.predictor.options, options, self.model.predictor.kind)
         if len(key) <= _LONG:
             self._decodings[key] = decoding
             if len(self._decodings) > _DECODINGS:

@@ -13,9 +13,10 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
 from seqpipe.errors import DataError, UsageError, did_you_mean
+from seqpipe.features.document import Doc
 from seqpipe.features.sources import NumericSource, columns, fields_of, sources_of
 from seqpipe.files import finite, json_bytes
-from seqpipe.runtime.decode_options import described
+from seqpipe.runtime.decode_options import describe_options
 from seqpipe.serve.http import HttpError, deadline, http_error, read_json, send_json
 from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
@@ -76,7 +77,7 @@ def describe(service: Service) -> dict[str, Any]:
         "pipeline": model.manifest.name,
         "answer": model.predictor.kind.kind,
         "fields": list(model.fields),
-        "options": described(model.predictor.options),
+        "options": describe_options(model.predictor.options),
         **labels,
         "explains": model.explains,
         "streams": model.predictor.kind.is_generated,
@@ -84,6 +85,8 @@ def describe(service: Service) -> dict[str, Any]:
         "limits": model.manifest.limits.model_dump(exclude_unset=True),
         "examples": [example.record for example in model.manifest.golden[:_EXAMPLES]],
         "sha256": model.sha256,
+        "bytes": sum(entry.bytes for entry in model.manifest.files.values()),
+        "reads_empty": model.predictor.kind.text_length(Doc("", [], [], [])) > 0,
         "inputs": [{"name": field, "type": kinds.get(field, "text")} for field in fields_of(source)],
         "drawing": model.predictor.kind.drawing,
     }

@@ -1,61 +1,62 @@
 """The conformance kit for authors of plugins: checks of a component, given its class and options.
 
-It is what seqpipe uses on its own components. In a test:
+seqpipe checks its own components with it. In a test:
 
 ```python
 from seqpipe.testing import check_encoder
 from acme_conv.gated import GatedConv
 
-def test_it_keeps_the_contract():
+def test_it_fulfils_the_contract():
     check_encoder(GatedConv, hidden=8)
 ```
 
-Each function takes the class and, by keyword, the options that a YAML would give; small ones make it quick. It builds
-a whole pipeline around the component, with toys in the other places, trains, exports and compares it, and raises
-AssertionError with every check that failed: what is wrong, and how such things are usually mended. Else it returns the
-Report.
+Each function takes the class and, by keyword, the options that a YAML would give; choose small sizes, so that the
+checks are quick. It builds a whole pipeline of toy components around the component, trains, exports and compares it. It
+returns the Report, or raises AssertionError with every failed check, what is wrong and the usual fix.
 
-Checks of every kind:
+For every kind of component:
 
-- *options round-trip*: the options, written into the resolved YAML of a run, are read as the same again.
+- *options round-trip*: the options are unchanged after they are written to the resolved YAML of a run and read.
 - *unknown option refused*: a misspelt option is an error.
-- *import*: the module is imported in under a second (beyond torch), prints nothing, and, of a reader or tokenizer,
-  imports no torch.
-- *no file or network access*: while it is built, trained and used, its code opens no file but its package's own and
-  those of its options, no address, and starts no process.
+- *import*: the module is imported in under a second (without torch) and prints nothing; that of a reader or tokenizer
+  does not import torch.
+- *no file or network access*: while it is built, trained and used, its code opens only the files of its package and
+  of its options, opens no connection, and starts no process.
 
-Of an embedding, encoder or head:
+For an embedding, encoder or head:
 
-- *it is built*: with these options, in a pipeline that gives what it asks for.
-- *shapes over a grid*: what is returned has the stated shape and dtype for every batch size and length from 1.
+- *it is built*: with these options, in a pipeline that provides its inputs.
+- *shapes over a grid*: the outputs have the declared shape and dtype for every batch size and length from 1.
 - *padding invariance*: NaN, huge numbers and other ids in the padding change nothing, the loss included.
-- *batch invariance*: a row has the same answer alone, among others, and in another order.
-- *determinism*: the same seed gives the same weights and losses; in evaluation the same answer twice.
-- *gradient reaches every parameter*, but those with `requires_grad_(False)`.
-- *save and load bit-equal*: the weights hold all that was learned.
-- *resume bit-equal*: stopped in the middle of training and resumed, it ends with the same weights.
-- *export with free axes*, *standard operators only*, *onnxruntime parity on ragged shapes*: the graph is one for every
-  batch size and length, of operators of ai.onnx, and answers as PyTorch does.
+- *batch invariance*: a row has the same answer alone, in a batch, and in another order.
+- *determinism*: the same seed gives the same weights and losses; evaluation gives the same answer twice.
+- *gradient reaches every parameter*, except those with `requires_grad_(False)`.
+- *save and load bit-equal*: everything learned is in the weights.
+- *resume bit-equal*: training that is stopped and resumed ends with the same weights.
+- *export with free axes*, *standard operators only*, *onnxruntime parity on ragged shapes*: one graph works
+  for every batch size and length, has operators of ai.onnx only, and gives the answers of PyTorch.
 
-Of an encoder or a head that answers in pieces (`export.streaming`) also:
+For an encoder or a head that answers a text in chunks (`export.streaming`) also:
 
-- *answers in pieces are those of the whole text*: for ragged texts, which begin and end at different times.
+- *answers in chunks are those of the whole text*: for ragged texts, which begin and end at different times.
 
-Of a head also:
+For a head also:
 
-- *targets reach the loss*: it changes with what is to be learned.
-- *decision as its answer kind states*: `decide` returns the outputs of the kind, and answers can be made of them.
-- *score agrees with decide*: the log-probability that `score` gives to a decision is the one that `decide` states.
-- *own metrics run*: `metrics` gives finite numbers under names of its own.
-- *corruption as stated*: `corrupt_batch` is deterministic in evaluation, random in training, and seen in the loss.
-- *what is chosen on dev stays*: what `calibrate` chooses is in the weights, and `calibration` says it as JSON.
+- *targets reach the loss*: the loss changes with the targets.
+- *decision as its answer kind declares*: `decide` returns the outputs of the kind, which can be made into answers.
+- *score agrees with decide*: `score` gives a decision the log-probability that `decide` gives it.
+- *own metrics run*: `metrics` returns finite numbers under names that the answer kind does not use.
+- *corruption as declared*: `corrupt_batch` is deterministic in evaluation, random in training, and changes the loss.
+- *calibration is saved*: the values that `calibrate` chooses are in the weights, and `calibration` returns them as
+  JSON.
 
-Of a tokenizer: *learns a tokenizer*, *determinism*, *special tokens have ids 0 to 3*, *everything is in tokenizer.json*
-(saved and loaded it splits and writes the same), *offsets point at the text* (in order, not overlapping), and *words
-and whole text agree* (a word has one id, or the same pieces, split already or not).
+For a tokenizer: *trains a tokenizer*, *determinism*, *special tokens have ids 0 to 3*, *everything is in
+tokenizer.json* (saved and loaded, it encodes and decodes alike), *offsets point at the text* (in order, not
+overlapping), and *words and whole text agree* (a word has the same id or pieces in a whole text and in a text already
+split into words).
 
-Of a reader: *expected records*, *where is file:line*, *a bad line is a DataError* (with file and line), and *streams*
-(the first record of a large file comes before the file is read).
+For a reader: *expected records*, *where is file:line*, *a bad line is a DataError* (with file and line), and *streams*
+(yields the first record of a large file before it has read the whole file).
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from seqpipe.testing.report import Finding, Report, Subject, insist, inspected, table
+from seqpipe.testing.report import Finding, Report, Subject, require_success, run_checks, table
 
 __all__ = [
     "Finding",
@@ -84,7 +85,7 @@ def check_embedding(component: type, **options: Any) -> Report:
     """Checks an embedding: features to x (B, T, dim).
 
     Args:
-        component: The class. The features that its `features` declares are made as in every pipeline.
+        component: The class. The features that it declares are computed as in every pipeline.
         options: Its options, as a YAML would give them.
 
     Returns:
@@ -93,14 +94,14 @@ def check_embedding(component: type, **options: Any) -> Report:
     Raises:
         AssertionError: lists every check that failed, what is wrong, and the usual fix.
     """
-    return insist(report(Subject("embedding", component, options)))
+    return require_success(report(Subject("embedding", component, options)))
 
 
 def check_encoder(component: type, **options: Any) -> Report:
-    """Checks an encoder: x (B, T, D) and mask (B, T) to x of its own `dim`, and to whatever else its `returns` names.
+    """Checks an encoder: x (B, T, D) and mask (B, T) to x of width `dim`, and the other names in its `returns`.
 
     Args:
-        component: The class. It is built on an x of 6 numbers a word, which holds NaN in the padding.
+        component: The class. Its input is an x of 6 numbers per word, with NaN in the padding.
         options: Its options, as a YAML would give them.
 
     Returns:
@@ -109,16 +110,16 @@ def check_encoder(component: type, **options: Any) -> Report:
     Raises:
         AssertionError: lists every check that failed, what is wrong, and the usual fix.
     """
-    return insist(report(Subject("encoder", component, options)))
+    return require_success(report(Subject("encoder", component, options)))
 
 
 def check_head(component: type, **options: Any) -> Report:
-    """Checks a head: `loss` and `decide`, and `score` and `metrics` where it has them.
+    """Checks a head: `loss` and `decide`, and `score` and `metrics` if it has them.
 
     Args:
-        component: The class. Its `answer` says which targets it gets: tags over the labels PER and LOC, one of the
-            labels a, b and c, a text through a small target vocabulary, or an answer within the second of two texts.
-            Beside x (6 numbers a word) and mask it may ask for `state` (B, 6) and, to read pairs of texts, `segments`.
+        component: The class. Its `answer` determines the targets: tags over the labels PER and LOC, one of the
+            labels a, b and c, a text in a small target vocabulary, or a span of the second of two texts.
+            Beside x (6 numbers per word) and mask it may ask for `state` (B, 6) and, for pairs of texts, `segments`.
         options: Its options, as a YAML would give them.
 
     Returns:
@@ -127,14 +128,14 @@ def check_head(component: type, **options: Any) -> Report:
     Raises:
         AssertionError: lists every check that failed, what is wrong, and the usual fix.
     """
-    return insist(report(Subject("head", component, options)))
+    return require_success(report(Subject("head", component, options)))
 
 
 def check_tokenizer(component: type, **options: Any) -> Report:
-    """Checks a tokenizer: texts to a `tokenizers.Tokenizer` in which everything is data. Needs no torch.
+    """Checks a tokenizer: texts to a `tokenizers.Tokenizer` without custom Python code. Needs no torch.
 
     Args:
-        component: The class. It is trained on a few texts of several scripts, each given three times.
+        component: The class. It is trained on a few texts in several scripts, each three times.
         options: Its options, as a YAML would give them.
 
     Returns:
@@ -143,7 +144,7 @@ def check_tokenizer(component: type, **options: Any) -> Report:
     Raises:
         AssertionError: lists every check that failed, what is wrong, and the usual fix.
     """
-    return insist(report(Subject("tokenizer", component, options)))
+    return require_success(report(Subject("tokenizer", component, options)))
 
 
 def check_reader(
@@ -153,8 +154,8 @@ def check_reader(
 
     Args:
         component: The class.
-        content: What stands in the file; best two records or more, so that it shows whether the reader streams.
-        expected: The records that should come, in order, each without `where`.
+        content: Content of the file, with at least two records, so that streaming can be checked.
+        expected: The expected records in order, without `where`.
         options: Its options, as a YAML would give them.
 
     Returns:
@@ -163,24 +164,24 @@ def check_reader(
     Raises:
         AssertionError: lists every check that failed, what is wrong, and the usual fix.
     """
-    return insist(report(Subject("reader", component, options), content=content, expected=expected))
+    return require_success(report(Subject("reader", component, options), content=content, expected=expected))
 
 
 def check_package(package: str, settings: Mapping[str, Any]) -> list[Report]:
-    """Checks every component of an installed distribution, and its entry points; what fails is in the reports.
+    """Checks every component of an installed distribution and its entry points; failures are in the reports.
 
-    Options that have no default come from the settings, or from `Field(examples=[…])` in their annotation. Readers are
-    read nothing: what a file should hold only a test of the package can say, with `check_reader`.
+    Options without a default come from the settings, or from `Field(examples=[…])` in their annotation. Readers get no
+    file: only a test of the package knows the content of one, and calls `check_reader`.
 
     Args:
-        package: Name of the distribution, as pip knows it.
-        settings: Options by `option` for every component that has it, or by `component.option` for one.
+        package: Name of the distribution, as in `pip install`.
+        settings: Options by name: `option` for every component that has it, or `component.option` for one.
 
     Returns:
-        A report for each entry point, then one for each component.
+        A report per entry point, then one per component.
 
     Raises:
-        UsageError: if there is no such plugin package, or a setting names none of its components.
+        UsageError: if there is no such plugin package, or a setting matches none of its components.
     """
     from seqpipe.testing.package import check_installed
 
@@ -193,18 +194,18 @@ def report(
     content: str | bytes | None = None,
     expected: Sequence[Mapping[str, Any]] = (),
 ) -> Report:
-    """The report of all checks of a component. What needs torch is imported here."""
+    """Run all checks of a component and return the report. Modules that need torch are imported here."""
     name = name or f"{subject.kind} {subject.cls.__name__}"
     with tempfile.TemporaryDirectory(prefix="seqpipe-testing-") as path:
         folder = Path(path)
         if subject.kind == "reader":
             from seqpipe.testing.readers import reader_checks
 
-            return inspected(name, reader_checks(subject, content, expected, folder))
+            return run_checks(name, reader_checks(subject, content, expected, folder))
         if subject.kind == "tokenizer":
             from seqpipe.testing.tokenizers import tokenizer_checks
 
-            return inspected(name, tokenizer_checks(subject))
+            return run_checks(name, tokenizer_checks(subject))
         from seqpipe.testing.bench import Bench
         from seqpipe.testing.graphs import Graph
         from seqpipe.testing.heads import head_checks
@@ -214,4 +215,4 @@ def report(
         bench = Bench(subject, folder)
         more = head_checks(bench) if subject.kind == "head" else incremental_checks(bench)
         with quiet():
-            return inspected(name, [*stage_checks(bench), *more, *streaming_checks(bench), *Graph(bench).checks()])
+            return run_checks(name, [*stage_checks(bench), *more, *streaming_checks(bench), *Graph(bench).checks()])

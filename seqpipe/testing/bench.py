@@ -51,8 +51,8 @@ from seqpipe.training.pipeline import Pipeline
 
 RAGGED = (4, 9, 1, 6, 2)  # lengths of the rows that are compared alone and together
 _WIRING = (
-    "Every name that a method asks for must be given: ids and mask, the features that the class declares, x, what "
-    "earlier stages return (here: state), and in `loss` the targets of the answer kind"
+    "A method may ask only for names that the pipeline provides: ids and mask, the features that the class declares, "
+    "x, outputs of earlier stages (here: state), and in `loss` the targets of the answer kind"
 )
 
 
@@ -61,7 +61,7 @@ class Bench:
 
     Args:
         subject: The component.
-        folder: Where the YAML stands, and what training writes.
+        folder: Folder of the YAML and of the files that training writes.
     """
 
     def __init__(self, subject: Subject, folder: Path):
@@ -69,12 +69,12 @@ class Bench:
 
     @cached_property
     def config(self) -> Config:
-        """The checked pipeline, its head looking at everything that the component returns."""
+        """The checked pipeline, whose head reads everything that the component returns."""
         if self.subject.kind == "head":
             return self._load(ToyCausal if self.is_language_model else ToyEncoder, watching((), ()))
         returned = expected_outputs(self.subject.cls, ("ids", "mask", "x")) if self.subject.kind == "encoder" else ["x"]
         names = [name for name in returned if name not in ("x", "mask", "ids", "tags", *ROWLESS)]
-        tagging = not (self.replaces_mask or self.numbers)
+        tagging = not (self.replaces_mask or self.numbers or self.pairs)
         probe = self._load(None, watching((), (), tagging))
         if not names:
             return probe
@@ -89,7 +89,7 @@ class Bench:
 
     @property
     def replaces_mask(self) -> bool:
-        """Return whether the component makes other rows of the tokens: of words, or of sentences."""
+        """Return whether the component replaces the rows of tokens with rows of words or sentences."""
         return self.subject.kind == "encoder" and "mask" in member(self.subject.cls, "returns")
 
     @property
@@ -104,13 +104,14 @@ class Bench:
 
     @property
     def pairs(self) -> bool:
-        """Return whether the component is a head that reads two texts: it answers with a span, or asks for segments."""
-        cls = self.subject.cls
-        if self.subject.kind != "head":
-            return False
-        task, settings = self._declared_answer
-        names = inspect.signature(cls.__dict__.get("decide", len)).parameters
-        return task.declared_subject(settings) == PASSAGE or not pair_features().keys().isdisjoint(names)
+        """Return whether the component reads two texts: it needs segments, or is a head that answers with a span."""
+        cls, is_head = self.subject.cls, self.subject.kind == "head"
+        parameters = inspect.signature(cls.__dict__.get("decide" if is_head else "forward", len)).parameters
+        needed = [name for name, parameter in parameters.items() if is_head or parameter.default is parameter.empty]
+        if not pair_features().keys().isdisjoint(needed):
+            return True
+        task, settings = self._declared_answer if is_head else (None, {})
+        return task is not None and task.declared_subject(settings) == PASSAGE
 
     @cached_property
     def _declared_answer(self) -> tuple[type[HeadTask], Mapping[str, Any]]:
@@ -118,13 +119,13 @@ class Bench:
         cls, chosen = self.subject.cls, self.subject.chosen
         name = under_options(cls, "answer", chosen)
         if name not in TASKS:
-            raise FaultError(f"its `answer` is {name!r}, which is no answer kind", _WIRING)
+            raise FaultError(f"its `answer` is {name!r}, which is not an answer kind", _WIRING)
         task = TASKS[name]
         return task, check_settings(task, under_options(cls, "answer_settings", chosen))
 
     @cached_property
     def records(self) -> list[Record]:
-        """The toy records, with a value in every field that the component reads as a column, and what it learns."""
+        """The toy records, with a value in every column field that the component reads, and with its targets."""
         fields = {field for feature in self._features() for field in feature.fields}
         toy_records: list[Record] = [
             {**dict.fromkeys(fields, LABELS[i % len(LABELS)]), **record} for i, record in enumerate(records())
@@ -146,7 +147,7 @@ class Bench:
         return any(feature.copies_tokens for feature in self._features())
 
     def _features(self) -> list[FeatureKind]:
-        """The features that the component declares, under its options; what is none is refused with the pipeline."""
+        """The features that the component declares under its options; invalid ones are refused with the pipeline."""
         declared = under_options(self.subject.cls, "features", self.subject.chosen).values()
         return [feature for feature in declared if isinstance(feature, FeatureKind)]
 
@@ -178,7 +179,7 @@ class Bench:
             return loader.load(path, (), plugins, files=False)
         except ConfigError as error:
             problems = "; ".join(f"{p.key}: {p.message}" if p.key else p.message for p in error.problems)
-            raise FaultError(f"a pipeline with it does not hold together: {problems}", _WIRING) from error
+            raise FaultError(f"a pipeline with it is not valid: {problems}", _WIRING) from error
 
     @cached_property
     def artifacts(self) -> Artifacts:
@@ -195,7 +196,7 @@ class Bench:
 
     @property
     def task(self) -> HeadTask:
-        """Task of the head: its answer kind and what it is fitted on."""
+        """Task of the head: its answer kind and fitted artifacts."""
         return self.artifacts.tasks[0].head_task
 
     @property
@@ -204,9 +205,9 @@ class Bench:
         return answer_settings(self.config.head[0])
 
     def docs(self, lengths: Sequence[int]) -> list[Doc]:
-        """Texts of so many words, long words and short ones; pairs of so many tokens, which are two at least.
+        """Texts with these numbers of words, long and short; pairs with these numbers of tokens, at least two.
 
-        In every field that is read as a column stands one of its values.
+        Every column field holds one of its values.
         """
         records = [dict(self._unanswered(i, n)) for i, n in enumerate(lengths)]
         for i, record in enumerate(records):
@@ -215,7 +216,7 @@ class Bench:
         return self.artifacts.featurizer.docs(records)
 
     def _unanswered(self, i: int, tokens: int) -> Record:
-        """Return a record without targets that has this number of tokens, or of rows of numbers."""
+        """Return a record without targets that has this number of tokens, or of vectors."""
         if self.pairs:
             return text_pair(i, tokens)
         if self.numbers:
@@ -231,18 +232,18 @@ class Bench:
         return collate(self.artifacts, self.examples)
 
     def pipeline(self, seed: int = 1, padding: float = 0.0) -> Pipeline:
-        """The pipeline at its first weights; `padding` is what stands in x where no word is."""
+        """The pipeline with its initial weights; `padding` is the value of x in the padding."""
         torch.manual_seed(seed)
         pipeline = Pipeline(self.config, self.artifacts)
         set_padding(pipeline, padding)
         return pipeline
 
     def feeds(self, lengths: Sequence[int]) -> Arrays:
-        """The features of texts of so many words."""
+        """The features of texts with these numbers of words."""
         return self.artifacts.featurizer.collate(self.docs(lengths))
 
     def decide(self, pipeline: Pipeline, feeds: Arrays) -> Arrays:
-        """The decision with every size at 3, where a head has decode options of that type."""
+        """The decision with every decode option of type size at 3."""
         sizes = {n: 3 for n, option in option_table(self.config.head[0]).items() if option["type"] == "size"}
         with torch.no_grad():
             return {name: tensor.numpy() for name, tensor in pipeline.decide(tensors(feeds), sizes).items()}
@@ -269,7 +270,7 @@ def tensors(arrays: Arrays) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def perturb(pipeline: Pipeline) -> Pipeline:
-    """The pipeline with its weights moved a little: at first a head may think all targets equally likely."""
+    """The pipeline with slightly changed weights: at first a head may think all targets equally likely."""
     for parameter in pipeline.parameters():
         parameter.add_(0.1 * torch.randn_like(parameter))
     return pipeline
@@ -281,12 +282,12 @@ BUILT, SHAPES = "it is built", "shapes over a grid"
 SIZES, LENGTHS = (1, 2, 3), (1, 2, 5, 9)
 
 _BUILT = (
-    "By position, a constructor asks only for what the pipeline wires in (dim, vocabulary, sizes, labels …); what it "
-    "refuses it refuses with a UsageError that names the fix. Give the kit options that fit its toy pipeline"
+    "The positional parameters of a constructor are those that the pipeline wires in (dim, vocabulary, sizes, labels "
+    "…); it refuses options with a UsageError that names the fix. Give the kit options that fit its toy pipeline"
 )
 _SHAPE = (
-    "forward returns x (B, T, dim) in float32, or a dict with it and all that `returns` names, for every B and T "
-    "from 1; `self.dim` is the width of that x, and T stays as it is, unless `returns` names a new mask, boolean (B, N)"
+    "forward returns x (B, T, dim) in float32, or a dict with x and all names in `returns`, for every B and T "
+    "from 1; `self.dim` is the width of that x, and T is unchanged unless `returns` has a new mask, boolean (B, N)"
 )
 
 
@@ -310,20 +311,20 @@ def _check_shapes(bench: Bench) -> None:
     for some in ([0], [1, 3, 6], range(len(bench.examples))):
         loss = pipeline.loss(bench.batches(list(some)))
         if loss.shape != () or not loss.is_floating_point() or not bool(torch.isfinite(loss)):
-            message = f"the loss of {len(some)} records is {loss.detach()}, no finite number"
+            message = f"the loss of {len(some)} records is {loss.detach()}, not a finite number"
             raise FaultError(message, "loss returns a scalar tensor")
 
 
 @torch.no_grad()
 def _check_batch(bench: Bench, pipeline: Pipeline, feeds: Arrays) -> None:
-    """Check what the stages return for one batch, and that the head decides."""
+    """Check the outputs of the stages for one batch, and that the head decides."""
     names = pipeline(tensors(feeds))
     x, mask = names.get("x"), names["mask"]
     expected_shape = bench.replaces_mask or mask.shape == feeds["mask"].shape
     if not expected_shape or mask.dim() != 2 or len(mask) != len(feeds["mask"]) or mask.dtype != torch.bool:
-        raise FaultError("the mask it returns is no boolean (B, T) of the same T", _SHAPE)
+        raise FaultError("the mask that it returns is not a boolean (B, T) of the same T", _SHAPE)
     if x is not None and (x.shape[:2] != mask.shape or x.dtype != torch.float32):
         raise FaultError(f"x is {tuple(x.shape)} {x.dtype}; the mask is {tuple(mask.shape)}", _SHAPE)
     if x is not None and not bool(torch.isfinite(x[mask]).all()):
-        raise FaultError(f"x holds {x[mask][~torch.isfinite(x[mask])][0]} where words are", _SHAPE)
+        raise FaultError(f"x holds {x[mask][~torch.isfinite(x[mask])][0]} at a word", _SHAPE)
     bench.decide(pipeline, feeds)

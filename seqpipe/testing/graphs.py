@@ -11,7 +11,7 @@ import onnx
 from seqpipe.errors import ExportError, ParityError
 from seqpipe.export.graph import random_batches, to_onnx
 from seqpipe.export.parity.decisions import DecisionParity, option_inputs
-from seqpipe.export.parity.gate import compare_pieces
+from seqpipe.export.parity.gate import compare_runs
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.predictor import Run
 from seqpipe.testing.bench import SHAPES, Bench
@@ -21,41 +21,42 @@ from seqpipe.training.evaluation import option_table, predictor
 EXPORT, STANDARD, PARITY = "export with free axes", "standard operators only", "onnxruntime parity on ragged shapes"
 SIZES, LENGTHS = (1, 2, 3, 7), (1, 5, 13)
 NAN = float("nan")
-_OUTSIDE = "outside ai.onnx"  # of the message where a graph holds operators that are not standard
+_OUTSIDE = "outside ai.onnx"  # in the message about operators that are not standard
 
 _EXPORT = (
-    "Keep sizes symbolic: take them from tensors (x.shape[1]) where they are used, branch by torch.where, walk along "
-    "a text with seqpipe.nn.loops.scan or while_loop, and make no Python number of a tensor (.item(), int(), len())"
+    "Keep sizes symbolic: read them from tensors (x.shape[1]) where they are used, branch with torch.where, loop over "
+    "a text with seqpipe.nn.loops.scan or while_loop, and never convert a tensor to a Python number (.item(), int(), "
+    "len())"
 )
 _NUMBER = (
-    "A Python number or branch is made of what a tensor holds (.item(), .tolist(), float(), if): use torch.where, and "
-    "tensors throughout"
+    "A Python number or branch depends on the value of a tensor (.item(), .tolist(), float(), if): use torch.where, "
+    "and tensors throughout"
 )
 _SIZE = (
-    "A size of the example is written into the graph, as a Python loop over x.shape[1] or a fixed reshape does: walk "
-    "with seqpipe.nn.loops.scan or while_loop, and take sizes from tensors"
+    "A size of the example is fixed in the graph, for instance by a Python loop over x.shape[1] or a fixed reshape: "
+    "loop with seqpipe.nn.loops.scan or while_loop, and take sizes from tensors"
 )
 _OPERATOR = (
     "PyTorch has no ONNX translation of this operator: write it with simpler ones (gather, where, matmul, cumsum), or "
     "under torch.compiler.is_exporting() as a standard node with torch.onnx.ops.symbolic"
 )
-_FIXES: Mapping[str, tuple[str, ...]] = {  # and words of the exporter's message that call for them
+_FIXES: Mapping[str, tuple[str, ...]] = {  # each with the words of the exporter's message that it answers
     _NUMBER: ("data-dependent", "GuardOnDataDependent", ".item", "tolist", "_local_scalar_dense"),
     _SIZE: ("Constraints violated", "specialized", "constant value", "marked as dynamic"),
     _OPERATOR: ("No ONNX function", "No decompositions", "Unsupported FX nodes", "DispatchError"),
 }
 _STANDARD = (
-    "Use operators of ai.onnx only: every onnxruntime has them and no other. In torch.onnx.ops.symbolic give the "
+    "Use operators of ai.onnx only: every onnxruntime has those and no others. In torch.onnx.ops.symbolic give the "
     "operator's name without a domain"
 )
 _PARITY = (
-    "Look for what differs in export: branches on torch.compiler.is_exporting(), Python numbers and sizes baked in "
-    "at the example's shape, sorts and maxima of equal values, and padding that is not masked by torch.where"
+    "Look for differences in export: branches on torch.compiler.is_exporting(), Python numbers and sizes fixed "
+    "at the example's shape, sorts and maxima of equal values, and padding that is not masked with torch.where"
 )
 
 
 class Graph:
-    """The exported pipeline of a bench, made once."""
+    """The exported pipeline of a bench, exported once."""
 
     def __init__(self, bench: Bench):
         self.bench = bench
@@ -73,7 +74,7 @@ class Graph:
 
     @cached_property
     def exported(self) -> bytes | ExportError:
-        # With NaN in the padding of x: what is not masked shows.
+        # NaN in the padding of x reveals a missing mask.
         pipeline = self.bench.pipeline(2, NAN).eval()
         try:
             return to_onnx(pipeline, self.options, self.bench.config.export.opset)
@@ -110,7 +111,7 @@ class Graph:
             for feeds in random_batches(bench.artifacts, 1, SIZES, LENGTHS):
                 parity.compare(feeds, option_inputs(feeds, self.options, options))
         if pipeline.cache:
-            compare_pieces(parity, random_batches(bench.artifacts, 1, (1, 3), (1, 7)))
+            compare_runs(parity, random_batches(bench.artifacts, 1, (1, 3), (1, 7)))
         try:
             parity.resolve_ties()
         except ParityError as error:

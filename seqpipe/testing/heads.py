@@ -1,4 +1,4 @@
-"""Checks of heads: corruption of inputs, metrics of their own, and what they choose on dev."""
+"""Checks of heads: targets, decisions, scores, corruption of inputs, metrics, and calibration on dev."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from seqpipe.training.datasets import Batch
 from seqpipe.training.evaluation import calibrate, predictor
 from seqpipe.training.pipeline import Pipeline
 
-CORRUPTION = "corruption as stated"
+CORRUPTION = "corruption as declared"
 _FIX = (
-    "`corrupt_batch` returns a dict with every name of `corrupted_inputs`; with self.training it draws from torch's "
-    "own generator, else from one with a fixed seed (`seqpipe.plugin.BatchRandom`), and it looks at real tokens alone"
+    "`corrupt_batch` returns a dict with every name in `corrupted_inputs`; with self.training it samples from torch's "
+    "own generator, else from one with a fixed seed (`seqpipe.plugin.BatchRandom`), and it reads real tokens only"
 )
 
 
 @torch.no_grad()
 def _check_loss(pipeline: Pipeline, batch: Batch, corrupted: dict[str, Tensor]) -> None:
-    """The loss changes with each name that `corrupt_batch` adds."""
+    """Check that the loss changes with each name that `corrupt_batch` adds."""
     before = pipeline.loss(batch)
     for name in corrupted.keys() - batch.keys():
         changed = {**batch, **corrupted, name: corrupted[name].flip(0)}
@@ -45,17 +45,17 @@ def _check_loss(pipeline: Pipeline, batch: Batch, corrupted: dict[str, Tensor]) 
             raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _FIX)
 
 
-# The checks of what a head adds to the scores on dev: metrics of its own, and what it chooses on dev.
+# The checks of a head's own metrics on dev, and of its calibration on dev.
 
-METRICS, CHOSEN = "own metrics run", "what is chosen on dev stays"
+METRICS, CHOSEN = "own metrics run", "calibration is saved"
 _METRICS = (
-    "`@staticmethod def metrics(options, gold, predicted) -> dict[str, float]`: gold and predicted are lists of what "
-    "the answer kind compares (label texts, or lists of them; lists of (tag, start, end); numbers; texts; of vectors a "
-    "label text and a list of numbers), and the names are new ones"
+    "`@staticmethod def metrics(options, gold, predicted) -> dict[str, float]`: gold and predicted are lists of the "
+    "values that the answer kind compares (label texts, or lists of them; lists of (tag, start, end); numbers; texts; "
+    "for vectors a label text and a list of numbers), and the names are new"
 )
 _CHOSEN = (
-    "`evidence` returns a dict of tensors with a row a record; `calibrate` takes it, joined over all of dev, and keeps "
-    "what it chooses in persistent buffers (self.register_buffer); `calibration` returns that as plain JSON data"
+    "`evidence` returns a dict of tensors with a row per record; `calibrate` takes it, joined over all of dev, and "
+    "keeps its choice in persistent buffers (self.register_buffer); `calibration` returns the choice as plain JSON data"
 )
 
 
@@ -66,21 +66,21 @@ def _is_json(value: object) -> bool:
         return False
 
 
-# The checks of heads: targets reach the loss, and decisions and scores are as the answer kind states.
+# The checks of heads: targets reach the loss, and decisions and scores are as the answer kind declares.
 
-TARGETS, DECISION = "targets reach the loss", "decision as its answer kind states"
+TARGETS, DECISION = "targets reach the loss", "decision as its answer kind declares"
 SCORE = "score agrees with decide"
 CLOSE = 1e-3
 
-_TARGETS = "Let `loss` ask for the target of the answer kind by its name, and compare with it at the real positions"
+_TARGETS = "Let `loss` ask for the target of the answer kind by its name, and use it at the real positions"
 _DECISION = (
-    "`decide` returns a dict of tensors with the names, shapes, dtypes and values that the answer kind states; 0 in "
-    "the padding of ids, alternatives the best first, and -1e8 or less as the log-probability of what does not exist "
+    "`decide` returns a dict of tensors with the names, shapes, dtypes and values that the answer kind declares; 0 in "
+    "the padding of ids, alternatives best first, and -1e8 or less as the log-probability of missing alternatives "
     "(docs/plugins/head.md)"
 )
 _SCORE = (
-    "`score` takes what `decide` returns and gives (B,): the model's log-probability of just that decision, "
-    "the same that decide's own scores state, for any decision that it is given. A head may also do without `score`"
+    "`score` takes the outputs of `decide` and returns (B,): the model's log-probability of exactly that decision, "
+    "equal to the scores of `decide`, for any decision that it is given. A head needs no `score`"
 )
 
 
@@ -121,14 +121,14 @@ class _HeadChecks:
             for name in names:
                 target = arrays[name]
                 changed = np.array(self.checks.other_target(name, arrays, arrays["mask"]))
-                if target.ndim == 1:  # of every second record only: which are alike may be all that counts
+                if target.ndim == 1:  # every second record only: the loss may depend only on which records are alike
                     changed = np.where(np.arange(len(target)) % 2 == 0, changed, target)
                 replaced = torch.from_numpy(changed).to(batch[name].dtype)
                 if torch.equal(pipeline.loss({**batch, name: replaced}), before):
                     raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _TARGETS)
 
     def decided(self, size: int = 1) -> tuple[Pipeline, Arrays, Arrays]:
-        """A pipeline, features, and its decision with every decode option of type size at `size`."""
+        """Return a pipeline, features, and its decision with every decode option of type size at `size`."""
         pipeline = perturb(self.bench.pipeline(3)).eval()
         features = self.bench.artifacts.featurizer.collate(self.bench.docs(RAGGED))
         options = decode_options(self.bench.subject.cls)
@@ -148,23 +148,23 @@ class _HeadChecks:
         docs = self.bench.docs(RAGGED)
         answers = kind.answers(docs, self.decided()[2])
         if len(answers) != len(docs):
-            raise FaultError(f"{len(answers)} answers are made of the decision about {len(docs)} texts", _DECISION)
+            raise FaultError(f"the decision about {len(docs)} texts gives {len(answers)} answers", _DECISION)
 
     def score(self) -> None:
         task = self.bench.task
         pipeline, features, decision = self.decided()
         if not has_member(pipeline.head, "score"):
-            raise NotApplicableError("it has no `score`, and needs none")
+            raise NotApplicableError("it has no `score`, which is optional")
         rated = self.checks.rated_decisions(decision, features["mask"])
         for given_decision, expected in rated:
             got = self.scored(pipeline, features, given_decision)
             if got.shape != expected.shape:
-                raise FaultError(f"score gives {got.shape}, not {expected.shape}", _SCORE)
+                raise FaultError(f"score returns {got.shape}, not {expected.shape}", _SCORE)
             if not np.allclose(got, expected, rtol=CLOSE, atol=CLOSE):
                 row = int(np.abs(got - expected).argmax())
-                raise FaultError(f"score gives {got[row]:.4g} where decide states {expected[row]:.4g}", _SCORE)
+                raise FaultError(f"score gives {got[row]:.4g} where decide gives {expected[row]:.4g}", _SCORE)
         if not task.choices:
-            raise NotApplicableError(f"an answer of kind {task.kind.kind!r} states nothing about its score")
+            raise NotApplicableError(f"answer kind {task.kind.kind!r} declares nothing about its score")
         changed = self.checks.other_decision(decision, features["mask"])
         if np.array_equal(self.scored(pipeline, features, decision), self.scored(pipeline, features, changed)):
             names = " and ".join(task.choices[0].outputs)
@@ -177,7 +177,7 @@ class _HeadChecks:
 
     def metrics(self) -> None:
         if not has_member(self.bench.subject.cls, "metrics"):
-            raise NotApplicableError("it has no `metrics` of its own, and needs none")
+            raise NotApplicableError("it has no `metrics`, which are optional")
         model = predictor(self.bench.pipeline(3).eval(), self.bench.config)
         task, records = self.bench.artifacts.task, self.bench.records
         gold = [task.gold(record) for record in records]
@@ -189,13 +189,13 @@ class _HeadChecks:
                 isinstance(name, str) and isinstance(value, float) and math.isfinite(value)
                 for name, value in scores.items()
             ):
-                raise FaultError(f"metrics returned {scores!r}, no dict from names to finite floats", _METRICS)
+                raise FaultError(f"metrics returned {scores!r}, not a dict from names to finite floats", _METRICS)
         lost = scores.keys() - evaluate(model, records)[""].keys()  # PluginError if a name is taken
         if lost:
-            raise FaultError(f"{', '.join(sorted(lost))} do not get into the scores of `evaluate`", _METRICS)
+            raise FaultError(f"{', '.join(sorted(lost))} are missing from the scores of `evaluate`", _METRICS)
 
     def calibration(self) -> None:
-        """Chosen on the toy records as dev, saved, and loaded into other weights: the same choice and answers."""
+        """Choose on the toy records as dev, save, and load into other weights: the choice and answers are the same."""
         if not dev_option(self.bench.config.head[0]):
             raise NotApplicableError("with these options it chooses nothing on dev")
         pipeline, features = perturb(self.bench.pipeline(3)).eval(), tensors(self.bench.feeds(RAGGED))
@@ -203,11 +203,11 @@ class _HeadChecks:
         with torch.no_grad():
             evidence = call(pipeline.head.evidence, pipeline(halves[0]))
         if short := [name for name, rows in evidence.items() if len(rows) != len(halves[0]["mask"])]:
-            raise FaultError(f"evidence returns {short[0]!r} without a row for each record", _CHOSEN)
+            raise FaultError(f"evidence returns {short[0]!r} without a row per record", _CHOSEN)
         calibrate(pipeline, lambda: iter(halves))
         choice = pipeline.head.calibration()
         if not isinstance(choice, dict) or not _is_json(choice):
-            raise FaultError(f"calibration returns {choice!r}, no plain JSON object", _CHOSEN)
+            raise FaultError(f"calibration returns {choice!r}, not a plain JSON object", _CHOSEN)
         loaded = self.bench.pipeline(6).eval()
         loaded.load_state_dict(pipeline.state_dict())
         if (again := loaded.head.calibration()) != choice:
@@ -219,20 +219,20 @@ class _HeadChecks:
 
     def corruption(self) -> None:
         if not declared_corrupted_inputs(self.bench.config.head[0]):
-            raise NotApplicableError("with these options it changes nothing")
+            raise NotApplicableError("with these options it corrupts nothing")
         pipeline, batch = perturb(self.bench.pipeline()).eval(), self.bench.batch()
         corrupted, again = (call(pipeline.head.corrupt_batch, batch) for _ in range(2))
         for name, tensor in corrupted.items():
             if not torch.equal(tensor, again[name]):
-                raise FaultError(f"in evaluation {name!r} is not the same twice", _FIX)
+                raise FaultError(f"in evaluation {name!r} differs between two calls", _FIX)
         _check_loss(pipeline, batch, corrupted)
         changed = call(pipeline.head.corrupt_batch, {**batch, "ids": torch.where(batch["mask"], batch["ids"], 1)})
         real = corrupted.get("mask", batch["mask"])
         for name, tensor in corrupted.items():
             same = tensor[real] == changed[name][real] if tensor.shape == real.shape else tensor == changed[name]
             if not bool(same.all()):
-                raise FaultError(f"{name!r} of real tokens changes with other ids in the padding", _FIX)
-        # In training the same seed gives the same corruption, and another seed another one.
+                raise FaultError(f"{name!r} of real tokens depends on the ids in the padding", _FIX)
+        # In training the same seed gives the same corruption, and another seed a different one.
         pipeline.head.train()
         samples = []
         for seed in (1, 1, 2):
@@ -243,4 +243,4 @@ class _HeadChecks:
             if not torch.equal(tensor, same_seed[name]):
                 raise FaultError(f"in training {name!r} differs with the same seed", _FIX)
         if all(torch.equal(tensor, other_seed[name]) for name, tensor in first.items()):
-            raise FaultError("in training it hides the same whatever the seed", _FIX)
+            raise FaultError("in training the corruption is the same for every seed", _FIX)

@@ -13,7 +13,7 @@ from seqpipe.answers.text import PAST, PRESENT
 from seqpipe.config.contract import has_member, member
 from seqpipe.config.signature import call
 from seqpipe.export.parity.decisions import CLOSE
-from seqpipe.export.parity.gate import pieces_of
+from seqpipe.export.parity.gate import ragged_chunks
 from seqpipe.features.document import Doc
 from seqpipe.nn.incremental import HEAD, IncrementalStages, Piece, cache_entries, read_piece, stage_entries
 from seqpipe.runtime.manifest import next_inputs
@@ -21,31 +21,31 @@ from seqpipe.runtime.model import same_answer
 from seqpipe.testing.bench import SHAPES, Bench, tensors
 from seqpipe.testing.report import Check, FaultError
 
-# Check that an encoder which decodes incrementally gives the same vectors as in one run over the whole text.
+# Check that incremental decoding gives the same vectors as one run over the whole text.
 
-PIECES = "a text in pieces is the text as a whole"
-LENGTHS, PROMPTS = (9, 7, 5), (4, 2, 1)  # of a ragged batch
+CHUNKS = "a text in chunks is the text as a whole"
+LENGTHS, PROMPTS = (9, 7, 5), (4, 2, 1)  # tokens of the rows of a ragged batch
 NAN = float("nan")
 
 _PIECES = (
-    "What `prefill` and `step` make of a token given the memory of those before must be what `forward` makes of it in "
-    "the whole text, and `import_cache(export_cache(…))` must be that memory again: see "
+    "`prefill` and `step` must give a token, from the cache of the tokens before it, the vector that `forward` gives "
+    "it in the whole text, and `import_cache(export_cache(…))` must restore the cache: see "
     "`seqpipe.nn.incremental.IncrementalEncoder`"
 )
-_SLOTS = "an encoder whose cache has a slot for each token states `cache_per_token = True`, and no other does"
+_SLOTS = "set `cache_per_token = True` if, and only if, the cache has a slot for each token"
 
 
 def incremental_checks(bench: Bench) -> list[Check]:
-    """The check, for an encoder that is causal under these options."""
+    """Return the check, for an encoder that is causal under these options."""
     causal_fix = member(bench.subject.cls, "causal_fix")
     if bench.subject.kind != "encoder" or causal_fix is None or causal_fix(bench.subject.chosen):
         return []
-    return [Check(PIECES, lambda: _in_pieces(bench), _PIECES, (SHAPES,))]
+    return [Check(CHUNKS, lambda: _in_pieces(bench), _PIECES, (SHAPES,))]
 
 
 @torch.no_grad()
 def _in_pieces(bench: Bench) -> None:
-    """Reads a prompt, then two tokens step by step, then, from the exported cache, a piece of two more."""
+    """Reads a prompt, then two tokens step by step, then two more at once from the exported cache."""
     pipeline = bench.pipeline(2, NAN).eval()
     feeds = bench.artifacts.featurizer.collate(bench.docs(LENGTHS))
     names = {name: torch.from_numpy(array) for name, array in feeds.items()}
@@ -57,20 +57,18 @@ def _in_pieces(bench: Bench) -> None:
     def same(what: str, x: Tensor, at: Tensor) -> None:
         off = (x - whole[rows, at]).abs().max().item()
         if not off <= CLOSE:
-            raise FaultError(
-                f"x of a token {what} is off by {off:.2g} from that of `forward` over the whole text", _PIECES
-            )
+            raise FaultError(f"x of a token {what} differs by {off:.2g} from `forward` over the whole text", _PIECES)
 
     incremental = IncrementalStages(embedding, [*pipeline.encoder], others, adds_bos=False)
     prefix = incremental.prefill(ids[:, : max(PROMPTS)], torch.arange(max(PROMPTS)) < prompts[:, None])
     for t in range(max(PROMPTS) - 1):
         at = torch.minimum(torch.tensor(t), (prompts - 2).clamp(min=0))
         some = torch.where((prompts > 1)[:, None], prefix.x[rows, at], whole[rows, at])
-        same("that was read at once", some, at)
+        same("of the prompt", some, at)
     state = incremental.start(prefix, 2)
     for t in range(2):
         x, state = incremental.step(ids[rows, prompts - 1 + t], prefix, state)
-        same("that was read step by step", x, prompts - 1 + t)
+        same("decoded step by step", x, prompts - 1 + t)
     written = torch.stack([ids[rows, prompts + t] for t in range(2)], 1)
     cache = incremental.export_cache(
         prefix, written, torch.full_like(prompts, 2), torch.zeros_like(prompts, dtype=torch.bool), state
@@ -84,29 +82,29 @@ def _in_pieces(bench: Bench) -> None:
     prefix = incremental.prefill(
         torch.stack([ids[rows, prompts + t] for t in (1, 2)], 1), torch.ones(len(ids), 2, dtype=torch.bool)
     )
-    same("behind an imported cache", prefix.x[:, 0], prompts + 1)
+    same("after an imported cache", prefix.x[:, 0], prompts + 1)
     x, _ = incremental.step(ids[rows, prompts + 2], prefix, incremental.start(prefix, 1))
-    same("read step by step behind an imported cache", x, prompts + 2)
+    same("decoded step by step after an imported cache", x, prompts + 2)
 
 
-# Check that an encoder or a head that answers in pieces answers as over the whole text.
+# Check that an encoder or a head gives a text in chunks the answers of the whole text.
 
-STREAMS = "answers in pieces are those of the whole text"
-STREAMED_LENGTHS, SIZES = (9, 4, 1, 6), (1, 2, 3)  # of a ragged batch, and words of a piece
+STREAMS = "answers in chunks are those of the whole text"
+STREAMED_LENGTHS, SIZES = (9, 4, 1, 6), (1, 2, 3)  # words of a text of a ragged batch, and of a chunk
 
 _ENCODER = (
-    "What `prefill` makes of a token, given the cache of the tokens before, must be what `forward` makes of it in the "
-    "whole text; a row without tokens keeps its cache, and one of which nothing was read starts as without any. See "
-    "`seqpipe.nn.incremental.read_piece`; an encoder with `tokenwise` may look at the words of a piece alone"
+    "`prefill` must give a token, from the cache of the tokens before it, the vector that `forward` gives it in the "
+    "whole text; a row without tokens keeps its cache, and a row before its first token starts without one. See "
+    "`seqpipe.nn.incremental.read_piece`; an encoder with `tokenwise` must compute each word of a chunk by itself"
 )
 _HEAD = (
-    "What `decide_piece` decides, given the `state` that it returned for the tokens before, must be what `decide` "
-    "decides about them in the whole text; a row without tokens keeps its state, which is 0 where nothing was read"
+    "`decide_piece` must decide, from the `state` that it returned for the tokens before, what `decide` decides in the "
+    "whole text; a row without tokens keeps its state, which is 0 before the first token"
 )
 
 
 def streaming_checks(bench: Bench) -> list[Check]:
-    """The check, for an encoder or a head that answers in pieces under these options."""
+    """Return the check, for an encoder or a head that answers a text in chunks under these options."""
     cls = bench.subject.cls
     try:
         chosen = bench.subject.chosen
@@ -136,8 +134,8 @@ def _reads_in_pieces(bench: Bench) -> None:
                 done[row] += count
                 off = (piece.x[row, :count] - expected).abs().amax().item() if count else 0.0
                 if not off <= CLOSE:
-                    message = f"x of a word is off by {off:.2g} from that of `forward` over the whole text"
-                    raise FaultError(f"{message}, in pieces from {size} words on", _ENCODER)
+                    message = f"x of a word differs by {off:.2g} from `forward` over the whole text"
+                    raise FaultError(f"{message}, in chunks of {size} words or more", _ENCODER)
 
 
 def _read(bench: Bench, docs: list[Doc], size: int) -> Iterator[Piece]:
@@ -147,7 +145,7 @@ def _read(bench: Bench, docs: list[Doc], size: int) -> Iterator[Piece]:
     embedding = [] if has_member(encoder[0], "embed") else list(pipeline.embedding)
     entries = stage_entries(encoder)
     past = {entry.input: torch.from_numpy(np.zeros(entry.shape(1, 0), entry.dtype)) for entry in entries}
-    for some in pieces_of(docs, size):
+    for some in ragged_chunks(docs, size):
         names = tensors(bench.artifacts.featurizer.collate(some)) | past
         piece = read_piece(embedding, encoder, names | {PAST + HEAD: torch.zeros(1, 0, 1, 1)})
         yield piece
@@ -164,16 +162,16 @@ def _decides_in_pieces(bench: Bench) -> None:
         for row, (doc, expected) in enumerate(zip(docs, whole, strict=True)):
             answer = _decided(bench, doc, size, head, names["x"][row])
             if not same_answer(answer, expected, CLOSE):
-                message = f"in pieces of {size} words it answers {answer}, to the whole text {expected}"
+                message = f"in chunks of {size} words it answers {answer}, for the whole text {expected}"
                 raise FaultError(message, _HEAD)
 
 
 def _decided(bench: Bench, doc: Doc, size: int, head: torch.nn.Module, x: Tensor) -> Answer:
-    """The answer to a text in pieces with an empty one before each, of x (T, D)."""
+    """Return the answer from x (T, D) to a text in chunks, with an empty chunk before each."""
     kind, done = bench.task.kind, 0
     reader, parts = kind.piece_reader(), list[Answer]()
     state = torch.zeros(1, *member(head, "state_shape"))
-    for (piece,) in pieces_of([doc], size):
+    for (piece,) in ragged_chunks([doc], size):
         n = len(piece)
         for count in (0, n):
             mask = torch.arange(n)[None] < count

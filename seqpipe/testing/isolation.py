@@ -1,4 +1,4 @@
-"""The checks of what a component's module costs to import, and of the files and addresses that its code touches."""
+"""Checks of the time that a component's module takes to import, and of the files and addresses that its code uses."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from seqpipe.testing.report import Check, FaultError, NotApplicableError, Subjec
 
 IMPORT, ACCESS = "import", "no file or network access"
 MOST_SECONDS = 1.0
-TRIES = 3  # another process may have had the cores
+TRIES = 3  # another process may have used the cores
 
-_LATER = "Import what is slow inside the function that needs it, and do no work at the head of a module"
+_LATER = "Import slow modules inside the function that needs them, and do no work at module level"
 _LIGHT = (
     "Readers, tokenizers and the module of the entry point are used where PyTorch is not installed: keep them in "
-    'without torch, and offer what needs it as "package.module:Class"'
+    "modules "
+    'without torch, and offer components that need it as "package.module:Class"'
 )
 _LOCAL = (
-    "Take what is needed as an option or ship it with the package (importlib.resources); data comes from the reader, "
-    "what is learned stands in the weights. Nothing is fetched: a download is a step of its own, before the run"
+    "Take a file as an option or ship it with the package (importlib.resources); data comes from the reader, learned "
+    "values are in the weights. A component downloads nothing: download before the run"
 )
 _MODULE = "Delete the print, or use logging: standard output is for answers"
 
@@ -36,71 +37,73 @@ _SHARED = (
     "seqpipe.features.document seqpipe.features.vocabulary seqpipe.answers.tagging_schemes seqpipe.config.signature"
 )
 _TORCH = "torch seqpipe.nn.crf seqpipe.nn.loops seqpipe.nn.recurrent seqpipe.nn.search"
-# Imports what is named on each line of standard input in a fork of its own: none of them has what another imported.
+# Imports the module on each line of standard input in its own fork, so that none sees the imports of another.
 _CODE = """
 import contextlib, importlib, io, json, os, sys, tempfile, time
 
-def measured(name):
-    printed, clock, told = io.StringIO(), time.perf_counter(), ""
+def measure_import(name):
+    printed, clock, message = io.StringIO(), time.perf_counter(), ""
     with contextlib.redirect_stdout(printed):
         try:
             importlib.import_module(name)
         except BaseException as error:
-            told = f"{type(error).__name__}: {error}"
-    return [time.perf_counter() - clock, "torch" in sys.modules, printed.getvalue(), told]
+            message = f"{type(error).__name__}: {error}"
+    return [time.perf_counter() - clock, "torch" in sys.modules, printed.getvalue(), message]
 
 before, sys.path[:] = json.loads(sys.argv[1])
-for one in before.split():
-    importlib.import_module(one)
+for module in before.split():
+    importlib.import_module(module)
 for line in sys.stdin:
     if not hasattr(os, "fork"):
         name, sys.path[:] = json.loads(line)
-        print(json.dumps(measured(name)))
+        print(json.dumps(measure_import(name)))
         break
-    with tempfile.TemporaryFile("w+") as found, tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as result, tempfile.TemporaryFile("w+") as output:
         if not (fork := os.fork()):
-            os.dup2(said.fileno(), 1)
-            os.dup2(said.fileno(), 2)
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
             name, sys.path[:] = json.loads(line)
-            json.dump(measured(name), found)
-            found.flush()
+            json.dump(measure_import(name), result)
+            result.flush()
             os._exit(0)
         _, status = os.waitpid(fork, 0)
-        found.seek(0)
-        said.seek(0)
-        end = f"Python ended with code {os.waitstatus_to_exitcode(status)}: {said.read()[-400:].strip()}"
-        print(found.read() or json.dumps([0.0, False, "", end]), flush=True)
+        result.seek(0)
+        output.seek(0)
+        end = f"Python ended with code {os.waitstatus_to_exitcode(status)}: {output.read()[-400:].strip()}"
+        print(result.read() or json.dumps([0.0, False, "", end]), flush=True)
 """
 
 
 def import_check(subject: Subject) -> Check:
-    """Return whether the class's module is imported in no time, silently, and without torch where that is promised."""
+    """Return the check that the class's module is imported quickly, silently, and without torch where it must be."""
     needs_torch = subject.kind in ("embedding", "encoder", "head")
     return Check(IMPORT, lambda: check_import(subject.cls.__module__, needs_torch), _LATER)
 
 
 def check_import(module: str, needs_torch: bool) -> None:
-    """Imports a module in a Python of its own, where torch is there already if it may be needed."""
+    """Check the import of a module in a new Python process, with torch already imported if the module may need it."""
     if module == "__main__":
-        raise NotApplicableError("the class stands in __main__, which no other Python can import")
+        raise NotApplicableError("the class is defined in __main__, which no other Python process can import")
     seconds, torch, printed, error = _imported(module, needs_torch)
     if error:
-        raise FaultError(f"{module} cannot be imported in a new Python: {error}", "Mend it as the message says")
+        raise FaultError(
+            f"{module} cannot be imported in a new Python: {error}", "Correct the cause that the message names"
+        )
     if torch and not needs_torch:
         raise FaultError(f"{module} imports torch", _LIGHT)
     if seconds > MOST_SECONDS:
         beyond = " beyond torch" if needs_torch else ""
-        raise FaultError(f"{module} takes {seconds:.1f} s to import{beyond}; {MOST_SECONDS:.0f} s is the most", _LATER)
+        raise FaultError(f"{module} takes {seconds:.1f} s to import{beyond}; the limit is {MOST_SECONDS:.0f} s", _LATER)
     if printed:
         raise FaultError(f"{module} prints when it is imported: {printed[:80]!r}", _MODULE)
 
 
 @lru_cache
 def _imported(module: str, needs_torch: bool) -> tuple[float, bool, str, str]:
-    """Seconds at best, whether torch is there then, what was printed, and the error."""
+    """Return the least seconds, whether torch was imported, the output, and the error."""
     best = _import(module, needs_torch)
     for _ in range(TRIES - 1):
-        if best[0] > MOST_SECONDS and (needs_torch or not best[1]):  # torch is fault enough
+        if best[0] > MOST_SECONDS and (needs_torch or not best[1]):  # an import of torch fails anyway
             best = min(best, _import(module, needs_torch))
     return best
 
@@ -112,7 +115,7 @@ def _import(module: str, needs_torch: bool) -> tuple[float, bool, str, str]:
     process.stdin.write(json.dumps([module, sys.path]) + "\n")
     process.stdin.flush()
     seconds, torch, printed, error = json.loads(process.stdout.readline())
-    if os.name == "nt":  # where nothing forks
+    if os.name == "nt":  # Windows cannot fork
         process.communicate()
         _importer.cache_clear()
     return seconds, torch, printed.strip(), error
@@ -120,7 +123,7 @@ def _import(module: str, needs_torch: bool) -> tuple[float, bool, str, str]:
 
 @lru_cache
 def _importer(needs_torch: bool) -> subprocess.Popen[str]:
-    """A Python that has imported what every component may use; it lives as long as this process."""
+    """A Python process that has imported the modules every component may use; it lives as long as this process."""
     arguments = json.dumps([f"{_SHARED} {_TORCH}" if needs_torch else _SHARED, sys.path])
     process = subprocess.Popen(
         [sys.executable, "-c", _CODE, arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -129,8 +132,8 @@ def _importer(needs_torch: bool) -> subprocess.Popen[str]:
     return process
 
 
-# Python reports files, addresses and processes to audit hooks. One cannot be removed again, so
-# there is one, and it listens only while something is watched.
+# Python reports files, addresses and processes to audit hooks. A hook cannot be removed, so there is a single one, and
+# it listens only while a component is watched.
 
 _NETWORK = ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.bind", "socket.sendto")
 _PROCESS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec", "os.startfile")
@@ -155,16 +158,16 @@ class _Watch:
 
     def action(self, event: str, args: tuple[Any, ...]) -> str:
         if event == "open":
-            return self.opened(*args[:3])
+            return self.open_action(*args[:3])
         if event in ("os.listdir", "os.scandir"):
             return "" if args[0] is None or self.is_allowed(args[0]) else f"lists the folder {args[0]}"
         if event in _NETWORK:
-            return f"reaches for the network ({event} {args[1:] if event.startswith('socket.c') else args})"
+            return f"uses the network ({event} {args[1:] if event.startswith('socket.c') else args})"
         if event in _PROCESS:
             return f"starts a process ({args[0]})"
         return f"changes files ({event} {args[0]})" if event in _CHANGES else ""
 
-    def opened(self, path: Any, mode: Any, flags: Any) -> str:
+    def open_action(self, path: Any, mode: Any, flags: Any) -> str:
         if isinstance(path, int):
             return ""
         text = os.fsdecode(path)
@@ -178,8 +181,8 @@ class _Watch:
         resolved = Path(os.path.realpath(at))
         return resolved in self.exactly or any(resolved.is_relative_to(place) for place in self.allowed)
 
-    def is_its_own(self) -> bool:
-        """Return whether the package's code is at work: in the stack above this module, and not importing something."""
+    def is_in_package(self) -> bool:
+        """Return whether the package's code runs: it is in the stack above this module, and not importing a module."""
         frame: Any = sys._getframe(1)
         is_package = False
         while frame is not None:
@@ -201,10 +204,10 @@ def _hook(event: str, args: tuple[Any, ...]) -> None:
     global _watch
     watch = _watch
     if watch is not None and event.startswith(("open", "os.", "socket.", "subprocess.", "shutil.")):
-        _watch = None  # what this hook itself opens is not watched
+        _watch = None  # files that this hook itself opens are not watched
         try:
             action = watch.action(event, args)
-            if action and watch.is_its_own():
+            if action and watch.is_in_package():
                 watch.actions[action] = None
         finally:
             _watch = watch
@@ -224,7 +227,7 @@ def _watching(watch: _Watch) -> Iterator[None]:
 
 
 def watched_call(subject: Subject, work: Callable[[], Any], *allowed: Path) -> None:
-    """Does the work; FaultError if the component's code touches a file that is not its own, or the network."""
+    """Does the work; FaultError if the component's code uses the network, or a file outside its package and options."""
     options = [Path(value) for value in subject.chosen.values() if isinstance(value, (str, Path))]
     watch = _Watch(subject, (*allowed, *(path for path in options if path.exists())))
     with _watching(watch):
@@ -234,5 +237,5 @@ def watched_call(subject: Subject, work: Callable[[], Any], *allowed: Path) -> N
 
 
 def access_check(subject: Subject, work: Callable[[], Any], *needs: str) -> Check:
-    """Return whether the work leaves files and network alone."""
+    """Return the check that the work uses no other files and no network."""
     return Check(ACCESS, lambda: watched_call(subject, work), _LOCAL, needs)

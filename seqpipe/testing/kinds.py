@@ -1,4 +1,4 @@
-"""Examples of each answer kind for the conformance kit, and the faults of decisions about them."""
+"""Examples of each answer kind for the conformance kit, and checks of the decisions about them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LETTER = re.compile(r"[A-Z]")
 
 
 class KindChecks:
-    """Examples and checks of an answer kind; a subclass states the differences of one kind.
+    """Examples and checks of an answer kind; a subclass overrides what differs in one kind.
 
     Args:
         task: The task of the head under test.
@@ -37,16 +37,16 @@ class KindChecks:
 
     @classmethod
     def example_fields(cls, settings: Mapping[str, Any], record: Record, number: int) -> Record:
-        """Fields that a toy record needs so that a head with these settings can learn from it."""
+        """Fields that a toy record needs for a head with these settings."""
         return {}
 
     @classmethod
     def example_words(cls, settings: Mapping[str, Any], words: Sequence[str], number: int) -> Sequence[str]:
-        """The words of a toy text that is to be answered."""
+        """The words of a toy text to answer."""
         return words
 
     def counts(self, mask: np.ndarray) -> dict[str, int]:
-        """Return the number of ids of each sort that an `Array` may hold, for texts with this mask (B, T)."""
+        """Return the number of ids of each sort in an `Array`, for texts with this mask (B, T)."""
         return {"label": len(self.task.kind.labels), "flag": 2}
 
     def decision_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
@@ -56,11 +56,11 @@ class KindChecks:
         return array_fault(decided, decision, sizes) or value_fault(decided, decision, mask, self.counts(mask))
 
     def other_target(self, name: str, targets: Arrays, mask: np.ndarray) -> np.ndarray:
-        """Other valid values of a target, which the loss has to notice."""
+        """Other valid values of a target, which must change the loss."""
         return changed_values(self.task.targets[name], targets[name], mask, self.counts(mask))
 
     def other_decision(self, decision: Arrays, mask: np.ndarray) -> Arrays:
-        """Another decision, which `score` has to notice."""
+        """Another decision, which must change `score`."""
         decided = self.task.kind.decided
         changed = {
             name: changed_values(decided[name], decision[name], mask, self.counts(mask))
@@ -70,20 +70,20 @@ class KindChecks:
         return {**decision, **changed}
 
     def rated_decisions(self, decision: Arrays, mask: np.ndarray) -> list[tuple[Arrays, np.ndarray]]:
-        """Decisions whose log-probability (B,) the decision itself states, with it; none where it states none."""
+        """Decisions with the log-probabilities (B,) that the decision itself gives; empty if it gives none."""
         if self.task.kind.decided.get("scores", Array("", "")).values == "log-probability":
             return [(decision, decision["scores"][:, 0])]
         return []
 
 
 class LabelChecks(KindChecks):
-    """Probabilities of all labels, of which each may be decided."""
+    """Probabilities of all labels, each of which is a possible decision."""
 
     def decision_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
         if fault := super().decision_fault(decision, features, settings):
             return fault
         sums = decision["scores"].sum(1)
-        return "" if np.allclose(sums, 1, atol=CLOSE) else f"the scores of all labels add up to {sums[0]:.4g}, not 1"
+        return "" if np.allclose(sums, 1, atol=CLOSE) else f"the scores of all labels sum to {sums[0]:.4g}, not 1"
 
     def rated_decisions(self, decision: Arrays, mask: np.ndarray) -> list[tuple[Arrays, np.ndarray]]:
         scores = decision["scores"]
@@ -95,7 +95,7 @@ class LabelChecks(KindChecks):
 
 
 class WordChecks(KindChecks):
-    """Tags, whose log-probability together is that from the first word to the last."""
+    """Tags, whose joint log-probability is that from the first word to the last."""
 
     def rated_decisions(self, decision: Arrays, mask: np.ndarray) -> list[tuple[Arrays, np.ndarray]]:
         last = mask.sum(1, keepdims=True) - 1
@@ -128,30 +128,30 @@ class PassageChecks(KindChecks):
         segments = features["segments"]
         starts, ends, exists = decision["starts"], decision["ends"], decision["scores"] > LOG_ZERO
         if not exists[:, 0].all():
-            return f"the first answer has a score of {LOG_ZERO:g} or less: every text has one, if only none"
+            return f"the first answer has a score of {LOG_ZERO:g} or less: every text has one, if only 'no answer'"
         none = (starts == -1) & (ends == -1)
         of_passage = [
             (np.take_along_axis(segments, at.clip(0, segments.shape[1] - 1), 1) == 2) & (at >= 0)
             for at in (starts, ends)
         ]
         if not (none | ~exists | (of_passage[0] & of_passage[1] & (starts <= ends))).all():
-            return "an answer is not from a token of the second text to one that is not before it"
+            return "an answer must start in the second text and end there, not before its start"
         if not settings["no_answer"] and (exists & none).any(0)[1:].any():
-            return "none is answered beside others, and there is no option no_answer: true"
+            return "no answer is among the alternatives, and there is no option no_answer: true"
         return ""
 
     def other_target(self, name: str, targets: Arrays, mask: np.ndarray) -> np.ndarray:
-        return targets["end" if name == "start" else "start"]  # shorter answers, where there were longer
+        return targets["end" if name == "start" else "start"]  # shorter answers in place of longer ones
 
     def other_decision(self, decision: Arrays, mask: np.ndarray) -> Arrays:
-        """Change each answer to the last token, and one that is the last token already to no answer."""
+        """Change each answer to the last token, and an answer that is already the last token to no answer."""
         last = mask.sum(1, keepdims=True) - 1
         at = np.where(decision["starts"] == last, -1, last)
         return {**decision, "starts": at, "ends": at}
 
 
 class PointerChecks(KindChecks):
-    """Sequences of positions, which a -1 ends."""
+    """Sequences of positions, ended by -1."""
 
     @classmethod
     def example_fields(cls, settings: Mapping[str, Any], record: Record, number: int) -> Record:
@@ -163,14 +163,14 @@ class PointerChecks(KindChecks):
             return fault
         pointers = decision["pointers"]
         if ((pointers[..., 1:] >= 0) & (pointers[..., :-1] < 0)).any():
-            return "behind a -1 a position stands again"
+            return "a position follows a -1"
         if not (decision["scores"][:, 0] > LOG_ZERO).all():
-            return f"the first sequence has a score of {LOG_ZERO:g} or less: every text has one"
+            return f"the first sequence has a score of {LOG_ZERO:g} or less: every text has a sequence"
         return ""
 
 
 class TextChecks(KindChecks):
-    """Written texts, with ids behind those of the vocabulary for words that are copied."""
+    """Generated texts, with ids beyond the vocabulary for copied words."""
 
     def counts(self, mask: np.ndarray) -> dict[str, int]:
         kind = self.task.kind
@@ -245,11 +245,11 @@ class StructuredChecks(KindChecks):
                 inside = (values >= -1) & (values < lengths)
                 inside = inside.all(-1) if field.type == SPAN else inside
             if not (inside if field.per == TEXT else inside | ~real).all():
-                return f"{field.name} holds a value that is no {field.type}"
+                return f"{field.name} holds a value that is not {field.type}"
         return ""
 
 
-# The checks of a kind are those of the first of its classes that is listed here.
+# The checks of a kind are those of its first class in this list.
 CHECKS: Mapping[type, type[KindChecks]] = {
     Label: LabelChecks,
     WordLabels: WordChecks,
@@ -268,16 +268,16 @@ def checks_of(task: type[HeadTask]) -> type[KindChecks]:
     return next(CHECKS[cls] for cls in task.kind_type.__mro__ if cls in CHECKS)
 
 
-# Checks of arrays against what an answer kind states of them.
+# Checks of arrays against their declarations in an answer kind.
 
 
 def array_fault(stated: Mapping[str, Array], arrays: Arrays, sizes: Mapping[str, int]) -> str:
     """Return the fault of a decision's shapes or dtypes; "" if it has none.
 
     Args:
-        stated: By name; a letter stands for one size wherever it occurs.
+        stated: Declarations by name; a letter stands for one size wherever it occurs.
         arrays: The decision.
-        sizes: Of letters that are known.
+        sizes: Sizes of the letters that are known.
     """
     bound = dict(sizes)
     for name, array in stated.items():
@@ -301,10 +301,10 @@ def value_fault(stated: Mapping[str, Array], arrays: Arrays, mask: np.ndarray, c
     """Return the fault of a decision's values; "" if it has none.
 
     Args:
-        stated: By name.
+        stated: Declarations by name.
         arrays: The decision.
-        mask: (B, T), which tokens are real.
-        counts: How many ids there are of each sort: `label`, `flag`, `token`.
+        mask: (B, T), True for real tokens.
+        counts: Number of ids of each sort: `label`, `flag`, `token`.
     """
     lengths = mask.sum(1)
     for name, array in stated.items():
@@ -313,30 +313,32 @@ def value_fault(stated: Mapping[str, Array], arrays: Arrays, mask: np.ndarray, c
         values, most = arrays[name], counts.get(array.values)
         if array.values == "position":
             if not ((values >= -1) & (values < lengths.reshape(-1, *[1] * (values.ndim - 1)))).all():
-                return f"{name} hold what is neither -1 nor the position of a real token"
+                return f"{name} has a value that is neither -1 nor the position of a real token"
         elif array.values == "probability":
             real = values[mask] if values.shape == mask.shape and array.shape == "(B, T)" else values
             if not ((real >= -CLOSE) & (real <= 1 + CLOSE)).all():
-                return f"{name} go from {real.min():.3g} to {real.max():.3g}; they are to be probabilities"
+                return f"{name} has values from {real.min():.3g} to {real.max():.3g}; it must hold probabilities"
         elif array.values == "log-probability":
             if not (values <= CLOSE).all():
-                return f"{name} go from {values.min():.3g} to {values.max():.3g}; they are to be log-probabilities"
+                return (
+                    f"{name} has values from {values.min():.3g} to {values.max():.3g}; it must hold log-probabilities"
+                )
             if not (np.diff(values, axis=1) <= CLOSE).all():
-                return "what is decided does not stand best first"
+                return "alternatives are not sorted best first"
         elif most is not None and not ((values >= 0) & (values < most)).all():
-            return f"{name} holds ids that are not from 0 to {most - 1}"
+            return f"{name} holds ids outside 0 to {most - 1}"
     return ""
 
 
 def mirrored(positions: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Positions (B, …) counted from the last token of a mask (B, T); -1, and what stands in the padding, as it is."""
+    """Positions (B, …) counted from the last token of a mask (B, T); -1 and values in the padding are unchanged."""
     lengths = mask.sum(1).reshape(-1, *[1] * (positions.ndim - 1))
     changed = lengths - 1 - positions
     return np.where((positions >= 0) & (changed >= 0), changed, positions)
 
 
 def changed_values(array: Array, values: np.ndarray, mask: np.ndarray, counts: Mapping[str, int]) -> np.ndarray:
-    """Other valid values of an array: other ids, mirrored positions, and of numbers 1 less them."""
+    """Other valid values of an array: other ids, mirrored positions, and 1 minus a number."""
     if array.values == "position":
         return mirrored(values, mask)
     if values.dtype.kind == "f":

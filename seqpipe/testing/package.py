@@ -12,10 +12,10 @@ from seqpipe.config.plugins import GROUP, Offer, Plugins
 from seqpipe.config.signature import option_fields, options_model
 from seqpipe.errors import PluginError, UsageError, did_you_mean
 from seqpipe.testing.isolation import IMPORT, check_import
-from seqpipe.testing.report import Check, FaultError, Finding, Report, Subject, inspected
+from seqpipe.testing.report import Check, FaultError, Finding, Report, Subject, run_checks
 
 LOADS, OPTIONS = "loads", "options to check it with"
-_LOADS = "Mend what the message names; the hooks return names with classes or 'package.module:Class'"
+_LOADS = "Correct the cause that the message names; hooks return dicts from names to classes or 'package.module:Class'"
 
 
 def check_installed(package: str, settings: Mapping[str, Any]) -> list[Report]:
@@ -35,10 +35,10 @@ def check_installed(package: str, settings: Mapping[str, Any]) -> list[Report]:
         if not any(name.rpartition(".")[0] in ("", offer.name) for offer in plugins.offers):
             names = {offer.name for offer in plugins.offers}
             raise UsageError(
-                f"{name}: {package} offers no component of that name{did_you_mean(name.split('.')[0], names)}"
+                f"{name}: {package} has no component of that name{did_you_mean(name.split('.')[0], names)}"
             )
         if "." not in name and not any(name in _names(offer) for offer in plugins.offers):
-            raise UsageError(f"{name}: no component of {package} has such an option; see `seqpipe plugins show NAME`")
+            raise UsageError(f"{name}: no component of {package} has this option; see `seqpipe plugins show NAME`")
     reports = [_entry_point(entry_point, plugins) for entry_point in entry_points]
     for offer in plugins.offers:
         component = f"{offer.kind} {offer.name}"
@@ -50,7 +50,7 @@ def check_installed(package: str, settings: Mapping[str, Any]) -> list[Report]:
             continue
         if missing:
             message = f"{' and '.join(map(repr, missing))} {'have' if len(missing) > 1 else 'has'} no default"
-            fix = f"Give --set {offer.name}.{missing[0]}=VALUE, or write Field(examples=[…]) into its annotation"
+            fix = f"Give --set {offer.name}.{missing[0]}=VALUE, or add Field(examples=[…]) to its annotation"
             reports.append(Report(component, (Finding(OPTIONS, "skipped", message, fix),)))
         else:
             reports.append(testing.report(Subject(offer.kind, cls, options), component))
@@ -69,7 +69,7 @@ def _entry_point(entry_point: metadata.EntryPoint, plugins: Plugins) -> Report:
         Check(LOADS, loads, _LOADS),
         Check(IMPORT, lambda: check_import(entry_point.module, False), _LOADS, (LOADS,)),
     ]
-    return inspected(f"entry point {entry_point.name}", checks)
+    return run_checks(f"entry point {entry_point.name}", checks)
 
 
 def _options(cls: type, name: str, settings: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -83,11 +83,11 @@ def _options(cls: type, name: str, settings: Mapping[str, Any]) -> tuple[dict[st
         elif info.is_required():
             missing.append(option)
     set_here = {key.removeprefix(f"{name}."): value for key, value in settings.items() if key.startswith(f"{name}.")}
-    return set_here | chosen, missing  # with what is no option at all: the check says so
+    return set_here | chosen, missing  # unknown options stay: the check reports them
 
 
 def _names(offer: Offer) -> set[str]:
-    """The options of a component; none if it cannot be loaded, which its report says."""
+    """The options of a component; empty if it cannot be loaded, which its report states."""
     try:
         return set(option_fields(options_model(offer.load())))
     except PluginError:

@@ -1,4 +1,4 @@
-"""The checks of readers: the records of a file, their places, bad lines, and streaming."""
+"""The checks of readers: the records of a file, their positions, bad lines, and streaming."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from seqpipe.testing.report import (
 )
 
 RECORDS, WHERE, BAD, STREAMS = "expected records", "where is file:line", "a bad line is a DataError", "streams"
-LARGE = 4_000_000  # bytes of the file that no reader should hold
+LARGE = 4_000_000  # bytes of a file that no reader should hold in memory
 _BAD_LINE = b"\xff\xfe\xfa no text \xff"
 
 _RECORDS = "Compare the fields one by one; text, words, tags, spans and label are the names that seqpipe knows"
-_WHERE = "Give every record `where`, the file's path as it was given, a colon, and its first line counted from 1"
+_WHERE = "Give every record a `where`: the path as passed to `read`, a colon, and its first line, counted from 1"
 _BAD = (
     "Open the file in binary, decode line by line, and raise seqpipe.errors.DataError(f'{path}:{number}: what is "
-    "wrong; the fix') for whatever cannot be read; an exception of another kind leaves the user without file and line"
+    "wrong; the fix') for anything that cannot be read; other exceptions leave the user without file and line"
 )
 _STREAMS = (
     "Write `read` as a generator over the open file: no .read(), .readlines(), json.load(file) or list of all records"
 )
-_READ = "`read(self, path)` yields one record, a dict, after another"
+_READ = "`read(self, path)` yields records, which are dicts"
 _GIVE = "Call seqpipe.testing.check_reader(YourReader, content, expected) in a test of the package"
 
 
@@ -66,7 +66,7 @@ class _ReaderChecks:
     def file(self, name: str, content: bytes | None = None) -> Path:
         data = self.content if content is None else content
         if data is None:
-            raise NotApplicableError("a file to read was not given", _GIVE)
+            raise NotApplicableError("no content to read was given", _GIVE)
         path = self.folder / name
         path.write_bytes(data)
         return path
@@ -81,7 +81,7 @@ class _ReaderChecks:
             if kept != wanted:
                 raise FaultError(f"record {number} is {kept}, not {dict(wanted)}", _RECORDS)
         if len(records) != len(self.expected):
-            raise FaultError(f"{len(records)} records are read, not {len(self.expected)}", _RECORDS)
+            raise FaultError(f"{len(records)} records were read, not {len(self.expected)}", _RECORDS)
 
     def where(self) -> None:
         path = self.file("data.txt")
@@ -94,12 +94,12 @@ class _ReaderChecks:
             before = line
 
     def bad_line(self) -> None:
-        """A last line that is no text at all."""
+        """Check a last line that is not text."""
         content = self.file("data.txt").read_bytes()
         try:
             content.decode()
         except UnicodeDecodeError:
-            raise NotApplicableError("the content is not UTF-8 text, of which it is known what a bad line is") from None
+            raise NotApplicableError("the content is not UTF-8 text, so no bad line is known") from None
         content += b"" if content.endswith(b"\n") else b"\n"
         path = self.file("bad.txt", content + _BAD_LINE + b"\n")
         bad, last = content.count(b"\n") + 1, 0
@@ -110,15 +110,15 @@ class _ReaderChecks:
             line = _line(str(error), path)
             if line is None or not (last < line <= bad):
                 raise FaultError(
-                    f"line {bad} is bad, but the message does not say {path.name}:{bad}: {error}", _BAD
+                    f"line {bad} is bad, but the message does not contain {path.name}:{bad}: {error}", _BAD
                 ) from error
-        except Exception as error:  # a reader may raise anything at all
+        except Exception as error:  # a reader may raise any exception
             raise FaultError(f"line {bad} is bad, which raises {type(error).__name__}: {error}", _BAD) from error
         else:
-            raise FaultError(f"line {bad} is not UTF-8, and is read without a word", _BAD)
+            raise FaultError(f"line {bad} is not UTF-8, and is read without an error", _BAD)
 
     def streams(self) -> None:
-        """The first record of a large file is there before the file is."""
+        """Check that the first record of a large file is yielded before the file is read."""
         content = self.file("data.txt").read_bytes()
         if len(self.expected) < 2:
             raise NotApplicableError("the content has one record only", "Give a content with two records or more")
@@ -130,14 +130,12 @@ class _ReaderChecks:
             next(records)
             _, most = tracemalloc.get_traced_memory()
         except DataError as error:
-            raise FaultError(
-                f"the content many times over raises before the first record: {error}", _STREAMS
-            ) from error
+            raise FaultError(f"a large file raises before the first record: {error}", _STREAMS) from error
         finally:
             tracemalloc.stop()
         if most > LARGE / 4:
             raise FaultError(
-                f"{most / 1e6:.1f} MB are in use when the first record of {LARGE / 1e6:.0f} MB comes", _STREAMS
+                f"{most / 1e6:.1f} MB are in use at the first record of a file of {LARGE / 1e6:.0f} MB", _STREAMS
             )
 
     def access(self) -> None:
@@ -146,6 +144,6 @@ class _ReaderChecks:
 
 
 def _line(text: str, path: Path) -> int | None:
-    """The line that stands behind the file's path in a text."""
+    """Return the line number that follows the file's path in a text."""
     match = re.search(rf"{re.escape(str(path))}:(\d+)", text)
     return int(match[1]) if match else None

@@ -22,9 +22,9 @@ class Finding:
 
     Attributes:
         check: The check's name, such as `padding invariance`.
-        state: `ok`, `failed`, or `skipped` where there was nothing to look at; the message says why.
-        message: What is wrong; empty if nothing is.
-        fix: How such things are usually mended.
+        state: `ok`, `failed`, or `skipped` if the check does not apply; the message says why.
+        message: What is wrong; empty if it passed.
+        fix: The usual fix.
     """
 
     check: str
@@ -42,8 +42,8 @@ class Report:
     """All findings about one component.
 
     Attributes:
-        component: Whose they are, such as `encoder gated-conv`.
-        findings: One a check, in the order of looking.
+        component: Kind and name, such as `encoder gated-conv`.
+        findings: One per check, in the order of the checks.
     """
 
     component: str
@@ -55,11 +55,11 @@ class Report:
         return tuple(finding for finding in self.findings if finding.state == "failed")
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.component}: {_counted(self)}", *(f"  {finding}" for finding in self.failed)])
+        return "\n".join([f"{self.component}: {_summarize(self)}", *(f"  {finding}" for finding in self.failed)])
 
 
 class FaultError(Exception):
-    """A check's verdict: what is wrong, and the usual fix."""
+    """A failed check: what is wrong, and the usual fix."""
 
     def __init__(self, message: str, fix: str):
         self.message, self.fix = message, fix
@@ -67,7 +67,7 @@ class FaultError(Exception):
 
 
 class NotApplicableError(Exception):
-    """A check has nothing to look at; the message says why, the fix how it would have."""
+    """A check does not apply; the message says why, the fix how to make it apply."""
 
     def __init__(self, message: str, fix: str = ""):
         self.message, self.fix = message, fix
@@ -75,44 +75,44 @@ class NotApplicableError(Exception):
 
 
 class Check(NamedTuple):
-    """One check: `run` returns if all is well. It is skipped where one of the checks in `needs` did not pass."""
+    """One check: `run` raises if it fails. It is skipped if a check in `needs` did not pass."""
 
     name: str
     run: Callable[[], object]
-    fix: str  # where it ends with an exception that is no verdict
+    fix: str  # for an exception other than FaultError
     needs: tuple[str, ...] = ()
 
 
-def inspected(component: str, checks: Iterable[Check]) -> Report:
-    """Runs the checks in order; one that needs another that did not end well is skipped."""
+def run_checks(component: str, checks: Iterable[Check]) -> Report:
+    """Runs the checks in order; skips those that need a check that did not pass."""
     findings: dict[str, Finding] = {}
     for check in checks:
         missing = next((name for name in check.needs if name in findings and findings[name].state != "ok"), None)
         finding = Finding(check.name, "ok")
         try:
             if missing:
-                raise NotApplicableError(f"it needs '{missing}'")
+                raise NotApplicableError(f"it needs the check '{missing}' to pass")
             check.run()
         except FaultError as fault:
             finding = Finding(check.name, "failed", fault.message, fault.fix)
         except NotApplicableError as skipped:
             finding = Finding(check.name, "skipped", skipped.message, skipped.fix)
-        except Exception as error:  # a component may raise anything at all
+        except Exception as error:  # a component may raise any exception
             message = " ".join(str(error).split())[:800]
             finding = Finding(check.name, "failed", f"{type(error).__name__}: {message}", check.fix)
         findings[check.name] = finding
     return Report(component, tuple(findings.values()))
 
 
-def insist(report: Report) -> Report:
-    """The report; AssertionError with every failed check if there is any."""
+def require_success(report: Report) -> Report:
+    """Return the report; AssertionError with every failed check if there is one."""
     if report.failed:
         raise AssertionError(str(report))
     return report
 
 
 def table(reports: Sequence[Report]) -> str:
-    """The reports as plain text: a line for each check of each component, then what failed, with the fixes."""
+    """Format the reports: a line for each check of each component, then the failures with their fixes."""
     rows = [
         ("" if i else report.component, finding.check, finding.state)
         for report in reports
@@ -127,27 +127,27 @@ def table(reports: Sequence[Report]) -> str:
                     f"{report.component}: {finding.check}: {finding.state}: {finding.message}",
                     f"  {finding.fix}",
                 ]
-    summary = [f"{report.component}: {_counted(report)}" for report in reports]
+    summary = [f"{report.component}: {_summarize(report)}" for report in reports]
     return "\n".join([*lines, "", *(summary or ["nothing to check"])])
 
 
-def _counted(report: Report) -> str:
+def _summarize(report: Report) -> str:
     count = len(report.failed)
     checks = sum(finding.state != "skipped" for finding in report.findings)
-    return f"{count} of {checks} checks failed" if count else f"{checks} checks, all well"
+    return f"{count} of {checks} checks failed" if count else f"all {checks} checks passed"
 
 
-# The checks that every kind of component shares: options that a YAML can hold, members that are spelt right.
+# The checks that every kind of component shares: options that YAML can represent, and correctly spelt members.
 
-ROUND_TRIP, UNKNOWN, MEMBERS = "options round-trip", "unknown option refused", "members are spelt right"
+ROUND_TRIP, UNKNOWN, MEMBERS = "options round-trip", "unknown option refused", "members are spelt correctly"
 _SIGNATURE = (
-    "What the pipeline wires in comes by position (dim, vocabulary, sizes, labels, target_vocabulary); options stand "
-    "after a '*', each with a type and, if it may be left out, its default: def __init__(self, dim, *, hidden: int = 8)"
+    "Parameters that the pipeline wires in are positional (dim, vocabulary, sizes, labels, target_vocabulary); options "
+    "follow a '*', each with a type and, if it is optional, a default: def __init__(self, dim, *, hidden: int = 8)"
 )
-_MEMBERS = "Correct the name; a member of your own that is no part of the contract may begin with an underscore"
+_MEMBERS = "Correct the name; start the names of members outside the contract with an underscore"
 _PLAIN = (
-    "Give the option a type that plain YAML data has (int, float, bool, str, Path, a list or tuple of them, a dict, "
-    "Literal, or … | None) and make of it what you need in the constructor, not in the type"
+    "Give the option a type of plain YAML data (int, float, bool, str, Path, a list or tuple of them, a dict, "
+    "Literal, or … | None) and convert it in the constructor, not in the type"
 )
 
 
@@ -161,7 +161,7 @@ class Subject:
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """The options as the component gets them from a YAML, every default included."""
+        """The options as the component gets them from a YAML, with every default."""
         return _read(self, plain(dict(self.options)))
 
 
@@ -172,7 +172,7 @@ def option_checks(subject: Subject) -> list[Check]:
         second = _read(subject, yaml.parse(dump(plain(first)).encode(), "options").data or {})
         for name, value in first.items():
             if value != second[name] or type(value) is not type(second[name]):
-                again = f"{second[name]!r} when the YAML that a run saves is read"
+                again = f"{second[name]!r} when read from the YAML that a run saves"
                 raise FaultError(f"option {name!r} is {value!r} at first, and {again}", _PLAIN)
 
     def unknown_refused() -> None:
@@ -182,20 +182,20 @@ def option_checks(subject: Subject) -> list[Check]:
         except PluginError as error:
             raise FaultError(str(error), _SIGNATURE) from error
         if not any(mistake.kind == "unknown" and mistake.where == (name,) for mistake in mistakes):
-            raise FaultError(f"option {name!r} is taken without a word, and so would a misspelt one be", _SIGNATURE)
+            raise FaultError(f"the unknown option {name!r} is accepted, and so would a misspelt one be", _SIGNATURE)
 
     return [Check(ROUND_TRIP, round_trip, _PLAIN), Check(UNKNOWN, unknown_refused, _SIGNATURE)]
 
 
 def member_check(subject: Subject) -> Check:
-    """The check of a class's own members, for kinds that may leave members of the contract out."""
+    """Return the check of a class's own members, for kinds with optional members."""
 
-    def spelt_right() -> None:
-        """A member that seqpipe does not look for has no effect, and nothing else would say so."""
+    def check_spelling() -> None:
+        """A misspelt member has no effect, and nothing else would report it."""
         if misspelt := misspelt_members(subject.cls, subject.kind):
             raise FaultError("; ".join(f"{name!r} is not read; {right!r} is" for name, right in misspelt), _MEMBERS)
 
-    return Check(MEMBERS, spelt_right, _MEMBERS)
+    return Check(MEMBERS, check_spelling, _MEMBERS)
 
 
 def _read(subject: Subject, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def _read(subject: Subject, options: Mapping[str, Any]) -> dict[str, Any]:
     except PluginError as error:
         raise FaultError(str(error), _SIGNATURE) from error
     if instance is None:
-        words = {"unknown": "there is no such option", "missing": "it has no default and was not given"}
+        words = {"unknown": "there is no such option", "missing": "it is required and was not given"}
         mistake_texts = [f"{'.'.join(map(str, m.where))}: {words.get(m.kind, m.message)}" for m in mistakes]
         raise FaultError(
             f"these options do not fit: {'; '.join(mistake_texts)}",

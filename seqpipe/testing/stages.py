@@ -22,23 +22,23 @@ from seqpipe.training.datasets import Batch
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.trainer import make_optimizer, train
 
-# The checks that padding and the rest of the batch change nothing in a row's answer.
+# The checks that padding and the other rows of the batch change nothing in a row's answer.
 
 PADDING, BATCHES = "padding invariance", "batch invariance"
 GARBAGE = {"NaN": float("nan"), "huge numbers": 1e4}
 
 _PADDING = (
-    "Silence the padding before anything mixes positions: x = torch.where(mask[..., None], x, 0.0) (a product would "
-    "not do: NaN * 0 is NaN), scores before a softmax with masked_fill(~mask, -1e4), means over mask.sum(1)"
+    "Mask the padding before any step mixes positions: x = torch.where(mask[..., None], x, 0.0) (a product does not "
+    "work: NaN * 0 is NaN), masked_fill(~mask, -1e4) on scores before a softmax, means over mask.sum(1)"
 )
 _BATCH = (
-    "A row is computed from itself alone: no statistics over the batch (use LayerNorm in place of BatchNorm), no "
-    "position counted from the end of the padded row, no size taken from the longest row"
+    "Compute a row from itself alone: no statistics over the batch (use LayerNorm in place of BatchNorm), no "
+    "position counted from the end of the padded row, no size that depends on the longest row"
 )
 
 
 def _with_garbage(bench: Bench, feeds: Arrays, seed: int) -> Arrays:
-    """The same arrays with other whole numbers where no word, and no target token, is."""
+    """The same arrays with other integers in the padding of words and target tokens."""
     random, learned = np.random.default_rng(seed), bench.artifacts
     targets, T = bench.task.declared_targets(bench.settings), feeds["mask"].shape[1]
     V = len(learned.tasks[0].target_vocabulary or ())
@@ -63,7 +63,7 @@ def _with_garbage(bench: Bench, feeds: Arrays, seed: int) -> Arrays:
 def _differences(
     bench: Bench, expected: Arrays, decision: Arrays, rows: tuple[int, int], length: int, feeds: Arrays
 ) -> Iterator[str]:
-    """In what a row of a decision differs from a row of the expected one, padding apart; `rows` has the two numbers."""
+    """Yield the differences of a row of a decision from a row of the expected one, without padding; `rows`: the two."""
     unequal = []
     for name, array in expected.items():
         first, second = array[rows[0]], decision[name][rows[1]]
@@ -83,7 +83,7 @@ def _differences(
 
 
 def _tied(bench: Bench, feeds: Arrays, expected: Arrays, decision: Arrays, rows: tuple[int, int]) -> bool:
-    """Return whether the head itself knows no difference between two decisions about a row of `feeds`."""
+    """Return whether the head itself gives two decisions about a row of `feeds` the same score."""
     if len(feeds["mask"]) == 1:  # the decision has more rows, and longer ones
         picked = {name: array[rows[1] : rows[1] + 1] for name, array in decision.items()}
         decision = {name: array[tuple(map(slice, expected[name].shape))] for name, array in picked.items()}
@@ -103,20 +103,20 @@ SEEDS, GRADIENT = "determinism", "gradient reaches every parameter"
 SAVED, RESUMED = "save and load bit-equal", "resume bit-equal"
 
 _SEEDS = (
-    "Take every random number from torch's own generator (torch.rand, nn.init, nn.Dropout), none from `random` or "
+    "Take random numbers only from torch's own generator (torch.rand, nn.init, nn.Dropout), never from `random` or "
     "NumPy; with self.training False use none, and change nothing in `self`"
 )
 _GRADIENT = (
     "A parameter that the loss does not use learns nothing: use it, delete it, or requires_grad_(False) if it is "
-    "meant to stay. `.detach()`, `.data`, torch.no_grad() and argmax cut the gradient"
+    "meant to be constant. `.detach()`, `.data`, torch.no_grad() and argmax cut the gradient"
 )
 _SAVED = (
-    "What is learned or drawn at random is an nn.Parameter or a register_buffer (persistent); a plain attribute or a "
-    "buffer with persistent=False is only for what the constructor makes of its arguments again"
+    "Keep learned or sampled values in an nn.Parameter or a persistent buffer (register_buffer); a plain attribute or "
+    "a buffer with persistent=False is only for values that the constructor computes from its arguments"
 )
 _RESUMED = (
-    "All that training changes must be in the weights: a counter or an average kept as a plain attribute is lost at "
-    "a stop; make it a buffer (self.register_buffer('steps', torch.zeros(())))"
+    "Everything that training changes must be in the weights: a counter or an average in a plain attribute is lost "
+    "when training stops; make it a buffer (self.register_buffer('steps', torch.zeros(())))"
 )
 
 
@@ -177,7 +177,7 @@ class _StageChecks:
         self.bench = bench
 
     def padding(self) -> None:
-        """Whatever stands in the padding, features and targets alike, real positions come out the same."""
+        """Check that real positions do not depend on the padding of features and targets."""
         pipeline, feeds, batch = self.bench.pipeline().eval(), self.bench.feeds(RAGGED), self.bench.batch()
         expected, loss = self.bench.decide(pipeline, feeds), _loss(pipeline, batch)
 
@@ -204,7 +204,7 @@ class _StageChecks:
         check_loss(tensors(_with_garbage(self.bench, arrays, 3)), "with other ids and targets in the padding")
 
     def batches(self) -> None:
-        """A row alone, among others, and in another order has one answer."""
+        """Check that a row has the same answer alone, in a batch, and in another order."""
         pipeline, docs = self.bench.pipeline().eval(), self.bench.docs(RAGGED)
         collate = self.bench.artifacts.featurizer.collate
         orders = (list(range(len(docs))), list(reversed(range(len(docs)))), [0, 0, 2, 1, 2])
@@ -214,10 +214,10 @@ class _StageChecks:
             for row, i in enumerate(order):
                 feeds, expected = alone[i]
                 for difference in _differences(self.bench, expected, together, (0, row), len(docs[i]), feeds):
-                    raise FaultError(f"{difference}, where the row stands among {len(order)} and not alone", _BATCH)
+                    raise FaultError(f"{difference}, in a batch of {len(order)} rows instead of alone", _BATCH)
 
     def seeds(self) -> None:
-        """A seed says everything; an answer is the same twice."""
+        """Check that a seed determines weights and losses, and that an answer is the same twice."""
         first, second = self.bench.pipeline(3), self.bench.pipeline(3)
         for name, tensor in first.state_dict().items():
             if not torch.equal(tensor, second.state_dict()[name]):
@@ -231,7 +231,7 @@ class _StageChecks:
         feeds = self.bench.feeds(RAGGED)
         decision, *repeated = (self.bench.decide(first.eval(), feeds) for _ in range(3))
         for again in repeated:
-            _check_bit_equal(decision, again, "asked again in evaluation", _SEEDS)
+            _check_bit_equal(decision, again, "in a second call in evaluation", _SEEDS)
 
     def gradient(self) -> None:
         pipeline = self.bench.pipeline().train()
@@ -244,7 +244,7 @@ class _StageChecks:
                 raise FaultError(f"the gradient of {name} is not finite", _GRADIENT)
 
     def saved(self) -> None:
-        """Trained a little, saved as a run saves, loaded into a pipeline of another seed: the same answers."""
+        """Check that trained and saved weights, loaded into a pipeline of another seed, give the same answers."""
         pipeline, feeds = self.bench.pipeline(5), self.bench.feeds(RAGGED)
         train_steps(self.bench, pipeline, 3)
         path = self.bench.folder / "weights.safetensors"
@@ -255,7 +255,7 @@ class _StageChecks:
         _check_bit_equal(first, second, "after its weights were saved and loaded", _SAVED)
 
     def resumed(self) -> None:
-        """Stopped in the middle and resumed, training ends with the same weights to the bit."""
+        """Check that training, stopped and resumed, ends with bit-equal weights."""
         whole = _train(self.bench, "whole", None)
         stop = len(self.bench.batches.order(0)) + 2
         with contextlib.suppress(_StopError):
@@ -264,7 +264,9 @@ class _StageChecks:
         for name, tensor in whole.items():
             if not torch.equal(tensor, resumed[name]):
                 gap = (tensor.float() - resumed[name].float()).abs().max()
-                raise FaultError(f"stopped at batch {stop} and resumed, {name} ends {gap:.2g} off", _RESUMED)
+                raise FaultError(
+                    f"stopped at batch {stop} and resumed, {name} differs by {gap:.2g} at the end", _RESUMED
+                )
 
 
 def stage_checks(bench: Bench) -> list[Check]:
@@ -293,7 +295,7 @@ def stage_checks(bench: Bench) -> list[Check]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """One thread, and the random numbers of whoever calls stay as they were."""
+    """Run on one thread, and leave the caller's random state unchanged."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

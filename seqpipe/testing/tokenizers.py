@@ -1,4 +1,4 @@
-"""The checks of tokenizers: reproducible, data alone, with offsets that point at the text."""
+"""The checks of tokenizers: reproducible, without custom code, with offsets that point at the text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seqpipe.features.vocabulary import SPECIALS
 from seqpipe.testing.isolation import access_check, import_check
 from seqpipe.testing.report import ROUND_TRIP, Check, FaultError, Subject, option_checks
 
-TRAINS, DATA, SPECIAL = "learns a tokenizer", "everything is in tokenizer.json", "special tokens have ids 0 to 3"
+TRAINS, DATA, SPECIAL = "trains a tokenizer", "everything is in tokenizer.json", "special tokens have ids 0 to 3"
 OFFSETS, WORDS, SEEDS = "offsets point at the text", "words and whole text agree", "determinism"
 
 TEXTS = (
@@ -31,30 +31,28 @@ UNSEEN = ("Zoë unseen Ω 你好", "🙂", "ADA oslo", "a" * 200)
 
 _TRAINS = (
     "`train(self, texts)` gets texts and lists of words and returns a tokenizers.Tokenizer; seqpipe.plugin.word_level "
-    "makes one with one id a token"
+    "builds one with one id per token"
 )
 _DATA = (
-    "Say everything with the normalizers, pre-tokenizers, models and decoders of the `tokenizers` library, none of "
-    "them custom Python: a runtime in any language has tokenizer.json alone"
+    "Use only normalizers, pre-tokenizers, models and decoders of the `tokenizers` library, and no custom Python: a "
+    "runtime in another language has only tokenizer.json"
 )
 _SPECIAL = f"Begin the vocabulary with {' '.join(SPECIALS)}, as seqpipe.plugin.word_level does"
 _OFFSETS = (
-    "One code point stays one: a normalizer that makes several of one (lower case of İ) gives two tokens one place. "
-    "Use NFC, NFD, NFKC, NFKD, Replace and Lowercase, and a splitter that drops blanks. Pieces of words may share one "
-    "code point, as its bytes do, and those of white space have none; they too stand in order"
+    "A normalizer that maps one code point to several (lower case of İ) gives two tokens the same offsets. Use NFC, "
+    "NFD, NFKC, NFKD, Replace and Lowercase, and a splitter that drops white space. Pieces of words may share one code "
+    "point (its bytes), and those of white space have none; they too must be in order"
 )
 _WORDS = (
-    "A word that is split already is looked up through the normalizer alone, without pre-tokenizer and model: a "
-    "vocabulary of whole words without signs of position (▁, Ġ, ##), and normalisation in `tokenizer.normalizer`, not "
+    "A word of a text that is already split is looked up with the normalizer only, without pre-tokenizer and model: "
+    "use a vocabulary of whole words without position markers (▁, Ġ, ##), and normalise in `tokenizer.normalizer`, not "
     "in `train`"
 )
 _PIECES = (
-    "A word of a text that is split already is encoded by itself, with the blank before it where there is one: let the "
-    "pieces of a word depend on nothing else (no prefix of its own: add_prefix_space=False, prepend_scheme='never')"
+    "A word of a text that is already split is encoded by itself, with the space before it if there is one: its pieces "
+    "must depend on nothing else (no added prefix: add_prefix_space=False, prepend_scheme='never')"
 )
-_SEEDS = (
-    "Order the vocabulary by what is in the texts (by count, then by the token), not by a set's order or random numbers"
-)
+_SEEDS = "Sort the vocabulary by count, then by token, not by the order of a set or by random numbers"
 
 
 def tokenizer_checks(subject: Subject) -> list[Check]:
@@ -79,20 +77,20 @@ class _TokenizerChecks:
         self.subject = subject
 
     def trained(self) -> Tokenizer:
-        """Trained on every text three times, so that a small min_count leaves something."""
+        """Return a tokenizer trained on every text three times, so that a small min_count keeps some words."""
         return construct(self.subject.cls, **self.subject.chosen).train([*TEXTS] * 3)
 
     def trains(self) -> None:
         tokenizer = self.trained()
         if not isinstance(tokenizer, Tokenizer):
-            raise FaultError(f"`train` returns {type(tokenizer).__name__}, no tokenizers.Tokenizer", _TRAINS)
+            raise FaultError(f"`train` returns {type(tokenizer).__name__}, not a tokenizers.Tokenizer", _TRAINS)
         if not any(tokenizer.encode(text, add_special_tokens=False).ids for text in TEXTS):
-            raise FaultError("it splits none of the texts that it has learned from", _TRAINS)
+            raise FaultError("it splits none of its training texts", _TRAINS)
 
     def twice(self) -> None:
         first, second = (self.trained().get_vocab() for _ in range(2))
         if first != second:
-            raise FaultError("trained twice on the same texts it has another vocabulary", _SEEDS)
+            raise FaultError("trained twice on the same texts, it has different vocabularies", _SEEDS)
 
     def specials(self) -> None:
         tokenizer = self.trained()
@@ -108,7 +106,7 @@ class _TokenizerChecks:
             if (before.ids, before.offsets) != (after.ids, after.offsets):
                 raise FaultError(f"{text!r} is {after.tokens} after saving and loading, not {before.tokens}", _DATA)
             if tokenizer.decode(before.ids) != loaded.decode(after.ids):
-                raise FaultError(f"{text!r} is written otherwise after saving and loading", _DATA)
+                raise FaultError(f"{text!r} is decoded differently after saving and loading", _DATA)
 
     def docs(self) -> Iterator[Doc]:
         featurizer = TextSource(self.trained(), {})
@@ -118,14 +116,14 @@ class _TokenizerChecks:
         for doc in self.docs():
             end = 0
             for word, (a, b) in zip(doc.words, doc.offsets, strict=True):
-                shared = doc.starts is not None and a == end - 1  # a code point whose bytes are in two pieces
-                without_characters = doc.starts is not None and a == b  # white space before a word, or a sign for it
+                shared = doc.starts is not None and a == end - 1  # bytes of a code point in two pieces
+                without_characters = doc.starts is not None and a == b  # white space before a word, or its marker
                 if not (end - shared <= a and end <= b <= len(doc.text) and (a < b or without_characters)):
                     raise FaultError(
-                        f"a token of {doc.text!r} stands from {a} to {b}, the one before it ends at {end}", _OFFSETS
+                        f"a token of {doc.text!r} spans {a} to {b}, but the one before it ends at {end}", _OFFSETS
                     )
                 if not word.strip() and len(word) > 1:
-                    raise FaultError(f"a token of {doc.text!r} is nothing but blanks: {word!r}", _OFFSETS)
+                    raise FaultError(f"a token of {doc.text!r} is only white space: {word!r}", _OFFSETS)
                 end = b
 
     def words(self) -> None:
@@ -140,18 +138,18 @@ class _TokenizerChecks:
                 if id_in_text != id_alone:
                     tokens = [tokenizer.id_to_token(i) for i in (id_in_text, id_alone)]
                     raise FaultError(
-                        f"{word!r} is {tokens[0]!r} in a text, and {tokens[1]!r} as a word of its own", _WORDS
+                        f"{word!r} is {tokens[0]!r} in a text, and {tokens[1]!r} as a separate word", _WORDS
                     )
         split = [doc.words for doc in featurizer.docs([{"text": text} for text in TEXTS])]
         again: Tokenizer = construct(self.subject.cls, **self.subject.chosen).train(split * 3)
         if again.get_vocab() != tokenizer.get_vocab():
             odd = sorted(again.get_vocab().keys() ^ tokenizer.get_vocab().keys())[:5]
-            raise FaultError(f"trained on its own words it has another vocabulary: {odd}", _WORDS)
+            raise FaultError(f"trained on its own words, it has another vocabulary: {odd}", _WORDS)
 
     def pieces(self, featurizer: TextSource) -> None:
-        """A text whose words are given has the pieces of the text."""
+        """Check that a text split into words has the pieces of the whole text."""
         for doc in self.docs():
             words = [doc.text[a:b] for a, b in doc.word_offsets]
             (split,) = featurizer.docs([{"words": words, "text": doc.text}])
             if (split.ids, split.starts) != (doc.ids, doc.starts):
-                raise FaultError(f"{doc.text!r} is {doc.words}, and with its words given {split.words}", _PIECES)
+                raise FaultError(f"{doc.text!r} is {doc.words}, but split into words {split.words}", _PIECES)

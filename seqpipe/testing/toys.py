@@ -24,7 +24,7 @@ _LENGTHS = (1, 4, 2, 7, 3, 1, 9, 5, 2, 6, 3, 8)
 
 
 def records() -> list[Record]:
-    """Short sentences with everything a head may learn: tags, labels, a number, another text, an answer, an order."""
+    """Short sentences with every kind of target: tags, labels, a number, another text, an answer, an order."""
     toy_records: list[Record] = []
     for i, length in enumerate(_LENGTHS):
         words = word_list(i, length)
@@ -40,14 +40,14 @@ def records() -> list[Record]:
 
 
 def _answer(words: Sequence[str], i: int) -> dict[str, Any]:
-    """Some of the words, as SQuAD says it."""
+    """Some of the words as an answer in SQuAD's format."""
     first = i % len(words)
     text = " ".join(words[first : first + 1 + i % 4])
     return {"text": [text], "answer_start": [len(" ".join(words[:first])) + (first > 0)]}
 
 
 def number_rows(i: int, length: int) -> list[list[float]]:
-    """As many rows of numbers as there are words."""
+    """As many vectors as there are words."""
     return [[(i * 5 + j * 7) % 11 / 4.0, float(i - j), 1.0] for j in range(length)]
 
 
@@ -56,7 +56,7 @@ def word_list(i: int, length: int) -> list[str]:
 
 
 def text_pair(i: int, tokens: int) -> Record:
-    """Two texts and what parts them; the second of three is empty."""
+    """Two texts with a separator; in every third record the second text is empty."""
     first = tokens - 1 if tokens == 3 else (tokens - 1) // 3
     words = word_list(i, max(1, tokens - 1))
     return {"question": " ".join(words[:first]), "context": " ".join(words[first:])}
@@ -68,7 +68,7 @@ DIM = 6
 
 
 class ToyReader:
-    """Yields the toy records; reads nothing."""
+    """Returns the toy records; reads no file."""
 
     fields: ClassVar = (
         *("text", "words", "tags", "label", "labels", "score", "target", "where"),
@@ -80,14 +80,14 @@ class ToyReader:
 
 
 class ToyTokenizer:
-    """Splits at blanks."""
+    """Splits at spaces."""
 
     def train(self, texts: Any) -> Tokenizer:
         return word_level(texts, normalizer=normalizers.Sequence([]), splitter=pre_tokenizers.WhitespaceSplit())
 
 
 class ToyFewWords:
-    """Splits at blanks, and knows the most frequent words alone: the others can only be copied."""
+    """Splits at spaces, with a vocabulary of the most frequent words only: the others can only be copied."""
 
     def train(self, texts: Any) -> Tokenizer:
         split = pre_tokenizers.WhitespaceSplit()
@@ -95,7 +95,7 @@ class ToyFewWords:
 
 
 class ToyPieces:
-    """Splits at blanks, and each word into its letters."""
+    """Splits at spaces, and each word into its letters."""
 
     def train(self, texts: Any) -> Tokenizer:
         letters = sorted(set("".join(WORDS)))
@@ -106,7 +106,7 @@ class ToyPieces:
 
 
 class ToyEmbedding(nn.Module):
-    """A vector a word, the table of them, and three layers; row 0 is what stands in the padding, anything at all."""
+    """A vector per word, the embedding table, and three layers; row 0 is the padding, with arbitrary values."""
 
     returns: ClassVar = {"x": "", "table": "(V, D) float32", "layers": "(B, T, L, D) float32"}
 
@@ -126,10 +126,10 @@ class ToyEmbedding(nn.Module):
 class ToyEncoder(nn.Module):
     """x plus sinusoids of the position, its halves as `forwards` and `backwards`, and the mean of each row.
 
-    The mean is `state`, and all that is `around` the text.
+    The mean is `state`, and the only row of `around`.
 
-    Without the position equal words would have equal vectors: a head that points at words, or copies them, would give
-    them the same probability, and rounding would decide.
+    Without the position, equal words would have equal vectors: a head that points at or copies words would give them
+    the same probability, and rounding errors would decide.
     """
 
     returns: ClassVar = {
@@ -154,7 +154,7 @@ class ToyEncoder(nn.Module):
 
 
 class ToyCausal(nn.Module):
-    """x(t) is tanh of the sum of all x up to there; it supports incremental decoding."""
+    """x(t) is tanh of the sum of all x up to t; it supports incremental decoding."""
 
     def __init__(self, dim: int):
         super().__init__()
@@ -187,9 +187,9 @@ class ToyCausal(nn.Module):
 
 
 def watching(names: Sequence[str], by_token: Sequence[str], tagging: bool = True) -> type[nn.Module]:
-    """A head that learns from x and from these names, and shows them all in its decision.
+    """Return a head whose loss and decision depend on x and on each of these names.
 
-    It tags tokens, or, behind a stage that makes other rows of them, gives each text a label.
+    It tags tokens or, after a stage that replaces the rows of tokens, gives each text a label.
     """
 
     class ToyHead(nn.Module):
@@ -203,7 +203,7 @@ def watching(names: Sequence[str], by_token: Sequence[str], tagging: bool = True
             real = target if tagging else target[:, None].expand(mask.shape)
             error = F.cross_entropy(self.emissions(x[mask]), real[mask])
             for tensor in others:
-                if tensor.is_floating_point() and tensor.numel():  # attention weights are left out where nobody looks
+                if tensor.is_floating_point() and tensor.numel():  # attention weights may be left out
                     error = error + tensor.square().mean()
             return error
 
@@ -226,7 +226,7 @@ def watching(names: Sequence[str], by_token: Sequence[str], tagging: bool = True
         (ToyHead.loss, ("x", "mask", "tags" if tagging else "label")),
         (ToyHead.decide, ("x", "mask")),
     ]
-    for method, fixed in methods:  # what it asks for is known only here
+    for method, fixed in methods:  # the names that it asks for are known only here
         parameters = [inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in ("self", *fixed, *names)]
         method.__signature__ = inspect.Signature(parameters)
     return ToyHead

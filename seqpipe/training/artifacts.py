@@ -11,9 +11,9 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from seqpipe.answers.base import AnswerKind, HeadAnswer
-from seqpipe.answers.registry import head_answer_from, head_task, joined, task_of, tokenizer_file
+from seqpipe.answers.registry import head_answer_from, head_task, join_kinds, task_of, tokenizer_file
 from seqpipe.answers.task import HeadTask, Task
-from seqpipe.config.run_layout import FORM, LEARNED, refuse_other_form
+from seqpipe.config.run_layout import FORMAT, LEARNED, refuse_other_format
 from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.sources import InputSource, source_from, tokenizer_file_of, tokenizers_of
 from seqpipe.features.vocabulary import Vocabulary, vocabulary_of
@@ -27,7 +27,7 @@ class FittedTask:
     """Task of one head, with its fitted labels or target tokenizer; the name of a single head is empty.
 
     Attributes:
-        longest: Tokens of the longest target text in training; 0 where targets are no texts of their own.
+        longest: Tokens of the longest target text in training; 0 if targets are not separate texts.
     """
 
     name: str
@@ -54,9 +54,9 @@ class Artifacts:
     """Fitted artifacts: computed from the training records before any weight, and stored in a bundle with the graph.
 
     Attributes:
-        featurizer: Turns records into arrays, with the fitted tokenizers and features.
-        counts: How often each token occurs in training, by source.
-        tasks: One of each head.
+        featurizer: Converts records to arrays, with the fitted tokenizers and features.
+        counts: Number of occurrences of each token in training, by source.
+        tasks: One per head.
         longest: Tokens of the longest training text.
     """
 
@@ -83,12 +83,12 @@ class Artifacts:
 
     @property
     def kind(self) -> AnswerKind:
-        """Answer kind of a single head, or of several together."""
-        return joined({task.name: task.kind for task in self.tasks})
+        """Answer kind of a single head, or the joint one of several."""
+        return join_kinds({task.name: task.kind for task in self.tasks})
 
     @property
     def task(self) -> Task:
-        """Task of a single head, or of several together."""
+        """Task of a single head, or the joint one of several."""
         return task_of(self.kind)
 
     def save(self, folder: Path) -> None:
@@ -98,7 +98,7 @@ class Artifacts:
         for name, tokenizer in self.target_tokenizers.items():
             write(folder / tokenizer_file(name), tokenizer.to_str(pretty=True))
         state = {
-            "form": FORM,
+            "form": FORMAT,
             "field": self.featurizer.field,
             "features": {name: feature.manifest() for name, feature in self.featurizer.features.items()},
             "counts": {name: list(counts) for name, counts in self.counts.items()},
@@ -119,7 +119,7 @@ class Artifacts:
     @staticmethod
     def load(folder: Path) -> Artifacts:
         state = read_json(folder / FILE)
-        refuse_other_form(folder / FILE, state.get("form", 1))
+        refuse_other_format(folder / FILE, state.get("form", 1))
         counts = state["counts"]
         tokenizers = {name: Tokenizer.from_file(str(folder / tokenizer_file_of(name))) for name in counts}
         tasks: list[FittedTask] = []

@@ -1,4 +1,4 @@
-"""Save and load training state: one sealed file, written atomically, synced, and refused if a byte was changed."""
+"""Save and load training state: one file with a checksum, written atomically and synced, refused if it is damaged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from seqpipe.config.run_layout import FORM, LAST, refuse_other_form
+from seqpipe.config.run_layout import FORMAT, LAST, refuse_other_format
 from seqpipe.errors import DataError, UsageError
 from seqpipe.files import sha256, write
 
@@ -24,7 +24,7 @@ def save(path: Path, state: dict[str, Any]) -> None:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     payload = buffer.getvalue()
-    write(path, f"seqpipe-checkpoint-{FORM}\n{sha256(payload)}\n".encode() + payload)
+    write(path, f"seqpipe-checkpoint-{FORMAT}\n{sha256(payload)}\n".encode() + payload)
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def load(path: Path) -> dict[str, Any]:
 
     Raises:
         DataError: if the file is damaged.
-        UsageError: if another version of seqpipe wrote it in another form.
+        UsageError: if another version of seqpipe wrote it in another format.
     """
     try:
         data = path.read_bytes()
@@ -42,11 +42,11 @@ def load(path: Path) -> dict[str, Any]:
     payload = data[header.end() :] if header else b""
     if header is None or header[2].decode() != sha256(payload):
         raise DataError(f"{path}: damaged checkpoint; remove it to train from the start, or run with --fresh")
-    refuse_other_form(path, int(header[1]))
+    refuse_other_format(path, int(header[1]))
     try:
         state = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise DataError(f"{path}: holds more than tensors and plain values; run with --fresh to train again") from error
+        raise DataError(f"{path}: has more than tensors and plain values; run with --fresh to train again") from error
     return dict(state)
 
 
@@ -54,7 +54,7 @@ def best(folder: Path) -> tuple[Path, str]:
     """Return the file of a run's best weights and its sha256; UsageError if the run has none yet."""
     run = folder.parent
     if not (folder / LAST).exists():
-        raise UsageError(f"{run}: not trained yet; `seqpipe train` or `seqpipe run` first")
+        raise UsageError(f"{run}: not trained yet; run `seqpipe train` or `seqpipe run` first")
     progress = load(folder / LAST)["progress"]
     if not progress["best_file"]:
         raise UsageError(f"{run}: stopped before the first epoch ended; run the same command again to resume")
@@ -86,7 +86,7 @@ def load_weights(path: Path, digest: str) -> dict[str, torch.Tensor]:
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
-        raise DataError(f"{path}: the weights are not there; run with --fresh to train again") from error
+        raise DataError(f"{path}: no such weights; run with --fresh to train again") from error
     if sha256(data) != digest:
         raise DataError(f"{path}: damaged weights; run with --fresh to train again")
     return dict(load_tensors(data))

@@ -38,7 +38,7 @@ from seqpipe.training.datasets import (
 from seqpipe.training.evaluation import evaluation
 from seqpipe.training.pipeline import Pipeline
 
-# Candidates in training: one of its label stands beside each text, and all are encoded after an epoch.
+# Candidates in training: each text is paired with one of its label, and all are encoded after an epoch.
 
 
 def candidates_of(artifacts: Artifacts) -> Candidates | None:
@@ -53,7 +53,7 @@ def candidate_docs(artifacts: Artifacts, texts: Sequence[str]) -> list[Doc]:
     docs = artifacts.featurizer.docs([{field: text} for text in texts])
     for text, doc in zip(texts, docs, strict=True):
         if not len(doc):
-            raise DataError(f"the candidate {text!r} has no token; leave it out")
+            raise DataError(f"the candidate {text!r} has no token; remove it")
     return docs
 
 
@@ -112,11 +112,11 @@ def _encode(pipeline: Pipeline, docs: Sequence[Doc], device: torch.device | str)
 
 # The two forms of training data, examples and a token corpus, of which the head chooses one.
 
-COMPARED = 200  # records of train that parity is shown on, without dev and test sets
+COMPARED = 200  # training records for the parity check if there is no dev or test set
 
 
 class TrainingBatches(Protocol):
-    """Batches whose order is a function of the epoch alone.
+    """Batches whose order depends on the epoch only.
 
     Attributes:
         stateful: Whether recurrent states are carried from a batch to the next one of the epoch.
@@ -135,11 +135,11 @@ class TrainingData:
     Attributes:
         artifacts: The fitted artifacts: tokenizers, vocabularies, labels.
         batches: The training batches.
-        size: How much they hold, in words.
-        targets: Records whose targets the heads are to write; none where the texts themselves are the targets.
-        dev: The dev records that answers are compared on; none where only batches are scored.
-        dev_batches: Makes the dev batches, with targets; None without a dev set.
-        warnings: What a person should know about the records.
+        size: Their size, as text.
+        targets: Records with the targets of the heads; empty if the texts themselves are the targets.
+        dev: The dev records on which answers are compared; empty if only batches are scored.
+        dev_batches: Function that returns the dev batches, with targets; None without a dev set.
+        warnings: Warnings about the records.
     """
 
     artifacts: Artifacts
@@ -159,7 +159,7 @@ class DataForm(ABC):
 
     @abstractmethod
     def read(self, path: Path) -> Sequence[Record]:
-        """The records of a file."""
+        """Return the records of a file."""
 
     @abstractmethod
     def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
@@ -170,7 +170,7 @@ class DataForm(ABC):
         """Return the training data of these records for one step; nothing is cached."""
 
     def compared_records(self, folder: Path) -> Sequence[Record]:
-        """Return the records for the parity check: the first test set of a run, else dev, else the first of train."""
+        """Return the records for the parity check: the first test set of a run, else dev, else the start of train."""
         data = self.config.data
         path = next(iter(data.tests.values()), None) or data.dev
         if self.corpus is None:
@@ -199,14 +199,14 @@ class ExampleData(DataForm):
             *warnings_about(artifacts.task, "dev", dev),
         ]
 
-        # The dev examples are made at the first evaluation, not before training begins.
+        # The dev examples are built at the first evaluation, not before training.
         @cache
         def dev_batches() -> Batches:
             return self._batches(artifacts, examples(config, artifacts, dev, skip_unseen=True))
 
         return TrainingData(
             artifacts,
-            self._batches(artifacts, with_matches(artifacts, data), self._of_epoch(artifacts)),
+            self._batches(artifacts, with_matches(artifacts, data), self._epoch_examples(artifacts)),
             f"{len(data):,} examples",
             dev or records,
             dev,
@@ -223,8 +223,8 @@ class ExampleData(DataForm):
         settings = self.config.train
         return Batches(artifacts, data, settings.batch_tokens, settings.batch_size, settings.seed, data_of_epoch)
 
-    def _of_epoch(self, artifacts: Artifacts) -> Callable[[int], Sequence[Example]] | None:
-        """Return the function that makes the examples of an epoch, with their matches; None if epochs do not differ."""
+    def _epoch_examples(self, artifacts: Artifacts) -> Callable[[int], Sequence[Example]] | None:
+        """Return the function that builds the examples of an epoch, with matches; None if epochs do not differ."""
         make = of_epoch(self.config, artifacts)
         return None if make is None else lambda number: with_matches(artifacts, make(number))
 
@@ -239,23 +239,23 @@ class TokenCorpus(DataForm):
 
     def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
         dev = self.config.data.dev
-        batches = self._of_file(artifacts, self.config.data.train, folder / TOKENS / "train.bin")
+        batches = self._file_windows(artifacts, self.config.data.train, folder / TOKENS / "train.bin")
         dev_batches = None
         if dev:
-            dev_batches = self._of_file(artifacts, dev, folder / TOKENS / "dev.bin", is_dev=True).once
+            dev_batches = self._file_windows(artifacts, dev, folder / TOKENS / "dev.bin", is_dev=True).once
         return TrainingData(artifacts, batches, f"a text of {len(batches.tokens):,}", [], [], dev_batches, [])
 
     def trial(self, artifacts: Artifacts, records: Sequence[Record]) -> TrainingData:
         batches = self._windows(artifacts, in_memory(artifacts, records))
         return TrainingData(artifacts, batches, f"a text of {len(batches.tokens):,}", [], [], None, [])
 
-    def _of_file(self, artifacts: Artifacts, path: Path, tokens: Path, is_dev: bool = False) -> Windows:
+    def _file_windows(self, artifacts: Artifacts, path: Path, tokens: Path, is_dev: bool = False) -> Windows:
         """Return the windows of a file's texts, whose tokens are cached in another file; errors name the file."""
         cached = token_file(tokens, artifacts, self.read(path))
         try:
             if not is_dev or not self.corpus.stateful:
                 return self._windows(artifacts, cached)
-            # Where states are carried, dev is scored in longer windows than those of training.
+            # With carried states, dev is scored in longer windows than those of training.
             size = len(artifacts.vocabulary)
             context = max(1, min(evaluation_window(self.corpus.context, True, size), len(cached) - 1))
             return Windows(cached, context, max(1, ENOUGH // (size * context)))

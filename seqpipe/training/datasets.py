@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from seqpipe.answers.text import RECORD_CONTINUES, flowing
+from seqpipe.answers.text import RECORD_CONTINUES, concatenate
 from seqpipe.answers.types import SpanRules, Targets, UnseenLabelError
 from seqpipe.config.contract import answer_settings, build_component, has_member
 from seqpipe.config.loader import Component, Config
@@ -44,7 +44,7 @@ def read(reader: Component, path: Path, most: int | None = None, overlaps: Overl
     """Return the records of a file, or its first `most`; DataError if there are none."""
     records = list(itertools.islice(resolve_overlaps(build_component(reader).read(path), overlaps), most))
     if not records:
-        raise DataError(f"{path}: holds no record")
+        raise DataError(f"{path}: has no records")
     return records
 
 
@@ -68,11 +68,11 @@ def examples(
     """Return records as examples, without empty texts and records to be skipped.
 
     Args:
-        config: Of the pipeline.
-        artifacts: Fitted to its training records.
-        records: With their targets.
+        config: The pipeline.
+        artifacts: Artifacts fitted to its training records.
+        records: Records with targets.
         skip_unseen: Leave out records with labels that training never saw.
-        warn: Called with a line each about empty texts and about spans that were widened, skipped or dropped.
+        warn: Called with a line about empty texts, and one about spans that were widened, skipped or dropped.
     """
     makers, rules = [], list[SpanRules]()
     for head, task in zip(config.head, artifacts.tasks, strict=True):
@@ -101,17 +101,15 @@ def examples(
             named = {prefix + name: value for prefix, target in by_head for name, value in (target or {}).items()}
             data.append(Example(doc, named))
     if empty and warn:
-        message = (
-            f"{len(empty):,} of {len(records):,} records have a text without a token, and are left out of training"
-        )
-        warn(f"{message}; the first: {empty[0].get('where', 'without a place')}")
+        message = f"{len(empty):,} of {len(records):,} records have no tokens, and are left out of training"
+        warn(f"{message}; the first: {empty[0].get('where', 'no file and line known')}")
     if warn:
         for line in dropped_message(records, config.data.overlaps):
             warn(line)
         for line in dict.fromkeys(line for rule in rules for line in rule.messages()):  # two heads may have the same
             warn(line)
     if not data:
-        what = "every text is empty, or has nothing to learn"
+        what = "every text is empty, or has no target"
         what += ", or a label that training never saw" if skip_unseen else ""
         raise DataError(f"{config.data.dev if skip_unseen else config.data.train}: {what}")
     return data
@@ -121,12 +119,12 @@ class Batches:
     """Batches of similar lengths within a budget of padded tokens.
 
     Args:
-        artifacts: Turn examples into arrays.
-        data: The examples, of the first epoch if each has others.
+        artifacts: Artifacts that convert examples to arrays.
+        data: The examples; those of the first epoch if epochs differ.
         tokens: The budget.
-        most: Examples of a batch; None: as many as the budget allows.
-        seed: Of the order.
-        of_epoch: Makes the examples of an epoch; they are held until another epoch begins.
+        most: Maximum number of examples of a batch; None: limited by the budget only.
+        seed: Seed of the order.
+        of_epoch: Function that returns the examples of an epoch; they are kept until another epoch begins.
     """
 
     stateful = False
@@ -165,7 +163,7 @@ class Batches:
     def __call__(self, rows: Sequence[int]) -> Batch:
         data = [self.data[i] for i in rows]
         if matches := [example.match for example in data if example.match]:
-            # The candidates that match the examples join the batch, each text once.
+            # The matching candidates of the examples are added to the batch, each text once.
             data = list({(example.doc.text, str(example.targets)): example for example in [*data, *matches]}.values())
         return collate(self.artifacts, data)
 
@@ -173,11 +171,11 @@ class Batches:
 def collate(artifacts: Artifacts, data: Sequence[Example]) -> Batch:
     """Collate examples to padded tensors: features, then targets.
 
-    Targets of tokens are padded with 0, and `…_mask` is boolean; one number a record is (B,), a row of them (B, L).
+    Targets of tokens are padded with 0, and `…_mask` is boolean; one number per record is (B,), a row (B, L).
     """
     arrays = artifacts.featurizer.collate([example.doc for example in data])
     batch = {name: torch.from_numpy(np.require(array, requirements=["C", "W"])) for name, array in arrays.items()}
-    if artifacts.kind.is_generated:  # what is predicted begins behind [BOS]
+    if artifacts.kind.is_generated:  # predictions begin after [BOS]
         for name, first in (("ids", SPECIALS.index(BOS)), ("mask", 1)):
             batch[name] = torch.nn.functional.pad(batch[name], (1, 0), value=first)
     for name in data[0].targets:
@@ -234,7 +232,7 @@ class Records(Sequence[Record]):
             empty = False
             yield record
         if empty:
-            raise DataError(f"{self.path}: holds no record")
+            raise DataError(f"{self.path}: has no records")
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -252,23 +250,23 @@ def split(artifacts: Artifacts, records: Sequence[Record]) -> Iterator[tuple[Doc
 
 def in_memory(artifacts: Artifacts, records: Sequence[Record]) -> np.ndarray:
     """Return all texts as one row of tokens."""
-    return np.fromiter(flowing(split(artifacts, records), SPECIALS.index(EOS)), np.int64)
+    return np.fromiter(concatenate(split(artifacts, records), SPECIALS.index(EOS)), np.int64)
 
 
 def token_file(path: Path, artifacts: Artifacts, records: Sequence[Record]) -> np.memmap:
     """Return all texts as one memory-mapped row of tokens; written atomically, and only once.
 
-    Two bytes a token, or four where the vocabulary has more than 65,536.
+    Two bytes per token, or four if the vocabulary has more than 65,536 tokens.
     """
     dtype = np.dtype("<u2" if len(artifacts.vocabulary) <= 1 << 16 else "<u4")
     if not path.exists():
         make_folder(path.parent)
         remove_torn(path.parent, [path.name])
         with writing(path) as temporary, temporary.open("wb") as file:
-            for chunk in chunks(flowing(split(artifacts, records), SPECIALS.index(EOS)), _WRITE):
+            for chunk in chunks(concatenate(split(artifacts, records), SPECIALS.index(EOS)), _WRITE):
                 file.write(np.array(chunk, dtype).tobytes())
     if not path.stat().st_size:
-        raise DataError(f"{path}: the texts hold no token")
+        raise DataError(f"{path}: the texts have no tokens")
     return np.memmap(path, dtype, "r")
 
 
@@ -279,13 +277,12 @@ class Windows:
         tokens: The text.
         context: T, tokens of a window.
         rows: B, windows of a batch.
-        seed: Of the order.
-        epoch_batches: Batches of an epoch; None: as many as the text has room for.
-        stateful: Whether a batch's windows follow those of the batch before: the text is read in B stretches side by
-            side.
+        seed: Seed of the order.
+        epoch_batches: Batches of an epoch; None: as many as fit in the text.
+        stateful: Whether a batch's windows follow those of the previous batch: the text is read in B parallel parts.
 
     Raises:
-        DataError: if the text has no room for a window and the token behind it, or for so many in a row.
+        DataError: if the text is shorter than a window and the next token, or than this number of windows per row.
     """
 
     def __init__(
@@ -299,12 +296,12 @@ class Windows:
     ):
         self.tokens, self.context, self.seed = tokens, context, seed
         if len(tokens) <= context:
-            message = f"the text has {len(tokens):,} tokens, and a window takes {context:,} and the one behind them"
+            message = f"the text has {len(tokens):,} tokens, and a window needs {context:,} and the next one"
             raise DataError(f"{message}; give more text, or set head.context to {max(1, len(tokens) // 2):,} or less")
         self.windows = (len(tokens) - 1) // context  # of the whole text
         self.rows = min(rows, self.windows)
         self.epoch_batches, self.stateful = epoch_batches, stateful
-        self.stretch = (len(tokens) - 1) // self.rows  # tokens of one of them
+        self.stretch = (len(tokens) - 1) // self.rows  # tokens of a part
         if stateful and (epoch_batches or 0) > (most := self.stretch // context):
             message = f"the text has {most:,} windows for each of {self.rows} rows, not {epoch_batches:,}"
             raise DataError(f"{message}; give more text, or lower train.epoch_steps or train.batch_size")
@@ -338,6 +335,6 @@ class Windows:
         return {**inputs, "target_ids": tokens[:, 1:].contiguous(), "target_mask": mask}
 
     def once(self) -> Iterator[Batch]:
-        """Yield batches with every token of the text but the first once as a target, in order."""
+        """Yield batches in which every token of the text except the first is a target once, in order."""
         for starts in chunks(range(0, len(self.tokens) - 1, self.context), self.rows):
             yield self(starts)

@@ -32,7 +32,7 @@ from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import Batch
 from seqpipe.training.pipeline import Pipeline, errors_of
 
-# Dev measures of a pipeline and what its heads choose on dev: perplexities, the heads' own sums, calibration.
+# Dev measures of a pipeline, and the calibration of its heads: perplexities, the heads' own measures.
 
 Batches = Iterable[Mapping[str, Tensor]]
 _MAX_EXPONENT = 700.0  # exp of more overflows a float
@@ -65,20 +65,31 @@ def calibrate(pipeline: Pipeline, batches: Callable[[], Batches]) -> None:
             head.module.calibrate({name: torch.cat(rows) for name, rows in columns.items()})
 
 
-def perplexities(pipeline: Pipeline, batches: Batches) -> dict[str, float]:
-    """Return the perplexity of each head that generates text, by its name: exp of the mean loss per target token."""
-    heads = [
+def dev_losses(pipeline: Pipeline, batches: Batches) -> tuple[float, dict[str, float]]:
+    """Return the mean loss of a record, and the perplexity of each head that generates text, by its name.
+
+    The loss is the weighted sum of the heads' losses, as in training; a perplexity is exp of the mean loss per target
+    token.
+    """
+    writers = [
         head for head in pipeline.head_stages if head.task.counts_tokens and not has_member(head.module, "measures")
     ]
-    losses, tokens = ({head.name: 0.0 for head in heads} for _ in range(2))
+    total, records = 0.0, 0
+    losses, tokens = ({head.name: 0.0 for head in writers} for _ in range(2))
     with evaluation(pipeline):
-        for batch in batches if heads else ():
+        for batch in batches:
             names = pipeline(pipeline.corrupt(batch))
-            for head in heads:
-                count = float({**names, **head.part(names)}["target_mask"].sum())
-                losses[head.name] += float(head.call(head.module.loss, names)) * count
-                tokens[head.name] += count
-    return {name: _mean("perplexity", loss, tokens[name]) for name, loss in losses.items()}
+            rows = len(names["sources"][0]["mask"])
+            records += rows
+            for head in pipeline.head_stages:
+                loss = float(head.loss(names))
+                total += loss * head.component.common_keys.get("weight", 1.0) * rows
+                if head in writers:
+                    count = float({**names, **head.part(names)}["target_mask"].sum())
+                    losses[head.name] += loss * count
+                    tokens[head.name] += count
+    perplexities = {name: _mean("perplexity", loss, tokens[name]) for name, loss in losses.items()}
+    return total / max(1, records), perplexities
 
 
 def head_measures(pipeline: Pipeline, batches: Batches) -> dict[str, dict[str, float]]:
@@ -110,14 +121,14 @@ def first_not_finite(pipeline: Pipeline, batch: Mapping[str, Tensor]) -> str:
         for head in pipeline.head_stages:
             if not torch.isfinite(head.loss(names)):
                 return f"{head.component.key}: {describe(head.component)}: `loss` returned NaN or infinity"
-    return "none: computed again, every stage is finite"
+    return "none: all stages are finite when computed again"
 
 
-# A Predictor that decides with PyTorch; all else is the code of deployment.
+# A Predictor that decides with PyTorch; the rest is the code of deployment.
 
 
 def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
-    """Return the heads' active decode options in the form of a bundle; for several heads prefixed with their names."""
+    """Return the heads' active decode options as in a bundle; for several heads prefixed with their names."""
     return {
         f"{head.name}.{name}" if len(heads) > 1 else name: option.manifest()
         for head in heads
@@ -127,7 +138,7 @@ def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
 
 
 def option_trials(*heads: Component) -> dict[str, list[dict[str, Any]]]:
-    """Return, by decode option, the values of others under which it has an effect (`TryWith`); names of a bundle."""
+    """Return, for each decode option, values of others with which it has an effect (`TryWith`); names of a bundle."""
     trials = {}
     for head in heads:
         prefix = f"{head.name}." if len(heads) > 1 else ""
@@ -148,9 +159,9 @@ def predictor(
     """Return a Predictor of a pipeline.
 
     Args:
-        pipeline: Decides.
+        pipeline: The pipeline.
         config: Its configuration.
-        device: Where it is.
+        device: Its device.
         before: Called before each run.
         explain: Whether its runs return the attention weights too.
     """
@@ -196,9 +207,9 @@ class DevScores:
     Attributes:
         pipeline: The pipeline in training.
         config: Its configuration.
-        records: The dev records; none of them where only the batches are scored.
-        batches: Makes the batches of the dev set, with targets.
-        device: Where the pipeline is.
+        records: The dev records; empty if only the batches are scored.
+        batches: Function that returns the batches of the dev set, with targets.
+        device: The pipeline's device.
     """
 
     pipeline: Pipeline
@@ -211,26 +222,26 @@ class DevScores:
         """Return the scores.
 
         Args:
-            check_interrupt: Called now and then; what it raises ends the evaluation.
-            only_names: Score two records only, where the names of the scores are wanted.
+            check_interrupt: Called regularly; an exception that it raises ends the evaluation.
+            only_names: Score two records only, to find out the names of the scores.
         """
         pipeline, records = self.pipeline, self.records[:2] if only_names else self.records
         most = 1 if only_names else None
         if not only_names:
             calibrate(pipeline, self._device_batches)
-        by_head = perplexities(pipeline, itertools.islice(self._device_batches(), most))
+        loss, perplexities = dev_losses(pipeline, itertools.islice(self._device_batches(), most))
         if pipeline.is_language_model:
             check_interrupt()
-            return {"perplexity": by_head[""], "loss": math.log(by_head[""])}
+            return {"perplexity": perplexities[""], "loss": math.log(perplexities[""])}
         scores = evaluate(predictor(pipeline, self.config, self.device, check_interrupt), records)[""]
-        for head, perplexity in by_head.items():
+        for head, perplexity in perplexities.items():
             (scores[head] if head else scores)["perplexity"] = perplexity
         for head, measures in head_measures(pipeline, itertools.islice(self._device_batches(), most)).items():
             if head:
                 scores[head].update(measures)
             else:
-                scores = {**measures, **scores}  # what a head measures of itself decides which weights are best
-        return scores
+                scores = {**measures, **scores}  # a head's own measures select the best weights
+        return {**scores, "loss": loss}
 
     def _device_batches(self) -> Iterator[Batch]:
         """Yield the batches on the device lazily."""
@@ -238,7 +249,7 @@ class DevScores:
             yield {name: tensor.to(self.device) for name, tensor in batch.items()}
 
 
-# Tokens that the fitted vocabularies do not hold: of inputs unknown, of target texts impossible to write.
+# Tokens missing from the fitted vocabularies: unknown in inputs, impossible to generate in targets.
 
 
 def unknown_share(artifacts: Artifacts, docs: Sequence[Doc]) -> float:
@@ -251,10 +262,10 @@ def unwritable(artifacts: Artifacts, task: FittedTask, records: Sequence[Record]
     """Yield messages about content of these records' targets that a head cannot generate.
 
     Args:
-        artifacts: Of the run.
-        task: The head's.
-        records: With their targets.
-        longest: The default limit of tokens of a text, its end included.
+        artifacts: The artifacts of the run.
+        task: The head's task.
+        records: Records with targets.
+        longest: The default limit of tokens of a text, including its end.
     """
     if records and task.target_tokenizer:
         yield from task.head_task.unwritable(records, artifacts.featurizer.docs(records), longest)

@@ -33,8 +33,8 @@ from seqpipe.config.init_from import counterpart, relative_path
 from seqpipe.config.loader import Config
 from seqpipe.config.model import Component
 from seqpipe.errors import ConfigError, DataError, PluginError, UsageError
-from seqpipe.features.document import Doc, Record, place_of, token_counts
-from seqpipe.features.encoding import FIX, cannot_split, encode, is_panic
+from seqpipe.features.document import Doc, Record, location, token_counts
+from seqpipe.features.encoding import FIX, encode, is_panic, split_error
 from seqpipe.features.kinds.base import SENTENCES, WORDS, FeatureKind
 from seqpipe.features.kinds.registry import pair_features
 from seqpipe.features.sources import (
@@ -51,11 +51,11 @@ from seqpipe.runtime.predictor import CHUNK, chunks
 from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import read
 
-# Checks that a source holds what the heads on it answer about: words to tag, a passage to choose spans of.
+# Checks that a source has what the heads on it need: words to tag, or a passage to choose spans from.
 
 
 def replacing_encoder(source: Input) -> Component | None:
-    """Return the encoder whose output rows are no longer the tokens; None if there is none."""
+    """Return the encoder that replaces the rows of tokens; None if there is none."""
     return next((stage for stage in source.encoder if replaces_mask(stage)), None)
 
 
@@ -73,18 +73,18 @@ def _lacking_words(source: Input, tokenizer: Tokenizer) -> str:
     features = [feature for stage in source.encoder for feature in declared_features(stage).values()]
     axes = {axis for feature in features for axis in feature.axes}
     if source.pairs:
-        return "a pair of texts has no words to tag; let the tokenizer read one field"
+        return "a pair of texts has no words to tag; make the tokenizer read one field"
     if SENTENCES in axes:
-        return "behind an encoder that makes sentences of words there are none to tag; leave that encoder out"
+        return "an encoder replaces the words with sentences, so there are no words to tag; delete that encoder"
     if splits_words(tokenizer) and WORDS not in axes and source.tokenizer is not None:
         return (
             f"the tokenizer {source.tokenizer.use!r} splits words, and a tag belongs to a whole word; add "
-            "{use: words} to the encoders, which makes words of pieces, or choose the tokenizer words"
+            "{use: words} to the encoders, which joins pieces to words, or choose the tokenizer words"
         )
     return ""
 
 
-# Tokenizers trained on the training texts, or taken over from the runs that `init` names.
+# Tokenizers trained on the training texts, or taken from the runs that `init` names.
 
 Texts = Iterator[tuple[Record, str | list[str]]]  # texts, or their words, each with its record
 
@@ -93,11 +93,11 @@ def fit_tokenizer(component: Component, texts: Callable[[], Texts]) -> Tokenizer
     """Train a component's tokenizer on texts, which are iterated again at each call.
 
     Raises:
-        PluginError: The special tokens are not where every vocabulary has them.
+        PluginError: The special tokens do not have the first ids.
         DataError: The tokenizers library panics at a text.
     """
     if folder := component.common_keys.get("init"):
-        # The tokenizer, or a head's target tokenizer, of the run that a component starts from.
+        # The tokenizer, or a head's target tokenizer, of the run that the component is initialised from.
         there = counterpart(component, folder)
         if component.key.endswith(".target_tokenizer"):
             file = tokenizer_file(Artifacts.load(folder).tasks[there.number].name)
@@ -124,12 +124,12 @@ def fit_tokenizer(component: Component, texts: Callable[[], Texts]) -> Tokenizer
 
 
 def refuse_panicking_text(trainer: Any, texts: list[tuple[Record, Any]]) -> None:
-    """Raise DataError for the text at which the library panics, located by bisection, if one text alone suffices."""
+    """Raise DataError for the text at which the library panics, found by bisection, if a single text causes it."""
 
     def panic_of(part: list[tuple[Record, Any]]) -> BaseException | None:
         try:
             trainer.train(text for _, text in part)
-        except Exception:  # plugin code: so few texts may be refused in any way, and only panics are looked for
+        except Exception:  # a plugin may refuse so few texts with any exception; only panics count here
             return None
         except BaseException as error:
             if not is_panic(error):
@@ -142,11 +142,11 @@ def refuse_panicking_text(trainer: Any, texts: list[tuple[Record, Any]]) -> None
         texts = half if panic_of(half) else texts[len(half) :]
     if error := panic_of(texts):
         record, text = texts[0]
-        raise cannot_split(text, error, place_of(record)) from error
+        raise split_error(text, error, location(record)) from error
 
 
 def fit_target_tokenizer(head: Component, source: Tokenizer | None, records: Sequence[Record], field: str) -> Tokenizer:
-    """Return a head's target tokenizer: that of the only source, or one trained on its target texts."""
+    """Return a head's target tokenizer: that of the only source, or a new one trained on its target texts."""
     choice: Any = head.common_keys.get("target_tokenizer")
     if is_language_model_head(head) or (is_self_supervised(head) and choice is None):
         choice = "same"
@@ -154,9 +154,7 @@ def fit_target_tokenizer(head: Component, source: Tokenizer | None, records: Seq
         raise UsageError(f"{head.key}: {head.use!r} answers with text; add `target_tokenizer: same`, or {{use: NAME}}")
     if choice == "same":
         if source is None:
-            message = (
-                "target_tokenizer: same means the only tokenizer, and there are several, or none; write {use: NAME}"
-            )
+            message = "target_tokenizer: same needs exactly one tokenizer of the input; write {use: NAME}"
             raise ConfigError([head.problem(message)])
         return source
     return fit_tokenizer(choice, lambda: ((record, target_text(record, field)) for record in records))
@@ -165,7 +163,7 @@ def fit_target_tokenizer(head: Component, source: Tokenizer | None, records: Seq
 def add_special_tokens(tokenizer: Tokenizer, heads: Sequence[Component]) -> Tokenizer:
     """Add the special tokens of heads after all others, or at their ids in a checkpoint.
 
-    In a text they stand for themselves. Where tokens hold the blank before them, one takes that blank with it.
+    They are special in a text too. If tokens include the space before them, so do the special tokens.
     """
     blank = splits_words(tokenizer)
     for token in dict.fromkeys(token for head in heads for token in declaration(head, "special_tokens")):
@@ -208,14 +206,14 @@ def fit_task(
 
     Args:
         head: The head.
-        name: Its name among several.
-        tokenizer: That of the only text source.
+        name: Its name; "" for a single head.
+        tokenizer: The tokenizer of the only text source.
         source: The first source.
-        records: Those of training.
-        candidates: The records that a head chooses from, if it does that.
+        records: The training records.
+        candidates: The records that the head chooses from, if any.
 
     Raises:
-        ConfigError: The answer cannot be made of this input.
+        ConfigError: The head cannot answer this input.
     """
     task = head_task(head)
     fields = source.tokenizer.common_keys.get("field") if source.tokenizer else None
@@ -238,7 +236,7 @@ def fit_task(
     if task.kind_type.needs_tokenizer:
         writer = fit_target_tokenizer(head, tokenizer, records, target)
         if task.has_target_text:
-            longest = max(len(encode(writer, target_text(record, target), place_of(record))) for record in records)
+            longest = max(len(encode(writer, target_text(record, target), location(record))) for record in records)
     return FittedTask(name, task.create(info, labels, writer).manifest(), labels, writer, longest)
 
 
@@ -250,8 +248,8 @@ def _old_labels(head: Component) -> Sequence[str]:
     task = Artifacts.load(folder).tasks[counterpart(head, folder).number]
     old_kind, kind, where = task.answer["kind"], head_task(head).kind_type, f"the run {relative_path(folder)}"
     if old_kind != kind.kind and not (kind.needs_tokenizer and ANSWER_KINDS[old_kind].needs_tokenizer):
-        fix = "give its options their old values, or delete init"
-        message = f"{where} answers with {old_kind}, and this head with {kind.kind}; {fix}"
+        fix = "restore its old options, or delete init"
+        message = f"{where} answers with {old_kind}, but this head with {kind.kind}; {fix}"
         raise ConfigError([head.problem(message)])
     if message := head_task(head).label_conflict(task.answer, answer_settings(head), where):
         raise ConfigError([head.problem(f"{message}, or delete init")])
@@ -266,8 +264,8 @@ class _Source:
     """Fitted artifacts of one source.
 
     Attributes:
-        source: Turns its records into arrays.
-        counts: How often each of its tokens occurs; None for rows of numbers.
+        source: Converts its records to arrays.
+        counts: Number of occurrences of each token; None for rows of numbers.
         longest: Tokens, or rows, of its longest record.
     """
 
@@ -279,7 +277,8 @@ class _Source:
 def fit_artifacts(config: Config, records: Sequence[Record]) -> Artifacts:
     """Train the tokenizers and collect alphabets and labels; DataError if the records lack what the heads need.
 
-    What starts from a run (`init`) takes its tokenizer as it is, and adds new characters and labels behind the old.
+    A component initialised from a run (`init`) keeps the run's tokenizer, and adds new characters and labels after the
+    old.
     """
     inputs = by_source(config.inputs)
     heads = config.head if len(inputs) == 1 else ()
@@ -317,11 +316,11 @@ def _fit_copying(config: Config, source: InputSource, tasks: Sequence[FittedTask
         if not isinstance(source, TextSource) or writer is None:
             continue
         if encoder:
-            message = f"behind the encoder {encoder.use!r} there are no tokens to copy; leave that encoder out"
+            message = f"after the encoder {encoder.use!r} there are no tokens to copy; delete that encoder"
         elif not is_same and (splits_words(source.tokenizer) or splits_words(writer)):
-            message = "it copies whole tokens, and one of the two tokenizers splits words: write target_tokenizer: same"
+            message = "it copies whole tokens, but one of the two tokenizers splits words: write target_tokenizer: same"
         elif not is_same and len(copying) > 1:
-            message = "several heads copy, which can be of one vocabulary only: write target_tokenizer: same in each"
+            message = "several heads that copy must share a vocabulary: write target_tokenizer: same in each"
         if message:
             raise ConfigError([head.problem(f"{describe(head)}: {message}")])
         for name in declared_features(head):
@@ -330,7 +329,7 @@ def _fit_copying(config: Config, source: InputSource, tasks: Sequence[FittedTask
 
 
 def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Record]) -> _Source:
-    # The features that the stages declare, continued from those of the runs that `init` names.
+    # The features that the stages declare, extended from those of the runs that `init` names.
     features: dict[str, FeatureKind] = {}
     for stage in (*source.stages, *heads):
         declared = {name: features.get(name, feature) for name, feature in declared_features(stage).items()}
@@ -340,8 +339,8 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
         features |= declared
     if source.tokenizer is None:
         # ConfigError for heads that tag words or choose spans, on a source of numbers.
-        _refuse(heads, (EACH_WORD, PASSAGE), "rows of numbers have no words; take a source with a tokenizer")
-        # The features of numbers hold their means and deviations; DataError if the widths of records differ.
+        _refuse(heads, (EACH_WORD, PASSAGE), "rows of numbers have no words; use a source with a tokenizer")
+        # Features of numbers have means and deviations; DataError if the widths of records differ.
         field = str(source.field)
         rows = NumericSource({}, field).docs(records)
         fitted = {name: feature.fit(rows) for name, feature in features.items() if feature.reads_numbers}
@@ -351,25 +350,25 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
 
     def texts() -> Texts:
         yield from ((record, split_or_whole(record, fields, name)) for record in records for name in fields)
-        # A tokenizer that writes targets too is trained on both.
+        # A tokenizer shared with the target is trained on both texts.
         writing = [head for head in heads if head.common_keys.get("target_tokenizer") == "same"]
         targets = [head.common_keys.get("target") or "target" for head in writing if head_task(head).has_target_text]
         yield from ((record, target_text(record, name)) for name in targets for record in records)
 
     tokenizer = add_special_tokens(fit_tokenizer(source.tokenizer, texts), heads)
-    # ConfigError for each head whose answer kind needs words, or a second text, that the source does not have.
+    # ConfigError for each head whose answer kind needs words or a second text that the source does not have.
     _refuse(heads, (EACH_WORD,), _lacking_words(source, tokenizer))
-    missing = ""  # why there is no second text whose tokens can be chosen
+    missing = ""  # the reason why there is no second text to choose tokens from
     if not source.pairs:
         missing = (
-            "its answer is a span of the second text; let the tokenizer read two, such as field: [question, context]"
+            "its answer is a span of the second text; make the tokenizer read two, such as field: [question, context]"
         )
     elif encoder := replacing_encoder(source):
-        missing = f"behind the encoder {encoder.use!r} there are no tokens to choose from; leave that encoder out"
+        missing = f"after the encoder {encoder.use!r} there are no tokens to choose from; delete that encoder"
     _refuse(heads, (PASSAGE,), missing)
     lossless = all(map(reads_every_token, heads))
     splitter = TextSource(tokenizer, {name: feature.unfitted() for name, feature in features.items()}, field, lossless)
-    docs = splitter.docs(records) if isinstance(records, list) else _StreamedDocs(splitter, records)
+    docs = splitter.docs(records) if isinstance(records, list) else _TokenizedDocs(splitter, records)
     counts, longest = token_counts(docs, tokenizer.get_vocab_size())
     if len(fields) == 2 and not lossless:
         features |= pair_features()
@@ -377,8 +376,8 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
     return _Source(TextSource(tokenizer, fitted, field, lossless), counts, longest)
 
 
-class _StreamedDocs(Iterable[Doc]):
-    """Tokenized records of a stream, read again at each iteration."""
+class _TokenizedDocs(Iterable[Doc]):
+    """Tokenized records of a file, read again at each iteration."""
 
     def __init__(self, splitter: TextSource, records: Sequence[Record]):
         self.splitter, self.records = splitter, records

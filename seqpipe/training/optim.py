@@ -25,9 +25,9 @@ def check_precision(precision: str, device: str) -> None:
     """Raise EnvError if a device cannot train in `train.precision`, naming the precisions that it supports."""
     device_type = device.partition(":")[0]
     if precision == "fp16" and device_type == "cpu":
-        raise EnvError("train.precision: fp16 is for a GPU (--device cuda); on a processor take bf16 or fp32")
+        raise EnvError("train.precision: fp16 needs a GPU (--device cuda); on a CPU use bf16 or fp32")
     if precision == "bf16" and device_type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
-        raise EnvError(f"train.precision: {torch.cuda.get_device_name(device)} has no bf16; take fp16 or fp32")
+        raise EnvError(f"train.precision: {torch.cuda.get_device_name(device)} does not support bf16; use fp16 or fp32")
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:
@@ -39,7 +39,7 @@ def autocast(precision: str, device: torch.device) -> torch.autocast:
 def _eager(optimizer: type[Optimizer]) -> type[Optimizer]:
     """Return the optimiser class without the wrappers for `torch.compile`, which import `torch._dynamo`.
 
-    That takes a second, as long as a whole short training, and nothing is compiled here.
+    That import takes a second, as long as a short training, and nothing is compiled here.
     """
     names = ("add_param_group", "zero_grad", "state_dict")
     eager: dict[str, Any] = {name: inspect.unwrap(getattr(optimizer, name)) for name in names}
@@ -64,13 +64,13 @@ def make_optimizer(pipeline: Pipeline, config: Config) -> Optimizer:
                 groups.setdefault(lr * factor(name), []).append(parameter)
     parameters = [{"params": group, "lr": lr, "base_lr": lr} for lr, group in groups.items() if group]
     if not parameters:
-        raise TrainingError("every stage is frozen; there is nothing to train")
+        raise TrainingError("every stage is frozen; delete `freeze` from at least one")
     options = settings.model_dump(exclude={"use"})
     if settings.use == "sgd":
         for module in pipeline.modules():
-            if isinstance(module, torch.nn.EmbeddingBag):  # a step moves the rows of its batch alone
+            if isinstance(module, torch.nn.EmbeddingBag):  # a step updates only the rows of its batch
                 module.sparse = not options["momentum"] and not options["weight_decay"]
-        return OPTIMIZERS[settings.use](parameters, **options)  # fused it takes no sparse gradient
+        return OPTIMIZERS[settings.use](parameters, **options)  # the fused ones do not support sparse gradients
     return OPTIMIZERS[settings.use](parameters, fused=True, **options)
 
 
@@ -123,14 +123,14 @@ class WeightAverage:
         self.tensors = {name: tensor.to(self.tensors[name].device) for name, tensor in tensors.items()}
 
     def update(self, step: int) -> None:
-        """Add the weights after this step; the first steps decay faster."""
+        """Update with the weights after this step; the decay is faster at the start."""
         decay = min(self.decay, (1 + step) / (10 + step))
         with torch.no_grad():
             for name, parameter in self.module.named_parameters() if self.tensors else ():
                 self.tensors[name].lerp_(parameter, 1 - decay)
 
     @contextmanager
-    def applied(self) -> Iterator[None]:
+    def apply(self) -> Iterator[None]:
         """Use the averages in place of the trained weights, if averaging is enabled."""
         if not self.tensors:
             yield

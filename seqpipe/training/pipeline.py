@@ -43,7 +43,7 @@ from seqpipe.nn.multi_source_attention import join_sources, summarize_sources
 from seqpipe.runtime.manifest import CacheEntry, Limits
 from seqpipe.training.artifacts import Artifacts, FittedTask
 
-# The stages of a source: built from their components, called with the names they ask for, their errors reported.
+# The stages of a source: construction, calls with the names that they ask for, and reports of their errors.
 
 Names = dict[str, Any]
 Stage = tuple[Component, nn.Module]
@@ -62,7 +62,7 @@ def width_of(component: Component, module: nn.Module) -> int:
     """Return the declared width of the x of an embedding or encoder."""
     dim = member(module, "dim")
     if not isinstance(dim, int):
-        raise stage_error(component, "it must state its width as `self.dim`, an int")
+        raise stage_error(component, "it must set its width as `self.dim`, an int")
     return dim
 
 
@@ -75,10 +75,10 @@ def trace_source(stages: Sequence[Stage], names: Names) -> Iterator[tuple[Compon
         outputs: Names = returned if isinstance(returned, dict) else {"x": returned}
         for name in expected_outputs(component.cls, names):
             if not isinstance(outputs.get(name), Tensor):
-                raise stage_error(component, f"`forward` returned no tensor {name!r}, which its `returns` states")
+                raise stage_error(component, f"`forward` returned no tensor {name!r}, which its `returns` declares")
         if "x" in outputs and (outputs["x"].dim() != 3 or outputs["x"].shape[2] != module.dim):
             shape = tuple(outputs["x"].shape)
-            raise stage_error(component, f"`forward` returned x of shape {shape}; (B, T, {module.dim}) was stated")
+            raise stage_error(component, f"`forward` returned x of shape {shape}, not (B, T, {module.dim}) as declared")
         yield component, outputs
         if component.kind == "embedding":
             embedded.append(outputs["x"])
@@ -98,16 +98,16 @@ def call_stage(component: Component, method: Callable[..., Any], names: Names, *
 
 @contextlib.contextmanager
 def errors_of(component: Component, what: str) -> Iterator[None]:
-    """Report any exception of a component as the component's error: the boundary to plugin code."""
+    """Report any exception of a component as an error of the component: the boundary to plugin code."""
     try:
         yield
     except ConfigError:
         raise
-    except UsageError as error:  # its options do not fit what it is given
+    except UsageError as error:  # its options do not fit its inputs
         raise ConfigError([component.problem(f"{describe(component)}: {error}")]) from error
     except (SeqpipeError, MemoryError):
         raise
-    except Exception as error:  # a plugin may raise anything at all
+    except Exception as error:  # a plugin may raise any exception
         message = f"{what} raised {type(error).__name__}: {error} (--debug shows where)"
         raise stage_error(component, message) from error
 
@@ -116,13 +116,13 @@ def stage_error(component: Component, message: str) -> PluginError:
     return PluginError(f"{component.key}: {describe(component)}: {message}")
 
 
-# How near a model was to taking one decision for another one about the same texts.
+# The margin of a model between two decisions about the same texts.
 
 Decision = Mapping[str, Tensor]
 Score = Callable[[Decision], Tensor]  # a head's log-probability (B,) of the first answer of a decision
 
 
-def decided(decision: Decision) -> list[str]:
+def decision_names(decision: Decision) -> list[str]:
     """Return the names of the outputs that hold the decision."""
     return [name for name in decision if not (decision[name].is_floating_point() or name.startswith(PRESENT))]
 
@@ -130,21 +130,21 @@ def decided(decision: Decision) -> list[str]:
 def same_rows(first: Decision, second: Decision) -> Tensor:
     """Return the rows, (B,) boolean, whose decisions are equal in all outputs."""
     every = torch.ones(len(next(iter(first.values()))), dtype=torch.bool)
-    return torch.stack([every, *(_same(first[name], second[name]) for name in decided(first))]).all(0)
+    return torch.stack([every, *(_same(first[name], second[name]) for name in decision_names(first))]).all(0)
 
 
 def score_gap(choices: Sequence[Choice], is_stepwise: bool, score: Score, first: Decision, second: Decision) -> Tensor:
     """Return the difference of the scores of two decisions, (B,), at the first rank where the decisions differ.
 
-    Of answers that are decided step by step it is the difference of the first choices that differ, if that is less:
-    behind it all may be different. Infinite where something differs that has no score.
+    For answers that are decided step by step it is the difference at the first choice that differs, if that is less:
+    later choices depend on it. Infinite if an output without a score differs.
 
     Args:
         choices: The outputs that the head's answer kind decides together.
-        is_stepwise: Whether it is decided step by step.
-        score: The head's.
+        is_stepwise: Whether the answer is decided step by step.
+        score: The head's score.
         first: A decision.
-        second: Another one about the same texts.
+        second: Another decision about the same texts.
     """
     gaps = torch.zeros(len(next(iter(first.values()))))
     scored: set[str] = set()
@@ -155,9 +155,9 @@ def score_gap(choices: Sequence[Choice], is_stepwise: bool, score: Score, first:
             continue
         gap = (score(mine) - score(theirs)).abs()
         if is_stepwise:
-            gap = torch.minimum(gap, _of_first_choice(score, mine, theirs))
+            gap = torch.minimum(gap, _first_choice_gap(score, mine, theirs))
         gaps = torch.where(differ, torch.maximum(gaps, gap), gaps)
-    for name in {*decided(first)} - scored:
+    for name in {*decision_names(first)} - scored:
         gaps = torch.where(_same(first[name], second[name]), gaps, math.inf)
     return gaps
 
@@ -173,7 +173,7 @@ def _alternatives(
         if not choice.ranked:
             yield {*names}, {name: first[name] for name in names}, {name: second[name] for name in names}
             continue
-        # Below the first rank that differs every rank may differ: one answer that moved down moves all the others.
+        # After the first rank that differs all may differ: an answer that moves down moves the others up.
         differ = torch.stack([(first[name] != second[name])[..., None].flatten(2).any(2) for name in names])
         rank = differ.any(0).long().argmax(1)  # (B,)
         rows = torch.arange(len(rank))
@@ -183,7 +183,7 @@ def _alternatives(
         yield {*names}, mine, theirs
 
 
-def _of_first_choice(score: Score, mine: Decision, theirs: Decision) -> Tensor:
+def _first_choice_gap(score: Score, mine: Decision, theirs: Decision) -> Tensor:
     """Return the difference of the scores of two sequences (B, 1, N), cut after the first difference."""
     ((name, first),) = mine.items()
     second = theirs[name]
@@ -200,18 +200,18 @@ def _same(first: Tensor, second: Tensor) -> Tensor:  # (B, …) -> (B,)
     return (first == second).flatten(1).all(1) if first.dim() > 1 else first == second
 
 
-# One head of a pipeline: its loss, its decision, and how near it was to another one.
+# One head of a pipeline: its loss, its decision, and its margin to another decision.
 
 
 @dataclass(frozen=True)
 class HeadStage:
-    """A head and its position among several.
+    """A head among several.
 
     Attributes:
-        name: Its name; empty where it is the only head.
+        name: Its name; empty for a single head.
         component: Its component.
-        module: What was built from that.
-        task: What it answers, and learns.
+        module: The module built from it.
+        task: Its answers and targets.
     """
 
     name: str
@@ -239,21 +239,21 @@ class HeadStage:
             return dict(batch)
         corrupted = call_stage(self.component, self.module.corrupt_batch, dict(batch))
         if lacking := [name for name in expected if not isinstance(corrupted.get(name), Tensor)]:
-            message = f"`corrupt_batch` returned no tensor {lacking[0]!r}, which its `corrupted_inputs` states"
+            message = f"`corrupt_batch` returned no tensor {lacking[0]!r}, which its `corrupted_inputs` declares"
             raise stage_error(self.component, message)
         return {**batch, **corrupted}
 
     def loss(self, names: Names) -> Tensor:
-        """Return the loss, in fp32 also under autocast: most heads are small and their sums are long.
+        """Return the loss, in fp32 even under autocast: most heads are small and their sums are long.
 
-        A head that decides step by step does the greater part of the work, so it is left to autocast.
+        A head that decides step by step takes most of the time, so it runs under autocast.
         """
         device = names["sources"][0]["mask"].device.type
         if not torch.is_autocast_enabled(device) or self.task.is_stepwise:
             loss: Tensor = self.call(self.module.loss, names)
             return loss.float()
         with torch.autocast(device, enabled=False):
-            names = {name: _in_fp32(value) for name, value in names.items()}
+            names = {name: _to_fp32(value) for name, value in names.items()}
             fp32_loss: Tensor = self.call(self.module.loss, names)
         return fp32_loss
 
@@ -261,8 +261,8 @@ class HeadStage:
         """Return the head's margin (B,) between two decisions: see `Pipeline.gap`."""
         decision, alternative = self.part(decision), self.part(alternative)
         if has_member(self.module, "margin"):
-            others = {f"other_{name}": alternative[name] for name in decided(alternative)}
-            outputs = {name: decision[name] for name in decided(decision)}
+            others = {f"other_{name}": alternative[name] for name in decision_names(alternative)}
+            outputs = {name: decision[name] for name in decision_names(decision)}
             gap = call_stage(self.component, self.module.margin, names | outputs | others)
         elif has_member(self.module, "score"):
             task = self.task
@@ -278,9 +278,9 @@ class HeadStage:
         return scores
 
 
-def _in_fp32(value: Any) -> Any:
+def _to_fp32(value: Any) -> Any:
     if isinstance(value, list):
-        return [{name: _in_fp32(part) for name, part in names.items()} for names in value]
+        return [{name: _to_fp32(part) for name, part in names.items()} for names in value]
     return value.float() if value.is_floating_point() else value
 
 
@@ -288,7 +288,7 @@ def _in_fp32(value: Any) -> Any:
 
 
 class Pipeline(nn.Module):
-    """The stages of one YAML. Each method of a stage gets what its parameters name."""
+    """The stages of one YAML. Each method of a stage gets the values that its parameters name."""
 
     def __init__(self, config: Config, artifacts: Artifacts):
         super().__init__()
@@ -296,7 +296,7 @@ class Pipeline(nn.Module):
         task_names = _names_of_task(artifacts.tasks[0]) if len(artifacts.tasks) == 1 else {}
         self.embedding, self.encoder = nn.ModuleList(), nn.ModuleList()  # of all sources, one after the other
         self.sources: dict[str, list[Stage]] = {}  # in the order in which they run
-        self.state_sources: dict[str, str] = {}  # of a source whose encoders start from another's state: that source
+        self.state_sources: dict[str, str] = {}  # the source of each initial state
         inputs, read = by_source(config.inputs), read_by_heads(config.inputs)
         wired_into: dict[str, Names] = {}
         for name, source in by_source(run_order(config.inputs)).items():
@@ -347,8 +347,8 @@ class Pipeline(nn.Module):
     def forward(self, names: Names) -> Names:
         """Return the inputs of the heads: the features (B, T, …), x, and the other outputs of the stages.
 
-        `sources` is a list with these names for each source that heads read. Of several they are there alone, or with
-        those of the first as `join_sources` has them, where a head asks for that.
+        `sources` is a list with these names for each source that heads read. With several sources there is only this
+        list, or also the names of the first as joined by `join_sources`, if a head asks for them.
         """
         names = dict(names)
         for _ in self.trace(names):
@@ -437,8 +437,8 @@ class Pipeline(nn.Module):
     ) -> dict[str, Tensor]:
         """Return the heads' decisions; missing options have the defaults of their signatures.
 
-        With `explain` also the attention weights of every stage, as `explain.<key>.<name>`, each where it is computed.
-        With `past.…` among the features, they are the next piece of each text, and the decision holds `present.…`.
+        With `explain` also the attention weights of every stage, as `explain.<key>.<name>`.
+        With `past.…`, the features are the next chunk of each text, and the decision includes `present.…`.
         """
         if self.streams and any(name.startswith(PAST) for name in features):
             head = self.head_stages[0]
@@ -471,7 +471,7 @@ class Pipeline(nn.Module):
         """Return the attention weights among a stage's outputs, by their names in the graph."""
         for name in self.attended[stage.key]:
             if name not in outputs:
-                raise stage_error(stage, f"it returned no {name!r}, which its `explains` states")
+                raise stage_error(stage, f"it returned no {name!r}, which its `explains` declares")
         return {attention.output: outputs[name].float() for name, attention in self.attended[stage.key].items()}
 
     def messages(self) -> Iterator[str]:
@@ -482,7 +482,7 @@ class Pipeline(nn.Module):
 
     @property
     def long(self) -> list[int]:
-        """Text lengths from which a stage takes another path than for shorter ones: its `example_length`."""
+        """Text lengths from which a stage computes differently than for shorter texts: its `example_length`."""
         lengths: list[Any] = [member(module, "example_length") for _, module in self.stages]
         return [length for length in lengths if length is not None]
 
@@ -519,8 +519,8 @@ class Pipeline(nn.Module):
     ) -> Tensor:
         """Return the model's margin (B,) between two decisions, which distinguishes a tie from an error.
 
-        Of each head that decided differently, its margin where it has one, else how its scores of the two differ
-        (`seqpipe.training.pipeline`). The greatest of all heads'; infinite where a head has neither.
+        The greatest margin of all heads that decided differently: a head's `margin`, else the difference of its scores
+        of the two decisions (`score_gap`); infinite if it has neither.
         """
         names = self(dict(features))
         return torch.stack([head.gap(names, decision, alternative) for head in self.head_stages]).amax(0)

@@ -16,17 +16,18 @@ from seqpipe.config.loader import Config
 from seqpipe.config.schema import Train
 from seqpipe.runtime.evaluate import deciding, is_perfect
 
-# Where training stands: its position, its best epoch so far, and when it stops.
+# The state of training: its position, its best epoch so far, and early stopping.
 
 
 @dataclass
 class Progress:
-    """Position of a run; with the weights and the optimiser it is the whole state."""
+    """Position of a run; with the weights and the optimiser it is the complete state."""
 
     epoch: int = 0
     position: int = 0  # batches done in this epoch
     step: int = 0  # optimiser steps in all
     best: float | None = None
+    best_loss: float | None = None  # the dev loss of the best epoch
     best_epoch: int = 0
     best_file: str = ""
     best_sha256: str = ""
@@ -34,21 +35,32 @@ class Progress:
     is_learning: bool = False  # whether the metric has moved since
     plateau: int = 0  # evaluations without a better metric, counted once the pipeline is learning
     factor: float = 1.0  # of the learning rate, lowered on plateaus
+    first_loss: float | None = None  # of the first batch of the run
     loss: float = 0.0  # summed over this epoch's batches
     seconds: float = 0.0  # spent in this epoch
     done: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
 
-    def improve(self, metric: float) -> None:
-        """Make this epoch the best one."""
-        self.best, self.best_epoch, self.plateau = metric, self.epoch, 0
+    def is_better(self, metric: float, loss: float | None) -> bool:
+        """Return whether a dev score is better than the best one, or equal to it with a lower dev loss."""
+        if self.best is None or not math.isfinite(metric):
+            return math.isfinite(metric)
+        has_lower_loss = loss is not None and self.best_loss is not None and loss < self.best_loss
+        return metric > self.best or (metric == self.best and has_lower_loss)
+
+    def improve(self, metric: float, loss: float | None = None) -> None:
+        """Make this epoch the best one; patience is not reset if only the loss is better."""
+        if self.best is None or metric > self.best:
+            self.plateau = 0
+        self.best, self.best_loss, self.best_epoch = metric, loss, self.epoch
         self.best_file = f"best-{self.epoch + 1:04d}.safetensors"
 
     def begin_patience(self, metric: float, is_perfect: bool) -> None:
         """Record whether the dev metric shows that learning has begun.
 
-        It has once the metric differs from its first value: a score may stay at 0, or at that of the most frequent
-        label, for many epochs while the loss falls. A perfect score waits for nothing better.
+        Learning has begun once the metric differs from its first value: a score may stay at 0, or at that of the most
+        frequent label, for many epochs while the loss falls. A perfect score cannot improve, so patience begins at
+        once.
         """
         if self.first is None and math.isfinite(metric):
             self.first = metric
@@ -77,7 +89,7 @@ class Interrupts:
     received: int | None = None
 
     def __enter__(self) -> Interrupts:
-        # Python lets only the main thread set handlers; a pipeline that runs in another leaves signals to its caller.
+        # Python allows handlers in the main thread only; a pipeline in another thread leaves signals to its caller.
         is_main = threading.current_thread() is threading.main_thread()
         numbers = SIGNALS if is_main else ()
         self._handlers: dict[int, Any] = {number: signal.signal(number, self._receive) for number in numbers}
@@ -94,25 +106,28 @@ class Interrupts:
         self.received = number
 
 
-# How training ended: its best epoch, by which metric, why it stopped, and whether more epochs may help.
+# The outcome of training: its best epoch and metric, why it stopped, and whether more epochs may help.
 
-LONGER = 2  # factor of epochs advised to a training that was still improving
+RISE = 3  # a loss of the last epoch over this many times the first, plus 1, tells of too high a learning rate
+LONGER = 2  # factor of epochs advised for a training that was still improving
 
 
 def outcome_of(progress: Progress, config: Config) -> dict[str, Any]:
     """Return the outcome of a finished training as plain values; epochs are counted from 1.
 
-    - `ended_by`: `epochs` or `patience`; `epochs`: how many were trained; `max_epochs`: `train.epochs`.
-    - `best_epoch`, `best_step`: whose weights were kept: the best on dev, without dev data the last.
-    - With dev data `metric` and `dev`, the name and best value of the score that chose them; `waited`: evaluations
-      without a better one at the end; `has_moved`: whether it ever left its first value; `still_improving`: whether
-      the last of several evaluations was the best, and is not perfect.
+    - `ended_by`: `epochs` or `patience`; `epochs`: the number of trained ones; `max_epochs`: `train.epochs`.
+    - `losses`: the training loss of the first batch, and its mean in the last epoch.
+    - `best_epoch`, `best_step`: those of the kept weights: the best on dev, or the last without dev data.
+    - With dev data `metric` and `dev`, the name and best value of the score that selected them; `waited`: evaluations
+      without a better one at the end; `has_moved`: whether it ever changed from its first value; `still_improving`:
+      whether the last of several evaluations was the best, and is not perfect.
     """
     best, settings = progress.history[progress.best_epoch], config.train
     outcome = {
         "ended_by": "epochs" if progress.epoch >= settings.epochs else "patience",
         "epochs": progress.epoch,
         "max_epochs": settings.epochs,
+        "losses": [progress.first_loss, progress.history[-1]["loss"]],
         "best_epoch": best["epoch"],
         "best_step": best["step"],
     }
@@ -129,14 +144,25 @@ def outcome_of(progress: Progress, config: Config) -> dict[str, Any]:
     }
 
 
+def rise_of_loss(outcome: Mapping[str, Any]) -> str:
+    """Return a warning if the training loss rose, which a learning rate that is too high makes it do; else ""."""
+    first, last = outcome.get("losses", (0.0, 0.0))  # a bundle with other candidates has no outcome
+    if last <= RISE * first + 1:
+        return ""
+    rise = f"the training loss rose from {first:.4g} at the first step to {last:.4g} in the last epoch"
+    return f"{rise}: the learning rate is too high; lower train.optimizer.lr, or the `lr` of a stage"
+
+
 def outcome_lines(outcome: Mapping[str, Any], metrics: Mapping[str, Metric], command: str = "") -> list[str]:
-    """Return the outcome as text, with advice; empty without dev data.
+    """Return the outcome as text, with advice; empty without dev data, unless the loss rose.
 
     Args:
-        outcome: As `outcome_of` gives it.
-        metrics: What is known of each score, by name.
-        command: That which trains the pipeline again, where it is known.
+        outcome: The result of `outcome_of`.
+        metrics: The metrics by name.
+        command: The command that trains the pipeline again, if known.
     """
+    if rise := rise_of_loss(outcome):
+        return [f"warning: {rise}"]
     if "dev" not in outcome:
         return []
     epochs, metric = outcome["epochs"], outcome["metric"]
@@ -151,5 +177,7 @@ def outcome_lines(outcome: Mapping[str, Any], metrics: Mapping[str, Metric], com
         return [f"still improving when it stopped, after all {epochs} epochs: {best}", f"to train longer: {longer}"]
     if epochs > 1 and not outcome["has_moved"]:
         stayed = f"the dev {metric} stayed at {value} in all {epochs} epochs"
-        return [stayed, f"check the data and train.optimizer.lr, or, if the loss was falling, train longer: {longer}"]
+        if outcome["losses"][1] >= outcome["losses"][0]:
+            return [stayed, "nor did the training loss fall: raise or lower train.optimizer.lr, or check the data"]
+        return [stayed, f"the training loss was falling: train longer: {longer}"]
     return [f"ended after {f'all {epochs} epochs' if epochs > 1 else '1 epoch'}: {best}"]

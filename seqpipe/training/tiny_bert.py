@@ -1,7 +1,7 @@
 """A small checkpoint of `transformers` in place of a real one, made from a pipeline's training texts.
 
-Its tokenizer learned its pieces from these texts, its weights are random: it knows nothing, and a pipeline that starts
-from it shows the way, not what a real one reaches. The same bytes each time.
+Its tokenizer is trained on these texts and its weights are random: a pipeline that starts from it shows the procedure,
+not the scores of a real checkpoint. The files have the same bytes each time.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def word_pieces(texts: Sequence[str], size: int) -> Tokenizer:
     trainer = trainers.WordPieceTrainer(vocab_size=size, min_frequency=2, special_tokens=first, show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
     content = json.loads(tokenizer.to_str())
-    content["added_tokens"] = content["added_tokens"][: len(NAMES)]  # a letter is no special token
+    content["added_tokens"] = content["added_tokens"][: len(NAMES)]  # a letter is not a special token
     tokenizer = Tokenizer.from_str(json.dumps(content))
     special = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
     tokenizer.post_processor = processors.TemplateProcessing(

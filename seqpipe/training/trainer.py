@@ -1,13 +1,12 @@
 """The training loop: epochs of optimiser steps, dev scores, early stopping, and checkpoints that resume bit-equal.
 
-Everything random is a function of (seed, epoch) or (seed, step), and the position is two integers, so a checkpoint
-holds the whole state. `last.ckpt` is the only commit point: it names the best weights, which are written before it.
+All randomness depends on (seed, epoch) or (seed, step), and the position is two integers, so a checkpoint
+has the complete state. `last.ckpt` is the only commit point: it names the best weights, which are written before it.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +32,7 @@ from seqpipe.training.optim import WeightAverage, autocast, clip_gradients, make
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import Interrupts, Progress
 
-Evaluate = Callable[[Callable[[], None]], Mapping[str, Any]]  # dev scores; the callback is to be called now and then
+Evaluate = Callable[[Callable[[], None]], Mapping[str, Any]]  # dev scores; must call the callback regularly
 
 
 class Trainer:
@@ -110,6 +109,7 @@ class Trainer:
         self._scaler.scale(loss / settings.accumulate).backward()
         at.position += 1
         at.loss += loss.item()
+        at.first_loss = at.loss if at.first_loss is None else at.first_loss
         is_last = at.position == len(self._order)
         if at.position % settings.accumulate == 0 or is_last:
             self._update()
@@ -134,7 +134,7 @@ class Trainer:
     def _diverged(self, what: str, step: int, detail: str) -> TrainingError:
         fix = "lower train.optimizer.lr, or set train.clip"
         if self.config.train.precision == "fp16":
-            fix = f"set train.precision: bf16, whose numbers may be greater, {fix}"
+            fix = f"set train.precision: bf16, which has a greater range, {fix}"
         return TrainingError(f"{what} in epoch {self.progress.epoch + 1}, step {step}; {fix} ({detail})")
 
     def finish_epoch(self) -> None:
@@ -143,9 +143,9 @@ class Trainer:
         self.save()
         row: dict[str, Any] = {"epoch": at.epoch + 1, "step": at.step, "loss": at.loss / max(1, len(self._order))}
         scores: dict[str, Any] = {}
-        with self._average.applied():
-            # TrainingError if the epoch's last step left NaN or infinity in the weights, or in their loss of a batch.
-            # Steps before it need no check: the loss of the next step shows.
+        with self._average.apply():
+            # TrainingError if the epoch's last step left NaN or infinity in the weights, or in the loss of a batch.
+            # Earlier steps need no check: the loss of the next step reveals it.
             step = self.progress.step
             for name, parameter in self.pipeline.named_parameters():
                 if not torch.isfinite(parameter).all():
@@ -162,21 +162,23 @@ class Trainer:
                 row["dev"] = {key: value for key, value in scores.items() if key != "labels"}
             metrics = metric_types(self.config.head)
             metric = goodness(scores, settings.metric, metrics) if scores else -row["loss"]
-            is_better = not self._evaluate or (math.isfinite(metric) and (at.best is None or metric > at.best))
+            dev_loss, before = scores.get("loss"), at.best
+            is_better = not self._evaluate or at.is_better(metric, dev_loss)
             if is_better:
-                at.improve(float(metric))
+                at.improve(float(metric), dev_loss)
                 at.best_sha256 = checkpoint.save_weights(self.folder / at.best_file, self.pipeline.state_dict())
         row |= {"lr": self._optimizer.param_groups[0]["lr"], "seconds": round(at.seconds, 2), "best": is_better}
         at.history.append(row)
         if self._evaluate:
             at.begin_patience(metric, is_perfect(scores, settings.metric, metrics))
-        at.next_epoch(settings, is_better)
+        at.next_epoch(settings, is_better and metric != before)
         self.save()
         self._write_history()
         dev = ""
         if dev_scores := row.get("dev"):
             name, value = deciding(dev_scores, settings.metric)
-            dev = f", dev {name} {format_score(name, value, metrics)}{' *' if is_better else ''}"
+            loss_text = "" if dev_loss is None or name == "loss" else f", dev loss {dev_loss:.4f}"
+            dev = f"{loss_text}, dev {name} {format_score(name, value, metrics)}{' *' if is_better else ''}"
         total = settings.epochs
         self.console.say(f"  epoch {row['epoch']:>3}/{total}: loss {row['loss']:.4f}{dev} ({row['seconds']:.1f} s)")
 
@@ -186,7 +188,7 @@ class Trainer:
     # -- state
 
     def save(self) -> None:
-        """Write last.ckpt, then remove best weights to which it no longer refers."""
+        """Write last.ckpt, then remove best weights that it no longer refers to."""
         state = {
             "progress": asdict(self.progress),
             "weights": self.pipeline.state_dict(),
@@ -213,7 +215,7 @@ class Trainer:
         self._average.load(state["average"])
         self.pipeline.carried_states = state["carried_states"]
         self._order = self.batches.order(self.progress.epoch)
-        self._write_history()  # the file may lack the last epoch if the process was killed as that ended
+        self._write_history()  # the last epoch is missing if the process was killed at its end
         return True
 
     def _save_if_interrupted(self) -> None:
@@ -240,7 +242,7 @@ def train(
 ) -> Progress:
     """Train to the end, from last.ckpt in the folder if there is one, and load the best weights into the pipeline."""
     make_folder(folder)
-    pipeline.train()  # what a checkpoint was made of comes in evaluation
+    pipeline.train()  # modules from a checkpoint are in evaluation mode
     trainer = Trainer(pipeline, config, batches, evaluate, folder, console, device)
     was_begun, at = trainer.restore(), trainer.progress
     if was_begun and not at.done:
@@ -249,8 +251,8 @@ def train(
         trainer.run()
     if not at.best_file:
         raise TrainingError(
-            f"the dev score was NaN or infinite in each of {at.epoch} epochs, so no weights are the best; "
-            "name another score as train.metric, or correct data.dev"
+            f"the dev score was NaN or infinite in each of {at.epoch} epochs, so there are no best weights; "
+            "set train.metric to another score, or correct data.dev"
         )
     pipeline.load_state_dict(checkpoint.load_weights(folder / at.best_file, at.best_sha256))
     pipeline.cpu().eval()

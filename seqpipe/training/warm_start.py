@@ -20,21 +20,21 @@ from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.pipeline import Pipeline
 
-Names = dict[str, Sequence[str]]  # of what is wired in: what each of its ids stands for
+Names = dict[str, Sequence[str]]  # for each wired argument, the meaning of its ids
 State = dict[str, Tensor]
 Axes = Sequence[str | None]
 
-FEW = 0.5  # a smaller share of known tokens is worth a note
+FEW = 0.5  # a smaller share of known tokens is reported
 
 
 def warm_start(pipeline: Pipeline, config: Config) -> list[str]:
     """Initialise every stage with `init` from the run it names; return a report, a line each.
 
-    Names that the run does not know keep their fresh rows; rows of names that are gone are dropped.
+    Names that the run does not have keep their new rows; rows of the run's other names are dropped.
 
     Raises:
-        ConfigError: A stage has other shapes than there, which no names explain.
-        PluginError: A stage does not say which of its rows are whose.
+        ConfigError: The shapes of a stage differ from those of the run, and its names do not explain it.
+        PluginError: A stage does not declare the names of its rows.
     """
     artifacts, weights = cache(Artifacts.load), cache(lambda folder: checkpoint.load_best(folder / CHECKPOINTS))
     lines = []
@@ -43,9 +43,9 @@ def warm_start(pipeline: Pipeline, config: Config) -> list[str]:
     for chosen in (*config.tokenizers, *(target for target in targets if isinstance(target, Component))):
         if folder := chosen.common_keys.get("init"):
             unknown = _unknown(pipeline.artifacts, texts[chosen.key]) if chosen.key in texts else ""
-            lines.append(f"{chosen.key}: is that of {relative_path(folder)}{unknown}")
+            lines.append(f"{chosen.key}: taken from {relative_path(folder)}{unknown}")
             for change in differing(chosen, counterpart(chosen, folder)):
-                lines.append(f"note: {chosen.key}: {change}, which changes nothing: the tokenizer is the run's")
+                lines.append(f"note: {chosen.key}: {change}, which has no effect: the tokenizer is the run's")
     heads = dict(zip((stage.key for stage in config.head), pipeline.artifacts.tasks, strict=True))
     for stage, module in pipeline.stages:
         if folder := stage.common_keys.get("init"):
@@ -55,7 +55,7 @@ def warm_start(pipeline: Pipeline, config: Config) -> list[str]:
             names = _names(pipeline.artifacts, task, pipeline.source_of.get(stage.key, ""))
             start = _WarmStart(stage, module, run_stage, names, _names(run_artifacts, run_task, run_stage.source))
             if run_stage.parts:
-                # A stage that joins several of the run has the weights of each under the name of the part.
+                # A stage that joins several of the run has the weights of each by the name of the part.
                 parts = {name: _component_weights(weights(folder), *part) for name, part in run_stage.parts.items()}
                 start.load(
                     {f"{part}.{name}": tensor for part, state in parts.items() for name, tensor in state.items()}
@@ -75,14 +75,14 @@ class _WarmStart:
         self.rows: Mapping[str, Axes | None] = member(module, "rows")
         if has_member(module, "rows"):
             return
-        # Ids may stand for other things than there, and the stage says nothing of that.
+        # Ids may have another meaning than in the run, and the stage does not declare them.
         wired_names = {*wired(stage.cls)}
         unsure = (wired_names & names.keys()) | ({*declared_features(stage)} if "sizes" in wired_names else set())
         for name in sorted(unsure):
             if [*names[name]] != [*run_names.get(name, ())]:
                 raise PluginError(
-                    f"{stage.key}: {describe(stage)}: its {name} is not that of {self.run}, and the class "
-                    f"does not say which rows of its parameters are whose; give it `rows`, such as "
+                    f"{stage.key}: {describe(stage)}: its {name} differs from that of {self.run}, and the class "
+                    f"does not declare the names of its parameters' rows; give it `rows`, such as "
                     f'rows = {{"table.weight": ("{name}",)}}, or delete init'
                 )
 
@@ -92,15 +92,15 @@ class _WarmStart:
         old, fresh = join_state(state), join_state(self.module.state_dict())
         for name in sorted(old.keys() ^ fresh.keys()):
             if self.rows.get(name, ()) is not None:
-                where = f"in {self.run} alone" if name in old else f"not in {self.run}"
-                raise self._unlike(f"the parameter {name} is {where}")
+                where = f"only in {self.run}" if name in old else f"not in {self.run}"
+                raise self._mismatch_error(f"the parameter {name} is {where}")
         moved: State = {}
         for name, tensor in fresh.items():
             axes = self.rows.get(name, ())
             if axes is None:
                 moved[name] = tensor
                 continue
-            # The run's rows are put where our names are, axis by axis; names that it has not keep their fresh rows.
+            # The run's rows are moved to the positions of our names, axis by axis; other names keep their new rows.
             known = old[name]
             named = {axis: what for axis, what in enumerate(axes) if what}
             self._check_shapes(name, tensor, known, named)
@@ -114,7 +114,7 @@ class _WarmStart:
         self.module.load_state_dict(split_state(moved))
 
     def report(self) -> Iterator[str]:
-        """Yield messages about the run that it is initialised from and the names that both have."""
+        """Yield messages about the run that the stage is initialised from and the names that both have."""
         at = "" if self.run_stage.key == self.stage.key else f" ({self.run_stage.key})"
         used = dict.fromkeys(axis for axes in self.rows.values() for axis in axes or () if axis)
         compared = []
@@ -122,7 +122,7 @@ class _WarmStart:
             names, run_names = self.names[name], {*self.run_names[name]}
             new = [item for item in names if item not in run_names]
             if name == "labels" and names:
-                # Labels are added to those of the run, which are all kept; of other names some are known there.
+                # All labels of the run are kept and new ones added; of other names the run knows some.
                 few = ", ".join(new[:5]) + (", …" if len(new) > 5 else "")
                 compared.append(
                     f"its {len(run_names):,} labels are kept{f', and {len(new):,} new: {few}' if new else ''}"
@@ -140,34 +140,34 @@ class _WarmStart:
             if known < FEW * len(tokens):
                 where = "tokenizer" if name == "vocabulary" else "target_tokenizer"
                 yield (
-                    f"note: {self.stage.key}: the rows of the other {len(tokens) - known:,} tokens begin afresh; "
+                    f"note: {self.stage.key}: the rows of the other {len(tokens) - known:,} tokens start at random; "
                     f"to keep the run's own vocabulary write init: {self.run} beside the `use` of the {where} too"
                 )
             elif known < len(tokens) and self.stage.common_keys.get("freeze"):
-                yield f"note: {self.stage.key}: it is frozen, so the rows of unknown tokens stay at random"
+                yield f"note: {self.stage.key}: it is frozen, so the rows of unknown tokens remain random"
 
     def _check_shapes(self, name: str, fresh: Tensor, known: Tensor, named: Mapping[int, str]) -> None:
         for axis, what in named.items():
             if fresh.dim() <= axis or len(self.names[what]) != fresh.shape[axis]:
-                says = f"{self.stage.key}: {describe(self.stage)}: `rows` says that axis {axis} of {name} is by {what}"
+                says = (
+                    f"{self.stage.key}: {describe(self.stage)}: `rows` declares that axis {axis} of {name} is by {what}"
+                )
                 raise PluginError(f"{says}, of which there are {len(self.names[what])}; its shape is {[*fresh.shape]}")
         others = [axis for axis in range(fresh.dim()) if axis not in named]
         if fresh.dim() != known.dim() or any(fresh.shape[axis] != known.shape[axis] for axis in others):
-            raise self._unlike(
+            raise self._mismatch_error(
                 f"the parameter {name} has the shape {[*known.shape]} in {self.run}, {[*fresh.shape]} here"
             )
 
-    def _unlike(self, what: str) -> ConfigError:
+    def _mismatch_error(self, what: str) -> ConfigError:
         options = differing(self.stage, self.run_stage)
-        fix = f"give options their old values ({'; '.join(options)})" if options else ""
-        fix = (
-            fix or f"its options are the same, so a stage before it is of another width than in {self.run}: change that"
-        )
+        fix = f"restore the old options ({'; '.join(options)})" if options else ""
+        fix = fix or f"its options are the same, so an earlier stage has another width than in {self.run}: change that"
         return ConfigError([self.stage.problem(f"{describe(self.stage)}: {what}; {fix}, or delete init")])
 
 
 def _put(into: Tensor, rows: Tensor, places: Sequence[tuple[int, Tensor]]) -> Tensor:
-    """Return the tensor with rows put at these positions of some of its axes; with none, the rows themselves."""
+    """Return the tensor with these rows at these positions of some axes; without positions, the rows themselves."""
     if not places:
         return rows
     (axis, index), *rest = places
@@ -178,7 +178,7 @@ def _unknown(artifacts: Artifacts, source: str) -> str:
     counts = artifacts.counts[source]
     share = counts[SPECIALS.index(UNK)] / max(1, sum(counts))
     tokens = len(artifacts.vocabularies[source])
-    return f", of {tokens:,} tokens; {100 * share:.1f} % of those of the new texts are unknown to it"
+    return f", with {tokens:,} tokens; {100 * share:.1f} % of the tokens of the new texts are unknown to it"
 
 
 def _names(artifacts: Artifacts, task: FittedTask | None, source: str) -> Names:

@@ -70,7 +70,9 @@ def test_several_labels_come_likeliest_first_and_equally_likely_ones_in_their_or
     found = kind.answers([DOC, SHORT], {"labels": np.array([[1, 1, 0, 1], [0, 0, 0, 0]]), "scores": scores})
     assert [(one["label"], one["score"]) for one in found[0]] == [("c", 0.9), ("d", 0.6), ("a", 0.6)]
     assert found[1] == kind.empty(False) == []
-    assert kind.empty(True) == [{"labels": [], "score": 1.0}]
+    assert kind.empty(True) == []
+    several = kind.answers([SHORT], {"labels": np.zeros((1, 4)), "scores": scores[:1], "n_best": np.zeros(3)})
+    assert several == [[{"label": "c", "score": 0.9}, {"label": "d", "score": 0.6}, {"label": "a", "score": 0.6}]]
     assert task_of(kind).predicted(found[0]) == ["a", "c", "d"] == task_of(kind).gold({"labels": ["d", "c", "a", "d"]})
 
 

@@ -38,25 +38,25 @@ def tagged(*tags: list[str]) -> list[dict[str, Any]]:
     [
         (Label(["a", "b"]), labelled("a", "b", "a"), []),
         (Label(["a", "b"]), labelled("a", "a"), ["test: all have the label 'a' (2 records)"]),
-        (Label(["a", "b"]), labelled("a"), ["test: there is 1 record; a score of one record says nothing"]),
+        (Label(["a", "b"]), labelled("a"), ["test: there is 1 record; the score of one record means nothing"]),
         (
             Label(["a", "b"]),
             labelled("a", "c", "c", "d"),
-            ["test: 3 of 4 records hold labels that the model does not know, and that count as missed: 'c' (2), 'd'"],
+            ["test: 3 of 4 records have labels that the model does not know; these count as missed: 'c' (2), 'd'"],
         ),
         (
             Label(["a", " a", "b"]),
             labelled("a", " a", "a", "b"),
-            ["test: the labels 'a' (2), ' a' (1) differ by white space alone"],
+            ["test: the labels 'a' (2), ' a' (1) differ only by white space"],
         ),
         (Label(["a", "b", "none"], out_of_scope="none"), labelled("a", "none"), []),
         (Labels(["a", "b"]), [{"labels": ["a"]}, {"labels": []}], ["test: all have the label 'a' (2 records)"]),
-        (Labels(["a", "b"]), [{"labels": []}] * 2, ["test: none of 2 records holds a label"]),
+        (Labels(["a", "b"]), [{"labels": []}] * 2, ["test: none of 2 records has a label"]),
         (Tags(["A", "B"]), tagged(["A", "A"], ["A"]), ["test: every word has the tag 'A' (2 records)"]),
         (Tags(["A", "B"]), tagged(["A", "B"], ["A"]), []),
-        (Spans(["O", "B-x", "I-x"]), tagged(["O"], ["O"]), ["test: none of 2 records holds a span"]),
+        (Spans(["O", "B-x", "I-x"]), tagged(["O"], ["O"]), ["test: none of 2 records has a span"]),
         (Spans(["O", "B-x", "I-x"]), tagged(["O"], ["B-x"]), []),
-        (Spans(["O", "B-x", "I-x"]), tagged(["B-y"], ["B-x"]), ["test: 1 of 2 records hold labels that the model"]),
+        (Spans(["O", "B-x", "I-x"]), tagged(["B-y"], ["B-x"]), ["test: 1 of 2 records have labels that the model"]),
         (Score(), [{"score": 1.0}] * 2, []),
         (
             MultiHead({"one": Label(["a", "b"]), "two": Score()}),
@@ -84,8 +84,8 @@ def test_a_run_warns_of_its_data_with_numbers(little: Path) -> None:
     done = seqpipe("run", "little.yaml", folder=little)
     assert done.code == 0, done.err
     for told in (
-        "warning: 1 of 5 records have a text without a token, and are left out of training; the first: ",
-        "warning: train: the labels 'lead' (1), ' lead' (1) differ by white space alone",
+        "warning: 1 of 5 records have no tokens, and are left out of training; the first: ",
+        "warning: train: the labels 'lead' (1), ' lead' (1) differ only by white space",
         "warning: dev: there is 1 record",
         "warning: test: all have the label 'b' (3 records); a score of them says nothing",
     ):
@@ -97,15 +97,15 @@ def test_evaluate_warns_of_labels_that_the_model_does_not_know(little: Path) -> 
     write_jsonl(little / "other.jsonl", labelled("b", "x", "lead"))
     for target in ("runs/little", "runs/little/bundle"):
         done = seqpipe("evaluate", target, "--data", "other.jsonl", folder=little)
-        told = "warning: other.jsonl: 1 of 3 records hold labels that the model does not know"
+        told = "warning: other.jsonl: 1 of 3 records have labels that the model does not know"
         assert done.err.count(told) == 1, done.err
         assert "'x' (1)" in done.err
 
 
 def test_check_warns_of_its_records(little: Path) -> None:
     done = seqpipe("check", "little.yaml", folder=little)
-    assert "warning: 1 of 5 records have a text without a token" in done.err
-    assert "warning: train: the labels 'lead' (1), ' lead' (1) differ by white space alone" in done.err
+    assert "warning: 1 of 5 records have no tokens" in done.err
+    assert "warning: train: the labels 'lead' (1), ' lead' (1) differ only by white space" in done.err
 
 
 def test_check_and_run_count_the_spans_that_they_widen(tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ def test_an_answer_that_cuts_a_token_is_an_error_or_widened_or_left_out(tmp_path
         ([{"text": "Ada", "start": 2}], r"f:7: the answer 'Ada' does not stand at 2, where 'a me' is; it stands at 0"),
         ([{"text": "Eve", "start": 2}], r"f:7: .* it stands nowhere in the passage: correct it"),
         ([{"text": "Ada", "start": -7}], r"f:7: the answer 'Ada' does not stand at -7"),
-        ([], r"f:7: the question has no answer; set the head's option no_answer: true, or leave the record out"),
+        ([], r"f:7: the question has no answer; set the head's option no_answer: true, or remove the record"),
     ],
 )
 def test_what_cannot_be_learned_is_told_with_place_and_cure(tmp_path: Path, answers: Any, message: str) -> None:
@@ -237,7 +237,7 @@ def test_what_cannot_be_learned_is_told_with_place_and_cure(tmp_path: Path, answ
         ({"tokenizer": {"use": "words", "field": "context"}}, r"asks for 'segments', which nothing provides; let the"),
         (
             {"encoder": [{"use": "lstm", "hidden": 6}, {"use": "words"}]},
-            r"behind the encoder 'words' there are no tokens to choose from; leave that encoder out",
+            r"after the encoder 'words' there are no tokens to choose from; delete that encoder",
         ),
     ],
 )

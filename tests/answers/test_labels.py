@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from factory import QUIET, labelling, plugins, seqpipe, toy_heads
+from factory import QUIET, labelling, plugins, seqpipe, toy_heads, write_jsonl
 from serving import Server
 
 from seqpipe import load as open_bundle
@@ -167,7 +167,7 @@ def test_a_dev_label_that_training_never_saw_is_told(tmp_path: Path, capsys: pyt
         file.write('{"text": "a strange day", "label": "odd"}\n')
     with contextlib.chdir(tmp_path), pytest.raises(PluginError, match="`metrics` raised ValueError"):
         run_all(config, Console(), "cpu")  # the toy's metric knows no place for it
-    assert "the dev set holds the label 'odd', which training never saw" in capsys.readouterr().err
+    assert "the dev set has the label 'odd', which training never saw" in capsys.readouterr().err
 
 
 def test_explain_gives_the_shapes_of_this_answer_kind(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_explain_gives_the_shapes_of_this_answer_kind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("made", "told"),
     [
-        (lambda options, gold, predicted: {"accuracy": 0.5}, "gives 'accuracy', which its answer kind gives"),
+        (lambda options, gold, predicted: {"accuracy": 0.5}, "returns 'accuracy', a name of its answer kind"),
         (lambda options, gold, predicted: {"far": "away"}, "`metrics` raised ValueError"),
         (lambda options, gold, predicted: None, "`metrics` raised AttributeError"),
     ],
@@ -233,6 +233,32 @@ def test_n_best_gives_the_probability_of_each_label(finished: Path) -> None:
             model("a sad z day", n_best=wrong)
 
 
+def test_n_best_of_several_labels_a_text_is_the_probability_of_each(tmp_path: Path) -> None:
+    head = {"use": "label", "multi": True, "target": "moods"}
+    path = labelling(tmp_path, {"head": head, "train": {"epochs": 2, "threads": 1}})
+    for file in tmp_path.glob("*.jsonl"):
+        records = map(json.loads, file.read_text().splitlines())
+        write_jsonl(file, [{"text": record["text"], "moods": [record["label"], "any"]} for record in records])
+    with contextlib.chdir(tmp_path):
+        run_all(load(path), QUIET, "cpu")
+    bundle = tmp_path / "runs/moods/bundle"
+    model = open_bundle(bundle, "cpu")
+    plain, everything = model("a sad z day"), model("a sad z day", n_best="all")
+    assert [answer["label"] for answer in everything[:1]] == ["any"]
+    assert {answer["label"] for answer in everything} == {"any", "bad", "fine", "good"}
+    scores = [answer["score"] for answer in everything]
+    assert scores == sorted(scores, reverse=True)
+    assert plain == [answer for answer in everything if answer["score"] >= 0.5] != everything
+    assert model("a sad z day", n_best=2) == everything[:2]
+    assert model("a sad z day", n_best=1) == plain
+    assert model("", n_best="all") == []
+    done = seqpipe("predict", bundle, "--n-best", "all", stdin=b"a sad z day\n")
+    assert json.loads(done.out) == everything
+    assert model.predictor.task.predicted(plain) == sorted(answer["label"] for answer in plain)
+    with pytest.raises(UsageError, match="n_best: 5 is not between 1 and 4"):
+        model("fine", n_best=5)
+
+
 def test_every_command_that_answers_takes_n_best(finished: Path) -> None:
     bundle = finished / "runs/moods/bundle"
     expected = open_bundle(bundle, "cpu")("a sad z day", n_best="all")
@@ -253,10 +279,13 @@ def test_the_server_takes_n_best_and_describes_it(finished: Path) -> None:
             refused = server.post("/v1/moods", {"inputs": "a sad z day", "options": {"n_best": wrong}})
             assert (refused.status, "n_best: " in refused.json["error"]) == (422, True), refused.json
         described = server.get("/v1/moods").json["options"]
-        assert described == {"n_best": {"type": "int", "default": 1, "minimum": 1, "maximum": 3}}
+        meaning = model.predictor.kind.answer_options["n_best"]["description"]
+        expected = {"type": "int", "default": 1, "minimum": 1, "maximum": 3, "const": "all", "description": meaning}
+        assert described == {"n_best": expected}
         options = server.get("/openapi.json").json["components"]["schemas"]["moods.Options"]["properties"]
         count = {"type": "integer", "minimum": 1, "maximum": 3}
-        assert options == {"n_best": {"anyOf": [count, {"const": "all"}], "default": 1}}
+        anything = {"anyOf": [count, {"const": "all"}], "default": 1, "description": meaning}
+        assert options == {"n_best": anything}
         tensor = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["a sad z day"]}
         body = {"inputs": [tensor], "parameters": {"n_best": 3}}
         outputs = {

@@ -171,7 +171,7 @@ def _plain(config: Config) -> dict[str, object]:
     [
         ("[{use: tags}, {use: tags}]", "two heads are called 'tags'; give one of them another name"),
         ("[{use: tags, name: a.b}]", "should be text matching"),
-        ("[{use: tags}, {use: seq2seq, target: x}]", "it is built from 'target_vocabulary'"),
+        ("[{use: tags}, {use: seq2seq, target: x}]", "its constructor asks for 'target_vocabulary'"),
     ],
 )
 def test_a_list_of_heads_that_cannot_be_is_an_error_with_the_cure(tmp_path: Path, heads: str, told: str) -> None:
@@ -190,7 +190,7 @@ def test_no_stage_before_several_heads_can_ask_for_the_labels_of_one(tmp_path: P
             return x
 
     tiny(tmp_path, "encoder=knowing", knowing=("encoder", Knowing))
-    with pytest.raises(ConfigError, match="built from 'labels'"):
+    with pytest.raises(ConfigError, match="asks for 'labels'"):
         tiny(tmp_path, "encoder=knowing", HEADS, knowing=("encoder", Knowing))
 
 

@@ -180,11 +180,11 @@ def test_points_on_one_place_have_an_answer(corners: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ('{"points": [[0, 1e999]]}', ":1: field 'points' holds a number that is not finite"),
+        ('{"points": [[0, 1e999]]}', ":1: field 'points' has a number that is not finite"),
         ('{"points": [[0, NaN]]}', ":1: not JSON"),
         ('{"points": [[0, 1, 2]]}', ":1: field 'points' has rows of 3 numbers, and training data had 2"),
-        ('{"points": [[0, 1], [2]]}', ":1: field 'points' must hold rows of numbers of one length"),
-        ('{"points": "a"}', ":1: field 'points' must hold rows of numbers"),
+        ('{"points": [[0, 1], [2]]}', ":1: field 'points' must have rows of numbers of one length"),
+        ('{"points": "a"}', ":1: field 'points' must have rows of numbers"),
     ],
 )
 def test_points_that_are_none_are_told_with_their_line(corners: Path, tmp_path: Path, line: str, told: str) -> None:
@@ -203,9 +203,9 @@ def test_points_that_are_none_are_told_with_their_line(corners: Path, tmp_path: 
         ([True], {}, "it must be a list of positions"),
         ("1", {}, "it must be a list of positions"),
         (None, {}, "no field 'names' with positions"),
-        ([0, 2], {"close": True}, "does not end where it begins"),
-        ([], {"close": True}, "does not end where it begins"),
-        ([0, 2], {"every": True}, "lacks position 1; with the head's option every it holds each of the 3"),
+        ([0, 2], {"close": True}, "does not end with its first position"),
+        ([], {"close": True}, "does not end with its first position"),
+        ([0, 2], {"every": True}, "lacks position 1; the head's option every requires all 3"),
     ],
 )
 def test_positions_that_cannot_be_learned_are_told_with_their_line(
@@ -236,7 +236,7 @@ def test_a_hull_of_points_on_one_line_is_refused(tmp_path: Path) -> None:
 
 def test_a_task_of_the_plane_needs_points(tmp_path: Path) -> None:
     config = load_config(of_words(tmp_path, head=HULL | {"target": "names"}))
-    with pytest.raises(ConfigError, match="its task is of points, and this input is a text; give points"):
+    with pytest.raises(ConfigError, match="its task needs points, but this input is a text; give points"):
         fit_artifacts(config, records_of(config))
 
 

@@ -19,7 +19,7 @@ from seqpipe.answers.registry import (
     answer_from,
     head_answer_from,
     head_task,
-    joined,
+    join_kinds,
     metric_types,
     task_of,
 )
@@ -115,12 +115,12 @@ def test_every_score_that_is_counted_is_stated_and_the_first_is_the_headline(nam
     "manifest", [{}, {"kind": "boxes"}, {"kind": None}, {"kind": 3}, {"kind": ["text"]}, {"kind": "joint"}]
 )
 def test_a_kind_that_is_not_known_asks_for_an_update(manifest: dict[str, Any]) -> None:
-    with pytest.raises(BundleError, match=r"is not known to this version.*; update seqpipe"):
+    with pytest.raises(BundleError, match=r"unknown answer kind.*; update seqpipe"):
         head_answer_from(manifest, None)
 
 
 def test_a_misspelt_kind_names_the_nearest() -> None:
-    with pytest.raises(BundleError, match=r"answer kind 'spanz' is not known to this version; did you mean 'spans?'\?"):
+    with pytest.raises(BundleError, match=r"unknown answer kind 'spanz'; did you mean 'spans?'\?"):
         head_answer_from({"kind": "spanz"}, None)
 
 
@@ -149,8 +149,8 @@ def test_a_setting_that_a_kind_does_not_know_is_refused() -> None:
 
 def test_several_heads_are_one_kind_and_a_head_alone_is_its_own(tokenizer: Tokenizer) -> None:
     alone = Label(["a", "b"])
-    assert joined({"": alone}) is alone
-    both = joined({"topic": alone, "title": Text(tokenizer), "words": Tags(["N"])})
+    assert join_kinds({"": alone}) is alone
+    both = join_kinds({"topic": alone, "title": Text(tokenizer), "words": Tags(["N"])})
     assert isinstance(both, MultiHead)
     assert both.outputs[:2] == ("topic.label", "topic.scores")
     again = answer_from(json.loads(json.dumps(both.manifest())), {"title": tokenizer})

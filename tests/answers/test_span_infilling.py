@@ -112,4 +112,4 @@ class TestBadInput:
     def test_two_texts(self, tmp_path: Path) -> None:
         done = seqpipe("check", yaml(tmp_path, tokenizer={"use": "bpe", "field": ["text", "text"]}), folder=tmp_path)
         assert done.code == 2
-        assert "let the tokenizer read one field" in done.err
+        assert "make the tokenizer read one field" in done.err

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqpipe.answers.tagging import SpanPieces
+from seqpipe.answers.tagging import SpanReader
 from seqpipe.features.document import Arrays, Doc
 
 LABELS = ("O", "B-PER", "I-PER", "E-PER", "S-PER")
@@ -27,7 +27,7 @@ def piece(words: list[str], tags: list[str], p: list[float], stops: float) -> tu
 
 
 def test_a_span_is_known_with_its_last_tag_or_with_the_word_that_does_not_continue_it() -> None:
-    reader = SpanPieces(LABELS)
+    reader = SpanReader(LABELS)
     assert reader.read(*piece(["Ada"], ["S-PER"], [0.5], 1.0)) == [
         {"entity_group": "PER", "score": 0.5, "word": "Ada", "start": 1, "end": 4}
     ]

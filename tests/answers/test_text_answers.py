@@ -18,7 +18,7 @@ from factory import Done, reversals, seqpipe, write_jsonl, writing
 from seqpipe import Model, load
 from seqpipe.errors import DataError, UsageError
 from seqpipe.runtime import bundle
-from seqpipe.runtime.decode_options import chosen
+from seqpipe.runtime.decode_options import resolve_options
 
 CHANGES = {
     "embedding": {"use": "lookup", "dim": 16},
@@ -87,23 +87,23 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"n_best": 5, "beams": 4}, "n_best: 5 answers need as many beams; beams is 4: give beams=5"),
     ({"max_length": 0}, "max_length: 0 is not between 1 and 200"),
     ({"min_length": -1}, "min_length: -1 is not at least 0"),
-    ({"min_length": 9, "max_length": 4}, "min_length: 9 tokens and an end do not fit into max_length 4: give max_len"),
-    ({"min_length": 100}, "min_length: 100 tokens and an end do not fit into max_length 100: give max_length=101"),
+    ({"min_length": 9, "max_length": 4}, "min_length: 9 tokens and an end exceed max_length 4: give max_len"),
+    ({"min_length": 100}, "min_length: 100 tokens and an end exceed max_length 100: give max_length=101"),
     ({"length_penalty": -0.5}, "length_penalty: -0.5 is not at least 0"),
-    ({"prefix": "fez"}, "prefix: 'z' is no token of the target vocabulary, which has 10; choose others"),
-    ({"prefix": [4, 10]}, "prefix: 10 is no token of the target vocabulary"),
+    ({"prefix": "fez"}, "prefix: 'z' is not a token of the target vocabulary, which has 10; choose others"),
+    ({"prefix": [4, 10]}, "prefix: 10 is not a token of the target vocabulary"),
     ({"prefix": "fed", "max_length": 3}, "prefix: 3 tokens leave nothing to write of max_length 3: give a greater"),
     ({"prefix": [3]}, "prefix: 3 stands in no text"),
-    ({"forbidden": ["a", ""]}, "forbidden: must be a text or a list of texts, none empty, not ['a', '']"),
-    ({"forbidden": [3]}, "forbidden: must be a text or a list of texts, none empty, not [3]"),
-    ({"temperature": 0.7}, "temperature: it is for texts that are drawn: give seed too, a whole number"),
+    ({"forbidden": ["a", ""]}, "forbidden: must be a text or a list of non-empty texts, not ['a', '']"),
+    ({"forbidden": [3]}, "forbidden: must be a text or a list of non-empty texts, not [3]"),
+    ({"temperature": 0.7}, "temperature: it has an effect only with sampling: give seed too, a whole number"),
     ({"temperature": -1, "seed": 1}, "temperature: -1 is not at least 0"),
     ({"top_p": 0, "seed": 1}, "top_p: 0 is not above 0 and at most 1"),
     ({"top_p": 1.01, "seed": 1}, "top_p: 1.01 is not above 0 and at most 1"),
     ({"top_k": 0, "seed": 1}, "top_k: 0 is not between 1 and 100"),
     ({"seed": -1}, "seed: must be a whole number from 0, not -1"),
     ({"seed": 0.5}, "seed: must be a whole number from 0, not 0.5"),
-    ({"uniform": 1}, "uniform: the numbers are made of a whole number; give it as seed"),
+    ({"uniform": 1}, "uniform: samples are generated from a seed; give a whole number as seed"),
     ({"beam_size": 2}, "no decode option 'beam_size'; did you mean 'beams'?"),
 ]
 
@@ -170,9 +170,9 @@ def test_bounds_of_the_manifest_are_what_is_refused_and_what_is_not(path: Path) 
         beside = {name: option, "uniform": known["uniform"]}
         for side, step in (("minimum", -1), ("maximum", 1)):
             if (bound := option.get(side)) is not None:
-                chosen(beside, {name: bound, "seed": 1})
+                resolve_options(beside, {name: bound, "seed": 1})
                 with pytest.raises(UsageError, match=f"{name}: "):
-                    chosen(beside, {name: bound + step, "seed": 1})
+                    resolve_options(beside, {name: bound + step, "seed": 1})
     bounded = {name for name, option in known.items() if option.get("minimum") is not None}
     assert {"beams", "n_best", "max_length", "min_length", "temperature", "top_k", "top_p"} <= bounded
 
@@ -218,7 +218,7 @@ def test_a_source_over_the_limit_is_refused_with_its_place_and_never_cut(path: P
     )
     short = load(tmp_path / "short", "cpu", threads=1)
     assert short("abcdef") == load(path, "cpu", threads=1)("abcdef")
-    told = "7 tokens are over the limit of 6; split the text"
+    told = "7 tokens exceed the limit of 6; split the text"
     with pytest.raises(DataError, match=f"^record 2: {told}$"):
         short(["abc", "abcdefa"])
     (tmp_path / "in.txt").write_text("abc\nfed\nabcdefa\n")

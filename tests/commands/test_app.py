@@ -22,7 +22,7 @@ from factory import LEAN, Done, command, environ, labelling, process, seqpipe, t
 from seqpipe import Pipeline
 from seqpipe.commands.app import app
 from seqpipe.commands.plugins import app as plugins_app
-from seqpipe.console import Progress
+from seqpipe.console import Console, Progress
 
 CRF = ("embedding={use: lookup, dim: 8}", "train.epochs=8")
 
@@ -169,7 +169,7 @@ def test_a_missing_embedding_is_one_problem(tmp_path: Path) -> None:
     file = tagging(tmp_path)
     for head in ("crf", "label", "tags"):
         done = seqpipe("check", "--static", file, "embedding=null", "encoder=null", f"head={head}", folder=tmp_path)
-        assert (done.code, "1 problem; nothing was run" in done.err, "add an embedding" in done.err) == (2, True, True)
+        assert (done.code, "1 problem; nothing was run" in done.err, "embedding: lookup" in done.err) == (2, True, True)
 
 
 def test_a_learning_rate_far_above_the_usual_gives_a_warning(tmp_path: Path) -> None:
@@ -194,15 +194,17 @@ def test_the_progress_of_a_training_is_that_of_the_whole_run(tmp_path: Path) -> 
 # On a terminal
 
 
-def on_terminal(*arguments: str, folder: Path, typed: bytes = b"", **environment: str) -> str:
-    """What a command writes to a terminal of 80 columns while something is typed."""
+def on_terminal(
+    *arguments: str, folder: Path, typed: bytes = b"", answers_too: bool = False, **environment: str
+) -> str:
+    """What a command writes to a terminal of 80 columns while something is typed; its answers may go elsewhere."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))
     child = subprocess.Popen(
         command(*arguments),
         cwd=folder,
         stdin=theirs,
-        stdout=subprocess.DEVNULL,
+        stdout=theirs if answers_too else subprocess.DEVNULL,
         stderr=theirs,
         env=environ(**environment),
     )
@@ -232,6 +234,55 @@ def test_scores_and_warnings_on_a_terminal_are_coloured(here: Path) -> None:
     text = on_terminal("run", "tiny.yaml", *CRF, folder=here, NO_COLOR="")
     assert re.search(r"\x1b\[1mtest f1 [\d.]+\x1b\[0m", text)
     assert "\x1b[31m" not in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (("run", "tiny.yaml", "--epoch", "3"), "Error: No such option: --epoch"),
+        (("rum", "tiny.yaml"), "Error: No such command 'rum'."),
+        (("check",), "Error: Missing argument 'FILE'."),
+        (("bench", "x", "--seconds", "none"), "Error: Invalid value for '--seconds'"),
+    ],
+)
+def test_an_error_in_the_command_line_is_red_below_its_usage(
+    arguments: tuple[str, ...], fault: str, here: Path
+) -> None:
+    coloured = on_terminal(*arguments, folder=here, NO_COLOR="")
+    assert coloured.startswith("Usage: seqpipe")
+    assert f"\x1b[31m{fault}" in coloured
+    assert coloured.count("\x1b[") == 2
+    plain = process(*arguments, folder=here)
+    assert (plain.code, "\x1b" in plain.err) == (2, False)
+    assert f"\n{fault}" in plain.err
+    assert "\x1b" not in on_terminal(*arguments, folder=here, NO_COLOR="1")
+
+
+def test_findings_of_doctor_are_green_yellow_or_red(here: Path) -> None:
+    coloured = on_terminal("doctor", folder=here, answers_too=True, NO_COLOR="")
+    assert "\x1b[32mok   \x1b[0m onnxruntime: " in coloured
+    assert re.findall(r"^note ", coloured, re.MULTILINE) == []
+    plain = on_terminal("doctor", folder=here, answers_too=True, NO_COLOR="1")
+    assert "\x1b" not in plain + process("doctor", folder=here).out
+    assert re.sub(r"\x1b\[\d+m", "", coloured).splitlines()[0] == plain.splitlines()[0]
+
+
+def test_lines_of_progress_say_how_long_the_whole_run_still_takes(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    with Console().progress("training", 400) as tick:
+        for done in range(101, 201):  # a run that was resumed in its middle
+            clock += 1
+            tick(done, "epoch 2/4")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[-1] == "  training: 190 of 400, 0:03:32 left; epoch 2/4"
+    assert len(lines) == 3
+    with Console().progress("exporting", None) as tick:
+        clock += 60
+        tick(7)
+    assert capsys.readouterr().err == "  exporting: 7\n"
 
 
 def test_predict_prompts_on_a_terminal_and_nowhere_else(here: Path) -> None:
@@ -326,10 +377,10 @@ def test_an_output_file_is_written_whole_or_not_at_all(here: Path, tmp_path: Pat
         (["--n-best", "0"], "a\n", 2, "n_best: 0 is not between 1 and 100"),
         (["--beams", "2"], "a\n", 2, "no decode option 'beams'"),
         (["--format", "conll", "--n-best", "2"], "a\n", 2, "one answer a sentence"),
-        (["--documents", "--n-best", "2"], "a\n", 2, "n_best is for single sentences"),
+        (["--documents", "--n-best", "2"], "a\n", 2, "documents have no n_best"),
         (["-i", "gone.txt"], "", 3, "gone.txt: cannot be read"),
         ([], b"fine\n\xff\xfe\n", 3, "standard input:2: byte 1 is not UTF-8"),
-        (["--format", "jsonl"], '{"txt": "a"}\n', 3, "standard input:1: field 'text' must be a text"),
+        (["--format", "jsonl"], '{"txt": "a"}\n', 3, "standard input:1: no field 'text'; the record has: txt; rename"),
         (["--format", "jsonl"], "[1]\n", 3, "must be an object with `text` or `words`"),
     ],
 )
@@ -347,7 +398,7 @@ def test_predict_refuses_what_it_cannot_do(here: Path, arguments: list[str], std
         (["check", "bad.yaml"], 2, "bad.yaml:4:1: tokeniser: no such key; did you mean 'tokenizer'?"),
         (["train", "tiny.yaml", "data.train=bad.conll", "name=bad"], 3, "bad.conll:2: "),
         (["verify", "damaged"], 6, "damaged: its sha256 is not the one"),
-        (["evaluate", "runs/tiny", "--device", "cuda:7"], 7, "sees no CUDA device"),
+        (["evaluate", "runs/tiny", "--device", "cuda:7"], 7, "has no CUDA device"),
     ],
     ids=["config", "data", "bundle", "environment"],
 )
@@ -383,6 +434,12 @@ def test_every_problem_of_a_yaml_is_told_at_once_and_nothing_is_run(tmp_path: Pa
         (["--train.patience", "2"], "train.patience=2"),
         (["-o", "out"], "name=out"),
         (["--streaming"], "export.streaming=VALUE"),
+        (["--learning-rate", "0.1"], "train.optimizer.lr=0.1"),
+        (["--num_train_epochs", "3"], "train.epochs=3"),
+        (["-e", "3"], "train.epochs=3"),
+        (["--hidden-size=100"], "encoder.hidden=100"),
+        (["--train", "x.csv"], "data.train=x.csv"),
+        (["--data", "x.csv"], "data.train=x.csv"),
     ],
 )
 def test_an_option_that_is_a_key_of_the_yaml_is_answered_with_the_override(
@@ -394,6 +451,33 @@ def test_an_option_that_is_a_key_of_the_yaml_is_answered_with_the_override(
     done = seqpipe("run", "tiny.yaml", *option, "--json", folder=here)
     assert json.loads(done.out)["error"]["message"].endswith(override)
     assert "No such option" in seqpipe("predict", "runs/tiny/bundle", "--epochs", "3", folder=here).err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fix"),
+    [
+        (("run", "tiny.yaml", "--gpu"), "no option --gpu; give --device cuda"),
+        (("run", "tiny.yaml", "epochs=3"), "epochs: no such key; did you mean 'train.epochs'?"),
+        (("check", "tiny.yaml", "seed=3", "precision=int8"), "seed: no such key; did you mean 'train.seed'?"),
+        (("check", "tiny.yaml", "opset=20"), "opset: no such key; did you mean 'export.opset'?"),
+        (("check", "tiny.yaml", "dev=x"), "dev: no such key; did you mean 'data.dev'?"),
+        (("check", "tiny.yaml", "encode=x"), "encode: no such key; did you mean 'encoder'?"),
+        (("predict", "runs/tiny/bundle", "Ada"), "echo 'a text' | seqpipe predict BUNDLE"),
+    ],
+)
+def test_a_usual_mistake_is_answered_with_its_fix(here: Path, arguments: tuple[str, ...], fix: str) -> None:
+    done = seqpipe(*arguments, folder=here)
+    assert (done.code, fix in done.err) == (2, True), done.err
+
+
+def test_a_loss_that_rises_is_warned_of_before_the_export_and_at_the_end(tmp_path: Path) -> None:
+    labelling(tmp_path)
+    rate = "train.optimizer={use: sgd, lr: 30}"
+    done = seqpipe("run", "moods.yaml", "head={use: label}", rate, "train.epochs=1", folder=tmp_path)
+    assert re.search(r"\n  warning: the training loss rose from .* lower train.optimizer.lr", done.err), done.err
+    assert "train longer" not in done.err
+    before, _, after = done.err.partition("exporting to ONNX")
+    assert ("the training loss rose" in before, "\nwarning: the training loss rose" in after) == (True, True)
 
 
 def test_init_takes_its_file_as_argument_or_as_option(here: Path) -> None:
@@ -517,9 +601,9 @@ def test_a_traceback_is_shown_with_debug_alone(tmp_path: Path) -> None:
 def test_a_run_that_is_none_is_told_with_what_makes_one(tmp_path: Path) -> None:
     for verb in ("evaluate", "export"):
         done = seqpipe(verb, "gone", folder=tmp_path)
-        assert (done.code, "a run is what `seqpipe train` or `seqpipe run` writes" in done.err) == (2, True)
+        assert (done.code, "name a folder that `seqpipe train` or `seqpipe run` wrote" in done.err) == (2, True)
     done = seqpipe("predict", "gone", folder=tmp_path)
-    assert (done.code, "no such folder; a bundle is the folder that" in done.err) == (6, True)
+    assert (done.code, "no such folder; name a folder that" in done.err) == (6, True)
 
 
 def test_a_pipe_that_closes_ends_predict_quietly(here: Path) -> None:

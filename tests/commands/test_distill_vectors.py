@@ -178,11 +178,11 @@ BAD = {
     "decoder": (
         lambda folder: decoder(folder, "gpt2", TEXTS),
         3,
-        "gpt2 is no BERT-family encoder; choose a checkpoint",
+        "gpt2 is not a BERT-family encoder; choose a checkpoint",
     ),
     "seq2seq": (lambda folder: t5(folder, "1.0", TEXTS), 3, "t5 has an encoder and a decoder"),
-    "no weights": (no_weights, 3, "holds no weights (model.safetensors)"),
-    "no tokenizer": (no_tokenizer, 3, "holds no tokenizer (tokenizer.json)"),
+    "no weights": (no_weights, 3, "has no weights (model.safetensors)"),
+    "no tokenizer": (no_tokenizer, 3, "has no tokenizer (tokenizer.json)"),
     "no checkpoint": (empty, 3, "no config.json; a checkpoint is a folder that save_pretrained wrote"),
     "hub": (lambda folder: "no-such/model", 7, "HF_HUB_OFFLINE is set: unset it, or name a folder"),
 }

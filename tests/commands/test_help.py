@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from conftest import Install
 from factory import process, seqpipe
 
 from seqpipe.commands.app import app
@@ -69,6 +75,87 @@ def test_a_shell_completes_commands_keys_and_components(shell: str, line: str, o
 def test_bash_parts_an_override_at_its_equals_sign() -> None:
     variables = {"_SEQPIPE_COMPLETE": "complete_bash", "COMP_WORDS": "seqpipe run x.yaml encoder = lst"}
     assert process(folder=Path.cwd(), **variables, COMP_CWORD="5").out == "lstm\n"
+
+
+COUNTED = """
+import pathlib
+with pathlib.Path(__file__).with_suffix(".imported").open("a") as file:
+    file.write("x")
+from seqpipe.plugin import hookimpl
+
+@hookimpl
+def register_encoders():
+    return {"acme-fast": "torch:nn"}
+"""
+
+
+def test_components_of_plugins_are_completed_from_a_cache_until_an_installation_changes(
+    install: Install, tmp_path: Path
+) -> None:
+    install("acme-counted", COUNTED)
+    site, imported = tmp_path / "site", tmp_path / "site/acme_counted.imported"
+    variables = {"_SEQPIPE_COMPLETE": "complete_bash", "COMP_WORDS": "seqpipe run x.yaml encoder = acme-"}
+    variables |= {"COMP_CWORD": "5", "PYTHONPATH": str(site), "SEQPIPE_CACHE": str(tmp_path / "cache")}
+
+    def completed() -> tuple[str, int]:
+        done = process(folder=Path.cwd(), **variables)
+        assert (done.code, done.err) == (0, "")
+        return done.out, len(imported.read_text())
+
+    assert completed() == completed() == ("acme-fast\n", 1)
+    (cache,) = (tmp_path / "cache").iterdir()
+    for damaged in (b"", b"{", b"[]", b'{"key": []}'):
+        cache.write_bytes(damaged)
+        before = len(imported.read_text())
+        assert completed() == ("acme-fast\n", before + 1)
+    (site / "acme_counted-1.0.dist-info").rename(site / "acme_counted-1.1.dist-info")
+    metadata = site / "acme_counted-1.1.dist-info/METADATA"
+    metadata.write_text(metadata.read_text().replace("1.0", "1.1"))
+    (site / "acme_counted.py").write_text(COUNTED.replace("acme-fast", "acme-faster"))
+    assert completed() == completed() == ("acme-faster\n", 6)
+    (site / "acme_counted.py").write_text(COUNTED.replace("acme-fast", "acme-edited"))
+    assert completed() == ("acme-faster\n", 6)  # the version is the same, so this takes a listing
+    listed = {name: variables[name] for name in ("PYTHONPATH", "SEQPIPE_CACHE")}
+    assert "acme-edited" in process("plugins", folder=Path.cwd(), **listed).out
+    count = len(imported.read_text())
+    assert completed() == ("acme-edited\n", count)
+    variables["SEQPIPE_PLUGINS"] = "off"
+    assert completed() == ("\n", count)
+
+
+def test_bash_puts_no_blank_behind_a_key_and_one_behind_a_value(tmp_path: Path) -> None:
+    script = process("--show-completion", "bash", folder=tmp_path, _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
+    assert script.code == 0, script.err
+    (tmp_path / "seqpipe").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m seqpipe "$@"\n')
+    (tmp_path / "seqpipe").chmod(0o755)
+    (tmp_path / "completion").write_text(script.out)
+    ours, theirs = pty.openpty()
+    variables = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PS1": "", "TERM": "dumb"}
+    with subprocess.Popen(
+        ["bash", "--norc", "--noprofile", "-i"],
+        cwd=tmp_path,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=variables,
+        start_new_session=True,
+    ) as bash:
+        os.close(theirs)
+        os.write(ours, b"source ./completion\n")
+        for word in ("train.patie\t3", "encoder.use=lst\t8", "head=cr\t9"):
+            os.write(ours, f"seqpipe run x.yaml {word}\x01echo \n".encode())  # Ctrl-A: to the start of the line
+        os.write(ours, b"exit\n")
+        written = b""
+        with contextlib.suppress(OSError):
+            while block := os.read(ours, 4096):
+                written += block
+        bash.wait(60)
+    os.close(ours)
+    prefix, text = "seqpipe run x.yaml ", written.decode().replace("\a", "")
+    printed = [line for line in text.splitlines() if line.startswith(prefix) and not re.search(r"echo|\t", line)]
+    assert list(dict.fromkeys(line.removeprefix(prefix) for line in printed)) == [
+        *("train.patience=3", "encoder.use=lstm 8", "head=crf 9"),
+    ]
 
 
 def test_the_commands_stand_in_groups() -> None:

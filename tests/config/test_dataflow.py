@@ -56,7 +56,7 @@ def test_what_a_stage_lacks_is_told_with_what_there_is() -> None:
     (first, second) = messages([Lookup], [Lost], Tagger)
     message = "encoder.0: encoder 'lost' of toys: `forward` asks for 'masks', which nothing provides"
     assert first == f"{message}; did you mean 'mask'? (there is: ids, mask, x)"
-    assert "'tags', which nothing provides here; a target is given to `loss`" in second
+    assert "'tags', which nothing provides here; targets are passed to `loss`" in second
 
 
 def test_what_a_later_stage_returns_is_not_there_for_an_earlier_one() -> None:
@@ -152,7 +152,7 @@ def test_methods_that_take_anything_or_options_in_the_wrong_place_are_told() -> 
 
         def forward(self, x, *, scale: float = 1.0): ...
 
-    assert "'*inputs' asks for nothing by name" in messages([Lookup], [Vague], Tagger)[0]
+    assert "'*inputs' has no names" in messages([Lookup], [Vague], Tagger)[0]
     assert "only `decide` has options" in messages([Lookup], [Optional], Tagger)[0]
 
 
@@ -180,14 +180,14 @@ def test_constructors_get_what_there_is() -> None:
     class Labels(Writer):
         def __init__(self, dim, labels, target_vocabulary): ...
 
-    assert "only a head is built from all sources" in messages([Lookup], [Sources], Tagger)[0]
+    assert "only a head may be built from all sources" in messages([Lookup], [Sources], Tagger)[0]
     assert (
-        "built from 'labels', and the answer of the head has none"
+        "asks for 'labels', and the answer of the head has none"
         in messages([Lookup], [Mean], Labels, target_tokenizer="same")[0]
     )
-    assert "built from 'target_vocabulary', and there is none" in messages([Lookup], [Mean], Writer)[0]
+    assert "asks for 'target_vocabulary', and there is none" in messages([Lookup], [Mean], Writer)[0]
     assert (
-        "built without a target vocabulary; delete `target_tokenizer`"
+        "takes no target vocabulary; delete `target_tokenizer`"
         in messages([Lookup], [], Tagger, target_tokenizer="same")[0]
     )
 
@@ -235,7 +235,7 @@ def test_an_encoder_that_returns_no_x_leaves_the_one_before() -> None:
         returns = ("state",)
 
     assert messages([Lookup], [StateOnly], Tagger) == []
-    assert "built from 'dim', and there is no x yet" in messages([], [Alone], Tagger)[0]
+    assert "asks for 'dim', and there is no x yet" in messages([], [Alone], Tagger)[0]
 
 
 def test_what_is_known_of_windows_goes_with_the_x_that_came_of_them() -> None:

@@ -72,7 +72,7 @@ def test_a_bundle_is_told_the_run_that_it_came_from(yaml: Path) -> None:
     (old / "bundle").mkdir()
     (old / "bundle/bundle.json").write_text("{}")
     (only,) = problems(yaml, "encoder.init=runs/old/bundle")
-    assert "is a bundle, which holds no weights to train on; name the run that it came from, " in only.message
+    assert "is a bundle, which has no weights for training; name the run that it was exported from, " in only.message
     assert only.message.endswith("runs/old")
 
 
@@ -100,8 +100,8 @@ def test_a_run_without_such_a_stage_is_told_with_what_it_has(yaml: Path) -> None
     run(yaml.parent / "old", embedding=[{"use": "positions"}, {"use": "lookup"}, {"use": "lookup"}])
     first, second = problems(yaml, "embedding.0.init=old", "embedding.1.init=old")
     listed = r"(it has: embedding.0 'positions', embedding.1 'lookup', embedding.2 'lookup')"
-    assert f"has several embeddings 'lookup' {listed}; give the two the same place" in first.message
-    assert f"has no embedding 'char-cnn' {listed}; take a `use` that it has" in second.message
+    assert f"has several embeddings 'lookup' {listed}; put both at the same position" in first.message
+    assert f"has no embedding 'char-cnn' {listed}; choose a `use` that it has" in second.message
     (only,) = problems(yaml, "encoder.init=old")
     assert "has no encoder 'lstm' (it has: none)" in only.message
     (only,) = problems(yaml, "tokenizer={use: chars, init: old}")

@@ -444,9 +444,9 @@ def test_what_cannot_be_used_is_left_out_and_named(install: Install) -> None:
     for words in (
         "acme-broken 1.0 is broken: ZeroDivisionError",
         "encoder 'gone' of toys 1.0 cannot be loaded: ModuleNotFoundError",
-        "encoder 'greedy' of toys 1.0: bad_yamls.Greedy: '**options' would swallow",
+        "encoder 'greedy' of toys 1.0: bad_yamls.Greedy: '**options' would accept",
         "reader 'asking' of acme 2.0: nothing is wired into it",
-        "tokenizer 'opaque' of acme 2.0: JSON Schema has no word for its options",
+        "tokenizer 'opaque' of acme 2.0: JSON Schema cannot describe its options",
     ):
         assert sum(line.startswith(f"left out: {words}") for line in messages) == 1, messages
     assert not any(name.endswith((".gone", ".greedy", ".asking", ".opaque")) for name in json_schema["$defs"])

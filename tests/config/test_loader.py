@@ -126,7 +126,7 @@ def test_a_yaml_that_is_not_there_is_told_with_the_path_looked_for(tmp_path: Pat
 def test_a_file_name_that_is_no_name_asks_for_one(folder: Path) -> None:
     path = folder / "my pipeline.yaml"
     path.write_text(GOOD)
-    with pytest.raises(ConfigError, match=r"'my pipeline' is no name"):
+    with pytest.raises(ConfigError, match=r"'my pipeline' is not valid"):
         load(path, plugins=toys())
     assert load(path, ["name=mine"], toys()).name == "mine"
 
@@ -183,8 +183,8 @@ def test_a_component_alone_is_the_first_of_its_list_and_a_bare_name_takes_option
         ("embedding.1.dim=3", "embedding.1", "'lookup' has no such option"),
         ("name.x=3", "name.x", "'name' is 'pipe', which has no keys"),
         ("data.reader.separator=012", "data.reader.separator", "quote it ('012')"),
-        ("data.reader.separator=\t", "data.reader.separator", "a tab cannot stand here"),
-        ("data.reader.separator=#", "data.reader.separator", "there is nothing in it"),
+        ("data.reader.separator=\t", "data.reader.separator", "a tab is not allowed here"),
+        ("data.reader.separator=#", "data.reader.separator", "the file is empty"),
         ("data.reader.separator=-", "data.reader.separator", "is not one value; put it in quotes"),
         ("name=a: b", "name", "is not one value"),
         ("name=[a", "name", "add the ']'"),
@@ -194,7 +194,7 @@ def test_a_component_alone_is_the_first_of_its_list_and_a_bare_name_takes_option
         ("train.epochs", "", "an override is key=value"),
         ("=3", "", "an override is key=value"),
         ("train..epochs=3", "", "an override is key=value"),
-        ("head.target_tokenizer.min_count=2", "head.target_tokenizer.use", "say which tokenizer"),
+        ("head.target_tokenizer.min_count=2", "head.target_tokenizer.use", "name the tokenizer"),
         ("name=\udcff", "name", "is not UTF-8"),
     ],
 )

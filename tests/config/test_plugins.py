@@ -89,9 +89,9 @@ def test_a_broken_plugin_is_named_and_everything_else_works(fault: str, install:
         (["seqpipe-sound"], ""),
         (["Seqpipe.Sound>=2,<3"], ""),
         (["seqpipe-sound==2.5", "others"], ""),
-        (["seqpipe-sound<2"], "plugins.allow says 'seqpipe-sound<2'"),
-        (["others"], "plugins.allow does not name it"),
-        ([], "plugins.allow does not name it"),
+        (["seqpipe-sound<2"], "plugins.allow requires 'seqpipe-sound<2'"),
+        (["others"], "plugins.allow does not list it"),
+        ([], "plugins.allow does not list it"),
     ],
 )
 def test_a_plugin_that_is_not_allowed_is_left_out_unread(
@@ -115,7 +115,7 @@ def test_a_plugin_that_is_slow_to_import_or_prints_is_named(
     plugins = Plugins()
     assert plugins.broken == []
     texts = {note.distribution: note.text for note in plugins.notes}
-    assert re.match(r"its import takes 0\.[6-9] s of every command", texts.pop("seqpipe-slow"))
+    assert re.match(r"its import slows every command down by 0\.[6-9] s", texts.pop("seqpipe-slow"))
     assert texts == {"seqpipe-loud": "it prints when it is imported: hello, world"}
     out, err = capsys.readouterr()
     assert (out, err) == ("", "hello, world\n")
@@ -182,7 +182,7 @@ def test_a_name_that_two_distributions_offer_must_be_written_in_full(install: In
     ("kind", "use", "message"),
     [
         ("encoder", "lstn", r"no encoder named 'lstn'; did you mean 'lstm'\? \(there is: bag, bilm, cnn, conv, "),
-        ("encoder", "crf", "no encoder named 'crf'; it is the name of another kind: head"),
+        ("encoder", "crf", "no encoder named 'crf'; 'crf' is a component of another kind: head"),
         ("encoder", "elsewhere/lstm", "no encoder named 'elsewhere/lstm'"),
         ("reader", "", "no reader named ''"),
     ],

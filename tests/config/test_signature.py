@@ -228,16 +228,16 @@ def faulty() -> list[tuple[type, str]]:
         def __init__(self, *, hidden: Position): ...
 
     return [
-        (Position, "'hidden' is not wired in; an option stands after a '*'"),
+        (Position, "'hidden' is not wired in; an option follows a '*'"),
         (Preset, "'dim' is wired in, so its default is never used"),
-        (Swallows, "'**kwargs' would swallow a misspelt option"),
-        (Args, "'*args' would swallow a misspelt option"),
+        (Swallows, "'**kwargs' would accept a misspelt option"),
+        (Args, "'*args' would accept a misspelt option"),
         (Untyped, "'hidden' has no type; annotate it (hidden: int = 1)"),
         (Framed, "no option can be called 'lr'"),
         (Private, "no option can be called '_x'"),
         (WrongDefault, "the default of 'hidden' should be a whole number above 0, not 0"),
         (NullDefault, "the default of 'hidden' should be a whole number, not null"),
-        (Unreadable, "a type cannot be read: name 'Tensor' is not defined; import it at the head of the module"),
+        (Unreadable, "a type cannot be read: name 'Tensor' is not defined; import it at module level"),
         (NoSchema, "a type cannot be read"),
     ]
 
@@ -321,9 +321,9 @@ def test_a_method_that_asks_for_nothing_by_name_is_told() -> None:
 
         def loss(self, x, **rest): ...
 
-    with pytest.raises(PluginError, match=r"Vague\.forward: '\*inputs' asks for nothing by name"):
+    with pytest.raises(PluginError, match=r"Vague\.forward: '\*inputs' has no names"):
         method_names(Vague.forward)
-    with pytest.raises(PluginError, match=r"Vague\.loss: '\*\*rest' asks for nothing by name"):
+    with pytest.raises(PluginError, match=r"Vague\.loss: '\*\*rest' has no names"):
         method_names(Vague.loss)
 
 
@@ -352,6 +352,32 @@ def test_a_bundle_lists_inclusive_bounds_and_an_exclusive_one_beside_them() -> N
     assert 0 < options["p"]["minimum"] < 1e-300
     assert (options["t"]["minimum"], options["t"]["exclusive_maximum"]) == (-1, 0)
     assert -1e-300 < options["t"]["maximum"] < 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search:
+    """Options.
+
+    Args:
+        beams: Beam size. K in the
+            shapes.
+    """
+
+    beams: Size = 1
+
+
+def test_a_bundle_describes_a_decode_option_by_the_first_sentence_of_its_docstring() -> None:
+    class Writer:
+        def decide(self, *, bare: bool = False, penalty: float = 0.0, options: Search):
+            """The likeliest text.
+
+            Args:
+                penalty: Above 0 favours
+                    longer texts
+            """
+
+    options = {name: option.manifest().get("description") for name, option in decode_options(Writer).items()}
+    assert options == {"bare": None, "penalty": "Above 0 favours longer texts.", "beams": "Beam size."}
 
 
 def test_tokens_and_random_numbers_have_types_of_their_own() -> None:
@@ -438,7 +464,7 @@ def test_an_option_that_stands_twice_is_refused() -> None:
     class Twice:
         def __init__(self, *, columns: Columns, text: str = ""): ...
 
-    with pytest.raises(PluginError, match="the option 'text' stands there twice"):
+    with pytest.raises(PluginError, match="the option 'text' occurs twice"):
         options_model(Twice)
 
 

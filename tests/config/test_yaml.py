@@ -206,7 +206,7 @@ def test_a_value_that_is_none_is_told_without_a_place(text: str) -> None:
 
 
 def test_a_blank_is_no_value() -> None:
-    with pytest.raises(ConfigError, match="there is nothing in it"):
+    with pytest.raises(ConfigError, match="the file is empty"):
         scalar(" ")
 
 

@@ -86,7 +86,7 @@ def test_its_feature_is_char_cnn_s_so_both_may_stand_in_one_pipeline() -> None:
 
 
 def test_a_width_that_the_directions_cannot_share_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"char-lstm\.dim: 7 is odd, .* take 8"):
+    with pytest.raises(UsageError, match=r"char-lstm\.dim: 7 is odd, .* use 8"):
         CharLSTM({"chars": 12}, dim=7)
 
 

@@ -117,6 +117,15 @@ def test_n_grams_are_dropped_in_training_alone() -> None:
     assert (mean - kept).abs().max() < 0.2
 
 
+def test_random_vectors_tell_from_the_first_how_much_two_tokens_share() -> None:
+    torch.manual_seed(0)
+    ngrams = Ngrams({"ngrams": SIZE}, dim=10_000, words=0, weighting="none", initial="normal")
+    x = ngrams(torch.tensor([[[1, 2], [1, 3], [4, 5], [0, 0]]]), torch.ones(1, 4, dtype=torch.bool))[0]
+    cosines = torch.nn.functional.cosine_similarity(x[:1], x[1:])
+    assert cosines.tolist() == pytest.approx([0.5, 0.0, 0.0], abs=0.05)  # the last is of unknown n-grams
+    assert not x[3].any()
+
+
 def test_every_n_gram_learns_and_the_padding_does_not() -> None:
     ngrams = Ngrams({"ngrams": SIZE}, dim=4)
     assert not ngrams.table.weight.any()

@@ -187,33 +187,33 @@ def test_a_file_of_any_size_takes_little_memory(tmp_path: Path) -> None:
 
 
 BAD: list[tuple[bytes, str, str]] = [
-    (b"ada 1 2 3\nmet 1 2\n", ":2: ", "2 numbers in this line, but 3 are expected (as its first line has)"),
+    (b"ada 1 2 3\nmet 1 2\n", ":2: ", "2 numbers in this line, but 3 are expected (as in its first line)"),
     (b"ada 1 2 3\nmet 1 2 3 4\n", ":2: ", "4 numbers in this line, but 3"),
-    (b"2 3\nada 1 2 3\nmet 1 2\n", ":3: ", "2 numbers in this line, but 3 are expected (its first line says so)"),
-    (b"2 4\nada 1 2 3\nmet 1 2 3\n", ":2: ", "3 numbers in this line, but 4 are expected (its first line says so)"),
+    (b"2 3\nada 1 2 3\nmet 1 2\n", ":3: ", "2 numbers in this line, but 3 are expected (from its first line)"),
+    (b"2 4\nada 1 2 3\nmet 1 2 3\n", ":2: ", "3 numbers in this line, but 4 are expected (from its first line)"),
     (b"2 2\nada 1 2 3\nmet 1 2 3\n", ":2: ", "3 numbers in this line, but 2"),
     (b"ada\n", ":1: ", "0 numbers in this line"),
     (b"3 3\nada 1 2 3\nmet 1 2 3\n", ":1: ", "the first line says 3 words, but 2 follow; is it whole? Correct"),
     (b"1 3\nada 1 2 3\nmet 1 2 3\n", ":1: ", "the first line says 1 words, but 2 follow"),
     (b"ada 1 2 3\nx 1 2 3\nada 1 2 3\n", ":3: ", "the word 'ada' has a vector already (line 1); remove one of the two"),
-    (b"ada 1 2 3\nmet 1 nan 3\n", ":2: ", "the vector of 'met' holds NaN or infinity"),
-    (b"ada 1 2 1e40\n", ":1: ", "the vector of 'ada' holds NaN or infinity"),
+    (b"ada 1 2 3\nmet 1 nan 3\n", ":2: ", "the vector of 'met' has NaN or infinity"),
+    (b"ada 1 2 1e40\n", ":1: ", "the vector of 'ada' has NaN or infinity"),
     (b"ada 1 2 x3\n", ":1: ", "'x3' behind the word 'ada' is no number"),
     (b"ada 1 2 3\nn\xe9e 1 2 3\n", ":2: ", r"the word b'n\xe9e' is not UTF-8; convert the file"),
     (b"ada 1 2 3\n 1 2 3\n", ":2: ", "the word is empty"),
     (
         b"other 1 2 3\n",
         ": ",
-        "no word of the vocabulary (4 words) is in this file; are they of one language and one case",
+        "no word of the vocabulary (4 words) is in this file; check that both have the same language and case",
     ),
-    (b"", ": ", "there is no vector in this file"),
-    (b"\n\n", ": ", "there is no vector in this file"),
-    (b"\xba\x16\x4f\x2f" + bytes(40), ": ", "this is a model of fastText (.bin)"),
-    (binary(ROWS)[:-3], ": byte 69: ", "the file ends within word 4 of 4, which begins at byte 54; is it cut short?"),
+    (b"", ": ", "this file has no vectors"),
+    (b"\n\n", ": ", "this file has no vectors"),
+    (b"\xba\x16\x4f\x2f" + bytes(40), ": ", "this is a fastText model (.bin)"),
+    (binary(ROWS)[:-3], ": byte 69: ", "the file ends within word 4 of 4, which begins at byte 54; download it again"),
     (binary(ROWS).replace(b"4 3", b"9 3", 1), ": byte 72: ", "the file ends within word 5 of 9"),
     (binary(ROWS).replace(b"4 3", b"3 3", 1), ": byte 54: ", "the file has more than the 3 words"),
     (binary({**ROWS, "met": (1, float("nan"), 2)}), ": byte 72: ", "the vector of 'met' holds NaN"),
-    (binary({**ROWS, "met": (1, 2, float("inf"))}), ": byte 72: ", "the vector of 'met' holds NaN or infinity"),
+    (binary({**ROWS, "met": (1, 2, float("inf"))}), ": byte 72: ", "the vector of 'met' has NaN or infinity"),
     (binary(ROWS).replace(b"4 3", b"5 3", 1) + b"ada " + bytes(12), ": byte 72: ", "has a vector already (byte 55)"),
     (binary(ROWS).replace("née".encode(), b"n\xe9e", 1), ": byte 4: ", "is not UTF-8"),
     (b"2 3\n" + b"\1" * 30_000, ": byte 4: ", "there is no word here"),
@@ -246,7 +246,7 @@ def test_a_binary_file_is_read_alike_in_chunks_of_any_size(
 
 
 def test_a_file_that_is_gone_is_an_error_that_says_who_needs_it(tmp_path: Path) -> None:
-    told = "there is no such file; a run reads its vectors again whenever it is built; a bundle has no need of them"
+    told = "no such file; a run reads its vectors whenever it is built; a bundle does not need them"
     with pytest.raises(DataError, match=re.escape(told)):
         Vectors(WORDS, path=tmp_path / "gone.vec")
     with pytest.raises(DataError, match="cannot be read"):
@@ -255,5 +255,5 @@ def test_a_file_that_is_gone_is_an_error_that_says_who_needs_it(tmp_path: Path) 
 
 def test_a_first_line_that_is_none_is_an_error_where_the_format_is_said(tmp_path: Path) -> None:
     for form in ("word2vec", "word2vec-binary"):
-        with pytest.raises(DataError, match=r"some\.vec:1: the first line must say how many words"):
+        with pytest.raises(DataError, match=r"some\.vec:1: the first line must have the number of words"):
             Vectors(WORDS, path=write(tmp_path, glove(ROWS)), format=form)  # type: ignore[arg-type]

@@ -83,7 +83,7 @@ def test_every_weight_learns_and_dropout_is_for_training_only() -> None:
 def test_layers_without_a_width_are_refused() -> None:
     with pytest.raises(UsageError) as refused:
         Bag(5, layers=2)
-    assert "bag.layers: 2 layers have no width; give hidden one" in str(refused.value)
+    assert "bag.layers: 2 layers have no width; set hidden" in str(refused.value)
 
 
 def test_everything_is_made_where_the_input_is() -> None:

@@ -165,7 +165,7 @@ def test_zeros_add_nothing_to_the_model() -> None:
 
 def test_a_given_state_that_is_not_there_is_an_error() -> None:
     encoder = construct(GRU, 5, SIZES, hidden=6, initial_state={"column": "mood"})
-    with pytest.raises(UsageError, match="initial_state: it is computed from 'initial_label', which is not given here"):
+    with pytest.raises(UsageError, match="initial_state: it is computed from 'initial_label', which is missing"):
         encoder(torch.randn(2, 4, 5), ragged(4, 3))
 
 

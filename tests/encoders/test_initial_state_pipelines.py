@@ -99,11 +99,11 @@ SINGLE = {"inputs": None, "tokenizer": "words", "embedding": "lookup", "encoder"
         (inputs(starts({"source": "text"}), None), "the state of its own source 'text'; name another input"),
         (
             inputs(starts({"source": "title"}), starts({"source": "text"})),
-            "the state of 'text', which waits for itself in a cycle",
+            "the state of 'text', which depends on itself in a cycle",
         ),
-        (inputs(starts("zero"), starts({"source": "text"})), "it cannot be the first input; move it down"),
-        ({"inputs": NUMBERS}, "the input 'numbers' has no x, and so no state; add an embedding to it"),
-        (SINGLE, "of another input, 'title', and there is one input only; write inputs: "),
+        (inputs(starts("zero"), starts({"source": "text"})), "it cannot be the first input; list it later"),
+        ({"inputs": NUMBERS}, "the input 'numbers' has no x, and therefore no state; add an embedding to it"),
+        (SINGLE, "of another input, 'title', but there is only one input; write inputs: "),
         (inputs(starts("lerned"), None), r"should be 'zero' or 'learned' or {column: FIELD} or {source: NAME}"),
         (inputs(starts({"column": "a", "source": "title"}), None), r"should be 'zero' or 'learned' or {column: FIELD}"),
         (inputs(starts({"source": "title"}), None) | {"head": {"use": "mlm"}}, "it supports one input"),
@@ -118,7 +118,7 @@ def test_two_encoders_of_an_input_start_from_one_other_input(tmp_path: Path) -> 
     path = yaml(tmp_path)
     text = source("text", None) | {"encoder": [starts({"source": "title"}), starts({"source": "mood"})]}
     every = {"text": text, "title": source("title", None), "mood": source("mood", None)}
-    with pytest.raises(ConfigError, match="an encoder before it from that of 'title'; name the same"):
+    with pytest.raises(ConfigError, match="an earlier encoder from that of 'title'; use the same for both"):
         load(yaml(path.parent, inputs=every))
 
 
@@ -126,11 +126,11 @@ def test_a_field_that_no_record_has_is_named(tmp_path: Path) -> None:
     path = yaml(tmp_path, **inputs(starts({"source": "title"}), starts({"column": "tone"})))
     done = seqpipe("train", path, folder=tmp_path)
     assert done.code == 3
-    assert "field 'tone' must be a text, not NoneType; the record has: text, mood, title, label, numbers" in done.err
+    assert "no field 'tone'; the record has: text, mood, title, label, numbers" in done.err
 
 
 def test_packed_texts_have_no_label(tmp_path: Path) -> None:
     encoder = {"use": "gru", "direction": "forward", "initial_state": {"column": "mood"}}
     one = {"inputs": None, "tokenizer": "words", "embedding": "lookup", "encoder": encoder}
-    with pytest.raises(ConfigError, match="a column is of one text, and packed texts are cut anywhere"):
+    with pytest.raises(ConfigError, match="a column belongs to one text, and packed texts are cut anywhere"):
         load(yaml(tmp_path, **one, head={"use": "lm"}))

@@ -352,7 +352,7 @@ def test_what_is_no_checkpoint_is_refused_with_a_cure(folders: dict[str, Path], 
 
     folder = changed("bare")
     (folder / "model.safetensors").unlink()
-    assert "holds no weights" in str(refused(folder, tmp_path))
+    assert "has no weights" in str(refused(folder, tmp_path))
     (folder / "pytorch_model.bin").write_bytes(b"\x80\x04")
     error = refused(folder, tmp_path)
     assert isinstance(error, DataError)

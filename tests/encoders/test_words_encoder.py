@@ -83,5 +83,7 @@ def test_tags_of_pieces_without_it_are_refused_with_the_cure(tmp_path: Path) -> 
     ):
         parts(config)
     config = load(tagging(tmp_path, {"encoder": ["sentences"]}))
-    with pytest.raises(ConfigError, match="makes sentences of words there are none to tag; leave that encoder out"):
+    with pytest.raises(
+        ConfigError, match="replaces the words with sentences, so there are no words to tag; delete that encoder"
+    ):
         parts(config)

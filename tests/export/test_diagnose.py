@@ -23,7 +23,7 @@ def one_thread() -> None:
     ("toy", "told"),
     [
         ("unrolled", "the pipeline does not export"),
-        ("nomask", "'x' of real tokens changes with what stands in the padding; use `mask`"),
+        ("nomask", "'x' of real tokens depends on values in the padding; use `mask`"),
         ("baked", "'x' differs between PyTorch and the graph"),
         ("rough", "'x' differs between PyTorch and the graph"),
         ("fails", "its graph fails at another shape than the example's"),
@@ -51,7 +51,7 @@ def test_an_encoder_that_counts_the_padding_in_is_named(tmp_path: Path) -> None:
     with pytest.raises(ParityError) as caught:
         check_export(config, QUIET)
     assert "a row alone, without the batch around it" in str(caught.value)
-    assert "encoder 'width' of toys: 'x' of a row changes with the rows and the padding around it" in str(caught.value)
+    assert "encoder 'width' of toys: 'x' of a row depends on other rows and the padding" in str(caught.value)
 
 
 def test_a_stage_that_makes_no_numbers_is_named(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,19 +15,23 @@ from typing import Any
 import pytest
 import torch
 from factory import LEAN, QUIET, parts, tiny, toy_encoders
+from huggingface_hub import ModelCard
 from tokenizers import normalizers
 
 from seqpipe import load
+from seqpipe.answers.registry import ANSWER_KINDS
+from seqpipe.answers.types import Metric
 from seqpipe.config.loader import Config
 from seqpipe.console import Console, Tick
-from seqpipe.errors import ExportError, ParityError
-from seqpipe.export.exporter import bundle_files, bundle_manifest, export
+from seqpipe.errors import ConfigError, ExportError, ParityError
+from seqpipe.export.exporter import bundle_files, bundle_manifest, export, model_card
 from seqpipe.export.graph import to_onnx
 from seqpipe.export.parity.answers import Comparison
 from seqpipe.export.parity.gate import verify_parity
 from seqpipe.features.sources import TextSource
 from seqpipe.runtime import bundle
-from seqpipe.runtime.model import Model
+from seqpipe.runtime.manifest import Manifest
+from seqpipe.runtime.model import TOLERANCE, Model, same_answer
 from seqpipe.training.datasets import read
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.trainer import train
@@ -109,13 +115,83 @@ def test_export_and_comparison_say_what_they_do_and_show_progress_up_to_their_to
         assert done == sorted({*done})
         assert done[-1] == total
     stages = dict.fromkeys(stage for _, stage in console.shown[-1][2])
-    assert list(stages) == ["features", "answers", "answers under decode options"]
+    assert list(stages) == ["features", "answers", "answers with decode options"]
+
+
+HUB_TASKS = {  # of https://huggingface.co/tasks that an answer kind has
+    *("text-classification", "token-classification", "question-answering", "text2text-generation", "text-generation"),
+    *("fill-mask", "feature-extraction", "sentence-similarity", "other"),
+}
+PARITY = {"decisions": 7, "ties": 0}
+BY_LABEL = {"f1": 0.5, "precision": 1.0, "recall": 1 / 3, "gold": 12, "predicted": 4, "correct": 4}
+
+
+def card_of(manifest: Manifest) -> ModelCard:
+    return ModelCard(model_card(manifest, {"f1": Metric()}, 1_250_000))
 
 
 def test_the_model_card_names_labels_scores_and_makers(made: Trained) -> None:
     card = (made.path / "README.md").read_text()
-    for part in ("# tiny", "`B-PER`", "| test | f1 | 50.00 |", "- torch ", "- encoder lstm: seqpipe-nlp", "agreed on"):
+    for part in ("# tiny", "`B-PER`", "| test | f1 | 50.00 |", "- torch: ", "- encoder lstm: seqpipe-nlp", "agreed on"):
         assert part in card
+    assert sum(path.stat().st_size for path in made.path.iterdir()) / 1e6 == pytest.approx(
+        float(re.search(r"files have ([0-9.]+) MB", card)[1]),
+        abs=0.1,  # type: ignore[index]
+    )
+    assert "train: train.conll" in card.partition("```yaml")[2]
+
+
+def test_the_model_hub_reads_the_head_of_the_card(made: Trained) -> None:
+    data = ModelCard.load(made.path / "README.md").data
+    assert (data.library_name, data.pipeline_tag, data.tags) == ("seqpipe", "token-classification", ["seqpipe", "onnx"])
+    assert (data.metrics, data.license, data.language) == (["f1"], None, None)
+    (result,) = data.eval_results
+    assert (result.task_type, result.dataset_name, result.metric_type, result.metric_value) == (
+        *("token-classification", "test", "f1", 0.5),
+    )
+
+
+def test_licence_and_language_of_the_yaml_stand_in_the_card(made: Trained, tmp_path: Path) -> None:
+    config = tiny(tmp_path, "embedding={use: lookup, dim: 8}", "export={license: apache-2.0, language: 'no'}")
+    data = card_of(bundle_manifest(made.pipeline, config, {}, {}).model_copy(update={"parity": PARITY})).data
+    assert (data.license, data.language, data.eval_results) == ("apache-2.0", "no", None)
+    with pytest.raises(ConfigError, match=r"export.license"):
+        tiny(tmp_path, "export.license=My Own")
+
+
+@pytest.mark.parametrize("kind", ANSWER_KINDS)
+def test_every_answer_kind_has_a_card_with_a_task_of_the_hub(made: Trained, kind: str) -> None:
+    changes = {"answer": {"kind": kind}, "metrics": {"test": {"f1": 0.25, "labels": {"a|b": BY_LABEL}}}}
+    card = card_of(made.model.manifest.model_copy(update=changes))
+    assert card.data.pipeline_tag in HUB_TASKS
+    assert f"answers with {kind}." in card.text
+    assert "| a&#124;b | 100.00 | 33.33 | 50.00 | 12 |" in card.text
+    assert "1.2 MB" in card.text
+
+
+def test_a_card_of_two_heads_has_the_tasks_and_tables_of_both(made: Trained) -> None:
+    parts = {"mood": {"kind": "label", "labels": ["a"]}, "names": {"kind": "spans"}}
+    scores = {"mean": 0.5, "mood": {"accuracy": 0.25, "labels": {"a": BY_LABEL}}, "names": {"f1": 0.75}}
+    changes = {
+        "answer": {"kind": "joint", "parts": parts},
+        "metrics": {"test": scores, "raw": {"mean": math.nan, "mood": {"accuracy": 0.5}, "names": {"f1": 0.5}}},
+    }
+    card = card_of(made.model.manifest.model_copy(update=changes | {"golden": (), "no_golden": "all are ties"}))
+    assert (card.data.pipeline_tag, card.data.tags[2:]) == ("text-classification", ["token-classification"])
+    assert [(r.metric_type, r.metric_name, r.metric_value) for r in card.data.eval_results] == [
+        *(("mean", "mean", 0.5), ("accuracy", "mood.accuracy", 0.25), ("f1", "names.f1", 0.75)),
+        *(("accuracy", "mood.accuracy", 0.5), ("f1", "names.f1", 0.5)),
+    ]
+    assert "test, `mood`:" in card.text
+    assert "all are ties" in card.text
+
+
+def test_the_example_of_the_card_is_answered_as_it_says(made: Trained) -> None:
+    card = (made.path / "README.md").read_text()
+    given, answer = (json.loads(block) for block in re.findall(r"```json\n(.*)\n```", card))
+    assert same_answer(load(made.path, "cpu")(given), answer, TOLERANCE)
+    (call,) = re.findall(r"print\(model\((.*)\)\)", card)
+    assert ast.literal_eval(call) == given
 
 
 def test_nothing_of_this_machine_stands_in_the_bundle(made: Trained) -> None:
@@ -132,7 +208,7 @@ def test_a_bundle_that_is_there_is_replaced_and_nothing_is_left_over(made: Train
 
 
 def other(made: Trained, **changes: Any) -> Model:
-    """A model whose bundle was made from something else than the pipeline it is compared with."""
+    """A model whose bundle was made from other inputs than the pipeline it is compared with."""
     artifacts = replace(made.pipeline.artifacts, **changes)
     kept, made.pipeline.artifacts = made.pipeline.artifacts, artifacts
     try:

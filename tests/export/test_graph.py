@@ -1,4 +1,4 @@
-"""The graph takes features and decode options, decides, and holds operators of ai.onnx alone."""
+"""The graph takes features and decode options, decides, and has operators of ai.onnx alone."""
 
 from __future__ import annotations
 

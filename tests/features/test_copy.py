@@ -127,21 +127,21 @@ def test_what_is_learned_is_kept_with_the_run(tmp_path: Path) -> None:
 def test_check_tells_the_share_of_targets_that_survive(tmp_path: Path) -> None:
     artifacts = copying(tmp_path)
     assert [*unwritable(artifacts, artifacts.tasks[0], RECORDS, 100)] == [
-        "100.0 % of 8 texts survive encoding and decoding; 0 hold a word that neither the target vocabulary nor their "
-        "source has"
+        "100.0 % of 8 texts survive encoding and decoding; 0 have a word that is in neither the target "
+        "vocabulary nor the source"
     ]
     worse = [*RECORDS[:2], {"text": "Cy", "target": "from Dora"}, {"text": "x", "target": "from, x"}]
     first, second = unwritable(artifacts, artifacts.tasks[0], worse, 100)
-    assert first.startswith("50.0 % of 4 texts survive encoding and decoding; 2 hold a word")
+    assert first.startswith("50.0 % of 4 texts survive encoding and decoding; 2 have a word")
     assert "texts change when encoded and decoded: 'from, x' as 'from x'" in second
-    assert "give it detokenize: true" in second
+    assert "set detokenize: true" in second
     done = seqpipe("check", "debts.yaml", folder=tmp_path)
     assert done.code == 0
     assert "100.0 % of 8 texts survive" in done.err
 
 
 def test_tokenizers_that_split_words_copy_only_where_they_are_one(tmp_path: Path) -> None:
-    told = r"head: .*it copies whole tokens, and one of the two tokenizers splits words: write target_tokenizer: same"
+    told = r"head: .*it copies whole tokens, but one of the two tokenizers splits words: write target_tokenizer: same"
     for override in ("tokenizer={use: bpe}", "head.target_tokenizer={use: bpe}"):
         with pytest.raises(ConfigError, match=told):
             copying(tmp_path, override)
@@ -153,7 +153,7 @@ def test_tokenizers_that_split_words_copy_only_where_they_are_one(tmp_path: Path
 
 
 def test_behind_an_encoder_that_makes_other_rows_there_is_nothing_to_copy(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="behind the encoder 'words' there are no tokens to copy; leave that encoder"):
+    with pytest.raises(ConfigError, match="after the encoder 'words' there are no tokens to copy; delete that encoder"):
         copying(tmp_path, "encoder=[words, {use: lstm, hidden: 8}]")
 
 
@@ -161,9 +161,9 @@ def test_several_inputs_and_numbers_are_refused_with_a_cure(tmp_path: Path) -> N
     word = {"tokenizer": "words", "embedding": {"use": "lookup", "dim": 8}}
     two = {"a": {"field": "text", **word}, "b": {"field": "target", **word}}
     gone = dict.fromkeys(("tokenizer", "embedding", "encoder"))
-    with pytest.raises(ConfigError, match="it supports one input; take a head of tags or spans"):
+    with pytest.raises(ConfigError, match="it supports one input only; use a head of tags or spans"):
         copying(tmp_path, inputs=two, **gone)
-    with pytest.raises(ConfigError, match="feature 'copy' is made of a text, and this source has no tokenizer"):
+    with pytest.raises(ConfigError, match="feature 'copy' needs a text, and this source has no tokenizer"):
         copying(tmp_path, inputs={"n": {"field": "numbers", "embedding": {"use": "linear"}}}, **gone)
 
 

@@ -112,14 +112,14 @@ def test_rows_of_numbers_become_a_normalised_matrix() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("a text", "must hold rows of numbers of one length, not str; give a list of numbers"),
-        ([[1, 2], [3]], "must hold rows of numbers"),
-        ([["a", "b"]], "must hold rows of numbers"),
-        ([[[1.0, 2.0]]], "must hold rows of numbers"),
+        ("a text", "must have rows of numbers of one length, not str; give a list of numbers"),
+        ([[1, 2], [3]], "must have rows of numbers"),
+        ([["a", "b"]], "must have rows of numbers"),
+        ([[[1.0, 2.0]]], "must have rows of numbers"),
         ([1, float("inf")], "not finite"),
         ([1e39, 0], "not finite"),
-        ([[1, 2, 3]], "has rows of 3 numbers, and training data had 2; give 2"),
-        (None, "must hold rows of numbers"),
+        ([[1, 2, 3]], "has rows of 3 numbers, but the training data had 2; give 2"),
+        (None, "must have rows of numbers"),
     ],
 )
 def test_what_is_no_matrix_is_refused_with_its_place_and_a_cure(given: Any, words: str) -> None:
@@ -179,14 +179,14 @@ def test_texts_of_equal_length_are_as_long_as_the_first_source(tmp_path: Path) -
     some = [{**record, "target": record["text"]} for record in some]
     artifacts = fit_artifacts(config, some)
     assert len(examples(config, artifacts, some)) == 6
-    with pytest.raises(DataError, match="toy:1: the text has 4 tokens and its source 2; with equal_length"):
+    with pytest.raises(DataError, match="toy:1: the text has 4 tokens and its source 2; equal_length"):
         examples(config, artifacts, [{**some[0], "target": "which colour which colour"}])
 
 
 def test_a_source_that_is_neither_is_refused() -> None:
-    with pytest.raises(ValueError, match="neither a name nor two"):
+    with pytest.raises(ValueError, match="neither one name nor two"):
         source_from({"a": 3}, {}, {})
-    with pytest.raises(ValueError, match="no field of numbers"):
+    with pytest.raises(ValueError, match="not a field of numbers"):
         source_from({"a": ["b", "c"]}, {"a.matrix": Matrix()}, {})
 
 
@@ -222,10 +222,13 @@ def test_the_table_of_names_tells_each_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"head": "label"}, "it supports one input; take a head of tags or spans, or one with a `sources` argument"),
-        ({"export": {"explain": True}}, "of several inputs no attention weights are given"),
+        (
+            {"head": "label"},
+            "it supports one input only; use a head of tags or spans, or one with a `sources` argument",
+        ),
+        ({"export": {"explain": True}}, "a pipeline of several inputs has no attention weights"),
         ({"inputs": {"a": {"field": "pixels"}}}, "asks for the x of every source, and 'a' has none; add an embedding"),
-        ({"inputs": {"a": {**TEXT, "embedding": "linear"}}}, "give them a source of their own"),
+        ({"inputs": {"a": {**TEXT, "embedding": "linear"}}}, "add a source for the numbers"),
         ({"inputs": {"a": {"field": "note", "embedding": "char-cnn"}}}, "this source has no tokenizer; add one"),
         ({"inputs": {"a": {"field": ["x", "y"], "embedding": "linear"}}}, "name the one field that holds the numbers"),
     ],
@@ -241,7 +244,7 @@ def test_numbers_have_no_words_to_tag_and_no_tokenizer_to_write_with(tmp_path: P
     with pytest.raises(SeqpipeError, match="rows of numbers have no words"):
         fit_artifacts(pipeline(tmp_path, inputs=inputs, head={"use": "crf"}), records(20))
     head = {"use": "seq2seq", "target_tokenizer": "same"}
-    with pytest.raises(ConfigError, match="same means the only tokenizer, and there are several, or none"):
+    with pytest.raises(ConfigError, match="same needs exactly one tokenizer of the input"):
         fit_artifacts(pipeline(tmp_path, inputs=inputs, head=head), records(20))
 
 
@@ -290,7 +293,7 @@ def test_a_text_alone_is_no_record_of_several(model: Model) -> None:
 
 
 def test_of_several_inputs_nothing_is_explained(model: Model) -> None:
-    with pytest.raises(UsageError, match="reads several inputs; attention weights are given for one alone"):
+    with pytest.raises(UsageError, match="reads several inputs; attention weights need a single one"):
         model.explain(records(1)[0])
 
 

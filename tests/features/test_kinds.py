@@ -55,7 +55,7 @@ def test_a_fitted_feature_survives_its_manifest_and_is_within_bounds(feature: Fe
 def test_a_feature_is_of_a_text_or_of_numbers_and_names_the_cure(feature: FeatureKind) -> None:
     assert feature.mismatch(not feature.reads_numbers, "") == ""
     message = feature.mismatch(feature.reads_numbers, "prices")
-    assert ("inputs: {prices: " if feature.reads_numbers else "add one, or take linear") in message
+    assert ("inputs: {prices: " if feature.reads_numbers else "add one, or use linear") in message
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_no_fitted_feature_has_is_out_of_bounds(manifest: dict[str, object]
 
 
 def test_other_counts_of_means_and_deviations_are_refused() -> None:
-    with pytest.raises(BundleError, match="feature kind 'matrix' with 1 means and 2 deviations is not known"):
+    with pytest.raises(BundleError, match="unknown feature kind 'matrix' with 1 means and 2 deviations"):
         feature_from({"kind": "matrix", "means": [0.0], "deviations": [1.0, 1.0]})
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqpipe.errors import DataError
-from seqpipe.features.document import Overlaps, dropped_message, kept_spans, resolve_overlaps
+from seqpipe.features.document import Overlaps, dropped_message, resolve_overlaps, select_spans
 
 
 def record(*places: tuple[int, int]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def test_what_remains_never_overlaps_and_each_dropped_span_meets_a_kept_one(
     sizes: list[tuple[int, int]], rule: Overlaps
 ) -> None:
     places = [(start, start + length) for start, length in sizes]
-    kept = kept_spans(places, rule)
+    kept = select_spans(places, rule)
     assert all(places[a][1] <= places[b][0] for a, b in itertools.pairwise(kept))
     for i in {*range(len(places))} - {*kept}:
         rivals = [places[k] for k in kept if places[k][0] < places[i][1] and places[i][0] < places[k][1]]

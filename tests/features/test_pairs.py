@@ -147,10 +147,10 @@ def test_what_explains_a_pair_points_into_both_texts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"head": "crf"}, "a pair of texts has no words to tag; let the tokenizer read one field"),
+        ({"head": "crf"}, "a pair of texts has no words to tag; make the tokenizer read one field"),
         ({"tokenizer": {"use": "words", "field": ["text"]}}, "should be text that is not empty or a list of 2"),
         ({"encoder": {"use": "bag"}, "head": {"use": "label", "pool": "state"}, "tokenizer": "words"}, ""),
-        ({"encoder": "cnn"}, "pool: no encoder gives a state; choose mean, max, first, last or attention"),
+        ({"encoder": "cnn"}, "pool: no encoder returns a state; choose mean, max, first, last or attention"),
     ],
 )
 def test_what_does_not_fit_a_pair_or_a_state_is_told(tmp_path: Path, changes: dict[str, Any], told: str) -> None:

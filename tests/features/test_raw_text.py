@@ -28,7 +28,7 @@ def test_words_that_stand_alike_in_the_text_are_the_same() -> None:
 def test_a_word_that_is_cut_counts_once_and_is_the_example() -> None:
     raw = of(Words(), words("Anna-Lena calls Ben ."), words("a b c"))
     assert (raw.words, raw.otherwise, raw.same, raw.is_large) == (7, 1, False, True)
-    assert raw.summary() == "14.3 % of 7 words are split otherwise by the tokenizer in the words joined by blanks"
+    assert raw.summary() == "14.3 % of 7 words are split differently by the tokenizer in the words joined by spaces"
     assert raw.suggestion() == (
         "for example 'Anna-Lena' as ['Anna', '-', 'Lena']; with `tokenizer: {use: words, "
         r"""pattern: "\\w+(?:[-'’.]\\w+)*|[^\\w\\s]"}` it is 0.0 %"""

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from seqpipe.config.signature import construct
-from seqpipe.export.parity.answers import possible_cut, split_otherwise
+from seqpipe.export.parity.answers import find_different_split, possible_cut
 from seqpipe.features.document import words_of
 from seqpipe.features.sources import TextSource
-from seqpipe.features.splitting import TextPieces, smallest_pieces
+from seqpipe.features.splitting import TextChunks, smallest_chunks
 from seqpipe_plugins.tokenizers.bpe import BPE
 from seqpipe_plugins.tokenizers.chars import Chars
 from seqpipe_plugins.tokenizers.words import Words
@@ -21,12 +21,12 @@ RECORDS = [{"text": text} for text in TEXTS]
 
 
 def test_pieces_end_behind_words_and_are_the_text() -> None:
-    assert [*smallest_pieces(" Ada  flew ", "word")] == [" Ada", "  flew", " "]
-    assert [*smallest_pieces("Ada", "word")] == ["Ada"]
-    assert [*smallest_pieces(" 播e\u0301", "character")] == [" ", "播", "e", "\u0301"]
+    assert [*smallest_chunks(" Ada  flew ", "word")] == [" Ada", "  flew", " "]
+    assert [*smallest_chunks("Ada", "word")] == ["Ada"]
+    assert [*smallest_chunks(" 播e\u0301", "character")] == [" ", "播", "e", "\u0301"]
     dice = random.Random(0)
     for text in TEXTS * 5:
-        pieces, whole, rest = TextPieces("word"), [], text
+        pieces, whole, rest = TextChunks("word"), [], text
         while rest:
             size = dice.randint(1, 5)
             whole.append(pieces.feed(rest[:size]))
@@ -55,7 +55,7 @@ def test_a_text_of_characters_may_be_cut_anywhere(tokenizer: Any) -> None:
 @pytest.mark.parametrize("pattern", [r"\w+ \w+|\S+", r"\w+|\.(?=\s*$)"])
 def test_a_tokenizer_that_looks_beyond_a_word_is_found_out(pattern: str) -> None:
     records = [{"text": text} for text in ("Ada", "Dr. Ada flew . home .")]
-    assert split_otherwise(source(Words(pattern=pattern)), records, "word") == "Dr. Ada flew . home ."
+    assert find_different_split(source(Words(pattern=pattern)), records, "word") == "Dr. Ada flew . home ."
     assert possible_cut(source(Words(pattern=pattern)), records) is None
 
 

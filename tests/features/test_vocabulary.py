@@ -45,7 +45,7 @@ def test_too_high_a_min_count_is_an_error_that_names_it() -> None:
 
 
 def test_texts_without_a_token_are_an_error_of_the_data() -> None:
-    with pytest.raises(DataError, match=r"hold no token: all are blank, or .* matches nothing; correct the data"):
+    with pytest.raises(DataError, match=r"have no tokens: all are blank, or .* matches nothing; correct the data"):
         learned("", " \t", min_count=1)
 
 

@@ -125,7 +125,7 @@ def test_every_weight_learns_from_drawn_positions(options: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"attention": "none"}, "hard_attention: with attention: none there is nothing to choose from; choose an"),
+        ({"attention": "none"}, "hard_attention: attention is none; choose an"),
         ({"attention": "multi-head", "heads": 3}, "it attends to one position and has one head, not 3; set heads: 1"),
     ],
 )

@@ -90,7 +90,7 @@ def test_the_state_of_an_encoder_may_stand_for_the_text() -> None:
     logits = state @ label.output.weight.T + label.output.bias
     assert torch.allclose(made["scores"], logits.softmax(1), atol=1e-6)
     assert torch.equal(made["label"], logits.argmax(1))
-    for given, told in ((None, "no encoder gives a state"), (torch.randn(3, 5), "of another width than x")):
+    for given, told in ((None, "no encoder returns a state"), (torch.randn(3, 5), "of another width than x")):
         with pytest.raises(UsageError, match=told):
             label.decide(x, mask, given)
 
@@ -153,7 +153,7 @@ def test_class_weights_count_in_a_batch_of_one_text_too() -> None:
 
 
 def test_a_weight_for_a_label_that_no_text_has_is_an_error_with_a_cure() -> None:
-    with pytest.raises(UsageError, match=r"no text that was read has the label 'goood'; .* did you mean 'good'\?"):
+    with pytest.raises(UsageError, match=r"no training text has the label 'goood'; .* did you mean 'good'\?"):
         Label(6, LABELS, class_weights={"goood": 2.0})
 
 
@@ -197,7 +197,7 @@ def test_balanced_weights_let_every_label_count_the_same_in_all() -> None:
     counts = [30, 5, 10, 3]
     label = Label(6, Vocabulary(LABELS, counts), class_weights="balanced")
     assert label.weights.tolist() == pytest.approx([48 / 4 / n for n in counts])
-    with pytest.raises(UsageError, match="how often each label occurs is not known here"):
+    with pytest.raises(UsageError, match="the counts of the labels are unknown here"):
         Label(6, LABELS, class_weights="balanced")
 
 
@@ -356,10 +356,13 @@ def test_only_what_is_chosen_on_dev_needs_dev_data() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"multi": True, "label_smoothing": 0.1}, r"label\.label_smoothing: it is for one label a text"),
-        ({"multi": True, "out_of_scope": "none", "threshold": 0.5}, r"label\.out_of_scope: it is for one label a text"),
-        ({"multi": True, "positive": "good"}, r"label\.positive: it is for one label a text"),
-        ({"threshold": 0.5}, r"label\.threshold: of several labels the likeliest is the answer; name the label"),
+        ({"multi": True, "label_smoothing": 0.1}, r"label\.label_smoothing: it is for one label per text"),
+        (
+            {"multi": True, "out_of_scope": "none", "threshold": 0.5},
+            r"label\.out_of_scope: it is for one label per text",
+        ),
+        ({"multi": True, "positive": "good"}, r"label\.positive: it is for one label per text"),
+        ({"threshold": 0.5}, r"label\.threshold: the answer is the likeliest of several labels; name its label"),
         (
             {"threshold": 0.5, "positive": "good"},
             r"label\.positive: it must be one of two labels; .* 'bad', 'fair', 'g",
@@ -377,7 +380,7 @@ def test_options_that_do_not_go_together_are_refused_with_a_cure(options: dict[s
 
 
 def test_a_scope_without_any_label_is_refused() -> None:
-    with pytest.raises(UsageError, match="every text that was read has the label 'none'"):
+    with pytest.raises(UsageError, match="every training text has the label 'none'"):
         Label(6, ["none"], out_of_scope="none", threshold=0.5)
 
 

@@ -24,7 +24,7 @@ from seqpipe.errors import BundleError, ConfigError, DataError, ParityError, Plu
 from seqpipe.export.exporter import bundle_files, bundle_manifest, export
 from seqpipe.export.graph import to_onnx
 from seqpipe.export.parity.decisions import DecisionParity
-from seqpipe.export.parity.gate import compare_pieces
+from seqpipe.export.parity.gate import compare_runs
 from seqpipe.features.document import Arrays
 from seqpipe.nn.recurrent import Recurrent
 from seqpipe.runtime import bundle
@@ -393,7 +393,7 @@ def test_an_encoder_that_keeps_something_else_than_it_reads_is_not_exported(
     gate(tmp_path)
     export_cache = Recurrent.export_cache
     monkeypatch.setattr(Recurrent, "export_cache", lambda self, *rest: 0.5 * export_cache(self, *rest))  # on both sides
-    with pytest.raises(ParityError, match="a text in pieces"):
+    with pytest.raises(ParityError, match="a text in chunks"):
         gate(tmp_path)
 
 
@@ -401,12 +401,12 @@ def test_a_head_that_continues_texts_needs_the_options_of_their_length(tmp_path:
     config, pipeline = built(yaml(tmp_path, encoder={"use": "lstm", "hidden": 16, "direction": "forward"}))
     options = {name: option for name, option in option_table(*config.head).items() if name != "min_length"}
     with pytest.raises(PluginError, match="LM continues texts without the decode option 'min_length'; add it"):
-        compare_pieces(DecisionParity(pipeline, dict, dict, options), [])
+        compare_runs(DecisionParity(pipeline, dict, dict, options), [])
 
 
 class TestBadInput:
     def test_a_prompt_that_is_too_long_is_told_by_the_context(self, gpt2: Peer) -> None:
-        with pytest.raises(DataError, match=r"record 1: \d+ tokens are over the limit of 64; "):
+        with pytest.raises(DataError, match=r"record 1: \d+ tokens exceed the limit of 64; "):
             gpt2.texts([" ".join(words()[:80])])
 
     def test_a_text_stops_where_the_context_is_full(self, gpt2: Peer) -> None:
@@ -423,7 +423,7 @@ class TestBadInput:
             gpt2.texts(["Rosa", ""])
 
     def test_a_stop_text_that_is_none(self, gpt2: Peer) -> None:
-        with pytest.raises(UsageError, match=r"stop: must be a text or a list of texts, none empty, not \[3\]"):
+        with pytest.raises(UsageError, match=r"stop: must be a text or a list of non-empty texts, not \[3\]"):
             gpt2.texts(["Rosa"], stop=[3])
 
     @pytest.mark.parametrize("option", ["top_p", "top_k"])
@@ -436,7 +436,7 @@ class TestBadInput:
         (tmp_path / "text.txt").write_text("short", encoding="utf-8")
         done = seqpipe("train", path, folder=tmp_path)
         assert done.code == 3
-        assert "the text has 5 tokens, and a window takes 24 and the one behind them; give more text" in done.err
+        assert "the text has 5 tokens, and a window needs 24 and the next one; give more text" in done.err
 
     def test_heads_that_do_not_divide_the_width(self, tmp_path: Path) -> None:
         encoder = {"use": "transformer", "causal": True, "heads": 3}
@@ -449,12 +449,14 @@ class TestBadInput:
             ("lstm", "set direction: forward"),
             ("cnn", "choose"),
         ):
-            with pytest.raises(ConfigError, match=f"writes token by token, and this encoder is not causal, .*; {cure}"):
+            with pytest.raises(
+                ConfigError, match=f"generates token by token, and this encoder is not causal, .*; {cure}"
+            ):
                 load(yaml(tmp_path, encoder=encoder))
 
     def test_an_embedding_that_needs_more_than_ids(self, tmp_path: Path) -> None:
         for embedding, cure in (
-            ("positions", "knows whole texts only"),
+            ("positions", "reads whole texts only"),
             ("char-cnn", "reads more of a token than its"),
         ):
             with pytest.raises(ConfigError, match=f"this embedding {cure}.*; choose lookup"):
@@ -469,13 +471,17 @@ class TestBadInput:
         gru = {"use": "gru", "hidden": 16, "direction": "forward"}
         for encoder, head, told in (
             (gru, {"packed": False}, "start from the initial state: set packed: true, or stateful: false"),
-            ({"use": "transformer", "causal": True}, {}, "it has no state to carry; choose lstm, gru or rnn, or set"),
+            (
+                {"use": "transformer", "causal": True},
+                {},
+                "it has no state for stateful training; choose lstm, gru or rnn, or set",
+            ),
         ):
             with pytest.raises(ConfigError, match=told):
                 load(yaml(tmp_path, encoder=encoder, head={"use": "lm", "stateful": True, **head}))
 
     def test_the_old_name_of_an_option(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match=r"head\.carry: 'lm' has no such option; it is called 'stateful' now$"):
+        with pytest.raises(ConfigError, match=r"head\.carry: 'lm' has no such option; it is now called 'stateful'$"):
             load(yaml(tmp_path, head={"use": "lm", "carry": True}))
 
     def test_widths_that_cannot_be_tied(self, tmp_path: Path) -> None:
@@ -509,7 +515,7 @@ def test_it_goes_from_a_text_to_a_bundle_that_streams(tmp_path: Path) -> None:
     scored = seqpipe("evaluate", folder, "--data", tmp_path / "text.txt", "--json")
     assert scored.code == 0, scored.err
     decoded = seqpipe("evaluate", folder, "--data", tmp_path / "text.txt", "--beams", "2")
-    assert (decoded.code, "beams: perplexity is that of the texts themselves" in decoded.err) == (2, True)
+    assert (decoded.code, "beams: perplexity needs no decoding" in decoded.err) == (2, True)
     model = open_bundle(folder, "cpu")
     assert [*itertools.islice(model.stream("Rosa"), 1)]
 

@@ -313,8 +313,8 @@ def test_the_mask_is_the_last_token_and_no_text_of_the_data_has_a_target(tmp_pat
     ("changes", "told"),
     [
         ({"embedding": [{"use": "lookup", "dim": 8}, {"use": "char-cnn"}]}, "its feature 'chars' is of the text as it"),
-        ({"encoder": [{"use": "transformer"}, {"use": "words"}]}, "it makes other rows of the tokens"),
-        ({"head": [{"use": "mlm"}, {"use": "vector"}]}, "let it be the only head of one source"),
+        ({"encoder": [{"use": "transformer"}, {"use": "words"}]}, "it replaces the rows of tokens"),
+        ({"head": [{"use": "mlm"}, {"use": "vector"}]}, "make it the only head, on one source"),
     ],
 )
 def test_what_would_show_the_hidden_words_is_refused(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
@@ -325,7 +325,7 @@ def test_what_would_show_the_hidden_words_is_refused(tmp_path: Path, changes: di
 @pytest.mark.parametrize(
     ("head", "told"),
     [
-        ({"use": "mlm", "masked": 0.8, "random": 0.3}, "more than all chosen tokens"),
+        ({"use": "mlm", "masked": 0.8, "random": 0.3}, "sum to more than 1"),
         ({"use": "mlm", "next_sentence": True}, "it needs two texts; set the tokenizer's field"),
         ({"use": "mlm", "tie": True}, "24 wide, and x 32"),
     ],

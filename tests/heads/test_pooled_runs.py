@@ -101,7 +101,7 @@ def test_vectors_of_one_label_lie_near_each_other(tmp_path: Path) -> None:
     sun, rain, tax = (torch.tensor(model(f"the {word}")["vector"]) for word in ("sun", "rain", "tax"))
     assert sun.norm().item() == pytest.approx(1, abs=1e-4)
     assert sun @ rain > sun @ tax
-    with pytest.raises(UsageError, match="an answer of kind vector is neither right nor wrong"):
+    with pytest.raises(UsageError, match="answers of kind vector are neither right nor wrong"):
         evaluate(model.predictor, texts(3, 1), errors=tmp_path / "errors.jsonl")
 
 

@@ -364,7 +364,7 @@ class TestLongTexts:
     def test_one_of_more_tokens_than_positions_is_refused_before_training(self, peers: Peers, tmp_path: Path) -> None:
         path = yaml(tmp_path, peers("bart").folder)
         write_jsonl(tmp_path / "train.jsonl", [{"text": " ".join(WORDS[:100]), "target": "a"}] * 3)
-        with pytest.raises(SeqpipeError, match=r"tokens are over the limit of 62; split the text"):
+        with pytest.raises(SeqpipeError, match=r"tokens exceed the limit of 62; split the text"):
             check_export(load(path), QUIET)
 
     def test_and_at_deployment(self, peers: Peers) -> None:
@@ -377,7 +377,7 @@ class TestLongTexts:
         peer = peers("bart")
         rows = [{"text": "owl", "target": " ".join(WORDS[:100])}]
         batch = collate(peer.pipeline.artifacts, examples(peer.config, peer.pipeline.artifacts, rows))
-        with pytest.raises(SeqpipeError, match="the checkpoint can write 63, the end token included; shorten"):
+        with pytest.raises(SeqpipeError, match="the limit of the checkpoint is 63, including the end token; shorten"):
             peer.pipeline.loss(batch)
 
 

@@ -243,7 +243,7 @@ class TestBadInput:
                 "gpt2",
                 "pretrained-seq2seq",
                 {"use": "vector", "target": "target"},
-                "gpt2 is none of the models that pretrained-seq2seq knows",
+                "gpt2 is not supported by pretrained-seq2seq",
             ),
             (
                 "bert",
@@ -280,5 +280,5 @@ class TestBadInput:
     def test_a_head_without_the_encoder_of_its_checkpoint(self, folders: dict[str, Path], tmp_path: Path) -> None:
         stage, gru = {"checkpoint": str(folders["t5"])}, {"use": "gru", "hidden": 16}
         path = yaml(tmp_path, stage, embedding={"use": "lookup", "dim": 8}, encoder=gru)
-        with pytest.raises(SeqpipeError, match="gives no table of its tokens; put the encoder"):
+        with pytest.raises(SeqpipeError, match="returns no `table`; put the encoder"):
             check_export(load(path), QUIET)

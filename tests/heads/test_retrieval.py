@@ -251,7 +251,7 @@ def test_what_cannot_be_retrieved_is_refused_with_its_place(tmp_path: Path) -> N
     path = pipeline(tmp_path, [{"use": "retrieval"}, {"use": "score"}])
     with pytest.raises(ConfigError, match="it must be the only head, on one text"):
         load(path)
-    with pytest.raises(ConfigError, match=r"data\.candidates.*no head chooses from them"):
+    with pytest.raises(ConfigError, match=r"data\.candidates.*no head chooses from candidates"):
         load(pipeline(tmp_path, "label"))
     config = load(pipeline(tmp_path))
     records = [*questions(20, 1), {"text": "a b", "label": "parking", "where": "train.jsonl:21"}]

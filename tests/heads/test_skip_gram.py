@@ -40,7 +40,7 @@ def test_one_update_is_that_of_word2vec() -> None:
     ids, mask = torch.tensor([[4, 5, 4, 6, 1], [7, 4, 0, 0, 0]]), ragged(5, 2)
     drawn = BatchRandom(False, ids.device)
     rows, at, other = made.pairs(mask & (ids >= 4), drawn)
-    wrong = made.drawn_words(drawn.uniform(len(rows), 3))
+    wrong = made.sample_words(drawn.uniform(len(rows), 3))
     words, right = ids[rows, at], ids[rows, other]
     pairs = list(zip(words.tolist(), right.tolist(), wrong.tolist(), strict=True))
     v, u = table.detach().double().numpy(), made.contexts.detach().double().numpy()
@@ -74,10 +74,10 @@ def test_pairs_are_words_within_a_window_that_is_drawn() -> None:
 def test_words_are_drawn_by_the_power_of_their_counts_and_no_other() -> None:
     made = SkipGram(4, WORDS, power=0.75)
     numbers = torch.rand(200, 200, generator=torch.Generator().manual_seed(1))
-    found = np.bincount(made.drawn_words(numbers).flatten().numpy(), minlength=len(WORDS)) / 40_000
+    found = np.bincount(made.sample_words(numbers).flatten().numpy(), minlength=len(WORDS)) / 40_000
     counts = np.array([0, 0, 0, 0, 400, 200, 100, 50, 25, 0]) ** 0.75
     assert found == pytest.approx(counts / counts.sum(), abs=0.01)
-    assert made.drawn_words(torch.tensor([[0.0, 0.99999994]])).tolist() == [[4, 8]]
+    assert made.sample_words(torch.tensor([[0.0, 0.99999994]])).tolist() == [[4, 8]]
 
 
 def test_frequent_words_are_left_out_and_unknown_ones_always() -> None:

@@ -97,7 +97,7 @@ def test_the_lexicon_of_a_run_is_the_words_of_its_bundle_on_the_training_texts(f
     for text, words in zip(texts, sentences, strict=True):
         gold, found = places(words), {*tokenizer.encode(text, add_special_tokens=False).offsets}
         correct, total = correct + len(gold & found), total + len(gold) + len(found)
-    message = f"the lexicon splits {len(texts)} dev texts as the run segmenter does: {2 * correct / total:.2%} word F1"
+    message = f"the lexicon splits {len(texts)} dev texts like the run segmenter: {2 * correct / total:.2%} word F1"
     assert message in trained.out + trained.err
     assert 0.8 < 2 * correct / total < 1
 
@@ -129,7 +129,7 @@ def test_a_changed_lexicon_file_makes_another_run(folder: Path) -> None:
 def test_a_folder_without_a_bundle_and_one_that_is_not_there_are_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     check = seqpipe("check", "reader.yaml", f"tokenizer.run={tmp_path / 'empty'}", folder=folder)
-    assert (check.code, "there is no bundle of a segmenter" in check.err) == (3, True)
+    assert (check.code, "no bundle of a segmenter" in check.err) == (3, True)
     missing = seqpipe("check", "--static", "reader.yaml", "tokenizer.run=runs/nothing", folder=folder)
     assert (missing.code, "tokenizer.run: no such folder 'runs/nothing'" in missing.err) == (2, True)
 
@@ -147,7 +147,7 @@ def test_split_data_needs_no_run(folder: Path) -> None:
     (folder / "split.jsonl").write_text('{"words": ["音乐"], "label": "a"}\n' * 3, encoding="utf-8")
     data = ("data.train=split.jsonl", "data.dev=null", "data.reader=jsonl")
     check = seqpipe("check", "reader.yaml", *data, folder=folder)
-    assert (check.code, "which are the lexicon; leave `run` out" in check.err) == (3, True)
+    assert (check.code, "which are the lexicon; delete `run`" in check.err) == (3, True)
 
 
 def test_a_token_in_no_word_is_refused_with_the_cure(folder: Path) -> None:
@@ -156,4 +156,4 @@ def test_a_token_in_no_word_is_refused_with_the_cure(folder: Path) -> None:
     data = ("data.reader=jsonl", "data.train=gaps.jsonl", "data.dev=null", "data.test=null")
     check = seqpipe("check", "segmenter.yaml", *data, "tokenizer.keep_spaces=true", folder=folder)
     assert check.code == 3
-    assert "the token ' ' at 2 is in no span, as BMES needs it; use a tokenizer that drops white space" in check.err
+    assert "the token ' ' at 2 is in no span, which BMES requires; use a tokenizer that drops white space" in check.err

@@ -65,7 +65,7 @@ def test_a_bundle_continues_its_own_texts_with_the_cache(tmp_path: Path) -> None
 
 
 def test_an_encoder_that_drops_its_cache_is_not_exported(tmp_path: Path) -> None:
-    with pytest.raises(ParityError, match="a text in pieces"):
+    with pytest.raises(ParityError, match="a text in chunks"):
         bundled(tmp_path, Forgetful)
 
 

@@ -71,7 +71,7 @@ def test_a_record_whose_text_is_not_as_long_as_its_source_is_named(tmp_path: Pat
     records = read(config.data.reader, config.data.train)
     assert len(examples(config, fit_artifacts(config, records), records)) == len(records)
     records[3] = {**records[3], "text": "abc", "reversed": "cb"}
-    told = r"train\.jsonl:4: the text has 2 tokens and its source 3; with equal_length they have as many"
+    told = r"train\.jsonl:4: the text has 2 tokens and its source 3; equal_length needs equal numbers"
     with pytest.raises(DataError, match=told):
         examples(config, fit_artifacts(config, records), records)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqpipe.nn.corruption import BatchRandom, Hidden, spans_hidden
+from seqpipe.nn.corruption import BatchRandom, Hidden, remove_spans
 
 MARKS = torch.tensor([40, 42, 41, 43, 44])
 LENGTHS = (1, 2, 3, 9, 30, 100)
@@ -19,7 +19,7 @@ def hidden(lengths: tuple[int, ...] = LENGTHS, *, training: bool = True, share: 
     mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
     drawn = torch.stack([torch.randperm(900)[: mask.shape[1]] for _ in lengths])
     ids = torch.where(mask, 100 + drawn, 0)
-    return ids, spans_hidden(ids, mask, MARKS, share, 3.0, BatchRandom(training, ids.device))
+    return ids, remove_spans(ids, mask, MARKS, share, 3.0, BatchRandom(training, ids.device))
 
 
 def put_back(read: list[int], written: list[int]) -> list[int]:
@@ -77,5 +77,5 @@ def test_it_is_the_same_in_evaluation_and_another_in_training() -> None:
     ids = torch.randint(100, 1000, (3, 40))
     mask = torch.ones_like(ids, dtype=torch.bool)
     for training in (False, True):
-        one, other = (spans_hidden(ids, mask, MARKS, 0.15, 3.0, BatchRandom(training, ids.device)) for _ in range(2))
+        one, other = (remove_spans(ids, mask, MARKS, 0.15, 3.0, BatchRandom(training, ids.device)) for _ in range(2))
         assert torch.equal(one.target_ids, other.target_ids) is not training

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from seqpipe.console import Console, text_width
-from seqpipe.pipeline.full_run import ANSWER, INPUT, excerpt, print_answers, shown_lines
+from seqpipe.pipeline.full_run import ANSWER, INPUT, excerpt, print_answers, shorten_lines
 from seqpipe.runtime.manifest import Golden
 
 WORDS = " ".join(f"word{number}" for number in range(100))
@@ -44,10 +44,10 @@ def test_a_text_without_blanks_is_cut_by_its_columns() -> None:
 
 
 def test_few_lines_stand_below_each_other_and_many_are_joined() -> None:
-    assert shown_lines(["Ada: PER", "Oslo: LOC"]) == ["Ada: PER", "Oslo: LOC"]
-    assert shown_lines(list("abcde")) == ["a; b; c; d; e"]
+    assert shorten_lines(["Ada: PER", "Oslo: LOC"]) == ["Ada: PER", "Oslo: LOC"]
+    assert shorten_lines(list("abcde")) == ["a; b; c; d; e"]
     lines = [f"word{number}: NOUN (0.99)" for number in range(40)]
-    (line,) = shown_lines(lines)
+    (line,) = shorten_lines(lines)
     count = line.count("NOUN")
     assert line.endswith(f"; … and {40 - count} more")
     assert line.startswith("; ".join(lines[:count]))

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from factory import LEAN, Done, process, seqpipe, tagging
+from pretrained import checkpoint
 
 from seqpipe import ConfigError, Pipeline, UsageError
 from seqpipe.config.plugins import Plugins
@@ -57,7 +58,7 @@ BROKEN = {
     "no hook": (PLUGIN.replace("@hookimpl\n", ""), "my_encoder.py: the plugin is broken: TypeError: it has no hook"),
     "misspelt hook": (PLUGIN.replace("encoders", "encodes"), "my_encoder.py: the plugin is broken: PluginValidation"),
     "other API": (f"{PLUGIN}SEQPIPE_PLUGIN_API = 99\n", "it is written for plugin API 99"),
-    "a text": (PLUGIN.replace(": Window}", ': "my_encoder:Window"}'), "maps names to its classes themselves"),
+    "a text": (PLUGIN.replace(": Window}", ': "my_encoder:Window"}'), "must map names to classes"),
     "null bytes": (f"{PLUGIN}\0", "my_encoder.py"),
 }
 
@@ -152,6 +153,49 @@ def test_messages_know_the_components_of_a_file(here: Path) -> None:
     Path("my_encoder.py").write_text(PLUGIN.replace('"window"', '"lstm"'))
     both = with_plugin("check", "tiny.yaml", "--static")
     assert "write 'my_encoder.py/lstm' or 'seqpipe-nlp/lstm'" in both.err
+
+
+def test_commands_that_build_or_describe_pipelines_take_the_file(here: Path) -> None:
+    assert "encoder    window " in with_plugin("plugins", "list").out
+    assert "width   a whole number  3" in with_plugin("plugins", "show", "window").out
+    assert "encoder.my_encoder.py.window" in with_plugin("schema").out
+    assert "my_encoder.py" not in seqpipe("schema").out
+    assert "window" not in seqpipe("plugins", "list").out
+    assert with_plugin("train", "tiny.yaml", *SHORT).code == 0
+    without = seqpipe("vectors", "runs/tiny")
+    assert (without.code, "give this file by --plugin" in without.err) == (2, True)
+    assert with_plugin("vectors", "runs/tiny").code == 0
+    assert Path("runs/tiny/vectors.vec").exists()
+
+
+READER = """from seqpipe.plugin import hookimpl
+
+
+class Upper:
+    \"\"\"One text a line.\"\"\"
+
+    def read(self, path):
+        for i, line in enumerate(path.read_text().splitlines(), 1):
+            yield {"text": line, "label": line[:1], "where": f"{path}:{i}"}
+
+
+@hookimpl
+def register_readers():
+    return {"upper": Upper}
+"""
+
+
+def test_vectors_are_distilled_for_words_that_a_reader_in_a_file_reads(here: Path, tmp_path: Path) -> None:
+    Path("my_encoder.py").write_text(READER)
+    made = checkpoint(tmp_path / "bert", "bert", ["anna and paul flew away"] * 9)
+    yaml = "data: {reader: upper, train: words.txt}\ntokenizer: words\nembedding: {use: lookup, dim: 4}\nhead: label\n"
+    Path("words.yaml").write_text(yaml)
+    Path("words.txt").write_text("anna paul\nflew away\n")
+    done = with_plugin(
+        "distill-vectors", made, "-o", "out.vec", "--pipeline", "words.yaml", "--dim", "2", "--device", "cpu"
+    )
+    assert done.code == 0, done.err
+    assert "no reader named 'upper'" in seqpipe("distill-vectors", made, "-o", "a.vec", "--pipeline", "words.yaml").err
 
 
 def test_no_yaml_loads_a_file(here: Path) -> None:

@@ -86,7 +86,7 @@ def test_the_bundle_of_a_run_is_verified_and_loaded(finished: tuple[Run, list[Pr
     verification = bundle.verify("cpu")
     assert verification == json.loads(seqpipe("verify", bundle.path, "--device", "cpu", "--json").out)
     assert bundle.load("cpu")("Ada flew to Rome .") is not None
-    with pytest.raises(BundleError, match="another"):
+    with pytest.raises(BundleError, match="not the bundle that you expect"):
         Bundle(bundle.path, sha256="0" * 64).load("cpu")
 
 
@@ -115,7 +115,7 @@ def test_a_check_has_the_warnings_that_the_command_prints(here: Path) -> None:
     letters = r"tokenizer={use: words, pattern: '\w'}"
     check = Pipeline(file, [*LEAN, letters]).check()
     (warning,) = check.warnings
-    assert "split otherwise" in warning
+    assert "split differently" in warning
     assert f"warning: {warning}\n" in seqpipe("check", file, *LEAN, letters).err
 
 
@@ -155,7 +155,7 @@ def test_a_mapping_may_take_the_place_of_a_file(here: Path) -> None:
     content["train"]["epohs"] = content["train"].pop("epochs")
     with pytest.raises(ConfigError, match=r"pipeline: train.epohs: 'train' has no such key; did you mean 'epochs'\?"):
         Pipeline(content)
-    with pytest.raises(UsageError, match="a pipeline is made of plain values"):
+    with pytest.raises(UsageError, match="a pipeline has plain values only"):
         Pipeline({"name": object()})
 
 

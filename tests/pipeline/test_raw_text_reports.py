@@ -27,7 +27,7 @@ def test_a_tokenizer_that_cuts_words_is_warned_of_and_scored_on_raw_text(
     assert list(scores) == ["test", "test (raw)"]
     assert scores["test (raw)"]["f1"] < scores["test"]["f1"] - 0.02
     assert scores["test (raw)"]["split_otherwise"] > 0.5
-    (warning,) = [line for line in messages.splitlines() if "split otherwise" in line and "warning" in line]
+    (warning,) = [line for line in messages.splitlines() if "split differently" in line and "warning" in line]
     assert "on raw text" in warning
     assert r"""with `tokenizer: {use: words, pattern: "\\w+|[^\\w\\s]"}` it is 0.0 %""" in warning
     card = (tmp_path / "runs" / "tiny" / "bundle" / "README.md").read_text()
@@ -42,7 +42,7 @@ def test_check_warns_only_where_many_words_are_split_otherwise(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     check_export(tiny(tmp_path, *LEAN, LETTERS), Console(0))
-    assert "words are split otherwise by the tokenizer in the words joined by blanks: for example" in (
+    assert "words are split differently by the tokenizer in the words joined by spaces: for example" in (
         capsys.readouterr().err
     )
     check_export(tiny(tmp_path, *LEAN), Console(0))
@@ -59,5 +59,5 @@ def test_raw_text_that_the_model_refuses_is_a_warning_and_no_score(
     records = [{"text": "Anna-Lena", "words": ["Anna-Lena"], "tags": ["B-person"]}]
     assert score_raw_text(predictor, "test", records, {"f1": 1.0}, Console(0)) == {}
     message = capsys.readouterr().err
-    assert "warning: 100.0 % of 1 words are split otherwise" in message
+    assert "warning: 100.0 % of 1 words are split differently" in message
     assert "it cannot be scored: " in message

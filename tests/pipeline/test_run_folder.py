@@ -142,7 +142,7 @@ def test_the_saved_yaml_can_be_read_from_anywhere(finished: Path, tmp_path: Path
 
 def test_a_changed_yaml_is_refused_naming_every_change(finished: Path) -> None:
     told = changed(finished, "train.epochs=7", "encoder.hidden=9", "train.seed=5")
-    assert "runs/tiny was made from something else:" in told
+    assert "runs/tiny was made from other inputs:" in told
     assert "\n  encoder.hidden: 6 -> 9" in told
     assert "\n  train.epochs: 6 -> 7" in told
     assert "\n  train.seed: 1 -> 5" in told
@@ -231,7 +231,7 @@ def test_a_folder_that_is_no_run_is_left_alone(here: Path) -> None:
     begin_run(tiny(here))  # an empty one is taken
     (here / "runs/tiny/run.json").unlink()
     (here / "runs/tiny/thesis.tex").write_text("precious")
-    with pytest.raises(UsageError, match="is there and is not a run; give the YAML another name: or move the folder"):
+    with pytest.raises(UsageError, match="exists and is not a run; give the YAML another name: or move the folder"):
         begin_run(tiny(here), fresh=True)
     with pytest.raises(UsageError, match=r"not a run \(no run.json\)"):
         open_run(here / "runs/tiny", QUIET)
@@ -254,7 +254,7 @@ def test_an_untrained_run_has_nothing_to_show(here: Path) -> None:
 
     config = tiny(here, *LEAN)
     run = begin_run(config)
-    with pytest.raises(UsageError, match="not trained yet; `seqpipe train` or `seqpipe run` first"):
+    with pytest.raises(UsageError, match="not trained yet; run `seqpipe train` or `seqpipe run` first"):
         load_trained(run)
     with pytest.raises(StopError):
         train_run(load(config.file, [*LEAN, "train.checkpoint_steps=1", "name=stopped"]), Watched(stop))
@@ -288,7 +288,7 @@ def test_a_device_that_is_not_there_is_an_error() -> None:
         resolve_device("gpu")
     if not torch.cuda.is_available():
         assert resolve_device("auto") == "cpu"
-        with pytest.raises(EnvError, match="sees no CUDA device; see `seqpipe doctor`"):
+        with pytest.raises(EnvError, match="has no CUDA device; see `seqpipe doctor`"):
             resolve_device("cuda:0")
 
 
@@ -296,7 +296,7 @@ def test_a_device_that_is_not_there_is_an_error() -> None:
 def test_a_label_that_training_never_saw_stops_before_training_with_its_place(here: Path, name: str) -> None:
     config = tiny(here, *LEAN, "train.epochs=1")
     (here / f"{name}.conll").write_text("Ada\tB-PER\n\nAda\tB-ORG\n")
-    told = rf"{name}\.conll:3: the {name} set holds the label 'ORG', which training never saw\n.*unseen_labels: miss"
+    told = rf"{name}\.conll:3: the {name} set has the label 'ORG', which training never saw\n.*unseen_labels: miss"
     with pytest.raises(DataError, match=told):
         train_run(config)
     assert not (here / "runs/tiny/checkpoints").exists()
@@ -306,7 +306,7 @@ def test_a_label_that_training_never_saw_may_count_as_missed(here: Path, capsys:
     config = tiny(here, *LEAN, "train.epochs=1", "data.unseen_labels=miss")
     (here / "dev.conll").write_text("Ada\tB-ORG\n")
     train_run(config, Console())
-    assert "the dev set holds the label 'ORG', which training never saw; it counts as missed" in capsys.readouterr().err
+    assert "the dev set has the label 'ORG', which training never saw; it counts as missed" in capsys.readouterr().err
 
 
 def test_a_damaged_run_file_is_an_error_that_names_the_cure(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from seqpipe.pipeline.full_run import run_seeds
 from seqpipe.pipeline.lock import lock_around, run_lock
 
 FORKS = multiprocessing.get_context("forkserver")
-NAMED = f"process {{pid}} on {socket.gethostname()} is writing into this run"
+NAMED = f"process {{pid}} on {socket.gethostname()} is writing to this run"
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_the_second_writer_is_refused_at_once_and_nothing_changes(
         result = seqpipe(*arguments, folder=tmp_path)
         assert result.code == 2
         assert "runs/tiny: " + NAMED.format(pid=os.getpid()) in result.err
-        assert "wait until it ends, or stop it, or write somewhere else" in result.err
+        assert "wait until it ends, stop it, or choose another folder" in result.err
         assert contents(tmp_path) == before
         assert [path.name for path in (tmp_path / "runs").iterdir()] == ["tiny"]
 
@@ -149,7 +149,7 @@ def test_a_run_that_is_moved_aside_meanwhile_is_not_what_is_locked(here: Path, m
     with run_lock(folder):
         assert json.loads((folder / ".lock").read_text())["pid"] == os.getpid()
         monkeypatch.undo()
-        with pytest.raises(UsageError, match="is writing into this run"), run_lock(folder):
+        with pytest.raises(UsageError, match="is writing to this run"), run_lock(folder):
             pass
         with run_lock(here / "run.1"):
             pass
@@ -172,7 +172,7 @@ def test_of_a_folder_moved_aside_and_made_again_the_new_one_is_locked(
     with run_lock(folder):
         assert json.loads((folder / ".lock").read_text())["pid"] == os.getpid()
         monkeypatch.undo()
-        with pytest.raises(UsageError, match="is writing into this run"), run_lock(folder):
+        with pytest.raises(UsageError, match="is writing to this run"), run_lock(folder):
             pass
 
 
@@ -189,7 +189,7 @@ def test_a_holder_that_has_not_said_its_name_yet_is_waited_for(here: Path) -> No
         with pytest.raises(UsageError, match=NAMED.format(pid=os.getppid())), run_lock(path.parent):
             pass
         path.write_text("")
-        with pytest.raises(UsageError, match="another process is writing into this run"), run_lock(path.parent):
+        with pytest.raises(UsageError, match="another process is writing to this run"), run_lock(path.parent):
             pass
 
 

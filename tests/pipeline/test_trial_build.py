@@ -109,7 +109,7 @@ def test_the_records_of_dev_and_test_are_read_to_their_end(tmp_path: Path) -> No
     late = {"text": "Ada left", "spans": [[0, 3, "PER"]]}
     config = tagged(tmp_path, late)
     write_jsonl(tmp_path / "test.jsonl", [late] * EARLY + [{"text": "Oslo", "spans": [[0, 4, "LOC"]]}])
-    with pytest.raises(DataError, match=rf"test\.jsonl:{EARLY + 1}: the test set holds the label 'LOC'"):
+    with pytest.raises(DataError, match=rf"test\.jsonl:{EARLY + 1}: the test set has the label 'LOC'"):
         check_export(config, QUIET)
     write_jsonl(tmp_path / "test.jsonl", [late])
     write_jsonl(tmp_path / "dev.jsonl", [late] * EARLY + [{"text": "Adas", "spans": [[0, 3, "PER"]]}])
@@ -147,7 +147,7 @@ def test_the_advice_is_about_the_records_there_are(
     [
         ("lowercase", "Ab Cd", "leave lowercase out of the target tokenizer"),
         ("fold_digits", "ab 12", "leave fold_digits out of the target tokenizer"),
-        ("fold_digits", "ab  12", "{use: bpe, byte_level: true} loses nothing"),
+        ("fold_digits", "ab  12", "{use: bpe, byte_level: true}, which is lossless"),
     ],
 )
 def test_the_advice_about_texts_that_change_names_the_option_that_changes_them(
@@ -162,12 +162,12 @@ def test_a_warning_about_train_speaks_of_learning_and_one_about_dev_of_its_score
     config = trained_on(tmp_path, [{"text": "a", "label": "x"}] * 3, head={"use": "label"})
     train, dev = build_trial(config).data.warnings
     assert train == "train: all have the label 'x' (3 records); no other answer can be learned, give records of each"
-    assert dev.startswith("dev: all have the label 'x' (3 records); a score of them says nothing about other answers")
+    assert dev.startswith("dev: all have the label 'x' (3 records); their score says nothing about other answers")
 
 
 def test_a_dev_set_of_unknown_labels_is_told_with_the_labels(tmp_path: Path) -> None:
     config = trained_on(tmp_path, moods(9, 1), head={"use": "label"})
     for name in ("dev", "test"):
         write_jsonl(tmp_path / f"{name}.jsonl", [{"text": "a", "label": "new"}])
-    with pytest.raises(DataError, match=r"dev\.jsonl:1: the dev set holds the label 'new'"):
+    with pytest.raises(DataError, match=r"dev\.jsonl:1: the dev set has the label 'new'"):
         check_export(config, QUIET)

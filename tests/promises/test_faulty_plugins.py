@@ -46,12 +46,12 @@ UNREADABLE = {
 # What goes wrong when its encoder is used: the command fails, and says whose it is.
 UNUSABLE = {
     "an attribute that is not there": (HOOK % ("faulty", "acme_faults:Lost"), 2, "has no attribute 'Lost'"),
-    "a signature that swallows options": (encoder("x", ", **options"), 2, "would swallow a misspelt option"),
+    "a signature that swallows options": (encoder("x", ", **options"), 2, "would accept a misspelt option"),
     "an option without a type": (encoder("x", ", *, size=3"), 2, "'size' has no type"),
-    "a shape it did not state": (encoder("x[:, :, 1:]"), 2, "(B, T, 8) was stated"),
+    "a shape it did not state": (encoder("x[:, :, 1:]"), 2, "not (B, T, 8) as declared"),
     "an error in the middle": (encoder("x / 0 if mask else x"), 2, "raised RuntimeError"),
     "no numbers": (encoder("self.linear(x) * float('nan')"), 4, "returned NaN or infinity for real tokens"),
-    "a leak of the padding": (encoder("self.linear(x) + x.mean(1, keepdim=True)"), 5, "what stands in the padding"),
+    "a leak of the padding": (encoder("self.linear(x) + x.mean(1, keepdim=True)"), 5, "values in the padding"),
     "not exportable": (
         encoder("torch.stack([self.linear(x[:, t]) for t in range(x.shape[1])], 1)"),
         5,
@@ -126,7 +126,7 @@ def test_a_name_that_two_distributions_offer_is_an_error_only_where_it_is_used(h
     ("code", "told"),
     [
         ("print('hello')", "it prints when it is imported: hello"),
-        ("import time; time.sleep(0.7)", "its import takes 0."),
+        ("import time; time.sleep(0.7)", "its import slows every command down by 0."),
     ],
 )
 def test_a_plugin_that_prints_or_sleeps_when_it_is_imported_works_and_is_named(

@@ -61,7 +61,7 @@ def test_random_starts_of_two_and_three_commands_lose_nothing(
                 unready = arguments[0] == "export" and re.search(
                     "not a run|not trained yet|before the first epoch", told
                 )
-                named = re.search(r"process (\d+) on \S+ is writing into this run", told)
+                named = re.search(r"process (\d+) on \S+ is writing to this run", told)
                 assert unready or (named and int(named[1]) in {one.process.pid for one, *_ in children}), told
             else:
                 assert code == 0 or (kill and code == -signal.SIGKILL), told

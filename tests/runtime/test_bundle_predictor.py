@@ -131,5 +131,5 @@ def test_labels_and_scores_of_another_number_are_refused_at_once(tiny_bundle: Pa
 def test_a_label_that_there_is_not_is_an_error_of_the_bundle(tiny_bundle: Path, tmp_path: Path) -> None:
     answer = {"kind": "label", "labels": ["a", "b", "c"], "target": None}
     model: Model = load(with_labels(tiny_bundle, tmp_path / "three", answer, 3), "cpu", threads=1)
-    with pytest.raises(BundleError, match="no answer of the kind 'label' \\(IndexError"):
+    with pytest.raises(BundleError, match="not an answer of kind 'label' \\(IndexError"):
         model("Anna")  # its id is over 2

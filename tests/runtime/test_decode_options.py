@@ -15,7 +15,7 @@ from seqpipe.answers.text import Text
 from seqpipe.errors import UsageError
 from seqpipe.features.document import Doc
 from seqpipe.features.vocabulary import word_level
-from seqpipe.runtime.decode_options import chosen, option_arrays, random_numbers
+from seqpipe.runtime.decode_options import option_arrays, random_numbers, resolve_options
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "beams": {"type": "size", "default": 5, "minimum": 1, "maximum": 100},
@@ -87,15 +87,15 @@ def docs(*texts: str) -> list[Doc]:
 
 def test_tokens_are_given_as_a_text_a_list_or_ids() -> None:
     for given in ("new york", ["new", "york"], [4, 5]):
-        assert chosen(WRITER, {"prefix": given}, text()).arrays["prefix"].tolist() == [[4, 5]]
-    arrays = chosen(WRITER, {}).arrays
+        assert resolve_options(WRITER, {"prefix": given}, text()).arrays["prefix"].tolist() == [[4, 5]]
+    arrays = resolve_options(WRITER, {}).arrays
     assert arrays["prefix"].shape == arrays["forbidden"].shape == (1, 0)
     assert arrays["uniform"].shape == (1, 1, 0)
 
 
 def test_tokens_of_one_of_several_heads_are_its_own() -> None:
     known = {f"title.{name}": option for name, option in WRITER.items()}
-    found = chosen(known, {"title.forbidden": ["bern"], "title.seed": 3}, MultiHead({"title": text()}))
+    found = resolve_options(known, {"title.forbidden": ["bern"], "title.seed": 3}, MultiHead({"title": text()}))
     assert found.arrays["title.forbidden"].tolist() == [[6]]
     assert found.of(docs("a", "b"))["title.uniform"].shape == (2, 1, 20)
 
@@ -103,28 +103,31 @@ def test_tokens_of_one_of_several_heads_are_its_own() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"prefix": "new zurich"}, r"prefix: 'zurich' is no token of the target vocabulary, .*; .* \('new zurich'\)"),
-        ({"prefix": "\ud800"}, r"prefix: '\\ud800' is no token of the target vocabulary"),
-        ({"prefix": [4, 7]}, "prefix: 7 is no token of the target vocabulary, which has 7; choose others"),
+        (
+            {"prefix": "new zurich"},
+            r"prefix: 'zurich' is not a token of the target vocabulary, .*; .* \('new zurich'\)",
+        ),
+        ({"prefix": "\ud800"}, r"prefix: '\\ud800' is not a token of the target vocabulary"),
+        ({"prefix": [4, 7]}, "prefix: 7 is not a token of the target vocabulary, which has 7; choose others"),
         ({"prefix": [-1]}, "prefix: -1 is no token"),
         ({"prefix": [True]}, "prefix: True is no token"),
-        ({"prefix": ["new", "[EOS]"]}, r"prefix: '\[EOS\]' stands in no text; leave it out"),
+        ({"prefix": ["new", "[EOS]"]}, r"prefix: '\[EOS\]' cannot occur in a text; leave it out"),
         ({"forbidden": [0]}, "forbidden: 0 stands in no text"),
-        ({"forbidden": ["zurich"]}, "forbidden: 'zurich' is no token of the target vocabulary"),
+        ({"forbidden": ["zurich"]}, "forbidden: 'zurich' is not a token of the target vocabulary"),
         ({"prefix": 3}, "prefix: must be a text, a list of tokens, or a list of their ids, not 3"),
         ({"prefix": "new york", "max_length": 2}, "prefix: 2 tokens leave nothing to write of max_length 2"),
-        ({"min_length": 20}, "min_length: 20 tokens and an end do not fit into max_length 20"),
+        ({"min_length": 20}, "min_length: 20 tokens and an end exceed max_length 20"),
         ({"min_length": -1}, "min_length: -1 is not at least 0"),
         ({"beams": 0}, "beams: 0 is not between 1 and 100"),
-        ({"temperature": 0.5}, "temperature: it is for texts that are drawn: give seed too"),
+        ({"temperature": 0.5}, "temperature: it has an effect only with sampling: give seed too"),
         ({"seed": -1}, "seed: must be a whole number from 0, not -1"),
         ({"seed": 1.5}, "seed: must be a whole number from 0, not 1.5"),
-        ({"uniform": 3}, "uniform: the numbers are made of a whole number; give it as seed"),
+        ({"uniform": 3}, "uniform: samples are generated from a seed; give a whole number as seed"),
     ],
 )
 def test_what_cannot_be_written_so_is_told(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        chosen(WRITER, given, text())
+        resolve_options(WRITER, given, text())
 
 
 @pytest.mark.parametrize(
@@ -152,22 +155,22 @@ def test_what_cannot_be_written_so_is_told(given: dict[str, Any], message: str) 
 )
 def test_bounds_are_told_as_a_person_would(known: dict[str, Any], value: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        chosen({"n": {"default": 1} | known}, {"n": value})
+        resolve_options({"n": {"default": 1} | known}, {"n": value})
 
 
 def test_the_unknown_token_may_be_named_and_not_written() -> None:
     for given in ([1], ["[UNK]"]):
-        assert chosen(WRITER, {"forbidden": given}, text()).arrays["forbidden"].tolist() == [[1]]
+        assert resolve_options(WRITER, {"forbidden": given}, text()).arrays["forbidden"].tolist() == [[1]]
 
 
 def test_a_head_without_max_length_has_a_number_for_each_token_of_the_longest_text_and_its_end() -> None:
     known = {name: option for name, option in WRITER.items() if name not in ("max_length", "min_length")}
     some = [Doc("", ["a"], [], [4]), Doc("", ["a", "b", "c"], [], [4, 5, 6])]
-    made = chosen(known, {"seed": 7, "beams": 2}).of(some)["uniform"]
+    made = resolve_options(known, {"seed": 7, "beams": 2}).of(some)["uniform"]
     assert made.shape == (2, 2, 4)
     assert np.array_equal(made[0], random_numbers(7, some[0], 2, 4))
     alone = {name: known[name] for name in ("uniform",)}
-    assert chosen(alone, {"seed": 7}).of(some)["uniform"].shape == (2, 1, 4)
+    assert resolve_options(alone, {"seed": 7}).of(some)["uniform"].shape == (2, 1, 4)
 
 
 def test_random_numbers_are_those_of_the_page() -> None:
@@ -181,14 +184,14 @@ def test_random_numbers_are_those_of_the_page() -> None:
 
 
 def test_random_numbers_hang_on_the_seed_and_the_text_alone() -> None:
-    first, second = (chosen(WRITER, {"seed": seed, "beams": 4}) for seed in (1, 2))
+    first, second = (resolve_options(WRITER, {"seed": seed, "beams": 4}) for seed in (1, 2))
     mixed = first.of(docs("a b", "c", "a b"))["uniform"]
     assert mixed.shape == (3, 4, 20)
     assert np.array_equal(mixed[0], mixed[2])
     assert np.array_equal(mixed[1:2], first.of(docs("c"))["uniform"])
     assert np.array_equal(
         mixed[:, :2, :9],
-        chosen(WRITER, {"seed": 1, "beams": 2, "max_length": 9}).of(docs("a b", "c", "a b"))["uniform"],
+        resolve_options(WRITER, {"seed": 1, "beams": 2, "max_length": 9}).of(docs("a b", "c", "a b"))["uniform"],
     )
     assert not np.array_equal(mixed, second.of(docs("a b", "c", "a b"))["uniform"])
     assert len(np.unique(mixed[:2])) == mixed[:2].size
@@ -206,7 +209,7 @@ def test_the_tokens_that_may_be_written_are_those_of_all_beams_and_heads() -> No
 
     def written(values: dict[str, int], **defaults: int) -> list[int]:
         known = {name.replace("__", "."): {**size, "default": default} for name, default in defaults.items()}
-        return [chosen(known, values).written(read) for read in (0, 7)]
+        return [resolve_options(known, values).written(read) for read in (0, 7)]
 
     assert written({}, bias=3) == [0, 0]
     assert written({}, n_best=1) == [0, 0]

@@ -27,7 +27,7 @@ from seqpipe.runtime.session import CPU, CUDA, cuda_fault, open_on_device, place
 
 # The words of onnxruntime-gpu 1.31.1.
 NO_CUDNN = "cuDNN is unavailable or disabled for CUDA Execution Provider: cuDNN is not available. Install cuDNN, …"
-NO_DEVICE = "this machine shows no NVIDIA device; in a container, start it with --gpus all"
+NO_DEVICE = "this machine has no NVIDIA device; in a container, start it with --gpus all"
 
 
 def has_layer(model: bytes, kind: str) -> bool:
@@ -105,7 +105,7 @@ def test_an_onnxruntime_for_the_cpu_alone_has_nothing_to_say(gpu_build: Any) -> 
     gpu_build.get_available_providers = lambda: [CPU]
     session, fault = open_on_device(gpu_build, b"", None, "auto")
     assert (session.asked, fault) == ([CPU], "")
-    with pytest.raises(EnvError, match=r"this onnxruntime has no CUDA; .* pip install 'seqpipe-nlp\[gpu\]'"):
+    with pytest.raises(EnvError, match=r"this onnxruntime does not support CUDA; .* pip install 'seqpipe-nlp\[gpu\]'"):
         open_on_device(gpu_build, b"", None, "cuda")
     with pytest.raises(UsageError, match="must be auto, cpu, cuda or cuda:N"):
         open_on_device(gpu_build, b"", None, "gpu")
@@ -132,7 +132,7 @@ def test_the_graph_that_proves_a_device_runs() -> None:
 def test_a_machine_that_was_meant_to_have_cuda_ends_with_exit_code_7() -> None:
     done = seqpipe("doctor", "--require", "cuda")
     assert done.code == 7
-    assert "error CUDA: required, and does not work: this onnxruntime has no CUDA; pip uninstall" in done.out
+    assert "error CUDA: required, but does not work: this onnxruntime does not support CUDA; pip uninstall" in done.out
     assert seqpipe("doctor").code == 0
     assert seqpipe("doctor", "--require", "rocm").code == 2
 
@@ -232,7 +232,7 @@ def test_an_onnxruntime_that_does_not_report_where_nodes_run_fails_the_gate_alon
         found = examine_placement(tiny_bundle, "cpu", gate)
         assert (found.state, found.detail) == (
             state,
-            "this onnxruntime does not report where nodes run; install 1.31 or later",
+            "this onnxruntime does not report the placement of nodes; install 1.31 or later",
         )
 
 

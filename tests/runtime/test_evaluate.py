@@ -149,7 +149,7 @@ def test_the_test_sets_of_the_run_around_a_bundle_are_found(tests: str, build: B
 
 def test_a_bundle_that_stands_alone_needs_a_file(build: Build, tmp_path: Path) -> None:
     bundle = build(tmp_path / "bundle")
-    with pytest.raises(UsageError, match=r"stands in no run, .*name a file with --data"):
+    with pytest.raises(UsageError, match=r"is not in a run, .*name a file with --data"):
         score_target(bundle, Console(-1), device="cpu")
     (tmp_path / "pipeline.yaml").write_text("data:\n  reader: conll\n")
     with pytest.raises(UsageError, match="has no test set; name a file with --data"):

@@ -6,8 +6,12 @@ each word of a sentence alike.
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import itertools
 import json
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -19,7 +23,9 @@ import forged
 import numpy as np
 import pytest
 import torch
+from axe_playwright_python.sync_playwright import Axe
 from factory import QUIET, labelling, parts, plugins, seqpipe, toy_heads
+from playwright.sync_api import sync_playwright
 from torch import Tensor, nn
 
 from seqpipe import Model, load
@@ -34,7 +40,7 @@ from seqpipe.export.exporter import export
 from seqpipe.features.document import Doc
 from seqpipe.plugin import Sentences
 from seqpipe.runtime import bundle
-from seqpipe.runtime.explanation import Attention, Explanation, attention
+from seqpipe.runtime.explanation import Attention, Explanation, Figure, Origin, attention
 from seqpipe.training.datasets import read
 
 TEXT = 'Good <b>food</b> & "wine".\n\nBad service\ud800!'
@@ -68,21 +74,24 @@ DOCUMENT = explanation(
 
 
 class Page(HTMLParser):
-    """What a browser sees of a page: tags with their attributes, the text of each paragraph, each mark."""
+    """What a browser sees of a page: tags with their attributes, the text of each paragraph, each mark and heading."""
 
     def __init__(self, source: str):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.paragraphs: list[str] = []
         self.marks: list[tuple[str, str]] = []
+        self.headings: list[str] = []
         self.inside: list[str] = []
+        self.is_text = False
         self.feed(source)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
         self.inside.append(tag)
-        if ("class", "text") in attrs:
-            self.paragraphs.append("")
+        if tag == "p":
+            self.is_text = ("class", "text") in attrs
+            self.paragraphs += [""] if self.is_text else []
         if tag == "mark":
             self.marks.append(("", str(dict(attrs)["title"])))
 
@@ -91,8 +100,10 @@ class Page(HTMLParser):
             pass
 
     def handle_data(self, data: str) -> None:
-        if self.paragraphs and {"p", "mark"} & {*self.inside[-1:]}:
+        if self.is_text and self.inside[-1:] in (["p"], ["mark"]):
             self.paragraphs[-1] += data
+        if self.inside[-1:] in (["h1"], ["h2"]):
+            self.headings.append(data)
         if self.inside[-1:] == ["mark"]:
             self.marks[-1] = (data, self.marks[-1][1])
 
@@ -100,10 +111,10 @@ class Page(HTMLParser):
 # HTML
 
 
-def test_a_page_shows_the_text_as_it_is_and_each_weight_to_the_digit() -> None:
+def test_a_page_shows_the_text_as_it_is_and_each_weight_in_three_digits() -> None:
     seen = Page(page(explanation()))
     assert "".join(seen.paragraphs) == TEXT.replace("\ud800", "\ufffd")
-    assert seen.marks[:3] == [("Good", "0.100000"), ("<b>", "0.000000"), ("food", "0.250000")]
+    assert seen.marks[:3] == [("Good", "0.100"), ("<b>", "0.000"), ("food", "0.250")]
     assert [float(weight) for _, weight in seen.marks] == pytest.approx(WEIGHTS.tolist())
 
 
@@ -120,9 +131,8 @@ def test_a_page_needs_nothing_else_and_runs_nothing() -> None:
         )
     )
     seen = Page(source)
-    known = (
-        "html head meta title style body h1 section h2 p span div mark figure figcaption table thead tbody tr th td br"
-    )
+    known = "html head meta title style body header main footer h1 section h2 p span div dl dt dd mark svg rect path "
+    known += "table thead tbody tr th td bdi details summary"
     assert {tag for tag, _ in seen.tags} <= {*known.split()}
     assert not any(name in ("src", "href") or name.startswith("on") for _, given in seen.tags for name in given)
     assert "http" not in source.replace("http-equiv", "")
@@ -132,8 +142,9 @@ def test_a_page_needs_nothing_else_and_runs_nothing() -> None:
 def test_a_documents_page_has_the_bar_of_each_sentence_beside_its_words() -> None:
     seen = Page(page(DOCUMENT))
     assert seen.paragraphs == ['Good <b>food</b> & "wine".\n\n', "Bad service\ufffd!"]
-    bars = [(given["title"]) for tag, given in seen.tags if given.get("class") == "bar"]
-    assert bars == ["0.360000", "0.640000"]
+    bars = [given["style"] for tag, given in seen.tags if given.get("class") == "fill"]
+    assert bars == ["width:75.0%", "width:56.3%", "width:100.0%"]  # the answer's score, and sentences by their greatest
+    assert all(f'<span class="number">{number}</span>' in page(DOCUMENT) for number in ("0.750", "0.360", "0.640"))
 
 
 def test_a_word_of_a_document_is_shaded_by_its_weight_times_the_root_of_its_sentences() -> None:
@@ -168,17 +179,17 @@ def test_sentences_alone_and_further_attentions_are_all_shown() -> None:
 
 def test_tokens_that_share_a_code_point_are_one_mark_with_the_sum_of_their_weights() -> None:
     pieces = Attention("a", "words", ((0, 1), (0, 1), (0, 1), (1, 2)), np.array([0.1, 0.2, 0.3, 0.4], np.float32))
-    assert Page(page(explanation("播b", attentions=(pieces,)))).marks == [("播", "0.600000"), ("b", "0.400000")]
+    assert Page(page(explanation("播b", attentions=(pieces,)))).marks == [("播", "0.600"), ("b", "0.400")]
 
 
 def test_pairs_are_a_matrix_of_the_mean_and_one_of_each_head() -> None:
     weights = np.arange(8, dtype=np.float32).reshape(2, 2, 2) / 8
     pairs = Attention("encoder.0.attention", "pairs", ((0, 1), (2, 3)), weights)
     seen = Page(page(explanation("a b", attentions=(pairs,))))
-    titles = [given["title"] for tag, given in seen.tags if tag == "td"]
+    titles = [given["title"] for tag, given in seen.tags if "title" in given]
     assert len(titles) == 3 * 4
-    assert titles[:4] == ["a → a: 0.250000", "a → b: 0.375000", "b → a: 0.500000", "b → b: 0.625000"]
-    assert titles[4:8] == ["a → a: 0.000000", "a → b: 0.125000", "b → a: 0.250000", "b → b: 0.375000"]
+    assert titles[:4] == ["a → a: 0.250", "a → b: 0.375", "b → a: 0.500", "b → b: 0.625"]
+    assert titles[4:8] == ["a → a: 0.000", "a → b: 0.125", "b → a: 0.250", "b → b: 0.375"]
 
 
 def test_what_was_written_looks_at_the_text() -> None:
@@ -189,8 +200,8 @@ def test_what_was_written_looks_at_the_text() -> None:
     assert found.data()["written"] == ["X", "Y"]
     assert np.array(found.data()["weights"]).shape == (2, 3)
     both = explanation(doc.text, attentions=(found,))
-    titles = [given["title"] for tag, given in Page(page(both)).tags if tag == "td"]
-    assert titles == [f"{y} → {x}: {i / 12:.6f}" for i, (y, x) in enumerate(itertools.product("XY", "abc"))]
+    titles = [given["title"] for tag, given in Page(page(both)).tags if "title" in given]
+    assert titles == [f"{y} → {x}: {i / 12:.3f}" for i, (y, x) in enumerate(itertools.product("XY", "abc"))]
     assert both.table().endswith("head.attention, over written:\n  0.1667  X  c\n  0.4167  Y  c")
     with pytest.raises(BundleError, match=r"head\.attention has the shape"):
         attention(Attended("head.attention", "written", "sequence_length"), doc, weights[:, :2], None, ["X", "Y"])
@@ -201,7 +212,7 @@ def test_a_page_of_pairs_that_no_browser_would_bear_says_what_it_leaves_out() ->
     pairs = Attention("a", "pairs", places, np.full((3, 300, 300), 1 / 300, np.float32))
     source = page(explanation("x" * 300, attentions=(pairs,)))
     assert "the first 100 of 300 are shown" in source
-    assert source.count("<td ") == 4 * 100 * 100
+    assert source.count("<td class=") == 4 * 100 * 100
 
 
 def test_an_empty_text_is_shown_with_its_answer_alone(tmp_path: Path) -> None:
@@ -209,7 +220,85 @@ def test_an_empty_text_is_shown_with_its_answer_alone(tmp_path: Path) -> None:
     empty = explanation("", answer={"label": None, "score": 0.0}, answer_lines=lines, attentions=())
     for name in ("a.html", "a.json"):
         draw(empty, tmp_path / name)
-    assert "(nothing) (0.0000)" in (tmp_path / "a.html").read_text()
+    source = (tmp_path / "a.html").read_text()
+    assert '<p class="big" dir="auto">(nothing)</p>' in source
+    assert "No token was read of this text" in source
+
+
+def written_blanks() -> Explanation:
+    """Letters and blanks of a text, at which the letters of its translation looked."""
+    text, written = "in May 1999\tand\nlater " * 4, (*"1999-05 ", " ", "\n")
+    places = tuple((i, i + 1) for i in range(len(text)))
+    weights = np.tile(np.eye(len(written), len(text), dtype="f4"), (1, 1, 1))
+    found = Attention("head.attention", "written", places, weights, written)
+    return explanation(text, answer_lines=["1999-05 (0.8020)"], attentions=(found,))
+
+
+def test_a_page_has_the_answer_then_the_input_then_sections_in_plain_words() -> None:
+    seen = Page(page(written_blanks(), {"Model": "dates <1>"}))
+    assert seen.headings == [
+        "Explanation of an answer",
+        "Answer",
+        "Input",
+        "Input tokens that each answer token looks at",
+    ]
+    assert seen.paragraphs == [written_blanks().text]
+    assert [tag for tag, _ in seen.tags if tag in ("header", "main", "footer")] == ["header", "main", "footer"]
+    assert dict(seen.tags)["html"] == {"lang": "en"}
+    source = page(written_blanks(), {"Model": "dates <1>"})
+    assert "<dt>Model</dt><dd>dates &lt;1&gt;</dd>" in source
+    assert f"<dt>Date</dt><dd>{datetime.date.today().year}-" in source
+    assert source.count('class="scale"') == 1  # the legend of the colours
+    assert Page(page(DOCUMENT)).headings[1:] == ["Answer", "Weight of each word and each sentence of the input"]
+
+
+def test_blanks_have_a_mark_in_labels_and_letters_stand_upright() -> None:
+    source = page(written_blanks())
+    labels = re.findall(r'<th scope="col">(?:<bdi>)(.*?)</bdi>', source)
+    assert labels[:16] == [*"in␣May␣1999⇥and↵"]
+    assert 'class="turned"' not in source.partition("</style>")[2]
+    rows = re.findall(r'<th scope="row"><bdi>(.*?)</bdi>', source)
+    assert rows == [*"1999-05␣␣↵"]
+    assert "  1.0000  ␣  5" not in written_blanks().table()
+    assert "  1.0000  ␣  9" in written_blanks().table()
+    words = Attention("a", "pairs", ((0, 2), (3, 6)), np.full((1, 2, 2), 0.5, "f4"))
+    assert re.findall(r"<th scope=\"col\"( class=\"turned\")?>", page(explanation("in May", attentions=(words,)))) == [
+        "",
+        ' class="turned"',
+    ]
+
+
+@pytest.mark.chromium
+def test_a_page_is_accessible_and_needs_no_scrolling_to_the_side() -> None:
+    path = shutil.which("chromium")
+    assert path, "Chromium is not installed: apt install chromium, or leave these tests out with -m 'not chromium'"
+    pairs = Attention("encoder.attention", "pairs", TOKENS, np.full((2, 10, 10), 0.1, "f4") + np.eye(10, dtype="f4"))
+    copied = {"head.generating": (Origin("food", 0.1, (8, 12)), Origin("new", 0.9, None))}
+    points = Figure(((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)), (0, 1, 2, 0), "polygon")
+    pages = (
+        DOCUMENT,
+        written_blanks(),
+        explanation(attentions=(pairs,), copied=copied),
+        explanation("", figure=points),
+    )
+    with (
+        sync_playwright() as playwright,
+        contextlib.closing(playwright.chromium.launch(executable_path=path)) as browser,
+    ):
+        for width, scheme in ((1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")):
+            tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[arg-type]
+            requests: list[str] = []
+            tab.on("request", lambda request, seen=requests: seen.append(request.url))
+            for shown in pages:
+                tab.set_content(page(shown))
+                tab.locator("details").evaluate_all("list => list.forEach(part => { part.open = true; })")
+                assert tab.evaluate("document.documentElement.scrollWidth") == width
+                report = Axe().run(tab)
+                assert report.violations_count == 0, report.generate_report()
+            assert requests == []
+            tab.set_content(page(written_blanks()))
+            assert tab.locator(".scrolls").evaluate("map => map.scrollWidth > map.clientWidth")
+            tab.close()
 
 
 # Files, JSON and the table
@@ -489,7 +578,7 @@ def test_a_stage_that_does_not_return_what_it_states_is_named(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"use": "mean"}, r"export\.explain: no stage has attention weights to look at; take one that has"),
+        ({"use": "mean"}, r"export\.explain: no stage has attention weights; use one that has"),
         ({"use": "choosing", "order": ["bad", "good"]}, r"export\.explain: no stage has attention weights"),
         (
             {"use": "odd"},

@@ -87,7 +87,7 @@ def test_temperature_0_is_the_likeliest_token(model: Model) -> None:
             assert continued(model, prompt, max_length=30, temperature=0, **options) == greedy
         several = model(prompt, max_length=30, temperature=0, beams=2, n_best=2)
         assert [answer["generated_text"] for answer in several] == [prompt + greedy] * 2
-    with pytest.raises(UsageError, match="temperature: it is for texts that are drawn: give seed too"):
+    with pytest.raises(UsageError, match="temperature: it has an effect only with sampling: give seed too"):
         model("R", temperature=0.5)
 
 
@@ -228,7 +228,7 @@ def test_the_server_counts_the_tokens_that_were_generated(bundle: Path, model: M
 @pytest.mark.parametrize("value", ["", [""], [3], 3, {"a": 1}, [["é"]]])
 @pytest.mark.parametrize("option", ["stop", "forbidden"])
 def test_texts_that_are_none(model: Model, option: str, value: Any) -> None:
-    with pytest.raises(UsageError, match=f"{option}: must be a text or a list of texts, none empty, not"):
+    with pytest.raises(UsageError, match=f"{option}: must be a text or a list of non-empty texts, not"):
         model("R", **{option: value})
 
 

@@ -271,7 +271,7 @@ def test_what_is_no_pair_is_refused_with_its_place(tmp_path: Path, record: dict[
 
 def test_files_that_hold_no_pairs_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "pairs.jsonl"
-    for content, message in (("\n", "there are no pairs"), ("a, b", ":1: this is not JSON"), ("[1]", "not list")):
+    for content, message in (("\n", "this file has no pairs"), ("a, b", ":1: this is not JSON"), ("[1]", "not list")):
         path.write_text(content)
         with pytest.raises(DataError, match=message):
             [*read_items(path)]
@@ -288,7 +288,7 @@ def test_a_table_of_pairs_is_read_too(tmp_path: Path) -> None:
 
 
 def test_texts_that_a_model_cannot_score_are_refused(masked: Peer, causal: Peer, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"contains \[MASK\]; a text whose probability is asked for has no gap"):
+    with pytest.raises(DataError, match=r"contains \[MASK\]; a text to score must have no gap"):
         masked.scores(["the [MASK] sleeps ."])
     with pytest.raises(DataError, match="has no token"):
         causal.scores([""])
@@ -296,12 +296,12 @@ def test_texts_that_a_model_cannot_score_are_refused(masked: Peer, causal: Peer,
         causal.scores(["the king sleeps ."], masking="word")
     encoder = {"use": "transformer", "causal": True, "layers": 1, "heads": 2, "positions": "learned", "longest": 4}
     short = peer(tmp_path, export=False, **LM | {"encoder": encoder})
-    with pytest.raises(DataError, match=r"pairs\.jsonl:7: 6 tokens are over the limit of"):
+    with pytest.raises(DataError, match=r"pairs\.jsonl:7: 6 tokens exceed the limit of"):
         [*text_scores(short.ours, [ScoredText({"text": "the king and the king .", "where": "pairs.jsonl:7"})])]
 
 
 def test_a_model_without_probabilities_of_texts_is_refused(tmp_path: Path) -> None:
     electra = peer(tmp_path, export=False, encoder=MLM["encoder"], head={"use": "electra"})
-    message = "an answer of kind score gives no probability of a text: take a model whose only head is a causal or"
+    message = "answers of kind score give no probability of a text: use a model whose only head is a causal or"
     with pytest.raises(UsageError, match=message):
         judge(electra.ours, items(2))

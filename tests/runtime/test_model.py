@@ -59,7 +59,7 @@ def test_an_empty_text_has_no_spans(tiny: Model) -> None:
 
 def test_a_document_is_split_into_sentences(tiny: Model) -> None:
     text = "Anna calls. " * 300 + "In Bern."
-    with pytest.raises(DataError, match="1,200 tokens are over the limit of 1,000"):
+    with pytest.raises(DataError, match="1,200 tokens exceed the limit of 1,000"):
         tiny("Anna calls . " * 400)
     answer = tiny(text + " Anna calls." * 100, documents=True)
     assert len(answer) == 402  # "In" is unknown and has a capital
@@ -78,10 +78,14 @@ def test_words_and_their_text_may_both_be_given(tiny: Model) -> None:
         (None, UsageError, "not NoneType"),
         ([5], UsageError, r"an input is a text or a record \(dict with 'text' or 'words'\), not int"),
         (b"Anna", UsageError, "not bytes"),
-        ({"title": "x"}, DataError, "field 'text' must be a text, not NoneType; the record has: title"),
+        (
+            {"title": "x"},
+            DataError,
+            "no field 'text'; the record has: title; rename the field that holds the text to 'text'",
+        ),
         ({"words": "Anna"}, DataError, "record: 'words' must be a list of strings"),
         ({"words": ["Anna", 5], "where": "x:3"}, DataError, "x:3: 'words' must be a list of strings"),
-        ({"words": ["Anna"], "text": "Ben"}, DataError, "word 'Anna' does not stand in the text 'Ben'"),
+        ({"words": ["Anna"], "text": "Ben"}, DataError, "word 'Anna' is not in the text 'Ben'"),
     ],
 )
 def test_what_is_no_input_is_an_error(given: Any, error: type[Exception], message: str, tiny: Model) -> None:
@@ -131,7 +135,7 @@ def test_the_device_is_the_one_asked_for_or_an_error(tiny_bundle: Path) -> None:
 
 @pytest.mark.skipif("CUDAExecutionProvider" in __import__("onnxruntime").get_available_providers(), reason="has CUDA")
 def test_without_cuda_asking_for_it_is_an_error_with_its_cure(tiny_bundle: Path) -> None:
-    with pytest.raises(EnvError, match=r"this onnxruntime has no CUDA; .* pip install 'seqpipe-nlp\[gpu\]'"):
+    with pytest.raises(EnvError, match=r"this onnxruntime does not support CUDA; .* pip install 'seqpipe-nlp\[gpu\]'"):
         load(tiny_bundle, "cuda")
     assert load(tiny_bundle, "auto", threads=1).device == "cpu"
 
@@ -150,7 +154,7 @@ def forged(source: Path, folder: Path, files: dict[str, bytes] | None = None, **
 
 def test_a_bundle_without_golden_examples_is_refused_unless_it_says_why(tiny_bundle: Path, tmp_path: Path) -> None:
     bare = forged(tiny_bundle, tmp_path, golden=[])
-    with pytest.raises(BundleError, match=r"it holds no golden examples, .*; export it again"):
+    with pytest.raises(BundleError, match=r"it has no golden examples, .*; export it again"):
         verify_bundle(bare)
     told = forged(tiny_bundle, tmp_path, golden=[], no_golden="every answer ties")
     assert verify_bundle(told)["no_golden"] == "every answer ties"
@@ -216,8 +220,8 @@ CONTENTS: dict[str, tuple[Callable[[bundle.BundleContent], dict[str, bytes]], st
         lambda made: {"model.onnx": made.files["model.onnx"][:900]},
         "its bytes are not those of an ONNX graph",
     ),
-    "a custom operator": (graph(other_domain), "holds operators of 'com.example'"),
-    "operators of onnxruntime's own": (graph(contrib_domain), "holds operators of 'com.microsoft'"),
+    "a custom operator": (graph(other_domain), "has operators of 'com.example'"),
+    "operators of onnxruntime's own": (graph(contrib_domain), "has operators of 'com.microsoft'"),
     "a future opset": (graph(unknown_opset), "refuses it"),
     "data in a file beside": (graph(outside("table.bin")), "it reads a tensor from another file"),
     "data in a file above": (graph(outside("../table.bin")), "it reads a tensor from another file"),

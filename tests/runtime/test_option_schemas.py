@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from seqpipe.errors import UsageError
-from seqpipe.runtime.decode_options import chosen, option_schemas
+from seqpipe.runtime.decode_options import describe_options, option_schemas, resolve_options
 
 KNOWN: dict[str, dict[str, Any]] = {
     "beams": {"type": "size", "default": 4, "minimum": 1, "maximum": 10},
@@ -33,13 +33,27 @@ def test_every_option_has_a_schema_and_random_numbers_that_of_their_seed() -> No
     assert schemas["top_p"]["exclusiveMinimum"] == 0
 
 
+def test_a_description_reaches_callers_with_the_form_of_what_they_give() -> None:
+    known = {
+        "beams": {**KNOWN["beams"], "description": "Beam size."},
+        "stop": {"type": "texts", "default": None, "description": "Texts before which the answer ends."},
+        "uniform": {**KNOWN["uniform"], "description": "Random numbers."},
+        "n_best": {"type": "ranking", "default": 1, "minimum": 1, "maximum": 3},
+    }
+    schemas, options = option_schemas(known), describe_options(known)
+    assert schemas["beams"]["description"] == options["beams"]["description"] == "Beam size."
+    assert options["stop"]["description"] == "Texts before which the answer ends. A text, or a list of texts."
+    assert options["seed"]["description"].startswith("Random seed")
+    assert (options["n_best"]["const"], "description" in options["n_best"]) == ("all", False)
+
+
 @pytest.mark.parametrize("name", [*OPTIONS, "seed"])
 def test_a_schema_allows_just_what_its_option_does(name: str) -> None:
     schema = Draft202012Validator(option_schemas(KNOWN)[name])
     allowed = []
     for value in VALUES:
         try:
-            chosen(KNOWN, {"seed": 1, name: value})
+            resolve_options(KNOWN, {"seed": 1, name: value})
         except UsageError:
             pass
         else:

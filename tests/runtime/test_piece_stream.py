@@ -150,7 +150,7 @@ def test_a_text_is_limited_where_a_cache_grows_with_it(tagger: Path, classifier:
     growing.predictor.limits = constant.predictor.limits = Limits(tokens=4)
     stream = growing.open_stream()
     stream.feed("Ada met Bob in ")
-    with pytest.raises(DataError, match=r"over 4 tokens: this bundle keeps a cache of each; finish it before"):
+    with pytest.raises(DataError, match=r"over 4 tokens, the limit of this bundle's cache; call `finish` earlier"):
         stream.feed("Rome ")
     stream.finish()
     stream.feed("Rome ")
@@ -163,7 +163,7 @@ def test_what_a_bundle_cannot_do_in_pieces_is_refused(tiny: Model, spans: Path, 
     with pytest.raises(UsageError, match=r"whole texts only; write `export: {streaming: true}`"):
         tiny.open_stream()
     model = load(spans)
-    with pytest.raises(UsageError, match=r"feed them to `open_stream\(\)`"):
+    with pytest.raises(UsageError, match=r"feed the chunks to `open_stream\(\)`"):
         model.stream("Ada")
     stream = model.open_stream()
     stream.feed("Ada ")

@@ -17,7 +17,7 @@ def test_a_language_model_of_version_2_answers_as_it_did() -> None:
     assert model("a ")["generated_text"] == "a glad y day"
     assert model("a ", forbidden=["l"])["generated_text"].count("l") == 0
     assert not {"l", "d"} & {*model("a ", forbidden="ld")["generated_text"]}
-    with pytest.raises(UsageError, match="forbidden: 'n' is no token of the target vocabulary"):
+    with pytest.raises(UsageError, match="forbidden: 'n' is not a token of the target vocabulary"):
         model("a ", forbidden="an")
 
 

@@ -88,10 +88,10 @@ WRONG: list[tuple[Any, int, str]] = [
     ({"inputs": "Anna", "stream": True}, 422, "streaming needs a language-model bundle"),
     ({"inputs": 5}, 422, "record 1: must be an object with `text` or `words`, not int"),
     ({"inputs": None}, 422, "record 1: must be an object"),
-    ({"inputs": ["Anna", {"txt": "Ben"}]}, 422, "record 2: field 'text' must be a text, not NoneType; the record has"),
+    ({"inputs": ["Anna", {"txt": "Ben"}]}, 422, "record 2: no field 'text'; the record has"),
     ({"inputs": [{"text": ["Ben"]}]}, 422, "record 1: field 'text' must be a text, not list"),
     ({"inputs": [{"words": [["Ben"]]}]}, 422, "record 1: 'words' must be a list of strings"),
-    ({"inputs": ["Ben", LONG]}, 422, "record 2: 1,001 tokens are over the limit of 1,000; split the text, or ask for"),
+    ({"inputs": ["Ben", LONG]}, 422, "record 2: 1,001 tokens exceed the limit of 1,000; split the text, or ask for"),
     ({"inputs": ["Ben"] * 10}, 413, "10 inputs are over the limit of 9; send fewer"),
     ({"inputs": "Ben" * 40_000}, 413, "the body is over 100,000 bytes; send fewer inputs"),
 ]
@@ -135,7 +135,7 @@ def test_an_explanation_is_that_of_the_model(server: Server, model: Model) -> No
     reply = server.post("/v1/slow", {"inputs": "Anna in Bern", "explain": True, "options": {"bias": 0.5}})
     assert reply.json == {"answer": explanation.answer, "explanation": explanation.data()}
     refused = server.post("/v1/writer", {"inputs": "a", "explain": True})
-    assert (refused.status, refused.json["error"][:30]) == (422, "this bundle gives no attention")
+    assert (refused.status, refused.json["error"][:30]) == (422, "this bundle has no attention")
 
 
 def test_a_description_says_what_a_client_may_send(server: Server, model: Model) -> None:
@@ -167,7 +167,10 @@ def test_a_stream_is_the_answer_in_pieces(server: Server, writer: Model, options
 
 
 def test_an_error_before_the_first_piece_is_a_status(server: Server) -> None:
-    for body, told in [({"options": {"beams": 2}}, "stream: a text"), ({"options": {"beasm": 2}}, "no decode option")]:
+    for body, told in [
+        ({"options": {"beams": 2}}, "stream: only a single"),
+        ({"options": {"beasm": 2}}, "no decode option"),
+    ]:
         reply = server.post("/v1/writer", {"inputs": "a good", "stream": True, **body})
         assert (reply.status, reply.json["error"][: len(told)]) == (422, told)
 

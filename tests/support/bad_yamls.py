@@ -240,9 +240,9 @@ READER = ["reader: lines", "train: train.txt"]
 
 BAD = [
     # Not YAML
-    Bad("", ["1:1: "], "there is nothing in it"),
-    Bad("# only a comment\n", ["2:1: "], "there is nothing in it"),
-    Bad("---\n", ["1:1: "], "there is nothing in it"),
+    Bad("", ["1:1: "], "the file is empty"),
+    Bad("# only a comment\n", ["2:1: "], "the file is empty"),
+    Bad("---\n", ["1:1: "], "the file is empty"),
     Bad("lstm\n", ["1:1: "], "a pipeline is a mapping of keys"),
     Bad("- a\n- b\n", ["1:1: "], "not [a, b]"),
     Bad("~\n", ["1:1: "], "not null"),
@@ -253,8 +253,8 @@ BAD = [
     Bad("embedding: [a, b\n", ["1:12: "], "add the ']'"),
     Bad("embedding: {use: a\n", ["1:12: "], "add the '}'"),
     Bad("embedding: [{use: a]\n", ["1:20: "], "missing before this"),
-    Bad("embedding: [a, b]]\n", ["1:18: "], "nothing opened this ']'"),
-    Bad("embedding: {use: a}}\n", ["1:20: "], "nothing opened this '}'"),
+    Bad("embedding: [a, b]]\n", ["1:18: "], "there is no '[' for this ']'"),
+    Bad("embedding: {use: a}}\n", ["1:20: "], "there is no '{' for this '}'"),
     Bad("name: a: b\n", ["1:8: "], "put text with ': ' in quotes"),
     Bad("name: @x\n", ["1:7: "], "cannot start with '@'"),
     Bad("name: `x`\n", ["1:7: "], "cannot start with '`'"),
@@ -285,19 +285,19 @@ BAD = [
     Bad(top("name: &a x"), ["9:7: name"], "anchors are not read; delete &a"),
     Bad(top("name: *a"), ["9:7: name"], "aliases are not read"),
     Bad(top("train: {<<: {epochs: 3}}"), ["9:9: train.<<"], "write the keys out"),
-    Bad(top("train: {epochs: 1, epochs: 2}"), ["9:20: train.epochs"], "twice (first in line 9)"),
-    Bad(top("head: tagger"), ["9:1: head"], "twice (first in line 8)"),
+    Bad(top("train: {epochs: 1, epochs: 2}"), ["9:20: train.epochs"], "duplicate key (first in line 9)"),
+    Bad(top("head: tagger"), ["9:1: head"], "duplicate key (first in line 8)"),
     Bad(top("1: x"), ["9:1: "], "a key must be text, not 1"),
     Bad(top("true: x"), ["9:1: "], "a key must be text, not true"),
     Bad(top("~: x"), ["9:1: "], "a key must be text, not null"),
     Bad(top("? [a]\n: x"), ["9:3: "], "a key must be text, not [a]"),
     Bad(top("train: {seed: 99999999999999999999}"), ["9:15: train.seed"], "too large"),
     Bad(top("train: {clip: 1e999}"), ["9:15: train.clip"], "too large"),
-    Bad(top('name: "\\ud800"'), ["9:7: name"], "half of a character"),
+    Bad(top('name: "\\ud800"'), ["9:7: name"], "a lone surrogate"),
     Bad(
         top("train: {epochs: 012, epochs: 0, seeds: 1}"),
         ["9:17: train.epochs", "9:22: train.epochs", "9:33: train.seeds"],
-        "twice",
+        "duplicate key",
     ),
     # Keys at the top
     Bad(top("trian: {}"), ["9:1: trian"], "did you mean 'train'?"),
@@ -337,9 +337,9 @@ BAD = [
     ),
     Bad(top("no: 1"), ["9:1: no"], "no such key"),
     Bad(top("name: 3"), ["9:7: name"], "should be text, not 3; put it in quotes ('3')"),
-    Bad(top("name: ../x"), ["9:7: name"], "is no name for a run"),
-    Bad(top("name: a b"), ["9:7: name"], "is no name for a run"),
-    Bad(top("name: ''"), ["9:7: name"], "is no name for a run"),
+    Bad(top("name: ../x"), ["9:7: name"], "is not valid for a run"),
+    Bad(top("name: a b"), ["9:7: name"], "is not valid for a run"),
+    Bad(top("name: ''"), ["9:7: name"], "is not valid for a run"),
     Bad(top("name: [a]"), ["9:7: name"], "should be text, not [a]"),
     Bad(
         "name: x\n",
@@ -411,15 +411,15 @@ BAD = [
     ),
     # Components: which
     Bad(stage(tokenizer="word"), ["5:12: tokenizer.use"], "no tokenizer named 'word'; did you mean 'words'?"),
-    Bad(stage(tokenizer="{use: mean}"), ["5:18: tokenizer.use"], "it is the name of another kind: encoder"),
+    Bad(stage(tokenizer="{use: mean}"), ["5:18: tokenizer.use"], "is a component of another kind: encoder"),
     Bad(stage(tokenizer="3"), ["5:12: tokenizer"], "the name of a tokenizer or {use: NAME, …}, not 3"),
     Bad(stage(tokenizer="[words]"), ["5:12: tokenizer"], "not [words]"),
-    Bad(stage(tokenizer="{min_count: 2}"), ["5:1: tokenizer.use"], "say which tokenizer (there is: words)"),
-    Bad(stage(tokenizer="{}"), ["5:1: tokenizer.use"], "say which tokenizer"),
+    Bad(stage(tokenizer="{min_count: 2}"), ["5:1: tokenizer.use"], "name the tokenizer (there is: words)"),
+    Bad(stage(tokenizer="{}"), ["5:1: tokenizer.use"], "name the tokenizer"),
     Bad(stage(encoder="{type: mean}"), ["7:1: encoder.use"], "is 'type' meant to be 'use'?"),
     Bad(stage(encoder="{use: 3}"), ["7:16: encoder.use"], "the name of an encoder, not 3"),
     Bad(stage(encoder="{use: [mean]}"), ["7:16: encoder.use"], "not [mean]"),
-    Bad(stage(encoder="{use: }"), ["7:1: encoder.use"], "say which encoder"),
+    Bad(stage(encoder="{use: }"), ["7:1: encoder.use"], "name the encoder"),
     Bad(stage(encoder="[mean, maen]"), ["7:17: encoder.1.use"], "did you mean 'mean'?"),
     Bad(stage(encoder="[mean, 3]"), ["7:17: encoder.1"], "not 3"),
     Bad(stage(encoder="{use: others/mean}"), ["7:16: encoder.use"], "no encoder named 'others/mean'"),
@@ -427,7 +427,7 @@ BAD = [
     Bad(
         stage(encoder="greedy"),
         ["7:10: encoder.use"],
-        "encoder 'greedy' of toys: bad_yamls.Greedy: '**options' would swallow a misspelt option",
+        "encoder 'greedy' of toys: bad_yamls.Greedy: '**options' would accept a misspelt option",
     ),
     Bad(stage(encoder="lstm", head="crf"), ["7:10: encoder.use", "8:7: head.use"], "no head named 'crf'"),
     # Components: options
@@ -479,12 +479,12 @@ BAD = [
     Bad(
         stage(head="{use: writer, target_tokenizer: same}"),
         ["8:1: head.cells"],
-        "'writer' needs it, for it has no default",
+        "'writer' needs it: it has no default",
     ),
     Bad(stage(head="{use: tagger, scheme: bioes}"), ["8:29: head.scheme"], "'BIOES', 'IOB2' or 'none', not 'bioes'"),
     # Components: common keys
     Bad(stage(encoder="{use: mean, weight: 2}"), ["7:22: encoder.weight"], "only beside the `use` of a head"),
-    Bad(stage(encoder="{use: mean, target: x}"), ["7:22: encoder.target"], "means nothing here"),
+    Bad(stage(encoder="{use: mean, target: x}"), ["7:22: encoder.target"], "has no meaning here"),
     Bad(
         stage(tokenizer="{use: words, lr: 0.1}"),
         ["5:25: tokenizer.lr"],
@@ -502,7 +502,7 @@ BAD = [
     Bad(
         stage(encoder="{use: mean, name: a}"),
         ["7:22: encoder.name"],
-        "means nothing here, only beside the `use` of a head",
+        "has no meaning here, only beside the `use` of a head",
     ),
     Bad(
         stage(encoder="[{use: mean}, {use: mean, init: runs/a}]"),
@@ -524,7 +524,7 @@ BAD = [
     Bad(
         stage(head="{use: writer, cells: 3, target_tokenizer: {use: words, field: x}}"),
         ["8:62: head.target_tokenizer.field"],
-        "means nothing here",
+        "has no meaning here",
     ),
     Bad(
         stage(head="{use: writer, cells: 3, target_tokenizer: {use: words, min_count: 0}}"),
@@ -581,7 +581,7 @@ BAD = [
         "a number from 0 to 1, not 2",
     ),
     Bad(data(*READER) + "train: {patience: 3}\n", ["8:19: train.patience"], "write data.dev, or delete patience"),
-    Bad(data(*READER) + "train: {schedule: plateau}\n", ["8:19: train.schedule.use"], "follows the dev score"),
+    Bad(data(*READER) + "train: {schedule: plateau}\n", ["8:19: train.schedule.use"], "needs the dev score"),
     Bad(top("export: {precision: int4}"), ["9:21: export.precision"], "should be 'fp32' or 'int8', not 'int4'"),
     Bad(top("export: {opset: 17}"), ["9:17: export.opset"], "from 18 to 23, not 17"),
     Bad(top("export: {format: onnx}"), ["9:10: export.format"], "there is: precision, opset"),
@@ -589,7 +589,7 @@ BAD = [
     Bad(
         top("plugins: {allow: ['acme>=']}"),
         ["9:19: plugins.allow.0"],
-        "'acme>=' is no distribution with versions, such as 'acme-conv>=1,<2'",
+        "'acme>=' is not a distribution with versions, such as 'acme-conv>=1,<2'",
     ),
     Bad(top("plugins: {versions: {acme: 1.0}}"), ["9:28: plugins.versions.acme"], "should be"),
     Bad(top("plugins: {deny: []}"), ["9:11: plugins.deny"], "there is: allow, versions"),
@@ -597,9 +597,9 @@ BAD = [
     Bad(
         GOOD.replace("embedding: {use: lookup}\n", ""),
         ["6:16: encoder"],
-        "built from 'dim', and there is no x yet whose width that could be: add an embedding",
+        "asks for 'dim', and there is no x yet: add one, such as `embedding: lookup`",
     ),
-    Bad(stage(embedding="[]"), ["7:16: encoder"], "built from 'dim', and there is no x yet"),
+    Bad(stage(embedding="[]"), ["7:16: encoder"], "asks for 'dim', and there is no x yet"),
     Bad(
         stage(encoder="flat", head="{use: writer, cells: 3, target_tokenizer: same}"),
         ["8:13: head"] * 2,

@@ -22,14 +22,14 @@ from seqpipe_plugins.heads.mlm import MaskedLM
 
 # The checks by their names: the kit itself takes longer to import than a component's module may.
 ROUND_TRIP, UNKNOWN, ACCESS = "options round-trip", "unknown option refused", "no file or network access"
-MEMBERS = "members are spelt right"
+MEMBERS = "members are spelt correctly"
 BUILT, SHAPES, PADDING, BATCHES = "it is built", "shapes over a grid", "padding invariance", "batch invariance"
 SEEDS, GRADIENT = "determinism", "gradient reaches every parameter"
 SAVED, RESUMED = "save and load bit-equal", "resume bit-equal"
 EXPORT, STANDARD, PARITY = "export with free axes", "standard operators only", "onnxruntime parity on ragged shapes"
-TARGETS, DECISION = "targets reach the loss", "decision as its answer kind states"
-CORRUPTION = "corruption as stated"
-SCORE, METRICS, CHOSEN = "score agrees with decide", "own metrics run", "what is chosen on dev stays"
+TARGETS, DECISION = "targets reach the loss", "decision as its answer kind declares"
+CORRUPTION = "corruption as declared"
+SCORE, METRICS, CHOSEN = "score agrees with decide", "own metrics run", "calibration is saved"
 
 
 class Sound(nn.Module):

@@ -174,7 +174,7 @@ class Source:
         for word in words:
             start = text.find(word, at)
             if start < 0:
-                raise RefusedError(f"{word!r} does not stand in the text")
+                raise RefusedError(f"{word!r} is not in the text")
             at = start + len(word)
             places.append((start, at))
             tokens.append(Token(self.id(clean(word)), clean(word), start, at, (start, at)))

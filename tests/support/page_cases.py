@@ -27,7 +27,7 @@ from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Generation, Text
 from seqpipe.answers.types import Candidates
 from seqpipe.features.vocabulary import MASK, SPAN_MARKS
-from seqpipe.runtime.decode_options import described
+from seqpipe.runtime.decode_options import describe_options
 from seqpipe.serve.app import page_routes
 from seqpipe_plugins.tokenizers.words import Words
 
@@ -39,7 +39,7 @@ SEARCH = {
     "uniform": {"type": "uniform", "default": None},
     "greedy": {"type": "bool", "default": False},
 }
-BIAS = {"bias": {"type": "float", "default": 0.0, "minimum": -20, "maximum": 20}}
+BIAS = {"bias": {"type": "float", "default": 0.0, "minimum": -20, "maximum": 20, "description": "Evidence for O."}}
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Case:
             "answer": self.kind.kind,
             "fields": [part["name"] for part in self.inputs],
             "inputs": [*self.inputs],
-            "options": described(self.options),
+            "options": describe_options(self.options),
             "labels": sorted(map(str, getattr(self.kind, "labels", ()))),
             "drawing": self.kind.drawing,
             "explains": self.explanation is not None,
@@ -73,6 +73,8 @@ class Case:
             "limits": {"tokens": 512},
             "examples": [self.example] if self.name != "entities" else [self.example, "Nothing to see here"],
             "sha256": "5d41402abc4b2a76b9719d911017c5925d41402abc4b2a76b9719d911017c592",
+            "bytes": 1_000_000,
+            "reads_empty": bool(self.pieces),
         }
 
 
@@ -212,7 +214,18 @@ CASES = (
         ],
         ("ShePRON", "sawVERB", "carNOUN"),
     ),
-    Case("intent", INTENT, WAKE, {"label": "alarm", "score": 0.9312}, ("alarm", "0.931")),
+    Case(
+        "intent",
+        INTENT,
+        WAKE,
+        [
+            {"label": "alarm", "score": 0.9312},
+            {"label": "weather", "score": 0.0684},
+            {"label": "music", "score": 0.0004},
+        ],
+        ("alarm", "0.931", "weather", "0.068", "music", "< 0.001"),
+        options=INTENT.answer_options,
+    ),
     Case(
         "topics",
         Labels(("alarm", "music", "weather")),

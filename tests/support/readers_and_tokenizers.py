@@ -129,7 +129,7 @@ READER_FAULTS: Mapping[str, tuple[type, set[str]]] = {
         (Strips, {RECORDS}),
         (Looks, {ACCESS}),
         (Kwargs, {"options round-trip", UNKNOWN}),
-        (Misspells, {"members are spelt right"}),
+        (Misspells, {"members are spelt correctly"}),
     )
 }
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from seqpipe.nn.incremental import PrefixCache
 from seqpipe.nn.loops import State
 from seqpipe.testing.bench import Bench
-from seqpipe.testing.incremental import PIECES, incremental_checks
-from seqpipe.testing.report import Subject, inspected
+from seqpipe.testing.incremental import CHUNKS, incremental_checks
+from seqpipe.testing.report import Subject, run_checks
 from seqpipe.testing.stages import quiet
 from seqpipe_plugins.encoders.lstm import LSTM
 
@@ -45,7 +45,7 @@ class StatesTheWrongSlots(LSTM):
 def failed(cls: type, folder: Path, **options: str) -> set[str]:
     bench = Bench(Subject("encoder", cls, options), folder)
     with quiet():
-        return {finding.check for finding in inspected("planted", incremental_checks(bench)).failed}
+        return {finding.check for finding in run_checks("planted", incremental_checks(bench)).failed}
 
 
 def test_a_sound_encoder_passes(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_sound_encoder_passes(tmp_path: Path) -> None:
     "cls", [ForgetsWhatWasKept, SwapsItsStates, ReadsPromptsFromNothing, ReadsPastThePrompt, StatesTheWrongSlots]
 )
 def test_a_planted_fault_is_caught(cls: type, tmp_path: Path) -> None:
-    assert failed(cls, tmp_path, direction="forward") == {PIECES}
+    assert failed(cls, tmp_path, direction="forward") == {CHUNKS}
 
 
 def test_an_encoder_of_both_directions_is_not_checked(tmp_path: Path) -> None:

@@ -57,9 +57,9 @@ def test_every_component_of_a_package_has_a_report(install: Install) -> None:
     shown = table(reports)
     for part in (
         "'least' has no default",
-        "Give --set asked.least=VALUE, or write Field(examples=[…]) into its annotation",
+        "Give --set asked.least=VALUE, or add Field(examples=[…]) to its annotation",
         "tokenizer unfolds: 2 of 10 checks failed",
-        "One code point stays one",
+        "A normalizer that maps one code point",
         "check_reader(YourReader, content, expected)",
     ):
         assert part in shown
@@ -77,7 +77,7 @@ def test_settings_that_fit_nothing_are_told(install: Install) -> None:
         check_package("seqpipe-kit", {"askd.least": 1})
     states = by_name(check_package("seqpipe-kit", {"sound.least": 1}))["tokenizer sound"]
     assert states["options round-trip"] == "failed"
-    with pytest.raises(UsageError, match="nowhere: no component of seqpipe-kit has such an option"):
+    with pytest.raises(UsageError, match="nowhere: no component of seqpipe-kit has this option"):
         check_package("seqpipe-kit", {"nowhere": 1})
 
 

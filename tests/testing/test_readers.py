@@ -30,7 +30,7 @@ def test_every_check_of_readers_has_a_planted_fault() -> None:
 
 def test_too_many_and_too_few_records_are_told() -> None:
     for expected in (EXPECTED[:1], EXPECTED * 2):
-        with pytest.raises(AssertionError, match=f"2 records are read, not {len(expected)}"):
+        with pytest.raises(AssertionError, match=f"2 records were read, not {len(expected)}"):
             check_reader(Lines, CONTENT, expected)
 
 

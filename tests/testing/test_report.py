@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from seqpipe.testing import Finding, Report, table
-from seqpipe.testing.report import Check, FaultError, NotApplicableError, insist, inspected
+from seqpipe.testing.report import Check, FaultError, NotApplicableError, require_success, run_checks
 
 
 def fails() -> None:
@@ -28,20 +28,20 @@ CHECKS = [
 
 
 def test_a_verdict_an_exception_and_nothing_to_look_at_are_told_apart() -> None:
-    assert inspected("encoder toy", CHECKS) == Report(
+    assert run_checks("encoder toy", CHECKS) == Report(
         "encoder toy",
         (
             Finding("sound", "ok"),
             Finding("leaks", "failed", "it leaks", "Mask it"),
             Finding("stumbles", "failed", "KeyError: 'x'", "Look at x"),
             Finding("skips", "skipped", "there is nothing", "Give something"),
-            Finding("after", "skipped", "it needs 'leaks'"),
+            Finding("after", "skipped", "it needs the check 'leaks' to pass"),
         ),
     )
 
 
 def test_the_table_has_a_line_a_check_then_what_failed_and_the_count() -> None:
-    shown = table([inspected("encoder toy", CHECKS), inspected("head toy", CHECKS[:1])])
+    shown = table([run_checks("encoder toy", CHECKS), run_checks("head toy", CHECKS[:1])])
     assert shown.splitlines() == [
         "encoder toy  sound     ok",
         "             leaks     failed",
@@ -60,13 +60,13 @@ def test_the_table_has_a_line_a_check_then_what_failed_and_the_count() -> None:
         "  Give something",
         "",
         "encoder toy: 2 of 3 checks failed",
-        "head toy: 1 checks, all well",
+        "head toy: all 1 checks passed",
     ]
     assert table([]).strip() == "nothing to check"
 
 
 def test_insisting_raises_only_if_a_check_failed() -> None:
-    sound = inspected("head toy", [CHECKS[0], CHECKS[3]])
-    assert insist(sound) is sound
+    sound = run_checks("head toy", [CHECKS[0], CHECKS[3]])
+    assert require_success(sound) is sound
     with pytest.raises(AssertionError, match=r"leaks: failed: it leaks\n +Mask it"):
-        insist(inspected("head toy", CHECKS))
+        require_success(run_checks("head toy", CHECKS))

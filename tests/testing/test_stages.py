@@ -13,7 +13,7 @@ from seqpipe.testing import Report, check_embedding, check_encoder, check_head, 
 from seqpipe.testing.bench import Bench
 from seqpipe.testing.graphs import EXPORT, PARITY, STANDARD, Graph
 from seqpipe.testing.heads import head_checks
-from seqpipe.testing.report import ROUND_TRIP, UNKNOWN, Subject, inspected
+from seqpipe.testing.report import ROUND_TRIP, UNKNOWN, Subject, run_checks
 from seqpipe.testing.stages import RESUMED, quiet, stage_checks
 from seqpipe_plugins.heads.copy_seq2seq import CopySeq2Seq
 
@@ -29,7 +29,7 @@ def looked_at(name: str, folder: Path) -> Report:
     checks = [*stage_checks(bench), *(head_checks(bench) if kind == "head" else []), *Graph(bench).checks()]
     wanted = (GRAPH if GRAPH & expected else set()) | (expected & SLOW)
     with quiet():
-        return inspected(name, [check for check in checks if check.name not in SLOW - wanted])
+        return run_checks(name, [check for check in checks if check.name not in SLOW - wanted])
 
 
 @pytest.mark.parametrize("kind", SOUND)
@@ -45,7 +45,7 @@ def test_a_stage_that_reads_another_field_of_the_record_passes(field: str, tmp_p
     """Whether the toy records have the field for a head, or only for this stage."""
     bench = Bench(Subject("embedding", SoundColumn, {"column": field}), tmp_path)
     with quiet():
-        result = inspected("column", [*stage_checks(bench), *Graph(bench).checks()])
+        result = run_checks("column", [*stage_checks(bench), *Graph(bench).checks()])
     assert {finding.state for finding in result.findings} == {"ok"}, str(result)
     drawn = {doc.columns[field] for doc in bench.docs([3] * 4)}
     assert drawn == {"a", "b", "c"}
@@ -61,7 +61,7 @@ def test_every_planted_fault_is_caught_by_its_check_and_by_no_other(name: str, t
 def test_a_head_that_chooses_on_dev_passes(tmp_path: Path) -> None:
     bench = Bench(Subject("head", Chooses, {}), tmp_path)
     with quiet():
-        result = inspected("chooses", [*stage_checks(bench), *head_checks(bench)])
+        result = run_checks("chooses", [*stage_checks(bench), *head_checks(bench)])
     assert {finding.state for finding in result.findings} == {"ok"}, str(result)
 
 
@@ -74,7 +74,7 @@ def test_a_head_that_thinks_all_labels_equally_likely_at_first_passes(tmp_path: 
 
     bench = Bench(Subject("head", BeginsAtZero, {}), tmp_path)
     with quiet():
-        result = inspected("zero", [*stage_checks(bench), *head_checks(bench)])
+        result = run_checks("zero", [*stage_checks(bench), *head_checks(bench)])
     assert not {finding.check for finding in result.failed} - {"import"}, str(result)  # this module imports the kit
 
 
@@ -88,7 +88,7 @@ def test_what_an_encoder_returns_of_padding_beside_x_is_its_own_affair(tmp_path:
 
     bench = Bench(Subject("encoder", Gated, {}), tmp_path)
     with quiet():
-        result = inspected("gated", [*stage_checks(bench), *Graph(bench).checks()])
+        result = run_checks("gated", [*stage_checks(bench), *Graph(bench).checks()])
     assert not {finding.check for finding in result.failed} - {"import"}, str(result)  # this module imports the kit
 
 
@@ -126,7 +126,7 @@ def test_what_is_wrong_is_told_with_its_cure_and_all_at_once() -> None:
         check_encoder(Swallows)
     message = str(caught.value)
     assert "2 of 4 checks failed" in message
-    for part in (ROUND_TRIP, UNKNOWN, "'**options' would swallow a misspelt option", "options stand after a '*'"):
+    for part in (ROUND_TRIP, UNKNOWN, "'**options' would accept a misspelt option", "options follow a '*'"):
         assert part in message
 
 

@@ -13,7 +13,7 @@ from seqpipe.nn.incremental import CacheSlots, PrefixCache
 from seqpipe.nn.loops import State
 from seqpipe.testing.bench import Bench
 from seqpipe.testing.incremental import STREAMS, streaming_checks
-from seqpipe.testing.report import Subject, inspected
+from seqpipe.testing.report import Subject, run_checks
 from seqpipe.testing.stages import quiet
 from seqpipe_plugins.encoders.lstm import LSTM
 from seqpipe_plugins.encoders.transformer import Transformer
@@ -60,7 +60,7 @@ def failed(kind: str, cls: type, folder: Path, **options: Any) -> set[str] | Non
     if not checks:
         return None
     with quiet():
-        return {finding.check for finding in inspected("planted", checks).failed}
+        return {finding.check for finding in run_checks("planted", checks).failed}
 
 
 @pytest.mark.parametrize(

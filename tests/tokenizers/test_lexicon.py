@@ -136,10 +136,10 @@ def test_a_lexicon_in_another_encoding_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("texts", [["未分词的文本"], [["已", "分词"], "未分词"]])
 def test_without_a_lexicon_data_that_is_not_split_is_refused(texts: Sequence[Any]) -> None:
-    with pytest.raises(DataError, match=r"which is not split: name a lexicon \(`path`\) or a trained segmenter"):
+    with pytest.raises(DataError, match=r"is not split into words: name a lexicon \(`path`\) or a trained segmenter"):
         Lexicon().train(texts)
 
 
 def test_words_come_from_one_place_only(path: Path) -> None:
-    with pytest.raises(UsageError, match="leave one of them out"):
+    with pytest.raises(UsageError, match="delete one of them"):
         Lexicon(path=path, run=path.parent)

@@ -195,7 +195,7 @@ def test_spans_that_overlap_once_widened_follow_the_rule_and_are_counted(tmp_pat
         artifacts = fit_artifacts(config, read_records)
         (example,) = examples(config, artifacts, read_records, warn=warnings.append)
         assert [artifacts.tasks[0].labels[tag] for tag in example.targets["tags"]] == expected
-        message = f"1 of 2 spans overlap others once widened, and are dropped (data.overlaps: {rule}); the first: "
+        message = f"1 of 2 spans overlap others after widening, and are dropped (data.overlaps: {rule}); the first: "
         assert warnings[-1].startswith(message)
 
 

@@ -90,7 +90,7 @@ def test_data_without_what_the_head_learns_names_the_record_and_what_it_has(tmp_
         learned_of(load(yaml, [chars]))
     config = tiny(tmp_path)
     (tmp_path / "train.conll").write_text("a\tO\nb\tO\n")
-    with pytest.raises(DataError, match="holds no span at all"):
+    with pytest.raises(DataError, match="has no span"):
         learned_of(config)
 
 
@@ -150,14 +150,14 @@ def test_texts_that_can_never_be_written_are_told_before_training(tmp_path: Path
     assert [*unwritable(artifacts, task, [records[0], records[3]], 100)] == []
     assert [*unwritable(artifacts, task, records, 4)] == [
         "1 of 4 texts change when encoded and decoded: 'ab, c' as 'ab , c'; "
-        "the target tokenizer {use: bpe, byte_level: true} loses nothing",
+        "use the target tokenizer {use: bpe, byte_level: true}, which is lossless",
     ]
     assert [
         *unwritable(artifacts, task, [{"text": "", "reversed": "a zoo"}, {"text": "", "reversed": "a a a a"}], 4)
     ] == [
         "1 of 2 texts change when encoded and decoded: 'a zoo' as 'a'; "
-        "the target tokenizer {use: bpe, byte_level: true} loses nothing",
-        "1 of 2 texts have 4 tokens or more, and are cut there in scores; a caller may give max_length=5",
+        "use the target tokenizer {use: bpe, byte_level: true}, which is lossless",
+        "1 of 2 texts have 4 tokens or more, and are cut for scores; callers may set max_length=5",
     ]
     assert [*unwritable(artifacts, task, [{"text": "", "reversed": "a a a a"}], None)] == []
     assert [*unwritable(artifacts, learned_of(tiny(tmp_path)).tasks[0], records, 4)] == []
@@ -176,5 +176,5 @@ def test_a_text_that_the_library_panics_at_is_named_with_its_place(text: str, ta
 def test_texts_without_any_token_are_told_as_such(tmp_path: Path) -> None:
     file = writing(tmp_path, {"tokenizer": "words"})
     write_jsonl(tmp_path / "train.jsonl", [{"text": "  ", "reversed": "a"}] * 3)
-    with pytest.raises(DataError, match="the training texts hold no token: all are blank, or the tokenizer's pattern"):
+    with pytest.raises(DataError, match="the training texts have no tokens: all are blank, or the tokenizer's pattern"):
         learned_of(load(file, ["head.target_tokenizer={use: chars}"]))

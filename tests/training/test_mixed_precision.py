@@ -122,12 +122,12 @@ def test_a_run_in_bf16_that_is_cut_goes_on_to_the_same_bits(tmp_path: Path) -> N
 
 def test_what_a_device_cannot_do_is_refused_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny(tmp_path, "train.precision=fp16")
-    with pytest.raises(EnvError, match=r"fp16 is for a GPU \(--device cuda\); on a processor take bf16 or fp32"):
+    with pytest.raises(EnvError, match=r"fp16 needs a GPU \(--device cuda\); on a CPU use bf16 or fp32"):
         ended(tmp_path / "run", config)
     assert not list(tmp_path.glob("run/runs/*/checkpoints"))
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "an old GPU")
-    with pytest.raises(EnvError, match="an old GPU has no bf16; take fp16 or fp32"):
+    with pytest.raises(EnvError, match="an old GPU does not support bf16; use fp16 or fp32"):
         check_precision("bf16", "cuda:0")
     check_precision("bf16", "cpu")
     check_precision("fp16", "cuda:0")
@@ -177,5 +177,5 @@ def test_a_loss_that_fp16_cannot_hold_is_told_with_what_can(tmp_path: Path) -> N
     with torch.no_grad():
         next(training.pipeline.parameters()).fill_(torch.inf)
     training._autocast = contextlib.nullcontext  # type: ignore[assignment, method-assign]
-    with pytest.raises(TrainingError, match=r"set train.precision: bf16, whose numbers may be greater, lower train"):
+    with pytest.raises(TrainingError, match=r"set train.precision: bf16, which has a greater range,  lower train"):
         training.train_batch(training.batches(training._order[0]))

@@ -16,17 +16,19 @@ from seqpipe.training.progress import Progress, outcome_lines, outcome_of
 METRICS = {"f1": Metric(), "perplexity": Metric(percent=False, more_is_better=False)}
 
 
-def outcome(folder: Path, scores: list[float], *more: str, metric: str = "f1") -> dict[str, Any]:
-    """The outcome of a training of at most 5 epochs with patience 2 that had these dev scores."""
+def outcome(
+    folder: Path, scores: list[float], *more: str, metric: str = "f1", losses: tuple[float, float] = (0.9, 0.5)
+) -> dict[str, Any]:
+    """The outcome of a training of at most 5 epochs with patience 2 that had these dev scores, and the last losses."""
     config = tiny(folder, "train.epochs=5", "train.patience=2", *more)
-    progress, sign = Progress(), -1 if metric == "perplexity" else 1
+    progress, sign = Progress(first_loss=losses[0]), -1 if metric == "perplexity" else 1
     for score in scores:
         assert not progress.done
         is_better = progress.best is None or sign * score > progress.best
         if is_better:
             progress.improve(sign * score)
         epoch = progress.epoch + 1
-        progress.history.append({"epoch": epoch, "step": 1000 * epoch, "dev": {metric: score}})
+        progress.history.append({"epoch": epoch, "step": 1000 * epoch, "loss": losses[1], "dev": {metric: score}})
         progress.begin_patience(sign * score, is_perfect=score == 1)
         progress.next_epoch(config.train, is_better)
     assert progress.done
@@ -69,16 +71,34 @@ def test_a_score_that_never_moved_is_said_to_have_stayed(tmp_path: Path) -> None
     assert (ended["ended_by"], ended["waited"]) == ("epochs", 0)
     first, cure = outcome_lines(ended, METRICS)
     assert first == "the dev f1 stayed at 0.00 in all 5 epochs"
-    assert cure.endswith("train longer: set train.epochs=10")
+    assert cure == "the training loss was falling: train longer: set train.epochs=10"
+    first, cure = outcome_lines(outcome(tmp_path, [0.0] * 5, losses=(0.7, 0.7)), METRICS)
+    assert cure == "nor did the training loss fall: raise or lower train.optimizer.lr, or check the data"
+
+
+@pytest.mark.parametrize("scores", [[0.1, 0.2, 0.3, 0.4, 0.5], [0.5, 0.4, 0.3], [0.0] * 5])
+def test_a_loss_that_rose_is_the_learning_rates_fault_and_nobody_is_told_to_train_longer(
+    tmp_path: Path, scores: list[float]
+) -> None:
+    lines = outcome_lines(outcome(tmp_path, scores, losses=(1.0975, 5.7e9)), METRICS, "seqpipe run a.yaml")
+    assert lines == [
+        "warning: the training loss rose from 1.097 at the first step to 5.7e+09 in the last epoch: "
+        "the learning rate is too high; lower train.optimizer.lr, or the `lr` of a stage",
+    ]
+    small = outcome_lines(outcome(tmp_path, scores, losses=(0.001, 0.5)), METRICS)
+    assert "rose" not in " ".join(small)  # such as of a model that begins with trained weights
 
 
 def test_without_dev_data_the_last_epoch_is_kept_and_nothing_is_said_of_it(tmp_path: Path) -> None:
     config = tiny(tmp_path, "data.dev=null", "train.epochs=1")
-    progress = Progress(history=[{"epoch": 1, "step": 3, "loss": 0.5}])
+    progress = Progress(first_loss=0.75, history=[{"epoch": 1, "step": 3, "loss": 0.5}])
     progress.improve(-0.5)
     progress.next_epoch(config.train, improved=True)
     ended = outcome_of(progress, config)
-    assert ended == {"ended_by": "epochs", "epochs": 1, "max_epochs": 1, "best_epoch": 1, "best_step": 3}
+    assert ended == {"ended_by": "epochs", "epochs": 1, "max_epochs": 1, "losses": [0.75, 0.5]} | {
+        "best_epoch": 1,
+        "best_step": 3,
+    }
     assert outcome_lines(ended, METRICS) == []
 
 

@@ -183,13 +183,13 @@ def faulty(change: str, base: type = Sums) -> type:
     ("change", "message"),
     [
         ("raises when built", "its constructor raised ZeroDivisionError: of course"),
-        ("no dim", "it must state its width as `self.dim`, an int"),
-        ("dim is no int", "it must state its width as `self.dim`, an int"),
-        ("wrong dim", r"`forward` returned x of shape \(2, 3, 2\); \(B, T, 3\) was stated"),
+        ("no dim", "it must set its width as `self.dim`, an int"),
+        ("dim is no int", "it must set its width as `self.dim`, an int"),
+        ("wrong dim", r"`forward` returned x of shape \(2, 3, 2\), not \(B, T, 3\) as declared"),
         ("raises", r"`forward` raised IndexError: too far \(--debug shows where\)"),
-        ("two axes", r"`forward` returned x of shape \(3, 2\); \(B, T, 2\) was stated"),
-        ("nothing", "`forward` returned no tensor 'x', which its `returns` states"),
-        ("not what it states", "`forward` returned no tensor 'total', which its `returns` states"),
+        ("two axes", r"`forward` returned x of shape \(3, 2\), not \(B, T, 2\) as declared"),
+        ("nothing", "`forward` returned no tensor 'x', which its `returns` declares"),
+        ("not what it states", "`forward` returned no tensor 'total', which its `returns` declares"),
     ],
 )
 def test_a_stage_with_a_fault_is_named_with_its_distribution(tmp_path: Path, change: str, message: str) -> None:
@@ -207,7 +207,7 @@ def test_an_embedding_of_another_width_than_it_states_is_named(tmp_path: Path) -
             self.dim = 9
 
     with pytest.raises(
-        PluginError, match=r"embedding: embedding 'wide' of toys: .*\(2, 3, 2\); \(B, T, 9\) was stated"
+        PluginError, match=r"embedding: embedding 'wide' of toys: .*\(2, 3, 2\), not \(B, T, 9\) as declared"
     ):
         toy(tmp_path, "embedding=wide", wide=("embedding", Wide)).decide(FEATURES, {})
 

@@ -111,7 +111,7 @@ def test_a_corruption_that_is_not_what_was_stated_is_reported(tmp_path: Path) ->
     config = backward(tmp_path, Forgets)
     artifacts = fit_artifacts(config, read(config.data.reader, config.data.train, 12))
     batch = collate(artifacts, examples(config, artifacts, read(config.data.reader, config.data.train, 12)))
-    message = "`corrupt_batch` returned no tensor 'turned', which its `corrupted_inputs` states"
+    message = "`corrupt_batch` returned no tensor 'turned', which its `corrupted_inputs` declares"
     with pytest.raises(PluginError, match=message):
         Pipeline(config, artifacts).loss(batch)
 
@@ -180,7 +180,7 @@ def test_a_sound_one_passes_the_kit() -> None:
     with pytest.raises(AssertionError) as caught:
         check_head(Backward)
     failed = [line for line in str(caught.value).splitlines() if ": failed: " in line]
-    assert all("import" in line or "in training it hides the same" in line for line in failed), failed
+    assert all("import" in line or "in training the corruption is the same" in line for line in failed), failed
 
 
 def test_the_explanation_of_names_says_who_hides_what(tmp_path: Path) -> None:

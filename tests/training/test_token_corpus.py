@@ -81,9 +81,7 @@ def test_once_over_a_text_every_token_but_the_first_is_foretold_once() -> None:
 
 
 def test_a_text_without_room_for_a_window_is_refused_with_what_to_do() -> None:
-    with pytest.raises(
-        DataError, match="has 6 tokens, and a window takes 6 and the one behind them; give more text, or"
-    ):
+    with pytest.raises(DataError, match="has 6 tokens, and a window needs 6 and the next one; give more text, or"):
         Windows(np.arange(1, 7), 6, 1)
 
 

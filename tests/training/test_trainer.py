@@ -152,6 +152,18 @@ def test_with_a_dev_set_the_best_epoch_ships_and_patience_ends_training(tmp_path
     assert (patient.epoch, patient.best_epoch) == (5, 4)
 
 
+def test_of_equal_dev_scores_the_lowest_dev_loss_ships_and_patience_goes_on(tmp_path: Path) -> None:
+    scores = iter([(0.5, 0.9), (0.4, 0.1), (0.5, 0.7), (0.5, 0.8)])
+    config = tiny(tmp_path, "train.epochs=9", "train.patience=3")
+
+    def evaluate(check_interrupt: Callable[[], None]) -> Mapping[str, Any]:
+        return dict(zip(("f1", "loss"), next(scores), strict=True))
+
+    pipeline, batches = parts(config)
+    progress = train(pipeline, config, batches, evaluate, tmp_path / "a", QUIET)
+    assert (progress.epoch, progress.best_epoch, progress.best_loss) == (4, 2, 0.7)
+
+
 @pytest.mark.parametrize(
     ("scores", "end", "best"),
     [

@@ -241,7 +241,7 @@ def test_another_width_is_told_with_both_shapes(tmp_path: Path) -> None:
     _, yaml = other_tagging(tmp_path)
     with pytest.raises(ConfigError, match=r"\[24, 14\] in .*, \[20, 14\] here; .*hidden was 6 and is 5"):
         begun(load(yaml, ["encoder.hidden=5", f"encoder.init={OLD}"]))
-    with pytest.raises(ConfigError, match="its options are the same, so a stage before it is of another width"):
+    with pytest.raises(ConfigError, match="its options are the same, so an earlier stage has another width"):
         begun(load(yaml, ["embedding={use: lookup, dim: 9}", f"encoder.init={OLD}"]))
 
 
@@ -316,7 +316,7 @@ def test_a_decoder_goes_on_with_its_target_tokens(tmp_path: Path, init: str) -> 
         else:
             assert_by_name(new, by_name(fresh[f"heads.0.{name}"], mine), by_name(old[f"heads.0.{name}"], theirs))
     assert torch.equal(pipeline.head.bridge.weight, old["heads.0.bridge.weight"])
-    assert ("head.target_tokenizer: is that of" in report[0]) is bool(init)
+    assert ("head.target_tokenizer: taken from" in report[0]) is bool(init)
 
 
 # Tables kept in two, and words of a checkpoint

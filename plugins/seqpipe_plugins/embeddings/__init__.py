@@ -1,1 +1,1 @@
-"""Embeddings: features to x (B, T, D); one file a component."""
+"""Embeddings: features to x (B, T, D); one file per component."""

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from seqpipe.plugin import MASKED_LOGIT, Chars, Probability, State, scan
 
-GROUPS = 4  # of words of like lengths
+GROUPS = 4  # of words of similar lengths
 
 
 class CharCNN(nn.Module):
@@ -74,13 +74,13 @@ class CharCNN(nn.Module):
 
     def _sliding(self, chars: Tensor) -> Tensor:
         """Max pooling as one window moves over all words at once: fastest in onnxruntime."""
-        # A convolution of one-hot characters is a sum of rows of tables. Here the window moves by one character a step,
-        # over all words of the batch, so that the running maximum (B, T, D) stays in the processor's cache; a layer of
-        # convolution would write (B * T, D, C) numbers first.
+        # A convolution of one-hot characters is a sum of rows of tables. Here the window moves by one character per
+        # step over all words of the batch, so that the running maximum (B, T, D) stays in the processor's cache; a
+        # layer of convolution would write (B * T, D, C) numbers first.
         tables = self._tables()
 
         def step(state: State, rows: State) -> tuple[State, State]:
-            return (torch.maximum(state[0], _summed(rows, tables)),), ()
+            return (torch.maximum(state[0], _sum_rows(rows, tables)),), ()
 
         in_turn = chars.permute(2, 0, 1).contiguous()  # (C, B, T)
         C = in_turn.shape[0]
@@ -90,9 +90,9 @@ class CharCNN(nn.Module):
         return largest
 
     def _each_word_once(self, chars: Tensor) -> Tensor:
-        """Each word of the batch once, beside words of its length: fastest in PyTorch."""
-        # Frequent words come many times in a batch, and most words are short: unique words, in groups of similar
-        # length, leave a fraction of the characters to compute.
+        """Compute each distinct word of the batch once, in groups of similar length: fastest in PyTorch."""
+        # Frequent words occur many times in a batch, and most words are short: distinct words, in groups of similar
+        # length, have a fraction of the characters.
         tables = self._tables()
         words, copies = torch.unique(chars.flatten(0, 1), dim=0, return_inverse=True)  # (W, C), (B * T,)
         lengths = (words != 0).sum(1)
@@ -102,7 +102,7 @@ class CharCNN(nn.Module):
             C = max(1, int(lengths[rows[-1]]))
             padded = F.pad(words[rows, :C], (self.left, self.right))
             windows = tuple(padded[:, place : place + C] for place in range(len(tables)))
-            parts.append(_summed(windows, tables).max(1).values)  # (W', D)
+            parts.append(_sum_rows(windows, tables).max(1).values)  # (W', D)
         return torch.cat(parts)[order.argsort()[copies]].view(*chars.shape[:2], self.dim)
 
     def _tables(self) -> list[Tensor]:
@@ -112,13 +112,13 @@ class CharCNN(nn.Module):
             width = filters.shape[2]
             widened.append(F.pad(filters, (self.left - (width - 1) // 2, self.right - width // 2)))
         characters = torch.arange(len(self.chars.weight), device=self.chars.weight.device)
-        padding = characters[:, None] == 0  # adds nothing, and no window stands over it
+        padding = characters[:, None] == 0  # adds nothing, and is the center of no window
         return [
             torch.where(padding, MASKED_LOGIT if place == self.left else 0.0, F.linear(self.chars.weight, filters))
             for place, filters in enumerate(torch.cat(widened).unbind(2))
         ]
 
 
-def _summed(rows: State, tables: list[Tensor]) -> Tensor:  # (…) of ids for each place -> (…, D)
+def _sum_rows(rows: State, tables: list[Tensor]) -> Tensor:  # (…) of ids for each place -> (…, D)
     answers, *others = (F.embedding(row, table) for row, table in zip(rows, tables, strict=True))
     return sum(others, answers)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqpipe.plugin import Chars, Probability, UsageError, ragged_rnn
 
-GROUPS = 4  # of words of like lengths
+GROUPS = 4  # of words of similar lengths
 
 
 class CharLSTM(nn.Module):
@@ -40,7 +40,7 @@ class CharLSTM(nn.Module):
     ):
         super().__init__()
         if dim % 2:
-            raise UsageError(f"char-lstm.dim: {dim} is odd, and each of two directions gives half; take {dim + 1}")
+            raise UsageError(f"char-lstm.dim: {dim} is odd, but each of two directions has half; use {dim + 1}")
         self.dim = dim
         self.chars = nn.Embedding(sizes["chars"], char_dim, padding_idx=0)
         bound = (3 / char_dim) ** 0.5
@@ -58,7 +58,7 @@ class CharLSTM(nn.Module):
         return dropped
 
     def _each_word_once(self, words: Tensor) -> Tensor:
-        """Each word of the batch once, beside words of its length: fastest in PyTorch."""
+        """Compute each distinct word of the batch once, in groups of similar length: fastest in PyTorch."""
         distinct, copies = torch.unique(words, dim=0, return_inverse=True)  # (W, C), (B * T,)
         order = (distinct != 0).sum(1).argsort(stable=True)
         parts = []

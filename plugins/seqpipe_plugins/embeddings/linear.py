@@ -25,7 +25,7 @@ class Linear(nn.Module):
         dropout: Dropout probability.
     """
 
-    rows: ClassVar[dict[str, tuple[str, ...]]] = {}  # none of a vocabulary
+    rows: ClassVar[dict[str, tuple[str, ...]]] = {}  # no parameter has rows of a vocabulary
 
     def __init__(
         self,

@@ -75,13 +75,13 @@ class Lookup(nn.Module):
         return {} if field is None else {"column": Column(field)}
 
     def forward(self, ids: Tensor, column: Tensor | None = None) -> dict[str, Tensor]:  # (B, T) -> (B, T, D), (V, D)
-        x = self.looked_up(ids)
+        x = self.look_up(ids)
         if self.values is not None and column is not None:
             x = x + self.values(column)  # (B, 1, D)
         return {"x": x, "table": self.table.weight}
 
-    def looked_up(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
-        """The vector of each token; in training with word dropout and dropout."""
+    def look_up(self, ids: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
+        """Return the vector of each token; in training with word dropout and dropout."""
         if self.training and (self.word_dropout or self.rare_dropout):
             p = torch.where(self.rare[ids], max(self.word_dropout, self.rare_dropout), self.word_dropout)  # (B, T)
             ids = torch.where((torch.rand_like(p) < p) & (ids >= SPECIALS), UNK, ids)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from seqpipe.plugin import Ngrams as NgramIds
 from seqpipe.plugin import Probability, State, UsageError, scan, token_counts
 
-INTERPOLATION = 0.25  # what an n-gram keeps of its weight whose frequency is the same with every label
+INTERPOLATION = 0.25  # factor of the weight of an n-gram with the same frequency for every label
 
 Lengths = Annotated[list[PositiveInt], Field(min_length=2, max_length=2)]
 
@@ -23,26 +23,28 @@ class Ngrams(nn.Module):
 
     As in fastText (Joulin et al. 2017; Bojanowski et al. 2017), but only n-grams of the training data have a vector,
     the most frequent of them. By default each is weighted by its inverse document frequency, log((1 + N) / (1 + df)) +
-    1, and the vectors of a text are divided by the length of the text's weights, for words and characters by
-    themselves. So the encoder `bag` with `pool: sqrtn` returns the sum over a text's TF-IDF vector of length 1, as a
+    1, and the vectors of a text are divided by the length of the text's weights, for words and characters
+    separately. So the encoder `bag` with `pool: sqrtn` returns the sum over a text's TF-IDF vector of length 1, as a
     linear SVM reads it (Wang and Manning 2012); without `binary`, repeated n-grams count once each for that length.
 
     With `nb` each weight is also multiplied by 1/4 plus the root mean square, over the labels, of the n-gram's
     log-count ratio: the naive-Bayes features of Wang and Manning (2012). It is best for short texts with two labels.
 
-    The vectors begin at 0: with a linear head and the optimizer `sgd` the model is a linear classifier, whose frequent
-    n-grams learn first. The rate at which they learn is high: `lr: 30` on the embedding beside 1 of the optimizer.
+    By default the vectors begin at 0: with a linear head and the optimizer `sgd` the model is a linear classifier, and
+    frequent n-grams learn first. They need a high rate: `lr: 30` of the embedding beside 1 of the optimizer.
 
     Args:
         dim: Width of the vectors.
         words: Longest n-gram of words; 0: none.
         chars: Shortest and longest n-gram of characters within a word and its two ends; null: none.
         binary: Whether an n-gram counts once in a text, however often it occurs: better for long texts.
-        max_size: The most n-grams that have a vector, those in most training texts.
-        weighting: tfidf; nb, for labels of whole texts: tfidf times how much the frequencies of the n-gram differ
-            between the labels; or none: each n-gram counts the same, and a token's vector is the mean.
+        max_size: Maximum number of n-grams with a vector, those in most training texts.
+        weighting: tfidf; nb, for labels of whole texts: tfidf times a measure of the differences of the n-gram's
+            frequency between the labels; or none: all n-grams are equal, and a token's vector is the mean.
         labels: The field that has the labels, with weighting nb.
         dropout: Probability that an n-gram is left out in training.
+        initial: The vectors before training: zeros, or normal: random with the expected length 1, so that the cosine of
+            two tokens measures the n-grams that they share (see the encoder `compare`).
     """
 
     tokenwise: ClassVar = False
@@ -61,12 +63,15 @@ class Ngrams(nn.Module):
         weighting: Literal["tfidf", "nb", "none"] = "tfidf",
         labels: str = "label",
         dropout: Probability = 0.0,
+        initial: Literal["zeros", "normal"] = "zeros",
     ):
         super().__init__()
         _refuse_lengths(words, chars)
         self.dim, self.words, self.dropout, self.weighting = dim, words, dropout, weighting
         self.table = nn.EmbeddingBag(sizes["ngrams"], dim, mode="sum", padding_idx=0)
-        nn.init.zeros_(self.table.weight)
+        nn.init.normal_(self.table.weight, std=dim**-0.5 if initial == "normal" else 0.0)
+        with torch.no_grad():
+            self.table.weight[0] = 0  # of an n-gram that training has not seen
         self.register_buffer("weights", _weights(sizes["ngrams"], weighting))  # (V,)
 
     @staticmethod
@@ -80,8 +85,8 @@ class Ngrams(nn.Module):
 
     def forward(self, ngrams: Tensor, mask: Tensor) -> Tensor:  # (B, T, K), (B, T) -> (B, T, D)
         weights = torch.where(mask[..., None], F.embedding(ngrams, self.weights[:, None])[..., 0], 0.0)
-        # What the sum over each part is divided by: the length of the text's vector of weights, which is spread over
-        # its tokens, or with weights of 1 the number of a token's n-grams.
+        # Divisors of the sum over each part: the length of the text's vector of weights, which is spread over its
+        # tokens, or with weights of 1 the number of a token's n-grams.
         if self.weighting == "none":
             lengths = [weights.sum(2, keepdim=True).clamp(min=1)] * 2  # (B, T, 1) each
         else:
@@ -92,7 +97,7 @@ class Ngrams(nn.Module):
             x = [self._in_turn(part, mask) / length for part, length in zip(parts, lengths, strict=True)]
             return torch.where(mask[..., None], x[0] + x[1], 0.0)
         divided = [part / length for part, length in zip(self._parts(weights), lengths, strict=True)]
-        # Most of a batch is padding, so that only the n-grams that are there are looked up: one bag for each token.
+        # Most of a batch is padding, so only real n-grams are looked up: one bag per token.
         divided_weights = torch.cat(divided, 2)
         present = divided_weights > 0
         numbers = present.sum(2).flatten()
@@ -104,7 +109,7 @@ class Ngrams(nn.Module):
         return values[..., : self.words], values[..., self.words :]
 
     def _in_turn(self, ngrams: Tensor, mask: Tensor) -> Tensor:
-        """One n-gram of every token after the other: fastest in onnxruntime, since the sum stays in the cache."""
+        """Add one n-gram of every token per step: fastest in onnxruntime, since the sum stays in the cache."""
         table = self.table.weight * self.weights[:, None]
 
         def step(state: State, rows: State) -> tuple[State, State]:
@@ -125,7 +130,7 @@ def _refuse_lengths(words: int, chars: list[int] | None) -> None:
 
 
 def _weights(size: int, weighting: str) -> Tensor:  # (V,)
-    """The weight of each n-gram; 0 of the padding."""
+    """Return the weight of each n-gram; 0 for the padding."""
     counts = token_counts(size)
     if weighting == "none" or counts is None:
         weights = torch.ones(size)

@@ -16,12 +16,12 @@ class Static(Vectors):
     """Vectors distilled from a sentence encoder by `seqpipe distill-vectors`, fine-tuned (Model2Vec: Tulkens and van
     Dongen 2024).
 
-    With the tokenizer `pretrained` of the same checkpoint every subword has a vector, so no word is unknown. What has
-    no vector, as [UNK], starts at zero, so that it adds nothing to a mean. The vectors are part of the weights of
-    checkpoints and bundles: a bundle needs neither the file nor the checkpoint.
+    With the tokenizer `pretrained` of the same checkpoint every subword has a vector, so no word is unknown. Tokens
+    without a vector, such as [UNK], start at zero, so that they add nothing to a mean. The vectors are part of the
+    weights of checkpoints and bundles: a bundle needs neither the file nor the checkpoint.
 
     Args:
-        path: The file that `seqpipe distill-vectors` has written.
+        path: The file written by `seqpipe distill-vectors`.
         train: Whether the vectors are fine-tuned; otherwise they are frozen.
         scale: Factor of all vectors.
         dropout: Dropout probability of the vectors.

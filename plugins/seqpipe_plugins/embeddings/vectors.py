@@ -1,8 +1,8 @@
 """Pretrained word vectors from a file of word2vec, GloVe or fastText.
 
-A line of word2vec's text, of GloVe and of fastText's .vec is a word and its numbers; word2vec and fastText say in a
-first line how many words and how many numbers a word there are. word2vec's binary has that line too, then each word, a
-blank, and its numbers as float32, little end first.
+A line of word2vec's text format, of GloVe and of fastText's .vec is a word and its numbers; word2vec and fastText have
+a first line with the number of words and of numbers per word. word2vec's binary format has that line too, then each
+word, a space, and its numbers as little-endian float32.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Vectors(Lookup):
         rare_dropout: The same probability for words that occur once in the training data.
     """
 
-    returns: ClassVar = {"x": ""}  # of the table, parts may be frozen
+    returns: ClassVar = {"x": ""}  # no table, since parts of it may be frozen
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Vectors(Lookup):
             self.register_module("table", FrozenRows(weight.detach(), learned))
 
     def forward(self, ids: Tensor) -> dict[str, Tensor]:  # type: ignore[override]  # (B, T) -> (B, T, D)
-        return {"x": self.looked_up(ids)}
+        return {"x": self.look_up(ids)}
 
     def messages(self) -> list[str]:
         """Return the coverage: the number of vocabulary words that have a vector in the file."""
@@ -110,7 +110,7 @@ class Vectors(Lookup):
 
     @staticmethod
     def join_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A state of such an embedding with one table of all words, of whichever some are learned."""
+        """Return the state of such an embedding with one table of all words, whichever are learned."""
         if "table.place" not in state:
             return dict(state)
         place, weight = state["table.place"], state["table.weight"]
@@ -119,7 +119,7 @@ class Vectors(Lookup):
         return {"table.weight": torch.where(place[:, None] > 0, state["table.learned"][place], weight)}
 
     def split_state(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The state of this embedding that has such a table."""
+        """Return the state of this embedding from one with such a table."""
         if not isinstance(self.table, FrozenRows):
             return dict(state)
         weight, place = state["table.weight"], self.table.place
@@ -150,7 +150,7 @@ class FrozenRows(nn.Module):
 def _matching_rows(
     vocabulary: Sequence[str], path: Path, form: Format, limit: int | None, fold: bool
 ) -> dict[int, np.ndarray]:
-    """The file's vector of each id that has one; of words that differ in case, the first in the file."""
+    """Return the file's vector of each id that has one; for words that differ in case, the first in the file."""
     exact = {word: i for i, word in enumerate(vocabulary) if i >= SPECIALS}
     folded: dict[str, list[int]] = {}
     for word, i in exact.items() if fold else ():
@@ -169,13 +169,13 @@ def _matching_rows(
         for i in folded.get(word.casefold(), ()):
             folded_case.setdefault(i, row)
     if not (same_case or folded_case):
-        fix = "are they of one language and one case (the tokenizer's `lowercase`, `case: fold`)?"
+        fix = "check that both have the same language and case (the tokenizer's `lowercase`, `case: fold`)"
         raise DataError(f"{path}: no word of the vocabulary ({len(exact):,} words) is in this file; {fix}")
     return dict(sorted((folded_case | same_case).items()))
 
 
 class Entry(NamedTuple):
-    """A word, where it stands, and its numbers (D,)."""
+    """A word, its place in the file, and its numbers (D,)."""
 
     word: str
     place: str
@@ -183,19 +183,19 @@ class Entry(NamedTuple):
 
 
 def entries(path: Path, wanted: Callable[[str], bool], form: Format, limit: int | None) -> Iterator[Entry]:
-    """The entries of wanted words among the first `limit`; DataError names file, line or byte, and the fix."""
+    """Yield the entries of wanted words among the first `limit`; DataError names file, line or byte, and the fix."""
     if form == "auto":
-        with _opened(path) as file:
+        with _open_vectors(path) as file:
             first = file.readline(LONGEST_LINE)
             rest = file.read(2 * LONGEST_WORD)
         if first.startswith(_FASTTEXT_MODEL):
-            raise DataError(f"{path}: this is a model of fastText (.bin); give its vectors as text (.vec)")
-        # GloVe has no line with sizes. Both forms of word2vec have, and differ in what follows the first word: of the
-        # text these are digits, of the binary file the bytes of float32, some of which are no characters of numbers.
+            raise DataError(f"{path}: this is a fastText model (.bin); use its vectors as text (.vec)")
+        # GloVe has no line with sizes. Both formats of word2vec have one, and differ after the first word: the text has
+        # digits there, the binary file the bytes of float32, some of which are not characters of numbers.
         header = _HEADER.fullmatch(first)
         numbers = rest[rest.find(b" ") + 1 :][: min(64, 4 * int(header[2]))] if header else b""
         form = "glove" if not header else "word2vec" if _WRITTEN.fullmatch(numbers) else "word2vec-binary"
-    with _opened(path) as file:
+    with _open_vectors(path) as file:
         if form == "word2vec-binary":
             yield from _binary(file, path, wanted, limit)
         else:
@@ -217,8 +217,8 @@ def _text(
             continue
         place, seen = f"{path}:{number}", seen + 1
         dim = dim or len(line.split()) - 1
-        # A line with as many blanks as numbers has one word before the first blank: the fast path of nearly all lines.
-        # Only others, with tabs or with blanks in the word, are split from the right.
+        # A line with as many spaces as numbers has one word before the first space: the fast path of nearly all lines.
+        # Only lines with tabs, or with spaces in the word, are split from the right.
         regular = 0 < dim == line.count(b" ") and b"\t" not in line
         cut = line.index(b" ") if regular else _end_of_word(line, dim, place, has_header)
         word = _word(line[:cut], place)
@@ -226,19 +226,19 @@ def _text(
             yield Entry(word, place, _finite(line[cut:].split(), word, place))
     if limit is None or seen < limit:
         if not seen:
-            raise DataError(f"{path}: there is no vector in this file")
+            raise DataError(f"{path}: this file has no vectors")
         if count is not None and count != seen:
-            fix = f"is it whole? Correct the first line, or set `limit: {min(count, seen)}` to take those"
+            fix = f"check that it is complete, correct the first line, or set `limit: {min(count, seen)}`"
             raise DataError(f"{path}:1: the first line says {count:,} words, but {seen:,} follow; {fix}")
 
 
 def _end_of_word(line: bytes, dim: int, place: str, has_header: bool) -> int:
-    """Return the end of the word in a line with tabs, or with blanks in the word; DataError if the width differs."""
+    """Return the end of the word in a line with tabs, or with spaces in the word; DataError if the width differs."""
     cells = line.rsplit(None, dim)
     before = cells[0].split()
     if dim < 1 or len(cells) <= dim or (len(before) > 1 and _is_number(before[-1])):
-        width, said = len(line.split()) - 1, "its first line says so" if has_header else "as its first line has"
-        fix = "is it cut short, or are these no word vectors?"
+        width, said = len(line.split()) - 1, "from its first line" if has_header else "as in its first line"
+        fix = "check that the file is complete and has word vectors"
         raise DataError(f"{place}: {width} numbers in this line, but {dim} are expected ({said}); {fix}")
     return len(cells[0])
 
@@ -247,15 +247,15 @@ def _binary(file: BinaryIO, path: Path, wanted: Callable[[str], bool], limit: in
     count, dim = _header(file, path)
     size, base, start, buffer = 4 * dim, file.tell(), 0, b""
     for number in range(min(count, count if limit is None else limit)):
-        # The numbers' bytes may hold blanks and newlines: only the first blank behind `start` ends a word, and the next
-        # word begins so many bytes behind it. `base` is the place in the file of the first byte of the buffer.
+        # The numbers' bytes may include spaces and newlines: only the first space after `start` ends a word, and the
+        # next word begins a fixed number of bytes after it. `base` is the offset of the buffer in the file.
         while (cut := buffer.find(b" ", start)) < 0 or len(buffer) <= cut + size:
             more = file.read(CHUNK)
             if cut - start > LONGEST_WORD or (cut < 0 and len(buffer) - start > LONGEST_WORD):
-                raise DataError(f"{path}: byte {base + start}: there is no word here; is the first line right?")
+                raise DataError(f"{path}: byte {base + start}: there is no word here; check the first line")
             if not more:
                 problem = f"the file ends within word {number + 1:,} of {count:,}, which begins at byte {base + start}"
-                raise DataError(f"{path}: byte {base + len(buffer)}: {problem}; is it cut short? Get it again")
+                raise DataError(f"{path}: byte {base + len(buffer)}: {problem}; download it again")
             base, start, buffer = base + start, 0, buffer[start:] + more
         spelt = buffer[start:cut].lstrip(b"\n")
         place = f"{path}: byte {base + cut - len(spelt)}"
@@ -264,8 +264,8 @@ def _binary(file: BinaryIO, path: Path, wanted: Callable[[str], bool], limit: in
         if wanted(word):
             yield Entry(word, place, _finite(np.frombuffer(buffer, "<f4", dim, cut + 1), word, place))
     if (limit is None or limit > count) and (buffer[start:] + file.read(2)).strip(b"\r\n"):
-        problem = f"the file has more than the {count:,} words that its first line states"
-        raise DataError(f"{path}: byte {base + start}: {problem}")
+        problem = f"the file has more than the {count:,} words of its first line"
+        raise DataError(f"{path}: byte {base + start}: {problem}; download it again")
 
 
 def _header(file: BinaryIO, path: Path) -> tuple[int, int]:
@@ -273,13 +273,13 @@ def _header(file: BinaryIO, path: Path) -> tuple[int, int]:
     header = _HEADER.fullmatch(file.readline(LONGEST_WORD))
     if not header or not int(header[1]) or not int(header[2]):
         fix = "`format: glove` reads a file without this line"
-        raise DataError(f"{path}:1: the first line must say how many words and how many numbers a word; {fix}")
+        raise DataError(f"{path}:1: the first line must have the number of words and of numbers per word; {fix}")
     return int(header[1]), int(header[2])
 
 
 def _word(word: bytes, place: str) -> str:
     if not word:
-        raise DataError(f"{place}: the word is empty; are these word vectors?")
+        raise DataError(f"{place}: the word is empty; check that these are word vectors")
     try:
         return word.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -288,15 +288,15 @@ def _word(word: bytes, place: str) -> str:
 
 
 def _finite(numbers: list[bytes] | np.ndarray, word: str, place: str) -> np.ndarray:
-    """The numbers as float32; DataError if one is none, or is not finite."""
+    """Return the numbers as float32; DataError if one is not a number, or not finite."""
     try:
         with np.errstate(over="ignore"):
             row = np.array([float(number) for number in numbers]).astype("f4")
     except ValueError as error:
         wrong = next(number for number in numbers if not _is_number(number))
-        raise DataError(f"{place}: {wrong.decode(errors='replace')!r} behind the word {word!r} is no number") from error
+        raise DataError(f"{place}: {wrong.decode(errors='replace')!r} after {word!r} is not a number") from error
     if not np.isfinite(row).all():
-        raise DataError(f"{place}: the vector of {word!r} holds NaN or infinity; correct or remove the word")
+        raise DataError(f"{place}: the vector of {word!r} has NaN or infinity; correct or remove the word")
     return row
 
 
@@ -309,8 +309,8 @@ def _is_number(cell: bytes) -> bool:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    """A file open for reading, unpacked on the way if it is compressed with gzip; DataError if it cannot be read."""
+def _open_vectors(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for reading, and decompress it if it is gzipped; DataError if it cannot be read."""
     try:
         with path.open("rb") as raw:
             packed = raw.read(2) == b"\x1f\x8b"
@@ -318,9 +318,9 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
             with gzip.open(raw) if packed else raw as file:
                 yield io.BufferedReader(file, CHUNK)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be unpacked ({error}); `gzip -t` tells whether the file is whole") from error
+        raise DataError(f"{path}: cannot be decompressed ({error}); check the file with `gzip -t`") from error
     except FileNotFoundError as error:
-        fix = "a run reads its vectors again whenever it is built; a bundle has no need of them"
-        raise DataError(f"{path}: there is no such file; {fix}") from error
+        fix = "a run reads its vectors whenever it is built; a bundle does not need them"
+        raise DataError(f"{path}: no such file; {fix}") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error

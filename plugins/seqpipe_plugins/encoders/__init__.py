@@ -1,1 +1,1 @@
-"""Encoders: x and mask to x of another width; one file a component."""
+"""Encoders: x and mask to x of another width; one file per component."""

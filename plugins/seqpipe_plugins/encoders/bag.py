@@ -14,8 +14,8 @@ from seqpipe.plugin import Probability, UsageError
 class Bag(nn.Module):
     """The sum, mean or maximum of a text's vectors, at each token: a baseline without word order.
 
-    `sqrtn` is the sum divided by the square root of the number of tokens: of vectors of equal length in directions that
-    have nothing to do with each other, it has the length of one of them.
+    `sqrtn` is the sum divided by the square root of the number of tokens: for orthogonal vectors of
+    equal length, it has the length of one of them.
 
     Layers of a deep averaging network (Iyyer et al. 2015), h = g(W h + b), may follow. The vector is returned as
     `state` (B, D'), and as x (B, T, D') at every token, so that any head with any pooling can follow; in the padding x
@@ -43,7 +43,7 @@ class Bag(nn.Module):
     ):
         super().__init__()
         if hidden is None and layers != 1:
-            raise UsageError(f"bag.layers: {layers} layers have no width; give hidden one, or leave layers out")
+            raise UsageError(f"bag.layers: {layers} layers have no width; set hidden, or delete layers")
         self.pool, self.dim = pool, hidden or dim
         steps: list[nn.Module] = [nn.Dropout(dropout)]
         for layer in range(layers if hidden else 0):
@@ -52,10 +52,10 @@ class Bag(nn.Module):
         self.layers = nn.Sequential(*steps)
 
     def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D'), (B, D')
-        state = self.layers(self._pooled(x, mask[..., None]))
+        state = self.layers(self._pool(x, mask[..., None]))
         return {"x": torch.where(mask[..., None], state[:, None], 0.0), "state": state}
 
-    def _pooled(self, x: Tensor, real: Tensor) -> Tensor:  # (B, T, D), (B, T, 1) -> (B, D)
+    def _pool(self, x: Tensor, real: Tensor) -> Tensor:  # (B, T, D), (B, T, 1) -> (B, D)
         if self.pool == "max":
             return torch.where(real.any(1), torch.where(real, x, torch.finfo(x.dtype).min).amax(1), 0.0)
         total = torch.where(real, x, 0.0).sum(1)

@@ -1,4 +1,4 @@
-"""A bidirectional language model: two stacks of LSTMs, one over the tokens before, one over those behind."""
+"""A bidirectional language model: two stacks of LSTMs, one over the earlier tokens, one over the later ones."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class BiLM(InitialStateEncoder):
         lengths = mask.sum(1).clamp(min=1)
         x = torch.where(mask[..., None], self.input(torch.where(mask[..., None], x, 0.0)), 0.0)  # (B, T, H)
         starts = self.initial_states(x.shape[0], initial_label, source_state)
-        # The stacks share no layer, unlike a bidirectional `nn.LSTM`, whose second layer reads both directions: a state
-        # would then depend on the token that it is to predict.
+        # The stacks share no layer, unlike a bidirectional `nn.LSTM`, whose second layer reads both directions, so that
+        # a state would depend on the token that it predicts.
         half = len(starts) // 2
         forward_way, backward_way = self.ways
         both = [
@@ -77,7 +77,7 @@ class BiLM(InitialStateEncoder):
         return {"x": torch.cat([forwards, backwards], 2), **directions}
 
     def _read(self, way: nn.Module, x: Tensor, lengths: Tensor, backward: bool, starts: list[State]) -> list[Tensor]:
-        """The input of a direction, and the output of each of its layers, (B, T, H) each."""
+        """Return the input of a direction, and the output of each of its layers, (B, T, H) each."""
         assert isinstance(way, nn.ModuleList)
         layers = [x]
         for depth, (rnn, start) in enumerate(zip(way, starts, strict=True)):

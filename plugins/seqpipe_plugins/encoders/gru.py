@@ -49,14 +49,14 @@ class GRU(Recurrent):
     ):
         if scan and reset == "after":
             raise UsageError(
-                "gru.scan: it is for reset: before; of a GRU with reset: after every provider has a kernel"
+                "gru.scan: it is for reset: before; every provider has a kernel for reset: after. Delete it"
             )
         make = nn.GRU if reset == "after" else partial(ResetBefore, scan=scan)
         super().__init__(make, dim, sizes, options)
 
 
 class ResetBefore(RecurrentCell):
-    """The cell whose reset gate meets the state before the recurrent weights do; gates r, z, n as PyTorch has them."""
+    """The cell whose reset gate is applied before the recurrent weights; gates r, z, n in PyTorch's order."""
 
     def __init__(self, dim: int, hidden: int, *, scan: bool = False, bias: bool = True, bidirectional: bool = False):
         node = None if scan else OnnxNode("GRU", (1, 0, 2), attributes={"linear_before_reset": 0})

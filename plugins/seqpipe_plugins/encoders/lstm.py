@@ -58,17 +58,17 @@ class LSTM(Recurrent):
     ):
         if scan and parts != LSTMParts():
             raise UsageError(
-                "lstm.scan: an LSTM with a part left out or full gate recurrence is always a Scan; remove it"
+                "lstm.scan: an LSTM with a part left out or full gate recurrence is always a Scan; delete it"
             )
         if scan and not (peephole or coupled):
-            raise UsageError("lstm.scan: it is for peephole or coupled; of the plain LSTM every provider has a kernel")
+            raise UsageError("lstm.scan: it is for peephole or coupled; every provider has a kernel for the plain LSTM")
         if coupled and not (parts.input_gate and parts.forget_gate):
             fix = "remove input_gate: false and forget_gate: false"
             raise UsageError(f"lstm.coupled: the forget gate is 1 minus the input gate; {fix}")
         if not (parts.input_gate or parts.forget_gate or parts.output_gate):
             for name, is_set in {"peephole": peephole, "full_gate_recurrence": parts.full_gate_recurrence}.items():
                 if is_set:
-                    raise UsageError(f"lstm.{name}: it feeds the gates, and all three are left out; keep one of them")
+                    raise UsageError(f"lstm.{name}: it feeds the gates, but all three are left out; keep one of them")
         make: Callable[..., nn.RNNBase | RecurrentCell] = nn.LSTM
         if parts != LSTMParts():
             make = partial(LSTMVariant, parts=parts, peephole=peephole, coupled=coupled)
@@ -78,7 +78,7 @@ class LSTM(Recurrent):
 
 
 class Variant(RecurrentCell):
-    """The cell with peepholes, or with coupled gates, or both; gates i, f, g, o as PyTorch has them, coupled i, g, o.
+    """The cell with peepholes, or with coupled gates, or both; gates i, f, g, o as in PyTorch, coupled i, g, o.
 
     `weight_ch` holds p_i, p_f, p_o, coupled p_i, p_o.
     """
@@ -94,7 +94,7 @@ class Variant(RecurrentCell):
         bias: bool = True,
         bidirectional: bool = False,
     ):
-        gates = (0, 2, 0, 1) if coupled else (0, 3, 1, 2)  # the node skips the forget gate where it is coupled
+        gates = (0, 2, 0, 1) if coupled else (0, 3, 1, 2)  # the node has no coupled forget gate
         peepholes = (0, 1, 0) if coupled else (0, 2, 1)
         node = OnnxNode("LSTM", gates, peepholes if peephole else (), {"input_forget": int(coupled)})
         super().__init__(
@@ -111,7 +111,7 @@ class Variant(RecurrentCell):
 
     def step(self, weights: CellWeights) -> CellStep:
         R, H = weights["weight_hh"], self.hidden_size
-        early = 1 if self.coupled else 2  # gates that see the cell as it was: i, f
+        early = 1 if self.coupled else 2  # gates that read the previous cell: i, f
         P_early, P_o = split_columns(weights["weight_ch"], early * H) if self.peephole else (None, None)
 
         def step(state: State, inward: Tensor) -> State:

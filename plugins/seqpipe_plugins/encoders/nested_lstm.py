@@ -52,7 +52,7 @@ class NestedLSTM(Recurrent):
 
 
 class Nested(RecurrentCell):
-    """The cell; gates i, f, g, o. `inner_1` holds [W' R'], `inner_bias_1` b', and so on inwards."""
+    """The cell; gates i, f, g, o. `inner_1` is [W' R'], `inner_bias_1` is b', and so on inwards."""
 
     def __init__(self, dim: int, hidden: int, *, depth: int, bias: bool = True, bidirectional: bool = False):
         more: dict[str, tuple[int, ...]] = {}
@@ -66,18 +66,18 @@ class Nested(RecurrentCell):
         def step(state: State, inward: Tensor) -> State:
             h, cell, *inner = state
             i, f, g, o = torch.baddbmm(inward, h, R).chunk(4, 2)
-            cells = self._remembered(f.sigmoid() * cell, i.sigmoid() * g.tanh(), inner, weights)
+            cells = self._next_cells(f.sigmoid() * cell, i.sigmoid() * g.tanh(), inner, weights)
             return o.sigmoid() * cells[0].tanh(), *cells
 
         return step
 
-    def _remembered(self, kept: Tensor, let_in: Tensor, inner: list[Tensor], weights: CellWeights) -> State:
-        """The cell and all cells within it, of the forget gate's and the input gate's products."""
+    def _next_cells(self, kept: Tensor, let_in: Tensor, inner: list[Tensor], weights: CellWeights) -> State:
+        """Return the cell and all inner cells from the products of the forget gate and the input gate."""
         if not inner:
             return (kept + let_in,)
         k = self.states - 1 - len(inner)
         read, W = torch.cat([let_in, kept], 2), weights[f"inner_{k}"]  # (n, B, 2H), (n, 2H, 4H)
         gates = torch.baddbmm(weights[f"inner_bias_{k}"], read, W) if self.bias else torch.bmm(read, W)
         i, f, g, o = gates.chunk(4, 2)
-        within = self._remembered(f.sigmoid() * inner[0], i.sigmoid() * g.tanh(), inner[1:], weights)
+        within = self._next_cells(f.sigmoid() * inner[0], i.sigmoid() * g.tanh(), inner[1:], weights)
         return o.sigmoid() * within[0].tanh(), *within

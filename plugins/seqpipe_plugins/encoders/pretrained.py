@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import seqpipe.plugin as sp
 
-_LONGEST = 512  # tokens of a window with both special ones; attention in one of 8,192 takes gigabytes a layer
+_LONGEST = 512  # tokens of a window with both special ones; one of 8,192 takes gigabytes per layer
 _LAYER = re.compile(r"\blayers?\.(\d+)\.")
 
 
@@ -82,16 +82,16 @@ class Pretrained(nn.Module):
             raise sp.UsageError(f"pretrained.overlap: it must be less than the window of {window} tokens")
         self.tells_apart = sp.has_segment_embeddings(self.model)
         self.layers, self.layer_decay = layers, layer_decay
-        self.example_length = 2 * window  # two windows and more: an example for export has no axis of 1
+        self.example_length = 2 * window  # more than one window: an example for export has no axis of 1
         if recompute:
-            # transformers 5.23 renames this method and warns of the old name, the only one that earlier versions have.
+            # transformers 5.23 renames this method and warns about the old name, the only one in earlier versions.
             if hasattr(self.model, "activation_checkpointing_enable"):
                 self.model.activation_checkpointing_enable()
             else:
                 self.model.gradient_checkpointing_enable()
 
     def learning_rate_factor(self, name: str) -> float:
-        """The factor of the learning rate of a parameter."""
+        """Return the factor of the learning rate of a parameter."""
         layer = _LAYER.search(name)
         if layer:
             return self.layer_decay ** (self.depth - 1 - int(layer[1]))
@@ -103,7 +103,7 @@ class Pretrained(nn.Module):
         step, width = room - overlap, torch.sym_min(T, self.window - more) + more
         starts = torch.arange(0, torch.sym_max(T - overlap, 1), step, device=ids.device)  # (n,)
         n, j, lengths = starts.shape[0], torch.arange(width, device=ids.device), mask.sum(1, keepdim=True)  # (B, 1)
-        rest = j - first - more  # (B, w) places in the part that moves on; what each window repeats is below 0
+        rest = j - first - more  # (B, w) places in the moving part; repeated tokens are below 0
         stays, moves = (j < first)[:, None], (rest >= 0)[:, None]  # (B, 1, w)
         at = torch.where(stays, j, j - more + starts[:, None])  # (B, n, w) places in the text
         real = ~moves | ((rest < room)[:, None] & (at < lengths[..., None]))  # (B, n, w)
@@ -113,7 +113,7 @@ class Pretrained(nn.Module):
         outputs = self._read(window_ids, real.flatten(0, 1), second)  # (B * n, 1 + w + 1, D)
         last = (lengths - first - overlap - 1).clamp(min=0) // step  # (B, 1) the last window that is needed
         t, rows = torch.arange(T, device=ids.device), outputs.flatten(0, 1)  # (B * n * (w + 2), D)
-        u = t - first  # (B, T) places in the part that moves on
+        u = t - first  # (B, T) places in the moving part
         begins = torch.arange(ids.shape[0], device=ids.device)[:, None] * n  # (B, 1) the first window of each text
 
         def read_in(window: Tensor) -> Tensor:  # (B, T) -> (B, T, D)
@@ -139,7 +139,7 @@ class Pretrained(nn.Module):
         room = self.window - self.first_tokens - 1 - more
         overlap = room // 2 if self.overlap is None else self.overlap
         if not 0 < overlap < room:
-            problem = f"of a window of {self.window}, {room} tokens are left for the second text of a pair"
+            problem = f"a window of {self.window} leaves {room} tokens for the second text of a pair"
             raise sp.UsageError(f"pretrained.overlap: {problem}; it must be less, and at least 1: lower it, or `first`")
         return ((segments == 1) & mask).sum(1, keepdim=True).clamp(max=self.first_tokens + 1), room, overlap, more
 

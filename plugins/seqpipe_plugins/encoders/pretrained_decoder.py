@@ -71,7 +71,7 @@ class PretrainedDecoder(sp.KVCacheEncoder):
         return ""
 
     def learning_rate_factor(self, name: str) -> float:
-        """The factor of the learning rate of a parameter."""
+        """Return the factor of the learning rate of a parameter."""
         depth = len(self.layers)
         layer = re.match(r"layers\.(\d+)\.", name)
         if layer:
@@ -79,7 +79,7 @@ class PretrainedDecoder(sp.KVCacheEncoder):
         return 1.0 if name.startswith("norm") else self.layer_decay**depth
 
     def embed(self, ids: Tensor) -> dict[str, Tensor]:  # (B, T) -> (B, T, D), (V, D), (V,)
-        """Token vectors without positions; and the weights of the output layer."""
+        """Return token vectors without positions, and the weights of the output layer."""
         table = self.words.weight if self.output is None else self.output
         return {"x": self.words(ids), "table": table, "table_bias": self.lacking}
 
@@ -99,14 +99,14 @@ class PretrainedDecoder(sp.KVCacheEncoder):
 
 
 class Layer(nn.Module):
-    """One layer: norm and attention added, norm and feed-forward network added."""
+    """A pre-norm residual layer of attention and a feed-forward network."""
 
     rotary: Tensor | None
 
     def __init__(
         self,
         norms: tuple[nn.Module, nn.Module],
-        joined: nn.Linear,  # queries, keys and values side by side
+        joined: nn.Linear,  # queries, keys and values, concatenated
         mix: nn.Linear,
         feedforward: nn.Module,
         sizes: tuple[int, int, int],  # H, G, d
@@ -126,8 +126,8 @@ class Layer(nn.Module):
         if self.rotary is not None:
             angles = (places[..., None] * self.rotary)[:, None]  # (B, 1, n, d / 2)
             cos, sin = torch.cat([angles.cos()] * 2, -1), torch.cat([angles.sin()] * 2, -1)
-            # Each pair of numbers turns by its angle; a pair stands half a width apart, as the weights in the
-            # form of `transformers` expect it, not side by side as in the paper. A quarter turn of (a, b) is (-b, a).
+            # Each pair of numbers is rotated by its angle; a pair is half a width apart, as in the weights of
+            # `transformers`, not adjacent as in the paper. A quarter turn of (a, b) is (-b, a).
             halves = [part.chunk(2, -1) for part in (queries, keys)]
             quarter = [torch.cat([-second, first], -1) for first, second in halves]
             queries, keys = queries * cos + quarter[0] * sin, keys * cos + quarter[1] * sin
@@ -138,7 +138,7 @@ class Layer(nn.Module):
         return x + self.dropout(self.feedforward(self.norms[1](x)))
 
     def fused_forward(self, x: Tensor, places: Tensor) -> Tensor:
-        """The whole layer over tokens that come one behind the other, by PyTorch's own kernel."""
+        """Run the whole layer over consecutive tokens with PyTorch's fused kernel."""
         queries, keys, values = self.project_qkv(x, places)
         dropout = self.attention_dropout if self.training else 0.0
         grouped = self.groups != self.heads
@@ -149,13 +149,13 @@ class Layer(nn.Module):
 
 
 class _GPT2:
-    """The names of a GPT-2's weights, and the layers of them."""
+    """Layers of a GPT-2 from its weights."""
 
     words, positions, last_norm = "transformer.wte.weight", "transformer.wpe.weight", "transformer.ln_f"
 
     def __init__(self, config: Any, state: Mapping[str, Tensor], checkpoint: object):
         if config.scale_attn_by_inverse_layer_idx or not config.scale_attn_weights:
-            raise sp.DataError(f"{checkpoint}: its attention is scaled in a way that is not known here; choose another")
+            raise sp.DataError(f"{checkpoint}: its scaling of attention is not supported; choose another")
         self.config, self.state = config, state
         self.dim, self.groups = config.n_embd, config.n_head
         self.dim_of_head = self.dim // config.n_head
@@ -181,7 +181,7 @@ class _GPT2:
 
 
 class _Llama:
-    """The same of a Llama or a Mistral."""
+    """Layers of a Llama or a Mistral from its weights."""
 
     words, positions, last_norm = "model.embed_tokens.weight", "", "model.norm"
 
@@ -193,7 +193,7 @@ class _Llama:
             or (window or config.max_position_embeddings) < config.max_position_embeddings
         ):
             problem = f"positions of the type {rope['rope_type']}" if not window else f"a window of {window} tokens"
-            raise sp.DataError(f"{checkpoint}: it has {problem}, which is not known here; choose another checkpoint")
+            raise sp.DataError(f"{checkpoint}: it has {problem}, which is not supported; choose another checkpoint")
         self.config, self.state = config, state
         self.dim, self.groups = config.hidden_size, config.num_key_value_heads
         self.dim_of_head = sp.optional_attribute(config, "head_dim") or self.dim // config.num_attention_heads
@@ -231,6 +231,6 @@ def _activation(name: str, checkpoint: object) -> nn.Module:
     if name not in _ACTIVATIONS:
         known = ", ".join(_ACTIVATIONS)
         raise sp.DataError(
-            f"{checkpoint}: its activation {name!r} is not known here ({known}); choose another checkpoint"
+            f"{checkpoint}: its activation {name!r} is not supported ({known}); choose another checkpoint"
         )
     return nn.SiLU() if name == "silu" else nn.GELU(_ACTIVATIONS[name])

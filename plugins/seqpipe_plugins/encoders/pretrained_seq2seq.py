@@ -53,7 +53,7 @@ class PretrainedSeq2Seq(nn.Module):
         self.stack = parts.stack
 
     def learning_rate_factor(self, name: str) -> float:
-        """The factor of the learning rate of a parameter."""
+        """Return the factor of the learning rate of a parameter."""
         depth = len(self.stack.layers)
         layer = re.match(r"stack\.layers\.(\d+)\.", name)
         if layer:
@@ -62,7 +62,7 @@ class PretrainedSeq2Seq(nn.Module):
 
     def forward(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T) twice -> (B, T, D), (B, D), (V, D)
         before, behind, T = len(self.before), len(self.behind), ids.shape[1]
-        ids = F.pad(torch.where(mask, self._known(ids), 0), (before, behind))
+        ids = F.pad(torch.where(mask, self._known_ids(ids), 0), (before, behind))
         t, end = torch.arange(before + T + behind, device=ids.device), before + mask.sum(1, keepdim=True)  # (B, 1)
         for place, token in enumerate(self.before):
             ids = torch.where(t == place, token, ids)
@@ -75,5 +75,5 @@ class PretrainedSeq2Seq(nn.Module):
         state = around[:, before + self.behind.index(EOS_ID)]
         return {"x": x, "state": state, "table": self.words.weight, "around": around}
 
-    def _known(self, ids: Tensor) -> Tensor:
+    def _known_ids(self, ids: Tensor) -> Tensor:
         return ids if self.known == len(self.words.weight) else torch.where(ids < self.known, ids, UNK_ID)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 import seqpipe.plugin as sp
 
 CELLS: Mapping[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "rnn": nn.RNN}
-GROUPS = 4  # of sentences of like lengths
+GROUPS = 4  # of sentences of similar lengths
 
 
 class Sentences(nn.Module):
@@ -78,17 +78,17 @@ class Sentences(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor, sentences: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T), (B, S, W)
         B, S, W = sentences.shape
-        # Each sentence is a row of places in one list of all words of the batch, so that the sentences of all texts are
-        # read as one batch.
+        # Each sentence is a row of indices into all words of the batch, so that the sentences of all texts form one
+        # batch.
         rows = torch.arange(B, device=x.device)[:, None, None] * x.shape[1]
         places = (rows + (sentences - 1).clamp(min=0)).reshape(B * S, W)  # of each word among all words of the batch
         words = torch.where(mask[..., None], x, 0.0).flatten(0, 1)  # (B * T, D)
-        make = self._pooled if torch.compiler.is_exporting() else self._pooled_by_length
+        make = self._pool if torch.compiler.is_exporting() else self._pool_by_length
         vectors, weights = make(words, places, (sentences > 0).reshape(B * S, W))
         real = (sentences > 0).any(2)  # (B, S)
         vectors = self.dropout(torch.where(real[..., None], vectors.reshape(B, S, self.dim), 0.0))
         last = (real.sum(1) - 1).clamp(min=0)[:, None, None].expand(-1, -1, self.dim)
-        # What is no word points to some word, with the weight 0.
+        # Padding refers to some word, with the weight 0.
         by_word = torch.zeros_like(words[:, 0]).scatter_add(0, places.flatten(), weights.flatten())
         return {
             "x": vectors,
@@ -97,24 +97,22 @@ class Sentences(nn.Module):
             "word_attention": by_word.reshape(mask.shape),
         }
 
-    def _pooled_by_length(self, words: Tensor, places: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-        """Sentences of similar lengths together, without padding sentences: fastest in PyTorch."""
+    def _pool_by_length(self, words: Tensor, places: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+        """Pool sentences in groups of similar length, without padding sentences: fastest in PyTorch."""
         lengths = present.sum(1)
         order = lengths.argsort(stable=True)
         order = order[(lengths == 0).sum().clamp(max=len(order) - 1) :]
         vectors, weights = words.new_zeros(len(places), self.dim), words.new_zeros(places.shape)
         for rows in order.tensor_split(min(GROUPS, len(order))):
             W = max(1, int(lengths[rows[-1]]))
-            pooled, by_word = self._pooled(words, places[rows, :W], present[rows, :W])
-            vectors = vectors.index_copy(0, rows, pooled.to(vectors.dtype))  # under autocast it may be another
+            pooled, by_word = self._pool(words, places[rows, :W], present[rows, :W])
+            vectors = vectors.index_copy(0, rows, pooled.to(vectors.dtype))  # autocast may change the dtype
             by_word = F.pad(by_word, (0, places.shape[1] - W))
             weights = weights.index_copy(0, rows, by_word.to(weights.dtype))
         return vectors, weights
 
-    def _pooled(
-        self, words: Tensor, places: Tensor, present: Tensor
-    ) -> tuple[Tensor, Tensor]:  # (N, D), (R, W), (R, W)
-        """The vector of each sentence (R, D') and the weights of its words (R, W)."""
+    def _pool(self, words: Tensor, places: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:  # (N, D), (R, W), (R, W)
+        """Return the vector of each sentence (R, D') and the weights of its words (R, W)."""
         states = F.embedding(places, words)  # (R, W, D)
         lengths = present.sum(1).clamp(min=1)
         t = torch.arange(places.shape[1], device=places.device)

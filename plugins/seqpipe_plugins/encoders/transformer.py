@@ -81,7 +81,7 @@ class Transformer(KVCacheEncoder):
 
     @property
     def max_length(self) -> int | None:
-        """The most tokens of a text; None: as many as there are."""
+        """Maximum number of tokens of a text; None: no limit."""
         return self.positions.longest if self.positions is not None and self.positions.table is not None else None
 
     def forward(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:  # (B, T, D), (B, T) -> (B, T, D'), (B, H, T, T)
@@ -89,8 +89,8 @@ class Transformer(KVCacheEncoder):
         x = self.dropout(self.enter(torch.where(mask[..., None], x, 0.0), places))
         weights, seen = x[:, :0, :0, None], attention_mask(mask, self.causal)
         for layer in self._stack:
-            # PyTorch's own kernel is faster and returns no weights, which only a decision shows. It needs no mask here,
-            # since with `causal` no token sees the padding behind it.
+            # PyTorch's fused kernel is faster and returns no weights, which only decisions need. It needs no mask,
+            # since with `causal` no token attends to the padding after it.
             if self.causal and self.training:
                 x = layer.fused_forward(x, places)
             else:
@@ -125,10 +125,10 @@ class Layer(nn.Module):
     def forward(self, x: Tensor, mask: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
         read = self._read(x)
         context, weights = self.attention.attend(read, self.attention.project(read, mask), seen)
-        return self._added(x, context), weights
+        return self._add_residual(x, context), weights
 
     def fused_forward(self, x: Tensor, places: Tensor) -> Tensor:
-        """The same for training where no token sees a later one, by PyTorch's own kernel, which keeps no weights."""
+        """Run the layer in causal training with PyTorch's fused kernel, which returns no weights."""
         queries, keys, values = self.project_qkv(x, places)
         dropout = self.attention_dropout if self.training else 0.0
         context = F.scaled_dot_product_attention(queries, keys, values, dropout_p=dropout, is_causal=True, scale=1.0)
@@ -138,13 +138,13 @@ class Layer(nn.Module):
         return self.attention.project_qkv(self._read(x))
 
     def output(self, x: Tensor, context: Tensor) -> Tensor:
-        return self._added(x, self.attention.output(context))
+        return self._add_residual(x, self.attention.output(context))
 
     def _read(self, x: Tensor) -> Tensor:
         read: Tensor = self.norms[0](x) if self.pre else x
         return read
 
-    def _added(self, x: Tensor, context: Tensor) -> Tensor:
+    def _add_residual(self, x: Tensor, context: Tensor) -> Tensor:
         first, second = self.norms
         x = x + self.dropout(context)
         x = x if self.pre else first(x)

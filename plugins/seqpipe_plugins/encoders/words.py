@@ -49,20 +49,20 @@ class Words(nn.Module):
     ) -> dict[str, Tensor]:
         real = pieces > 0  # (B, N)
         begin = (pieces - 1).clamp(min=0)
-        outputs = {"x": self._pooled(x, mask, begin, real), "mask": real}
+        outputs = {"x": self._pool(x, mask, begin, real), "mask": real}
         if other_x is not None:
-            outputs["other_x"] = self._pooled(other_x, mask, begin, real)
+            outputs["other_x"] = self._pool(other_x, mask, begin, real)
         numbers = {"window": window, "other_window": other_window}
         return outputs | {
             name: positions.gather(1, begin) for name, positions in numbers.items() if positions is not None
         }
 
-    def _pooled(self, x: Tensor, mask: Tensor, begin: Tensor, real: Tensor) -> Tensor:  # -> (B, N, D)
+    def _pool(self, x: Tensor, mask: Tensor, begin: Tensor, real: Tensor) -> Tensor:  # -> (B, N, D)
         x = torch.where(mask[..., None], x, 0.0)
         if self.pool == "first":
             return torch.where(real[..., None], x.gather(1, begin[..., None].expand(-1, -1, x.shape[2])), 0.0)
-        # A word's pieces end where those of the next real word begin, those of the last one with the text: padding
-        # never stands between two tokens of a text, so that the two bounds say which pieces a word has.
+        # A word's pieces end where those of the next real word begin, those of the last word at the end of the text:
+        # there is no padding between two tokens of a text, so the two bounds determine the pieces of a word.
         following = F.pad(begin[:, 1:], (0, 1)), F.pad(real[:, 1:], (0, 1))
         end = torch.where(following[1], following[0], mask.sum(1, keepdim=True))  # (B, N) one past the last piece
         t = torch.arange(x.shape[1], device=x.device)

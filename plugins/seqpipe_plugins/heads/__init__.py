@@ -1,4 +1,4 @@
-"""Heads: x to a loss and a decision, one file a component; here what heads over a pooled text share."""
+"""Heads: x to a loss and a decision, one file per component; here the shared code of heads over a pooled text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Pooling = Literal["mean", "max", "first", "last", "attention", "state"]
 
 
 class Pool(nn.Module):
-    """One vector of all the vectors of a text.
+    """Pooling of a text's vectors into one vector.
 
     - `mean`: their mean (Iyyer et al. 2015).
     - `max`: the greatest number of each place (Collobert et al. 2011).
@@ -26,8 +26,8 @@ class Pool(nn.Module):
 
     Args:
         dim: Width of a vector.
-        how: One of these.
-        score: What says how well the learned query and a vector match, as in `seqpipe.plugin.Attention`.
+        how: The pooling, one of these.
+        score: The score function of the learned query and a vector, as in `seqpipe.plugin.Attention`.
     """
 
     def __init__(self, dim: int, how: Pooling, score: AttentionScore):
@@ -39,7 +39,7 @@ class Pool(nn.Module):
         """(B, T, D), (B, T), (B, D) -> the vector (B, D), and weights (B, T) as `attention` if there are any."""
         if self.how == "state":
             if state is None or state.shape[1] != x.shape[2]:
-                problem = "no encoder gives a state" if state is None else "the state is of another width than x"
+                problem = "no encoder returns a state" if state is None else "the state has another width than x"
                 raise UsageError(f"pool: {problem}; choose mean, max, first, last or attention")
             return state, {}
         if self.attention is not None:
@@ -55,15 +55,15 @@ class Pool(nn.Module):
         return torch.where(mask[..., None], x, 0.0).sum(1) / mask.sum(1, keepdim=True), {}
 
     def piece(self, x: Tensor, mask: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """The vector of each text so far (B, D), of more tokens (B, T, D), which may be none, and the state before.
+        """Return the vector of each text so far (B, D) from more tokens (B, T, D), maybe none, and the previous state.
 
         The state (B, 1, D + 1) is the vector so far, and how many tokens it is of.
         """
         before, read, n = state[:, 0, :-1], state[:, 0, -1:], mask.sum(1, keepdim=True)  # (B, D), (B, 1) twice
         first = torch.arange(mask.shape[1], device=x.device) == 0
-        now, _ = self(x, mask | ((n == 0) & first))  # of a row without tokens that of a vector nobody looks at
-        # A mean or a maximum over a text is that of its parts, so that the vector so far and a count are all that a
-        # stream has to keep, however long its text becomes.
+        now, _ = self(x, mask | ((n == 0) & first))  # for a row without tokens the unused vector of padding
+        # A mean or a maximum over a text follows from those of its parts, so a stream needs only the vector so far and
+        # a count, for texts of any length.
         joined = {
             "mean": (before * read + now * n) / (read + n).clamp(min=1),
             "max": before.maximum(now),
@@ -75,14 +75,14 @@ class Pool(nn.Module):
 
 
 class PooledHead(nn.Module):
-    """A head over the pooled text: a linear layer, with a rectified one below it where it has hidden units.
+    """A head over the pooled text: a linear layer, after a layer with ReLU if it has hidden units.
 
     Args:
         dim: Width of a token's vector.
-        outputs: Width of what the head makes of a text; None: the pooled vector as it is.
-        pool: As in `Pool`.
-        score: As in `Pool`.
-        hidden: Units of the layer between the pooled vector and the output; None for none.
+        outputs: Width of the output; None: the output is the pooled vector.
+        pool: See `Pool`.
+        score: See `Pool`.
+        hidden: Units of the layer between the pooled vector and the output; None: no such layer.
         dropout: Dropout probability of the pooled vector and of the hidden layer.
     """
 
@@ -110,12 +110,12 @@ class PooledHead(nn.Module):
 
     @abstractmethod
     def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
-        """The decision about each text, of x (B, T, D), mask (B, T) and what the encoder gives for the whole (B, D)."""
+        """Return the decision about each text from x (B, T, D), mask (B, T) and the encoder's state (B, D)."""
 
     def decide_piece(self, x: Tensor, mask: Tensor, state: Tensor) -> dict[str, Tensor]:
-        """The decision about each text so far, of more tokens and the state before: see `Pool.piece`."""
+        """Return the decision about each text so far from more tokens and the previous state: see `Pool.piece`."""
         pooled, after = self.pool.piece(x, mask, state)
-        alone = self.decide(pooled[:, None], torch.ones_like(mask[:, :1]))  # any pooling of one vector is that vector
+        alone = self.decide(pooled[:, None], torch.ones_like(mask[:, :1]))  # every pooling of one vector is that vector
         return {**alone, "state": after}
 
     def read(

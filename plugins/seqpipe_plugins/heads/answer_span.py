@@ -11,8 +11,8 @@ from torch.nn import functional as F
 
 from seqpipe.plugin import LOG_ZERO, Probability, Size, UsageError, top_n
 
-# Of all tokens as starts, or as ends: their log-probabilities; of a passage read in windows also those in the
-# neighbouring window, and the numbers of the two windows.
+# The log-probabilities of all tokens as starts, or as ends; for a passage in windows also those of the neighbouring
+# window, and the numbers of the two windows.
 Side = tuple[Tensor, ...]
 
 
@@ -50,7 +50,7 @@ class AnswerSpan(nn.Module):
     ) -> Tensor:
         """Mean over questions of -log p(start) - log p(end), (B, T, D), (B, T), (B, T), (B,), (B,), (B, D) -> ()."""
         none, tokens, _ = self._log_p(x, mask, segments, state)
-        log_p = torch.cat([none, tokens], 1)  # (B, 1 + T, 2): no answer, -1, stands first
+        log_p = torch.cat([none, tokens], 1)  # (B, 1 + T, 2): no answer, -1, comes first
         return F.nll_loss(log_p[..., 0], start + 1) + F.nll_loss(log_p[..., 1], end + 1)
 
     def decide(
@@ -66,11 +66,16 @@ class AnswerSpan(nn.Module):
         n_best: Size = 1,
         longest: Size = 30,
     ) -> dict[str, Tensor]:
-        """First and last tokens of the n best answers, -1 for none, and their log-probabilities, (B, K) each."""
+        """Return first and last tokens of the n best answers, -1 for none, and their log-probabilities, (B, K) each.
+
+        Args:
+            n_best: Number of answers, the most probable first.
+            longest: Maximum number of tokens of an answer.
+        """
         none, starts, ends = self._sides(x, mask, segments, state, other_x, window, other_window)
         # Of all T * T spans only those of at most `longest` tokens are built: for each start, the log-probabilities of
-        # the L ends from it on. Behind the text stands LOG_ZERO, and behind all spans as many fillers as answers are
-        # asked for, so that a short text has enough to choose from. Place 0 of the choice is "no answer".
+        # the L ends from it on. After the text come LOG_ZERO, and after all spans as many fillers as requested answers,
+        # so that a short text has enough candidates. Place 0 of the choice is "no answer".
         B, T = mask.shape
         L = torch.sym_min(longest, T)
         t = torch.arange(T, device=x.device)[:, None]
@@ -101,7 +106,7 @@ class AnswerSpan(nn.Module):
         window: Tensor | None = None,
         other_window: Tensor | None = None,
     ) -> Tensor:  # (B,)
-        """Log-probability of the first of these answers."""
+        """Return the log-probability of the first of these answers."""
         none, *sides = self._sides(x, mask, segments, state, other_x, window, other_window)
         at_start, at_end = (
             tuple(row.gather(1, at[:, :1].clamp(min=0)) for row in side)
@@ -120,7 +125,7 @@ class AnswerSpan(nn.Module):
         window: Tensor | None,
         other_window: Tensor | None,
     ) -> tuple[Tensor, Side, Side]:
-        """Log-probabilities of no answer (B, 1, 2), and those of the tokens as starts and as ends."""
+        """Return the log-probabilities of no answer (B, 1, 2), and those of the tokens as starts and as ends."""
         none, tokens, neighbour = self._log_p(x, mask, segments, state, other_x)
         if neighbour is None or window is None or other_window is None:
             return none, (tokens[..., 0],), (tokens[..., 1],)
@@ -130,11 +135,11 @@ class AnswerSpan(nn.Module):
     def _log_p(
         self, x: Tensor, mask: Tensor, segments: Tensor, state: Tensor | None, other_x: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """As start and as end, of no answer (B, 1, 2), and of the tokens (B, T, 2) by x and by other_x."""
+        """Return the start and end scores of no answer (B, 1, 2), and of the tokens (B, T, 2) by x and by other_x."""
         if not torch.compiler.is_exporting() and x.shape[1] != segments.shape[1]:
-            problem = f"x has {x.shape[1]} places and the two texts have {segments.shape[1]} tokens"
+            problem = f"x has {x.shape[1]} rows but the two texts have {segments.shape[1]} tokens"
             raise UsageError(
-                f"answer-span: {problem}; leave out the encoder that makes other rows of tokens, as `words`"
+                f"answer-span: {problem}; delete the encoder that replaces the rows of tokens, such as `words`"
             )
         passage = (mask & (segments == 2))[..., None]  # (B, T, 1)
         x = torch.where(mask[..., None], x, 0.0)
@@ -151,13 +156,13 @@ class AnswerSpan(nn.Module):
 
 
 def _together(start: Side, end: Side) -> Tensor:
-    """Log-probabilities of spans; sides broadcast against each other."""
+    """Return the log-probabilities of spans; the two sides are broadcast."""
     if len(start) == 1:
         return start[0] + end[0]
     own_start, other_start, window, other_window = start
     own_end, other_end, end_window, other_end_window = end
-    # Start and end are comparable within one window alone. A span across two windows counts where both contain it, by
-    # the less likely of their two readings, so that no window makes an answer likely that its neighbour rejects.
+    # Start and end are comparable only within one window. A span across two windows counts if both contain it, with the
+    # lower of their two probabilities, so that no window makes an answer likely that its neighbour rejects.
     both = (other_end_window == window) & (other_window == end_window)
     agreed = torch.minimum(own_start + other_end, other_start + own_end)  # by the window of each
     return torch.where(window == end_window, own_start + own_end, torch.where(both, agreed, LOG_ZERO))

@@ -1,4 +1,4 @@
-"""The loss of a bidirectional language model, and how likely a text is under it."""
+"""A bidirectional language model: its loss, and the probability of a text."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ class BiLM(nn.Module):
         self.register_buffer("logit_mask", logit_mask(len(vocabulary), [PAD_ID, BOS_ID]), persistent=False)  # (V,)
 
     def loss(self, forwards: Tensor, backwards: Tensor, mask: Tensor, ids: Tensor) -> Tensor:
-        """Mean cross-entropy () of a token of (B, T), the mean of both directions."""
+        """Return the mean cross-entropy () of a token of (B, T), the mean of both directions."""
         contexts = self._contexts(forwards, backwards, mask)
         losses = [F.cross_entropy(self._logits(self.dropout(h[mask])), ids[mask]) for h in contexts]
         return torch.stack(losses).mean()
 
     def measures(self, forwards: Tensor, backwards: Tensor, mask: Tensor, ids: Tensor) -> dict[str, Tensor]:
-        """On dev, of each direction the sum of the negative log-probabilities and the number of tokens."""
+        """Return, for dev, the sum of the negative log-probabilities and the number of tokens of each direction."""
         contexts = zip(("forward", "backward"), self._contexts(forwards, backwards, mask), strict=True)
         lost = {way: F.cross_entropy(self._logits(h[mask]), ids[mask], reduction="sum") for way, h in contexts}
         return {f"{way}_perplexity": torch.stack([total, mask.sum()]) for way, total in lost.items()}
 
     def decide(self, forwards: Tensor, backwards: Tensor, mask: Tensor, ids: Tensor) -> dict[str, Tensor]:
-        """The mean log-probability of a token of each text, (B,)."""
+        """Return the mean log-probability of a token of each text, (B,)."""
         rated = [
             self._logits(h).log_softmax(2).gather(2, ids[..., None])[..., 0]
             for h in self._contexts(forwards, backwards, mask)
@@ -61,12 +61,12 @@ class BiLM(nn.Module):
         return {"score": mean}
 
     def _contexts(self, forwards: Tensor, backwards: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """The contexts of each token: the state before it and the state behind it, (B, T, H) each."""
+        """Return the contexts of each token: the state before it and the state after it, (B, T, H) each."""
         begin, end = (edge.expand(mask.shape[0], 1, -1) for edge in self.edges)
         before = torch.cat([begin, forwards[:, :-1]], 1)
         behind = torch.cat([backwards[:, 1:], end], 1)
-        # The backward states of a short row end before the batch does: its last token has padding behind it, in whose
-        # place the learned vector of the end belongs.
+        # The last token of a short row is followed by padding, whose backward state is replaced by the learned vector
+        # of the end.
         last = F.pad(mask[:, 1:], (0, 1)) < mask  # (B, T)
         behind = torch.where(last[..., None], end, behind)
         return before, behind

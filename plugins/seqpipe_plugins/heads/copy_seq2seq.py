@@ -1,4 +1,4 @@
-"""A pointer-generator: a decoder that may copy words of the source, unknown words included."""
+"""A pointer-generator: a decoder that may copy words of the source, including unknown words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import seqpipe.plugin as sp
 
-_LEAST = 1e-30  # a probability below is none
+_LEAST = 1e-30  # the least probability
 
 
 class _Read(NamedTuple):
@@ -25,7 +25,7 @@ class _Read(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """The parts of the next word's probability, of a step of each row."""
+    """The parts of the next word's probability, for a step of each row."""
 
     readout: Tensor  # (R, W)
     weights: Tensor  # (R, S)
@@ -126,26 +126,26 @@ class CopySeq2Seq(sp.Seq2SeqHead):
         state, step = self._advance(source, self.vocabulary(self._known(tokens)), state)
         rows = source.parts.words.shape[0]
         words = source.parts.words[:, None].expand(-1, tokens.unflatten(0, (rows, -1)).shape[1], -1).flatten(0, 1)
-        return self._mixed(step, words), state, step.weights.unflatten(0, (rows, -1))
+        return self._mix(step, words), state, step.weights.unflatten(0, (rows, -1))
 
     def teacher_forced(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> tuple[Tensor, Tensor]:
         step = self._all(source, ids, state)  # (B, N, …)
         words = source.parts.words[:, None].expand(-1, ids.shape[1], -1)
         flat = _Step(*(part.flatten(0, 1) for part in step))
-        return self._mixed(flat, words.flatten(0, 1)).unflatten(0, ids.shape), step.weights
+        return self._mix(flat, words.flatten(0, 1)).unflatten(0, ids.shape), step.weights
 
     def log_p(self, logits: Tensor) -> Tensor:
         return logits + F.pad(self.unwritten, (0, logits.shape[-1] - self.unwritten.shape[0]))
 
     def loss(self, sources: Sequence[sp.StageOutputs], target_ids: Tensor, target_mask: Tensor) -> Tensor:
-        """Mean over the target's tokens (B, N) of -log of their probability, given those before, and of coverage's."""
+        """Return the mean over target tokens (B, N) of -log p given the earlier ones, plus the coverage loss."""
         source = self.read(sources)
         step = self._all(source, target_ids, self.start(source, sources, target_ids.shape[1]))
         logits = self.vocabulary.logits(step.readout, self.logit_mask)[target_mask].float()  # (M, V)
         ids = target_ids[target_mask]
-        # -log p needs no mixture over the whole extended vocabulary (B, N, V + S): of each target token only its own
-        # probability to be generated and the weights of its own copies count. They are added as logarithms, so that a
-        # token of a probability near 0 still has a gradient.
+        # -log p needs no mixture over the whole extended vocabulary (B, N, V + S): for each target token only its
+        # probability of being generated and the weights of its copies count. They are added as logarithms, so that a
+        # token with a probability near 0 still has a gradient.
         there = (source.parts.words[:, None] == target_ids[..., None]) & source.parts.mask[:, None]  # (B, N, S)
         copied = torch.where(there, step.weights, 0.0).sum(2)[target_mask].float()  # (M,)
         log_p, switch, V = logits.log_softmax(1), step.switch[target_mask].float(), logits.shape[1]
@@ -165,7 +165,7 @@ class CopySeq2Seq(sp.Seq2SeqHead):
         return missed
 
     def explain(self, sources: Sequence[sp.StageOutputs], tokens: Tensor) -> dict[str, Tensor]:
-        """Attention weights of each token of the first text, (B, N, S), and its probability to be generated, (B, N)."""
+        """Return the attention weights of the first text, (B, N, S), and its generation probabilities, (B, N)."""
         source, ids = self.read(sources), tokens[:, 0]
         step = self._all(source, ids, self.start(source, sources, ids.shape[1]))
         real = sp.mask_before_end(ids)
@@ -175,22 +175,22 @@ class CopySeq2Seq(sp.Seq2SeqHead):
         }
 
     def _known(self, tokens: Tensor) -> Tensor:
-        """The tokens with [UNK] for words that the vocabulary lacks."""
+        """Replace ids of out-of-vocabulary words by that of [UNK]."""
         return torch.where(tokens < self.unwritten.shape[0], tokens, sp.UNK_ID)
 
     def _all(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> _Step:
-        """Every step of texts (B, N) by teacher forcing: (B, N, …)."""
+        """Run all steps of texts (B, N) with teacher forcing: (B, N, …)."""
         vectors = (
             self.dropout(self.vocabulary(self._known(sp.shift_right(ids)))).transpose(0, 1).contiguous()
         )  # (N, B, E)
-        _, step = sp.scan(partial(self._fed, source), state, (vectors,))
+        _, step = sp.scan(partial(self._feed, source), state, (vectors,))
         return _Step(*(part.transpose(0, 1) for part in step))
 
-    def _fed(self, source: sp.DecoderSource, state: sp.State, rows: sp.State) -> tuple[sp.State, sp.State]:
+    def _feed(self, source: sp.DecoderSource, state: sp.State, rows: sp.State) -> tuple[sp.State, sp.State]:
         return self._advance(source, rows[0], state)
 
     def _advance(self, source: sp.DecoderSource, vector: Tensor, state: sp.State) -> tuple[sp.State, _Step]:
-        """One step: token vectors (R, E) and the state before to the state after and the step's outputs."""
+        """Run one step: token vectors (R, E) and the state to the next state and the step's outputs."""
         *hidden, context, covered = state
         x = torch.cat([vector, context], 1)
         h, after = sp.recurrent_step(self.rnn, x, tuple(hidden), self.dropout)
@@ -208,10 +208,10 @@ class CopySeq2Seq(sp.Seq2SeqHead):
         repeated = torch.minimum(weights, covered).sum(1)
         return (*after, context, covered + weights), _Step(readout, weights, switch, repeated)
 
-    def _mixed(self, step: _Step, words: Tensor) -> Tensor:
-        """Log-probabilities (R, V + S) of the vocabulary's words and of the source's own (R, S)."""
+    def _mix(self, step: _Step, words: Tensor) -> Tensor:
+        """Return the log-probabilities (R, V + S) of the vocabulary's words and of the source's words (R, S)."""
         switch = step.switch[:, None]
-        # 1 - sigmoid(s) would be 0 where s is large; computed from exp(s), each of the two is exact where it is small.
+        # 1 - sigmoid(s) would be 0 for large s; computed from exp(s), both are exact when they are small.
         generating, copying = 1 / (1 + torch.exp(-switch)), 1 / (1 + torch.exp(switch))
         generated = generating * self.vocabulary.logits(step.readout, self.logit_mask).softmax(1)
         both = torch.cat([generated, torch.zeros_like(step.weights)], 1).scatter_add(1, words, copying * step.weights)

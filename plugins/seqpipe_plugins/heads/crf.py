@@ -54,8 +54,8 @@ class CRF(nn.Module):
         self.start_transitions = nn.Parameter(torch.empty(L).uniform_(-0.1, 0.1))
         self.end_transitions = nn.Parameter(torch.empty(L).uniform_(-0.1, 0.1))
         self.transitions = nn.Parameter(torch.empty(L, L).uniform_(-0.1, 0.1))  # from row to column
-        # Forbidden transitions keep their parameter, so that weights are those of pytorch-crf, and get MASKED_LOGIT
-        # added: no path with one wins, and its share of the partition function is exactly 0 in float32.
+        # Forbidden transitions keep their parameter, so that weights match those of pytorch-crf, plus MASKED_LOGIT: no
+        # path with one wins, and its share of the partition function is exactly 0 in float32.
         legal = [torch.from_numpy(rule) | (not (constraints and spans)) for rule in tagging_schemes.allowed(labels)]
         forbidden = crf.chain(*(torch.where(rule, 0.0, MASKED_LOGIT) for rule in legal))
         self.register_buffer("forbidden", forbidden, persistent=False)  # (P, P)
@@ -76,7 +76,7 @@ class CRF(nn.Module):
         return "Viterbi decides on the whole text, so that a later word may change an earlier tag; use the head tags"
 
     def loss(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> ()
-        """Negative log-likelihood a token: sentences count by their length, and it compares with that of `tags`."""
+        """Return the negative log-likelihood per token (sentences count by length), comparable with `tags`."""
         return -self.score(self.dropout(x), mask, tags).sum() / mask.sum()
 
     def decide(
@@ -89,7 +89,11 @@ class CRF(nn.Module):
         *,
         n_best: Size = 1,
     ) -> dict[str, Tensor]:
-        """The best sequence of tags (Viterbi), their probabilities, and the n best sequences."""
+        """Return the best sequence of tags (Viterbi), their probabilities, and the n best sequences.
+
+        Args:
+            n_best: Number of alternative answers, the most probable first.
+        """
         emissions = self._emissions(x, mask, other_x, window, other_window)
         decision = crf.decode(emissions, self._chain(), self.span_continues, n_best)
         real = mask.transpose(0, 1)  # (T, B)
@@ -111,9 +115,9 @@ class CRF(nn.Module):
         window: Tensor | None = None,
         other_window: Tensor | None = None,
     ) -> Tensor:  # (B,)
-        """Log-probability of the tags (B, T)."""
-        # The tag behind the labels stands for the boundary: padding is a path along it at no cost, so that texts of
-        # different lengths share one recursion.
+        """Return the log-probability of the tags (B, T)."""
+        # The tag after the labels is the boundary: padding is a path along it without cost, so that texts of different
+        # lengths share one recursion.
         boundary = len(self.start_transitions)
         path = torch.where(mask, tags, boundary).transpose(0, 1)  # (T, B)
         emissions = self._emissions(x, mask, other_x, window, other_window)

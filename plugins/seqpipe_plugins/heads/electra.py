@@ -1,4 +1,4 @@
-"""Replaced token detection (ELECTRA): which tokens of a text a small generator put there."""
+"""Replaced token detection (ELECTRA): detection of the tokens that a small generator replaced."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Electra(nn.Module):
         self.register_buffer("logit_mask", sp.logit_mask(size, special), persistent=False)  # (V,)
 
     def corrupt_batch(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """The text with drawn tokens in some places, which of them are others than there were, and the guesses.
+        """Return the text with sampled tokens in some places, the mask of replaced tokens, and the guesses.
 
         `guess_log_p` (B, T) is the generator's log-probability of what stood in the places that are `guessed`, else 0.
         """
@@ -82,9 +82,9 @@ class Electra(nn.Module):
         hidden = torch.where(guessed, self.gap, torch.where(mask, ids, 0))
         z = self.guess(self.generator(self.table(hidden), mask)["x"][guessed])  # (M, G)
         log_p = F.linear(z, self.table.weight, self.bias + self.logit_mask).log_softmax(1)  # (M, V)
-        # A draw by the inverse of the distribution function, from numbers that in evaluation are the same in every
-        # epoch; `multinomial` takes no such numbers. Rounding leaves the last sum slightly off 1: the factor keeps u
-        # below it.
+        # Sampling by the inverse of the distribution function, with numbers that are the same in every epoch in
+        # evaluation; `multinomial` accepts no such numbers. By rounding the last sum may differ from 1: the factor
+        # keeps u below it.
         u = drawn.uniform(*ids.shape)[guessed][:, None]
         new = (log_p.detach().exp().cumsum(1) <= u * (1 - 1e-6)).sum(1)
         seen = ids.masked_scatter(guessed, new)
@@ -93,7 +93,7 @@ class Electra(nn.Module):
         return {"ids": seen, "replaced": (seen != ids) & mask, "guessed": guessed, "guess_log_p": rated}
 
     def loss(self, x: Tensor, mask: Tensor, replaced: Tensor, guessed: Tensor, guess_log_p: Tensor) -> Tensor:
-        """The generator's mean cross-entropy of a hidden token, and the weighted one of detection, of a token."""
+        """Return the generator's mean cross-entropy of a masked token, plus the weighted one of detection per token."""
         missed = -torch.where(guessed, guess_log_p, 0.0).sum() / guessed.sum().clamp(min=1)
         error = F.binary_cross_entropy_with_logits(self._logits(x)[mask], replaced[mask].to(x.dtype))
         return missed + self.weight_of_detection * error
@@ -101,7 +101,7 @@ class Electra(nn.Module):
     def measures(
         self, x: Tensor, mask: Tensor, replaced: Tensor, guessed: Tensor, guess_log_p: Tensor
     ) -> dict[str, Tensor]:
-        """On dev: perplexity, accuracy and recall of the detection, and the generator's perplexity."""
+        """Return, for dev, perplexity, accuracy and recall of the detection, and the generator's perplexity."""
         logits, replaced_tokens = self._logits(x), replaced[mask]
         right = ((logits > 0) == replaced)[mask]
         error = F.binary_cross_entropy_with_logits(logits[mask], replaced_tokens.to(x.dtype), reduction="sum")
@@ -113,7 +113,7 @@ class Electra(nn.Module):
         }
 
     def decide(self, x: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """The mean probability of a token of each text to be no replaced one, (B,)."""
+        """Return the mean probability that a token of each text is original, (B,)."""
         original = torch.where(mask, (-self._logits(x)).sigmoid(), 0.0)
         return {"score": original.sum(1) / mask.sum(1)}
 

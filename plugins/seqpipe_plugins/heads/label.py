@@ -1,4 +1,4 @@
-"""Text classification, with one label or any number of labels a text."""
+"""Text classification, with one label or any number of labels per text."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Label(PooledHead):
     rows: ClassVar = {
         "output.weight": ("labels",),
         "output.bias": ("labels",),
-        "temperature": None,  # as the options say, or chosen on dev
+        "temperature": None,  # as in the options, or chosen on dev
         "threshold": None,
         "errors": None,
     }
@@ -91,7 +91,7 @@ class Label(PooledHead):
         self.outside = None if out_of_scope is None else labels.index(out_of_scope)
         allowed = torch.tensor([label != out_of_scope for label in labels])
         weights = _weights(labels, class_weights, out_of_scope)
-        self.register_buffer("allowed", allowed, persistent=False)  # (L,) what the softmax is over
+        self.register_buffer("allowed", allowed, persistent=False)  # (L,) the labels of the softmax
         self.register_buffer("weights", torch.where(allowed, weights, exposure), persistent=False)  # (L,)
         self.register_buffer("temperature", torch.ones(()))
         self.register_buffer("threshold", torch.tensor(threshold if isinstance(threshold, float) else 0.5))
@@ -110,7 +110,7 @@ class Label(PooledHead):
         return "threshold" if options.get("threshold") == "dev" else "calibrate" if options.get("calibrate") else ""
 
     def loss(self, x: Tensor, mask: Tensor, label: Tensor, state: Tensor | None = None) -> Tensor:  # -> ()
-        """Mean of a text's negative log-likelihood times the weight of its label: one of weight 2 counts as two texts.
+        """Return the mean negative log-likelihood of a text, weighted by its label: weight 2 counts as two texts.
 
         x (B, T, D), mask (B, T), label (B,), state (B, D). With `multi` label is (B, L): it is the sum over all labels,
         and the weights count where a text has the label.
@@ -122,12 +122,12 @@ class Label(PooledHead):
         log_p = logits.log_softmax(1)
         right = -log_p.gather(1, label[:, None])[:, 0]  # (B,)
         even = -torch.where(self.allowed, log_p, 0.0).sum(1) / self.allowed.sum()
-        share = torch.where(self.allowed[label], self.label_smoothing, 1.0)  # out of scope no label is right
+        share = torch.where(self.allowed[label], self.label_smoothing, 1.0)  # an out-of-scope text has no right label
         error = (1 - share) * right + share * even
         return (self.weights[label] * error).mean()
 
     def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
-        """The label (B,) or the labels (B, L), and the probability of each (B, L)."""
+        """Return the label (B,) or the labels (B, L), and the probability of each (B, L)."""
         logits, attention = self._logits(x, mask, state)
         if self.multi:
             p = (logits / self.temperature).sigmoid()
@@ -168,11 +168,11 @@ class Label(PooledHead):
         return torch.where(refused, (p.amax(1) - self.threshold).abs(), gap)
 
     def evidence(self, x: Tensor, mask: Tensor, label: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
-        """The rows to choose from: logits (B, L), and the gold labels."""
+        """Return the rows for calibration: logits (B, L), and the gold labels."""
         return {"logits": self._logits(x, mask, state)[0], "label": label}
 
     def calibrate(self, evidence: Mapping[str, Tensor]) -> None:
-        """Chooses the temperature, then the threshold, whichever is to be chosen."""
+        """Choose the temperature, then the threshold, if the options ask for it."""
         z, right = (evidence[name].detach().cpu() for name in ("logits", "label"))
         known = torch.ones(len(z), dtype=torch.bool) if self.multi else self.allowed.cpu()[right]
         if self.choose_temperature:
@@ -184,7 +184,7 @@ class Label(PooledHead):
             self.threshold.fill_(self._best_threshold(z / self.temperature.cpu(), right))
 
     def calibration(self) -> dict[str, Any]:
-        """The temperature and the threshold that were chosen on dev."""
+        """Return the temperature and the threshold chosen on dev."""
         chosen: dict[str, Any] = {}
         if self.choose_temperature:
             before, after = self.errors.tolist()
@@ -208,7 +208,7 @@ class Label(PooledHead):
         if self.outside is not None:
             outside = right == self.outside
             if not outside.any():
-                fix = "add some, or give a number"
+                fix = "add some, or set a number"
                 raise sp.DataError(f"label.threshold: no dev text has the label of out_of_scope to choose it by; {fix}")
             best, label = z.softmax(1).max(1)
             return sp.calibration.refusal_threshold(best, label == right, outside)
@@ -217,48 +217,48 @@ class Label(PooledHead):
         else:
             chosen = sp.calibration.f1_threshold(z.sigmoid().flatten(), right.flatten() > 0)
         if chosen is None:
-            raise sp.DataError("label.threshold: no dev text has a label to choose it by; add some, or give a number")
+            raise sp.DataError("label.threshold: no dev text has a label to choose it by; add some, or set a number")
         return chosen
 
 
 def _refuse(options: Mapping[str, Any], labels: Sequence[str]) -> None:
-    """Raise UsageError for options that exclude each other, or do not fit these labels."""
+    """Raise UsageError for options that exclude each other or do not match these labels."""
     set_options = {name: value for name, value in options.items() if value not in (None, 0.0, False)}
     outside, positive = options["out_of_scope"], options["positive"]
     if options["multi"]:
         for name in ("label_smoothing", "positive", "out_of_scope"):
             if name in set_options:
-                raise sp.UsageError(f"label.{name}: it is for one label a text; leave it or multi out")
+                raise sp.UsageError(f"label.{name}: it is for one label per text; delete it or multi")
     elif "threshold" in set_options and positive is None and outside is None:
-        fix = "name the label that it is for: positive, of two labels, or out_of_scope; or set multi"
-        raise sp.UsageError(f"label.threshold: of several labels the likeliest is the answer; {fix}")
+        fix = "name its label (positive, of two labels, or out_of_scope), or set multi"
+        raise sp.UsageError(f"label.threshold: the answer is the likeliest of several labels; {fix}")
     if positive is not None and outside is not None:
-        raise sp.UsageError("label.positive: out_of_scope has the threshold; leave one of the two out")
+        raise sp.UsageError("label.positive: out_of_scope has the threshold; delete one of the two")
     for name in ("positive", "out_of_scope"):
         if name in set_options and "threshold" not in set_options:
             raise sp.UsageError(f"label.{name}: it needs a threshold; add one, such as threshold: dev")
     if "exposure" in set_options and outside is None:
-        raise sp.UsageError("label.exposure: it is for texts of out_of_scope; name that label, or leave it out")
+        raise sp.UsageError("label.exposure: it is for texts of out_of_scope; set out_of_scope, or delete it")
     if positive is not None and (len(labels) != 2 or positive not in labels):
         listed = f"{', '.join(map(repr, labels[:5]))}{', …' if len(labels) > 5 else ''}"
-        raise sp.UsageError(f"label.positive: it must be one of two labels; the training data have {listed}")
+        raise sp.UsageError(f"label.positive: it must be one of two labels; the training data has {listed}")
     if list(labels) == [outside]:
-        raise sp.UsageError(f"label.out_of_scope: every text that was read has the label {outside!r}; add others")
+        raise sp.UsageError(f"label.out_of_scope: every training text has the label {outside!r}; add others")
 
 
 def _weights(labels: Sequence[str], weights: Weights | Literal["balanced"] | None, outside: str | None) -> Tensor:
-    """The weight of a text of each label, (L,)."""
+    """Return the weight of a text of each label, (L,)."""
     if weights == "balanced":
         counts = sp.token_counts(labels)
         if counts is None:
-            raise sp.UsageError("label.class_weights: how often each label occurs is not known here; give numbers")
+            raise sp.UsageError("label.class_weights: the counts of the labels are unknown here; set numbers")
         kept = [0 if label == outside else count for label, count in zip(labels, counts, strict=True)]
         even = sum(kept) / max(1, sum(count > 0 for count in kept))
         return torch.tensor([even / count if count else 1.0 for count in kept])
     for label in weights or {}:
         if label == outside:
-            raise sp.UsageError(f"label.class_weights: {label!r} is out of scope; what its texts count is `exposure`")
+            raise sp.UsageError(f"label.class_weights: {label!r} is out of scope; its weight is `exposure`")
         if label not in labels:
             fix = f"name labels of the training data{sp.did_you_mean(label, labels)}"
-            raise sp.UsageError(f"label.class_weights: no text that was read has the label {label!r}; {fix}")
+            raise sp.UsageError(f"label.class_weights: no training text has the label {label!r}; {fix}")
     return torch.tensor([(weights or {}).get(label, 1.0) for label in labels])

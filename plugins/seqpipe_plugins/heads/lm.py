@@ -19,11 +19,11 @@ class LMOptions(sp.GenerationOptions):
     """Decode options of a language model.
 
     Args:
-        repetition_penalty: What the logits of tokens that the text has are divided by, multiplied where they are
-            negative (Keskar et al. 2019).
-        stop: Pieces that end a text as [EOS] does, (1 or B, E) int64, [PAD] where there are fewer: those that contain
-            one of the texts before which a text is cut.
-        score_prompt: Whether the log-probabilities of the prompt's tokens are returned.
+        repetition_penalty: Above 1 makes tokens less probable that the text has already. Their logits are divided by
+            it, or multiplied where they are negative (Keskar et al. 2019).
+        stop: Texts before which the answer ends. Pieces that contain one of them, (1 or B, E) int64, [PAD] where there
+            are fewer: they end a text as [EOS] does.
+        score_prompt: Whether the log-probabilities of the prompt's tokens are returned too.
     """
 
     repetition_penalty: Annotated[float, Field(ge=1)] = 1.0
@@ -32,7 +32,7 @@ class LMOptions(sp.GenerationOptions):
 
     @property
     def of_search(self) -> sp.SearchOptions:
-        """The options of beam search, of which all beams are returned."""
+        """Options of a beam search that returns all beams."""
         return sp.SearchOptions(
             beams=self.beams,
             n_best=self.beams,
@@ -109,7 +109,7 @@ class LM(nn.Module):
         table: Tensor | None = None,
         table_bias: Tensor | None = None,
     ) -> Tensor:
-        """Mean cross-entropy () of the token behind each of x (B, T, D)."""
+        """Return the mean cross-entropy () of the token after each of x (B, T, D)."""
         logits = self.logits(x[target_mask], table, table_bias)
         smooth = self.label_smoothing if self.training else 0.0
         return F.cross_entropy(logits, target_ids[target_mask], label_smoothing=smooth)
@@ -121,7 +121,7 @@ class LM(nn.Module):
             return F.linear(x, self.output.weight, self.output.bias + self.logit_mask)
         if table is None or table.shape[1] != self.dim:
             width = "no embedding returns a table" if table is None else f"the table has {table.shape[1]}"
-            raise sp.UsageError(f"tie: x has the width {self.dim}, and {width}; make them equal, or set tie: false")
+            raise sp.UsageError(f"tie: x has the width {self.dim}, but {width}; make them equal, or set tie: false")
         return F.linear(x, table, self.logit_mask if table_bias is None else self.logit_mask + table_bias)
 
     def decide(
@@ -142,10 +142,9 @@ class LM(nn.Module):
         searches = (torch.full((), K, device=ids.device) > 1) & ~(torch.full((), samples, device=ids.device) > 0)
         stop, context, limits = options.stop, incremental.max_length, torch.full_like(prefix.last, options.max_length)
         if context is not None:
-            limits = limits.minimum(context - prefix.length)  # (B,) of a limited context, what the prompt leaves
-        # Both ways of writing are in the graph, and a decode option chooses between them when it runs: beam search, and
-        # sampling or greedy search, which copies no state. The one that is not chosen gets a limit of 0 tokens, so that
-        # its loop takes no step.
+            limits = limits.minimum(context - prefix.length)  # (B,) the part of a limited context after the prompt
+        # The graph has both beam search, and sampling or greedy search, which copies no state; a decode option selects
+        # one at run time. The other one gets a limit of 0 tokens, so that its loop takes no step.
         row_limits = torch.where(searches, 0, limits)
         generated = sp.generate(decoder, start, prefix.last, options, row_limits=row_limits, stop=stop)
         row_limits = torch.where(searches, limits, 0)
@@ -171,26 +170,26 @@ class LM(nn.Module):
         }
 
     def score(self, ids: Tensor, mask: Tensor, incremental: sp.IncrementalStages, tokens: Tensor) -> Tensor:
-        """Log-probability (B,) of the first of the given texts (B, n, N) behind the prompts (B, T)."""
+        """Return the log-probability (B,) of the first of the given texts (B, n, N) after the prompts (B, T)."""
         tokens = tokens[:, 0]  # (B, N)
         count, more = mask.sum(1, keepdim=True), (tokens != sp.PAD_ID).sum(1, keepdim=True)
         p = torch.arange(ids.shape[1] + tokens.shape[1], device=ids.device)
-        # The tokens move to the left, right behind the prompt's last real one, and the padding between them to the end:
+        # The tokens move to the left, right after the prompt's last real one, and the padding between them to the end:
         # the stages read a text without gaps.
         order = torch.where(p < count, p, p - count + ids.shape[1]).clamp(max=len(p) - 1)
         prefix = incremental.prefill(torch.cat([ids, tokens], 1).gather(1, order), p < count + more)
         following = prefix.ids[:, 1:]
         place = torch.arange(following.shape[1], device=ids.device) + (0 if incremental.adds_bos else 1)
-        behind = (place >= count) & (place < count + more)  # (B, M) which tokens are of the text
+        behind = (place >= count) & (place < count + more)  # (B, M) mask of the text's tokens
         log_p = self.logits(prefix.x, **incremental.logit_weights).log_softmax(2)  # (B, M, V)
         return torch.where(behind, log_p.gather(2, following[..., None])[..., 0], 0.0).sum(1)
 
     def _prompt_scores(
         self, incremental: sp.IncrementalStages, prefix: sp.TokenPrefix, wanted: bool | Tensor
     ) -> Tensor:
-        """Log-probabilities (B, n - 1) of the prompt's tokens, 0 where not wanted: a loop of one step or none."""
-        # The logits of a prompt (B, n, V) are the largest tensor of a call, and few callers ask for them. A graph
-        # computes every operator but those of a loop that takes no step; `again & False` ends this one after its first.
+        """Return the log-probabilities (B, n - 1) of a prompt's tokens, 0 if not requested: a loop of 0 or 1 steps."""
+        # The logits of a prompt (B, n, V) are the largest tensor of a call, and few callers need them. A graph computes
+        # all operators except those of a loop without steps; `again & False` ends this loop after the first step.
         ids, nothing = prefix.ids[:, 1:].contiguous(), prefix.x[..., 0] * 0.0
         x, real = prefix.x.clone(), prefix.inside.clone()
 
@@ -203,7 +202,7 @@ class LM(nn.Module):
 
 
 class _Continuation(NamedTuple):
-    """The model behind prompts that were read, as search asks for it."""
+    """The model after the prompts, as a `Decoder` for search."""
 
     head: LM
     incremental: sp.IncrementalStages
@@ -215,7 +214,7 @@ class _Continuation(NamedTuple):
         return None
 
     def start(self, max_length: int) -> sp.State:
-        """The state of the stages, and which tokens stand in the texts so far, (B, V)."""
+        """Return the state of the stages, and the mask of the tokens in the texts so far, (B, V)."""
         inside = self.prefix.inside
         ids = torch.cat([self.prefix.past_ids, self.prefix.ids[:, : inside.shape[1]] * inside], 1)
         seen = torch.zeros(ids.shape[0], self.head.logit_mask.shape[0], device=ids.device).scatter(1, ids, 1.0)

@@ -65,7 +65,7 @@ class MaskedLM(nn.Module):
     ):
         super().__init__()
         if masked + random > 1:
-            raise sp.UsageError(f"mlm.random: {masked:g} and {random:g} are more than all chosen tokens; lower one")
+            raise sp.UsageError(f"mlm.random: the shares {masked:g} and {random:g} sum to more than 1; lower one")
         if sp.MASK not in vocabulary:
             raise sp.UsageError(
                 f"mlm: the vocabulary has no {sp.MASK}; take the tokenizer of another run, or learn one"
@@ -84,7 +84,7 @@ class MaskedLM(nn.Module):
 
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
-        """The mask token, and the share of masked words in evaluation."""
+        """Return the mask token, and the share of masked words in evaluation."""
         return {"token": sp.MASK, "share": options["share"]}
 
     @staticmethod
@@ -99,7 +99,7 @@ class MaskedLM(nn.Module):
     def corrupt_batch(
         self, ids: Tensor, mask: Tensor, pieces: Tensor | None = None, segments: Tensor | None = None
     ) -> dict[str, Tensor]:
-        """The text with gaps (B, T); the ids that stood there and where they are to be guessed, (B, T).
+        """Return the text with gaps (B, T); the original ids and the mask of the tokens to predict, (B, T).
 
         With `next_sentence` other pairs, T then being their longest, and which of them are as they were given, (B,).
         """
@@ -127,7 +127,7 @@ class MaskedLM(nn.Module):
         state: Tensor | None = None,
         follows: Tensor | None = None,
     ) -> Tensor:
-        """Mean cross-entropy () of a hidden token, and that of a pair where pairs are judged."""
+        """Return the mean cross-entropy () of a masked token, plus that of a pair with next sentence prediction."""
         logits = self._logits(x[target_mask], table)  # (M, V)
         missed = F.cross_entropy(logits, target_ids[target_mask], reduction="sum") / target_mask.sum().clamp(min=1)
         if follows is None:
@@ -144,7 +144,7 @@ class MaskedLM(nn.Module):
         state: Tensor | None = None,
         follows: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """On dev, sum and count of each: the perplexity of hidden tokens, the accuracy of pairs."""
+        """Return, for dev, sum and count of the perplexity of masked tokens and of the accuracy of pairs."""
         log_p = self._logits(x[target_mask], table).log_softmax(1)
         lost = -log_p.gather(1, target_ids[target_mask][:, None])
         sums = {"perplexity": torch.stack([lost.sum(), target_mask.sum()])}
@@ -163,14 +163,14 @@ class MaskedLM(nn.Module):
         n_best: sp.Size = 1,
         filling: sp.Tokens = None,
     ) -> dict[str, Tensor]:
-        """The text with its gaps filled (B, n_best, T) and the log-probabilities (B, n_best), the best first.
+        """Return the text with its gaps filled (B, n_best, T) and the log-probabilities (B, n_best), best first.
 
         `filling` (1 or B, G) int64 are the tokens of the gaps in their order, instead of the likeliest: `scores` is
         then their log-probability. A gap whose token is [PAD] stays as it is and adds nothing to it.
         """
         V, gaps = len(self.bias), (ids == self.gap) & mask
         number = gaps.long().cumsum(1)  # (B, T) the number of each gap, from 1
-        forced_tokens = torch.zeros_like(number)  # (B, T) the token that is to fill each gap, [PAD] where none is given
+        forced_tokens = torch.zeros_like(number)  # (B, T) the forced token of each gap, [PAD] if none
         if filling is not None:
             padded = F.pad(sp.repeat_axis(filling, 0, number.shape[0]), (1, 1))  # (B, 1 + G + 1)
             forced_tokens = padded.gather(1, number.minimum(torch.full_like(number, padded.shape[1] - 1)))
@@ -180,8 +180,8 @@ class MaskedLM(nn.Module):
         filled = torch.where(mask, ids, 0)[:, None] + 0 * rank[:, None]  # (B, K, T)
         scores = torch.where(rank == 0, 0.0, sp.LOG_ZERO) + 0.0 * number[:, :1]  # (B, K)
 
-        # Gaps are filled independently, so that the K best fillings of the first i gaps are among the K best of the
-        # first i - 1 times the K best tokens of gap i: the loop over the gaps is exact, and no beam search.
+        # Gaps are filled independently, so the K best fillings of the first i gaps are among the K best of the first i
+        # - 1 times the K best tokens of gap i: the loop over the gaps is exact, unlike beam search.
 
         def step(turn: Tensor, filled: Tensor, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             here = gaps & (number == turn)  # (B, T)
@@ -209,7 +209,7 @@ class MaskedLM(nn.Module):
         return {"tokens": filled, "scores": scores}
 
     def score(self, x: Tensor, mask: Tensor, ids: Tensor, tokens: Tensor, table: Tensor | None = None) -> Tensor:
-        """Log-probability (B,) of the first of the given fillings (B, n, T)."""
+        """Return the log-probability (B,) of the first of the given fillings (B, n, T)."""
         gaps = (ids == self.gap) & mask
         log_p = self._logits(x[gaps], table).log_softmax(1)  # (M, V)
         each = torch.zeros_like(x[..., 0])

@@ -14,9 +14,9 @@ import seqpipe.plugin as sp
 
 from ..geometry import hull_scores, tour_scores
 
-_LATER = 1e-3  # by how much the score of a position is less than that of one before it which is the same
-FEWEST = {"sequence": 0, "hull": 3, "tour": 1}  # positions of a sequence, its closing one not counted
-_FIRST = sp.EOS_ID + 1  # the token that stands for position 0
+_LATER = 1e-3  # difference of the scores of equal neighbouring positions, so that ties go to the first
+FEWEST = {"sequence": 0, "hull": 3, "tour": 1}  # positions of a sequence, without the closing one
+_FIRST = sp.EOS_ID + 1  # the token of position 0
 
 
 class Source(NamedTuple):
@@ -25,9 +25,9 @@ class Source(NamedTuple):
     A slot is what can be chosen: slot 0 is the end, slot i the position i - 1.
     """
 
-    read: Tensor  # (B, 1 + T, D) what a step reads: the beginning, then the vector of each position
-    keys: Tensor  # of all slots, as the score needs them
-    real: Tensor  # (B, 1 + T) whether a slot is there
+    read: Tensor  # (B, 1 + T, D) inputs of a step: the beginning, then the vector of each position
+    keys: Tensor  # of all slots, projected for the score
+    real: Tensor  # (B, 1 + T) mask of real slots
     glimpsed: tuple[sp.ProjectedKeys, ...]  # of all positions, for each glimpse
 
 
@@ -83,9 +83,9 @@ class Pointer(nn.Module):
     ):
         super().__init__()
         if (every or close) and not once:
-            raise sp.UsageError(f"{'every' if every else 'close'}: so no position is chosen twice; set once: true")
+            raise sp.UsageError(f"{'every' if every else 'close'}: no position is chosen twice; set once: true")
         if task == "hull" and not close:
-            raise sp.UsageError("task: the corners of a hull are a closed way; set close: true")
+            raise sp.UsageError("task: the corners of a hull are a closed sequence; set close: true")
         if task == "tour" and not (every and close):
             raise sp.UsageError(
                 "task: a round trip goes through every point and returns; set every: true and close: true"
@@ -95,7 +95,7 @@ class Pointer(nn.Module):
         self.rnn = sp.TORCH_CELLS[cell](dim, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
         self.bridge = nn.Linear(dim, (2 if cell == "lstm" else 1) * layers * hidden)
         self.begin = nn.Parameter(torch.randn(dim) * dim**-0.5)
-        self.end = None if every else nn.Parameter(torch.randn(dim) * dim**-0.5)  # else it is never one of several
+        self.end = None if every else nn.Parameter(torch.randn(dim) * dim**-0.5)  # the end is a choice
         self.pointing = sp.Attention(hidden, dim, score=score, units=units)
         self.glimpses = nn.ModuleList(sp.Glimpse(hidden, dim, heads, dropout) for _ in range(glimpses))
         self.dropout = nn.Dropout(dropout)
@@ -123,13 +123,13 @@ class Pointer(nn.Module):
 
     @staticmethod
     def inactive_options(options: Mapping[str, Any]) -> tuple[str, ...]:
-        """Inactive decode options: those of lengths, if no position is chosen twice."""
+        """Return the inactive decode options: those of lengths, if no position is chosen twice."""
         return ("max_length",) if options.get("once", True) else ()
 
     def loss(
         self, x: Tensor, mask: Tensor, pointers: Tensor, pointers_mask: Tensor, state: Tensor | None = None
     ) -> Tensor:
-        """Mean cross-entropy () of a position of (B, N) and of the end, given those before it."""
+        """Return the mean cross-entropy () of a position of (B, N) and of the end, given those before it."""
         slots, real = self._slots(torch.where(pointers_mask, pointers, -1))
         log_p = self._teacher_forced(x, mask, state, slots)
         return -log_p.gather(2, slots[..., None])[..., 0][real].mean()
@@ -142,7 +142,7 @@ class Pointer(nn.Module):
         *,
         options: sp.BeamOptions,
     ) -> dict[str, Tensor]:
-        """The likeliest sequences (B, n_best, N), -1 behind their end, and their log-probabilities, the best first."""
+        """Return the likeliest sequences (B, n_best, N), -1 after the end, and their log-probabilities, best first."""
         source = self._read(x, mask)
         chosen = torch.zeros_like(source.real, dtype=torch.float32)
         search_options = sp.SearchOptions(
@@ -170,7 +170,7 @@ class Pointer(nn.Module):
         return {"attention": torch.where(first[..., None] >= 0, p_positions, 0.0)}
 
     def score(self, x: Tensor, mask: Tensor, pointers: Tensor, state: Tensor | None = None) -> Tensor:
-        """Log-probability (B,) of the first of the given sequences (B, n, N), its end included.
+        """Return the log-probability (B,) of the first of the given sequences (B, n, N), including its end.
 
         One that has a position at each of the N places was cut, and has no end.
         """
@@ -179,7 +179,7 @@ class Pointer(nn.Module):
         return torch.where(real, log_p.gather(2, slots[..., None])[..., 0], 0.0).sum(1)
 
     def _slots(self, pointers: Tensor) -> tuple[Tensor, Tensor]:
-        """Slots (B, N + 1) of positions (B, N), -1 behind their last, and which are real: up to and with the end."""
+        """Return slots (B, N + 1) of positions (B, N), -1 after the last, and the mask up to and including the end."""
         lengths = (pointers >= 0).sum(1, keepdim=True) - int(self.close)  # a closing position is the end
         times = torch.arange(pointers.shape[1] + 1, device=pointers.device)
         return torch.where(times < lengths, F.pad(pointers, (0, 1)) + 1, 0), times <= lengths
@@ -203,13 +203,13 @@ class Pointer(nn.Module):
         )
 
     def _teacher_forced(self, x: Tensor, mask: Tensor, state: Tensor | None, slots: Tensor) -> Tensor:
-        """Log-probabilities of all slots (B, N, 1 + T), given the slots (B, N) before each."""
+        """Return the log-probabilities of all slots (B, N, 1 + T), given the slots (B, N) before each."""
         source = self._read(x, mask)
-        before = F.pad(slots[:, :-1], (1, 0))  # (B, N) the beginning is read where the end stands
+        before = F.pad(slots[:, :-1], (1, 0))  # (B, N) the slot of the end is the input at the beginning
         vectors = self.dropout(sp.rows_at(source.read, before))
         start = self._start(x, mask, state)
         if torch.compiler.is_exporting():
-            # The exporter would write an LSTM of PyTorch's for the length of its example, so that a graph has a Scan.
+            # The exporter would fix the example's length in an LSTM of PyTorch, so a graph has a Scan.
 
             def step(now: sp.State, rows: sp.State) -> tuple[sp.State, sp.State]:
                 h, after = sp.recurrent_step(self.rnn, rows[0], now)
@@ -224,7 +224,7 @@ class Pointer(nn.Module):
         return self._log_p(source, h, chosen.float())
 
     def step(self, source: Source, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State]:
-        """As `seqpipe.plugin.Decoder` has it."""
+        """Run one step, see `seqpipe.plugin.Decoder`."""
         *before, chosen = state
         slots = tokens - sp.EOS_ID  # (R,) of the beginning -1
         rows = source.real.shape[0]
@@ -236,14 +236,14 @@ class Pointer(nn.Module):
         return F.pad(log_p, (sp.EOS_ID, 0), value=sp.LOG_ZERO), (*after, chosen)
 
     def _log_p(self, source: Source, h: Tensor, chosen: Tensor) -> Tensor:
-        """Log-probabilities of all slots (B, M, 1 + T), of states (B, M, H) and how often each was chosen."""
+        """Return the log-probabilities of all slots (B, M, 1 + T) from states (B, M, H) and counts of choices."""
         open_slots = source.real[:, None] & ((chosen == 0) if self.once else (chosen >= 0))
         positions = open_slots[..., 1:]
         for glimpse, projected in zip(self._each, source.glimpsed, strict=True):
             h = glimpse(h, projected, positions)
-        # An answer may end once it has enough different positions: all of them, or the fewest that the task asks for,
-        # but never more than the text has. LOG_ZERO stands both before and behind the softmax: before it, so that
-        # closed slots take no probability, and behind it, since a row without any open slot would be even otherwise.
+        # An answer may end once it has enough different positions: all of them, or the minimum of the task, but never
+        # more than the text has. LOG_ZERO is applied before the softmax, so that closed slots take no probability, and
+        # after it, since a row without open slots would be uniform otherwise.
         there = source.real[:, 1:].sum(1)[:, None]  # (B, 1)
         wanted = there if self.every else there.clamp(max=self.fewest)
         ends = (chosen[..., 1:] > 0).sum(2) >= wanted  # (B, M)
@@ -254,7 +254,7 @@ class Pointer(nn.Module):
 
 
 class _Reading(NamedTuple):
-    """A pointer network on one batch, as search asks for it."""
+    """The pointer network on one batch, as a `Decoder` for search."""
 
     head: Pointer
     source: Source

@@ -82,11 +82,11 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
         settings = sp.SpanCorruption.answer_settings(options)
-        return settings if options["spans"] else settings | {"every_token": True}  # as the checkpoint reads texts
+        return settings if options["spans"] else settings | {"every_token": True}  # like the checkpoint's tokenizer
 
     @property
     def longest(self) -> int | None:
-        """Maximum number of tokens of a text, its end included."""
+        """Maximum number of tokens of a text, including its end."""
         return None if self.positions is None else self.positions - len(self.start_tokens)
 
     def read(self, sources: Sequence[sp.StageOutputs]) -> sp.DecoderSource:
@@ -94,8 +94,8 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
         x, mask, table = source["x"], source["mask"], source.get("table")
         size = (len(self.logit_mask), self.dim)
         if table is None or "around" not in source or (self.own_table is None and table.shape != size):
-            raise sp.UsageError(f"pretrained-seq2seq: the encoder before it gives no table of its tokens; {self.fix}")
-        around = source["around"]  # behind all, since the order of what is attended to does not matter
+            raise sp.UsageError(f"pretrained-seq2seq: the encoder before it returns no `table`; {self.fix}")
+        around = source["around"]  # last, since the order of attended positions does not matter
         x = torch.cat([torch.where(mask[..., None], x, 0.0), around], 1)
         mask = F.pad(mask, (0, around.shape[1]), value=True)
         table = table if self.own_table is None else self.own_table
@@ -130,8 +130,8 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
 
     def loss(self, sources: Sequence[sp.StageOutputs], target_ids: Tensor, target_mask: Tensor) -> Tensor:
         if self.longest is not None and target_ids.shape[1] > self.longest:
-            problem = f"a target of {target_ids.shape[1]:,} tokens; the checkpoint can write {self.longest:,}"
-            raise sp.DataError(f"pretrained-seq2seq: {problem}, the end token included; shorten the targets")
+            problem = f"a target of {target_ids.shape[1]:,} tokens; the limit of the checkpoint is {self.longest:,}"
+            raise sp.DataError(f"pretrained-seq2seq: {problem}, including the end token; shorten the targets")
         return super().loss(sources, torch.where(target_ids < self.known, target_ids, sp.UNK_ID), target_mask)
 
     def row_limits(self, sources: Sequence[sp.StageOutputs]) -> Tensor | None:
@@ -150,7 +150,7 @@ class PretrainedSeq2Seq(sp.SpanCorruption, sp.Seq2SeqHead):
         return length if limit is None else torch.sym_min(length, limit)
 
     def _inputs(self, ids: Tensor) -> Tensor:
-        """Tokens as the decoder reads them: [BOS] is the last of those that a text begins with."""
+        """Return tokens as read by the decoder: [BOS] is the last of the first tokens of a text."""
         ids = ids if self.first_token == sp.BOS_ID else torch.where(ids == sp.BOS_ID, self.first_token, ids)
         return ids if self.known == len(self.logit_mask) else torch.where(ids < self.known, ids, sp.UNK_ID)
 

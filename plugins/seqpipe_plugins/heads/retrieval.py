@@ -14,8 +14,8 @@ from seqpipe.plugin import AttentionScore, Probability, Size, top_n
 from seqpipe_plugins.heads import Pooling
 from seqpipe_plugins.heads.vector import Vector, unit
 
-MOST = 100  # candidates that one answer may list
-ABSENT = -2.0  # below any cosine: what stands where there are fewer candidates than asked for
+MOST = 100  # maximum number of candidates of an answer
+ABSENT = -2.0  # below any cosine: the score of missing candidates
 
 
 class Retrieval(Vector):
@@ -69,14 +69,16 @@ class Retrieval(Vector):
         k: Annotated[Size, Field(le=MOST)] = 5,
         threshold: Annotated[float, Field(ge=-1, le=1)] = -1.0,
     ) -> dict[str, Tensor]:
-        """The k nearest candidates (B, K), -1 where there are fewer, their cosines, and the text's vector (B, D).
+        """Return the k nearest candidates (B, K), padded with -1, their cosines, and the text's vector (B, D).
 
-        Candidates whose cosine is below the threshold do not count.
+        Args:
+            k: Number of nearest candidates in the answer.
+            threshold: Candidates with a lower cosine similarity are no answer.
         """
         decision = super().decide(x, mask, state)
         scores = F.linear(decision["vector"], self.vectors)  # (B, N)
-        # The number of candidates is fixed in the graph, and k is an input that may be greater: MOST absent ones stand
-        # behind the candidates, and the k first of all that were ranked are taken.
+        # The number of candidates is fixed in the graph, but k is an input that may be greater: MOST absent ones follow
+        # the candidates, and the first k of all ranked ones are selected.
         scores, nearest = top_n(F.pad(scores, (0, MOST), value=ABSENT), MOST)
         first = torch.arange(k, device=x.device)
         scores, nearest = scores.index_select(1, first), nearest.index_select(1, first)
@@ -84,7 +86,7 @@ class Retrieval(Vector):
         return {"nearest": torch.where(counts, nearest, -1), "scores": scores, **decision}
 
     def score(self, x: Tensor, mask: Tensor, nearest: Tensor, state: Tensor | None = None) -> Tensor:  # -> (B,)
-        """The cosine of the first of these candidates (B, K)."""
+        """Return the cosine of the first of these candidates (B, K)."""
         vector = super().decide(x, mask, state)["vector"]
         return (vector * self.vectors[nearest[:, 0].clamp(min=0)]).sum(1)
 

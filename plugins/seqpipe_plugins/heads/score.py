@@ -1,4 +1,4 @@
-"""Regression: one number a text."""
+"""Regression: one number per text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seqpipe.plugin import AttentionScore, Probability, UsageError
 from seqpipe_plugins.heads import PooledHead, Pooling
 
 Bounds = Annotated[list[float], Field(min_length=2, max_length=2)]
-EQUAL = 1e-7  # targets whose deviation is a smaller part of their mean are all equal in float32
+EQUAL = 1e-7  # targets with a smaller deviation relative to their mean are equal in float32
 
 
 class Score(PooledHead):
@@ -51,7 +51,7 @@ class Score(PooledHead):
     ):
         super().__init__(dim, 1, pool=pool, score=score, hidden=hidden, dropout=dropout)
         if bounds is not None and not bounds[0] < bounds[1]:
-            raise UsageError(f"score.bounds: {bounds[0]:g} is not below {bounds[1]:g}; give the lower one first")
+            raise UsageError(f"score.bounds: {bounds[0]:g} is not below {bounds[1]:g}; write the lower one first")
         self.error = {"mse": F.mse_loss, "mae": F.l1_loss, "huber": F.smooth_l1_loss}[loss]
         self.bounded = bounds is not None
         low, width = (0.0, 1.0) if bounds is None else (bounds[0], bounds[1] - bounds[0])
@@ -60,7 +60,7 @@ class Score(PooledHead):
         self.register_buffer("moments", torch.zeros(3, dtype=torch.float64))  # targets seen, mean, squares about it
 
     def loss(self, x: Tensor, mask: Tensor, score: Tensor, state: Tensor | None = None) -> Tensor:  # -> ()
-        """Mean error of a text, in deviations: x (B, T, D), mask (B, T), score (B,), state (B, D)."""
+        """Return the mean error in standard deviations: x (B, T, D), mask (B, T), score (B,), state (B, D)."""
         if self.training and not self.bounded:
             self._see(score.double())
         output, _ = self._output(x, mask, state, learning=True)
@@ -68,7 +68,7 @@ class Score(PooledHead):
         return error
 
     def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
-        """The number of each text (B,)."""
+        """Return the number of each text (B,)."""
         output, attention = self._output(x, mask, state)
         return {"score": self.line[0] + self.line[1] * output, **attention}
 
@@ -80,7 +80,7 @@ class Score(PooledHead):
 
     @torch.no_grad()
     def _see(self, score: Tensor) -> None:  # (B,)
-        """Joins these targets' moments to those of all before (Chan et al. 1979)."""
+        """Merge the moments of these targets with those of all earlier ones (Chan et al. 1979)."""
         before, mean, squares = self.moments
         seen, shift = before + len(score), score.mean() - mean
         squares = squares + (score - score.mean()).square().sum() + shift.square() * before * len(score) / seen

@@ -19,7 +19,7 @@ class Seq2Seq(sp.Seq2SeqHead):
 
     The initial state is tanh(W s + b), where s is the encoder's `state` or, without a `state` as wide as x, the mean of
     x; with several sources s concatenates those of all, and each has a separate attention (Libovický and Helcl 2017).
-    The input of a step is the previous token and, with `input_feeding`, the previous readout (Luong et al. 2015). The
+    The input of a step is the previous token and, with `input_runing`, the previous readout (Luong et al. 2015). The
     readout is tanh(U [h; c]), where h is the state of the top layer and c the context that h attends to; the logits of
     the next token are linear in it. Without attention the decoder gets only s (Sutskever et al. 2014), and the readout
     is h. With `intra_attention` (Paulus et al. 2018) it is tanh(U [h; c; d]), where d is the context from the earlier
@@ -42,7 +42,7 @@ class Seq2Seq(sp.Seq2SeqHead):
             trained: by the straight-through estimator (Bengio et al. 2013), or by sampling positions (REINFORCE,
             Williams 1992).
         intra_attention: Whether each step also attends to the text generated so far.
-        input_feeding: Whether the previous readout is an input of a step; only with attention.
+        input_runing: Whether the previous readout is an input of a step; only with attention.
         tie: Whether the output layer shares its weights with the token embedding (Press and Wolf 2017).
         dropout: Dropout probability of the token embedding, between layers and in the readout.
         scheduled_sampling: How the probability of teacher forcing decreases.
@@ -72,7 +72,7 @@ class Seq2Seq(sp.Seq2SeqHead):
         combine: sp.SourceCombination = "concatenation",
         hard_attention: sp.GradientEstimator | Literal["none"] = "none",
         intra_attention: bool = False,
-        input_feeding: bool = True,
+        input_runing: bool = True,
         tie: bool = False,
         dropout: sp.Probability = 0.0,
         scheduled_sampling: Literal["none", "linear", "exponential", "inverse-sigmoid"] = "none",
@@ -90,7 +90,7 @@ class Seq2Seq(sp.Seq2SeqHead):
             )
         elif hard_attention != "none":
             fix = "choose an attention, such as additive, or hard_attention: none"
-            raise sp.UsageError(f"hard_attention: with attention: none there is nothing to choose from; {fix}")
+            raise sp.UsageError(f"hard_attention: attention is none; {fix}")
         self.written = sp.IntraDecoderAttention(hidden) if intra_attention else None
         reads = hidden + (0 if self.attention is None else self.attention.dim) + (hidden if intra_attention else 0)
         if reads == hidden and tie and hidden != embedding_dim:
@@ -99,7 +99,7 @@ class Seq2Seq(sp.Seq2SeqHead):
             )
         self.sampling, self.sampling_steps, self.sampling_floor = scheduled_sampling, sampling_steps, sampling_floor
         self.register_buffer("trained", torch.zeros((), dtype=torch.int64))
-        self.feeds = input_feeding and self.attention is not None
+        self.feeds = input_runing and self.attention is not None
         width = embedding_dim if tie else hidden  # of the readout
         self.vocabulary = sp.TargetVocabulary(len(target_vocabulary), embedding_dim, width, tie=tie)
         self.rows = {f"vocabulary.{name}": axes for name, axes in self.vocabulary.rows.items()}
@@ -135,10 +135,10 @@ class Seq2Seq(sp.Seq2SeqHead):
 
     def teacher_forced(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> tuple[Tensor, Tensor | None]:
         if self.training and self.sampling != "none":
-            return self._sampled(source, ids, state)
+            return self._sample(source, ids, state)
         vectors = self.dropout(self.vocabulary(sp.shift_right(ids)))  # (B, N, E)
         if self.feeds:
-            _, (readouts, weights) = sp.scan(partial(self._fed, source), state, (vectors.transpose(0, 1).contiguous(),))
+            _, (readouts, weights) = sp.scan(partial(self._run, source), state, (vectors.transpose(0, 1).contiguous(),))
             return self.vocabulary.logits(readouts.transpose(0, 1), self.logit_mask), weights.transpose(0, 1)
         h = sp.unroll_decoder(self.rnn, vectors, state[: self.states])
         readout, attended = self._attend(source, h, None if self.written is None else self.written(h))
@@ -151,14 +151,14 @@ class Seq2Seq(sp.Seq2SeqHead):
         log_p = logits.log_softmax(2).gather(2, ids[..., None])[..., 0]
         return drawing.auxiliary_loss(attention, log_p, mask)
 
-    def _fed(self, source: sp.DecoderSource, state: sp.State, rows: sp.State) -> tuple[sp.State, sp.State]:
+    def _run(self, source: sp.DecoderSource, state: sp.State, rows: sp.State) -> tuple[sp.State, sp.State]:
         readout, after, weights = self._advance(source, rows[0], state)
         return after, (readout, readout if weights is None else weights[:, 0])
 
-    def _sampled(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> tuple[Tensor, Tensor | None]:
-        """As `teacher_forced`, each token read being the true one or one that was drawn."""
-        # Scheduled sampling (Bengio et al. 2015): no gradient passes through a draw. The steps run one by one, in
-        # training alone, so that a Python loop does; the share falls with the batches seen, which `trained` counts.
+    def _sample(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> tuple[Tensor, Tensor | None]:
+        """Run `teacher_forced`, but read the true token or a sampled one at each step."""
+        # Scheduled sampling (Bengio et al. 2015): no gradient passes through sampling. The steps run only in training,
+        # so a Python loop suffices; the share decreases with the number of batches, which `trained` counts.
         share, tokens, steps = self.teacher_share(int(self.trained)), torch.full_like(ids[:, 0], sp.BOS_ID), []
         self.trained += 1
         for true in ids.unbind(1):
@@ -171,7 +171,7 @@ class Seq2Seq(sp.Seq2SeqHead):
         return torch.stack(all_logits, 1), None if source.mask is None else torch.stack(attention, 1)
 
     def teacher_share(self, i: int) -> float:
-        """The probability of reading the true token after i steps of training."""
+        """Return the probability of reading the true token after i steps of training."""
         k = self.sampling_steps
         share = {
             "linear": lambda: 1 - i / k,
@@ -183,7 +183,7 @@ class Seq2Seq(sp.Seq2SeqHead):
     def _advance(
         self, source: sp.DecoderSource, vector: Tensor, state: sp.State
     ) -> tuple[Tensor, sp.State, Tensor | None]:
-        """One step: token vectors (R, E) and the state before to the readout, the state after and weights (B, K, S)."""
+        """Run one step: token vectors (R, E) and the state to the readout, the next state and weights (B, K, S)."""
         x = torch.cat([vector, state[-1]], 1) if self.feeds else vector
         h, after = sp.recurrent_step(self.rnn, x, state[: self.states], self.dropout)
         rows, intra_context = h.shape[0] if source.mask is None else source.mask.shape[0], None
@@ -197,7 +197,7 @@ class Seq2Seq(sp.Seq2SeqHead):
     def _attend(
         self, source: sp.DecoderSource, h: Tensor, intra_context: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Readouts (B, N, …) and attention weights (B, N, S) of states (B, N, H) and their intra-attention contexts."""
+        """Return readouts (B, N, …) and attention weights (B, N, S) of states (B, N, H) and intra-contexts."""
         vectors, weights = [h], None
         if self.attention is not None and source.mask is not None:
             context, each = self.attention.attend(h, source.parts)
@@ -207,5 +207,5 @@ class Seq2Seq(sp.Seq2SeqHead):
         if self.readout is None:
             return self.dropout(h), weights
         joined = torch.cat(vectors, 2)
-        readout = self.readout(joined.flatten(0, 1)).unflatten(0, h.shape[:2])  # a matrix: one Gemm, bias and all
+        readout = self.readout(joined.flatten(0, 1)).unflatten(0, h.shape[:2])  # a matrix: one Gemm with bias
         return self.dropout(torch.tanh(readout)), weights

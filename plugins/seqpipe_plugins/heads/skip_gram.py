@@ -62,9 +62,9 @@ class SkipGram(nn.Module):
         self.register_buffer("noise", (noise / noise[-1]).float(), persistent=False)  # (V,)
 
     def corrupt_batch(self, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
-        """The words that are not left out, closed up (B, T'); a text keeps one token in any case."""
+        """Return the words that are kept, without gaps (B, T'); a text keeps at least one token."""
         number = BatchRandom(self.training, ids.device).uniform(*ids.shape)
-        # A text in which no token would stay keeps the one with the best odds: a row without tokens has no mean.
+        # A text that would lose all tokens keeps the likeliest one: a row without tokens has no mean.
         odds = torch.where(mask, self.kept[torch.where(mask, ids, 0)] - number, -2.0)
         stays = (odds > 0) | ((odds == odds.amax(1, keepdim=True)) & mask)
         order = (~stays).to(torch.int8).argsort(dim=1, stable=True)[:, : int(stays.sum(1).max())]
@@ -72,33 +72,33 @@ class SkipGram(nn.Module):
         return {"ids": torch.where(real, ids.gather(1, order), 0), "mask": real}
 
     def loss(self, ids: Tensor, mask: Tensor, table: Tensor) -> Tensor:
-        """Mean () over the pairs of a batch (B, T), 0 of none."""
+        """Return the mean () over the pairs of a batch (B, T), 0 without pairs."""
         lost, pairs = self._lost(ids, mask, table)
         return lost / max(1, pairs)
 
     def measures(self, ids: Tensor, mask: Tensor, table: Tensor) -> dict[str, Tensor]:
-        """On dev: the mean over all pairs."""
+        """Return, for dev, the mean over all pairs."""
         lost, pairs = self._lost(ids, mask, table)
         return {"pair_loss": torch.stack([lost, torch.full_like(lost, pairs)])}
 
     def decide(self, ids: Tensor, mask: Tensor, table: Tensor) -> dict[str, Tensor]:
-        """The mean of the vectors of a text's tokens, (B, D)."""
+        """Return the mean of the vectors of a text's tokens, (B, D)."""
         x = torch.where(mask[..., None], F.embedding(torch.where(mask, ids, 0), table), 0.0)
         return {"vector": x.sum(1) / mask.sum(1, keepdim=True)}
 
     def _lost(self, ids: Tensor, mask: Tensor, table: Tensor) -> tuple[Tensor, int]:
-        """The sum over pairs, and how many there are."""
+        """Return the sum over pairs, and their number."""
         drawn = BatchRandom(self.training, ids.device)
         rows, at, context = self.pairs(mask & (ids >= len(SPECIALS)), drawn)
         v, right = F.embedding(ids[rows, at], table), ids[rows, context]  # (P, D), (P,)
-        wrong = self.drawn_words(drawn.uniform(len(right), self.negatives))  # (P, n)
+        wrong = self.sample_words(drawn.uniform(len(right), self.negatives))  # (P, n)
         near = (v * self.contexts[right]).sum(1)
         far = (self.contexts[wrong] @ v[..., None])[..., 0]
-        chance = torch.where(wrong == right[:, None], 0.0, F.softplus(far))  # what is right is no wrong one
+        chance = torch.where(wrong == right[:, None], 0.0, F.softplus(far))  # a right word is not a negative sample
         return F.softplus(-near).sum() + chance.sum(), len(right)
 
     def pairs(self, words: Tensor, drawn: BatchRandom) -> tuple[Tensor, ...]:
-        """Row, place of a word and place of one around it, of every pair of these words (B, T)."""
+        """Return row, place of the word and place of the context word of every pair of these words (B, T)."""
         B, T = words.shape
         reach = 1 + (drawn.uniform(B, T) * self.window).long()
         apart = torch.arange(-self.window, self.window + 1, device=words.device)
@@ -108,7 +108,7 @@ class SkipGram(nn.Module):
         rows, at, which = near.nonzero(as_tuple=True)
         return rows, at, at + apart[which]
 
-    def drawn_words(self, numbers: Tensor) -> Tensor:
-        """Words by numbers from 0 to 1, each as likely as its share of the noise."""
-        # The inverse of the distribution function does exactly what word2vec's table of 100 million cells does nearly.
+    def sample_words(self, numbers: Tensor) -> Tensor:
+        """Sample words by numbers from 0 to 1, each with its share of the noise distribution."""
+        # The inverse of the distribution function is exact, unlike word2vec's table of 100 million cells.
         return torch.searchsorted(self.noise, numbers.contiguous(), right=True).clamp(max=len(self.noise) - 1)

@@ -55,7 +55,7 @@ class Tags(nn.Module):
         return {"scheme": options["scheme"]}
 
     def loss(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> ()
-        """Mean cross-entropy of a token."""
+        """Return the mean cross-entropy of a token."""
         return F.cross_entropy(self.emissions(self.dropout(x))[mask], tags[mask])
 
     def decide(
@@ -66,7 +66,7 @@ class Tags(nn.Module):
         window: Tensor | None = None,
         other_window: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """The likeliest tag of each token, its probability, and `opens` and `closes`.
+        """Return the likeliest tag of each token, its probability, and `opens` and `closes`.
 
         exp(opens[i] + closes[j]) is the probability that tokens i to j have the chosen tags and j + 1 does not continue
         with the span: a product of tokens, since each is chosen by itself.
@@ -94,14 +94,14 @@ class Tags(nn.Module):
         return 1, len(self.stops)
 
     def decide_piece(self, x: Tensor, mask: Tensor, state: Tensor) -> dict[str, Tensor]:
-        """The same of the next tokens of each text, `opens` and `closes` counted from the first of them.
+        """Return the same for the next tokens of each text, with `opens` and `closes` from the first of them.
 
         `stops` (B,) is the log-probability that the first of them does not continue the span of the token before: what
-        `closes` of that token lacks, with which nothing had continued yet. It is 0 where there is no such token.
+        `closes` of that token lacks, since nothing continued it yet. It is 0 without such a token.
         """
         decision = self.decide(x, mask)
         p = self.emissions(x[:, 0]).softmax(1)  # (B, L)
-        follows = mask[:, 0] & (state.sum((1, 2)) > 0)  # some tag ends each span, so that only nothing is 0
+        follows = mask[:, 0] & (state.sum((1, 2)) > 0)  # some tag ends each span, so only an empty state is 0
         stops = torch.where(follows, (state[:, 0] * p).sum(1).clamp(min=1e-37).log(), 0.0)
         last = decision["tags"].gather(1, (mask.sum(1, keepdim=True) - 1).clamp(min=0))[:, 0]
         after = torch.where(mask[:, :1], F.embedding(last, self.stops), state[:, 0])
@@ -116,7 +116,7 @@ class Tags(nn.Module):
         window: Tensor | None = None,
         other_window: Tensor | None = None,
     ) -> Tensor:  # (B,)
-        """Log-probability of the tags (B, T)."""
+        """Return the log-probability of the tags (B, T)."""
         log_p = self._log_p(x, mask, other_x, window, other_window).gather(2, tags[..., None])[..., 0]  # (B, T)
         return torch.where(mask, log_p, 0.0).sum(1)
 

@@ -110,14 +110,14 @@ class TransformerDecoder(sp.SpanCorruption, sp.Seq2SeqHead):
 
     def step(self, source: sp.DecoderSource, tokens: Tensor, state: sp.State) -> tuple[Tensor, sp.State, Tensor | None]:
         *caches, t = state
-        x = self._placed(self.vocabulary(tokens)[:, None], t[:, None])  # (R, 1, D)
+        x = self._add_positions(self.vocabulary(tokens)[:, None], t[:, None])  # (R, 1, D)
         times = torch.arange(caches[0].shape[3], device=x.device)
         here, seen = (times == t[:, None]).to(x.dtype), times <= t[:, None]  # (R, N)
         after, weights = [], x
         for number, layer in enumerate(self._stack):
             read = layer.first(x)
             new = layer.itself.project(read, torch.ones_like(read[..., 0], dtype=torch.bool))
-            keys = caches[2 * number] + here[:, None, None] * new.keys  # a cache is 0 where nothing was written yet
+            keys = caches[2 * number] + here[:, None, None] * new.keys  # unused slots of a cache are 0
             values = caches[2 * number + 1] + here[:, None, :, None] * new.values
             after += [keys, values]
             x, weights = layer(x, sp.ProjectedKeys(keys, values), seen, source.parts[number])
@@ -126,7 +126,7 @@ class TransformerDecoder(sp.SpanCorruption, sp.Seq2SeqHead):
 
     def teacher_forced(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> tuple[Tensor, Tensor | None]:
         t = torch.arange(ids.shape[1], device=ids.device)
-        x = self.dropout(self._placed(self.vocabulary(sp.shift_right(ids)), t[None]))
+        x = self.dropout(self._add_positions(self.vocabulary(sp.shift_right(ids)), t[None]))
         everything = torch.ones_like(ids, dtype=torch.bool)
         seen, weights = sp.attention_mask(everything, causal=True), x
         for layer, memory in zip(self._stack, source.parts, strict=True):
@@ -134,13 +134,13 @@ class TransformerDecoder(sp.SpanCorruption, sp.Seq2SeqHead):
             x, weights = layer(x, projected, seen, memory)
         return self.vocabulary.logits(self.norm(x), self.logit_mask), weights.mean(1)
 
-    def _placed(self, vectors: Tensor, t: Tensor) -> Tensor:  # (B, N, D), (1 or B, N) -> (B, N, D)
+    def _add_positions(self, vectors: Tensor, t: Tensor) -> Tensor:  # (B, N, D), (1 or B, N) -> (B, N, D)
         vectors = self.scale * vectors
         return vectors if self.positions is None else vectors + self.positions.at(t)
 
 
 class Layer(nn.Module):
-    """One layer, of projected keys and values: those of its own tokens and those of the sources."""
+    """A decoder layer on projected keys and values of its own tokens and of the sources."""
 
     def __init__(
         self,
@@ -165,19 +165,19 @@ class Layer(nn.Module):
         self.feedforward = sp.feed_forward(dim, inner, activation, dropout)
 
     def first(self, x: Tensor) -> Tensor:
-        """The input of self-attention."""
+        """Return the input of self-attention."""
         return self.norms[0](x) if self.pre else x
 
     def forward(
         self, x: Tensor, itself: sp.ProjectedKeys, seen: Tensor, source: sp.ProjectedSources
     ) -> tuple[Tensor, Tensor]:  # (R, N, D), …, (R, N) or (R, N, N), … -> (R, N, D), (B, H, K * N, S)
-        x = self._added(0, x, self.itself.attend(self.first(x), itself, seen)[0])
+        x = self._add_residual(0, x, self.itself.attend(self.first(x), itself, seen)[0])
         read = self.norms[1](x) if self.pre else x
-        rows = read.reshape(source.masks[0].shape[0], -1, read.shape[2])  # (B, K * N, D): a row's beams side by side
+        rows = read.reshape(source.masks[0].shape[0], -1, read.shape[2])  # (B, K * N, D): a row's beams, concatenated
         context, weights = self.source.attend(rows, source)
-        x = self._added(1, x, self.merge(context).reshape(x.shape))
-        return self._added(2, x, self.feedforward(self.norms[2](x) if self.pre else x)), weights
+        x = self._add_residual(1, x, self.merge(context).reshape(x.shape))
+        return self._add_residual(2, x, self.feedforward(self.norms[2](x) if self.pre else x)), weights
 
-    def _added(self, number: int, x: Tensor, update: Tensor) -> Tensor:
+    def _add_residual(self, number: int, x: Tensor, update: Tensor) -> Tensor:
         x = x + self.dropout(update)
         return x if self.pre else self.norms[number](x)

@@ -9,7 +9,7 @@ from torch import Tensor
 from seqpipe.plugin import AttentionScore, Probability
 from seqpipe_plugins.heads import PooledHead, Pooling
 
-LEAST = 1e-6  # length of a vector: one of no length has no direction
+LEAST = 1e-6  # minimum length of a vector: a zero vector has no direction
 
 
 class Vector(PooledHead):
@@ -47,7 +47,7 @@ class Vector(PooledHead):
         self.normalize, self.temperature = normalize, temperature
 
     def loss(self, x: Tensor, mask: Tensor, label: Tensor, state: Tensor | None = None) -> Tensor:  # -> ()
-        """Mean over the texts whose label another text has too, 0 of none: x (B, T, D), mask (B, T), label (B,)."""
+        """Return the mean over texts that share their label, or 0: x (B, T, D), mask (B, T), label (B,)."""
         z = unit(self.read(x, mask, state, learning=True)[0])
         same, alike = torch.eye(len(label), dtype=torch.bool, device=label.device), label[:, None] == label
         logits = torch.where(same, torch.finfo(z.dtype).min, z @ z.T / self.temperature)  # (B, B)

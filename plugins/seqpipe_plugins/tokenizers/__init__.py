@@ -1,4 +1,4 @@
-"""Shared code of the tokenizers: the normalizer and the training of subwords; one file a component."""
+"""Shared code of the tokenizers: the normalizer and the training of subwords; one file per component."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tokenizers.normalizers import Normalizer
 
 from seqpipe.plugin import SPECIALS, DataError, replace_surrogates
 
-# A word, with the joiners and soft hyphens in it, or a sign, with the variation selectors behind it and with the signs
-# that it is joined to; nothing begins with a character that is not seen.
+# A word, including joiners and soft hyphens, or a sign, with the variation selectors after it and the signs joined to
+# it; no match begins with an invisible character.
 WORDS = r"(?!\p{DI})(?:\w+(?:[\u00ad\u200c\u200d]+\w+)*|[^\w\s](?:[\ufe00-\ufe0f]|\u200d[^\w\s])*)"
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
 
@@ -40,9 +40,9 @@ class SubwordOptions:
 def folding(
     lowercase: bool, fold_digits: bool = False, strip_accents: bool = False, normalize: Form | None = None
 ) -> Normalizer:
-    """A Unicode normalization form, lower case, digits as 0, letters without accents, or none of them.
+    """Return the normalizer of a Unicode form, lower case, digits as 0, letters without accents, or none of them.
 
-    But for forms and accents one code point stays one: no two tokens share a place in the text.
+    Except for forms and accents, one code point stays one, so that no two tokens share a code point.
     """
     steps: list[Normalizer] = [unicode_form(normalize)] if normalize else []
     if strip_accents:
@@ -55,29 +55,29 @@ def folding(
 
 
 def unicode_form(name: Form) -> Normalizer:
-    """The normalizer of a Unicode normalization form."""
+    """Return the normalizer of a Unicode normalization form."""
     form: Normalizer = getattr(normalizers, name)()
     return form
 
 
-def learned_subwords(
+def train_subwords(
     tokenizer: Tokenizer,
     texts: Iterable[str | list[str]],
     trainer: Callable[..., Any],
     marked: Callable[[str], Iterable[str]] = lambda word: (),
 ) -> Tokenizer:
-    """The trained tokenizer; its vocabulary has the special tokens, then letters, then longer pieces.
+    """Train the tokenizer; its vocabulary has the special tokens, then letters, then longer pieces.
 
     Args:
-        tokenizer: Without a vocabulary.
-        texts: Texts; words already split stand for the text of them and blanks.
-        trainer: From `tokenizers.trainers`; gets the special tokens.
-        marked: The letters of a word that the model writes with a sign of their place. The library numbers them as
-            they come, in no fixed order: here they are numbered first.
+        tokenizer: Tokenizer without a vocabulary.
+        texts: Texts; words already split are joined by spaces.
+        trainer: From `tokenizers.trainers`; called with the special tokens.
+        marked: The letters of a word that the model marks with their position. The library numbers them in no fixed
+            order: here they are numbered first.
     """
     cleaned = [replace_surrogates(text if isinstance(text, str) else " ".join(text)) for text in texts]
     if not any(text.strip() for text in cleaned):
-        raise DataError("the training texts hold nothing but blanks: there is no subword to learn; correct the data")
+        raise DataError("the training texts are only white space: there is no subword to learn; correct the data")
     letters: set[str] = set()
     for text in cleaned:
         normal = tokenizer.normalizer.normalize_str(text)
@@ -85,27 +85,27 @@ def learned_subwords(
     specials = [*SPECIALS, *sorted(letters - {*SPECIALS})]
     try:
         tokenizer.train_from_iterator(cleaned, trainer(special_tokens=specials, show_progress=False))
-    except Exception as error:  # tokenizers raises a bare one
-        raise DataError(f"no subwords can be learned of the training texts: {error}; raise max_size") from error
-    return changed(tokenizer, lambda model: None)
+    except Exception as error:  # the library raises a bare Exception
+        raise DataError(f"no subwords can be learned from the training texts: {error}; raise max_size") from error
+    return change_model(tokenizer, lambda model: None)
 
 
-def changed(tokenizer: Tokenizer, change: Callable[[dict[str, Any]], None]) -> Tokenizer:
+def change_model(tokenizer: Tokenizer, change: Callable[[dict[str, Any]], None]) -> Tokenizer:
     """Return the tokenizer with its model changed; it treats a special token in a text as plain text."""
-    # The library finds its added tokens in a text before anything else, so that [EOS] in a text would become the
-    # token. As plain entries of the vocabulary they keep their ids, and the text [EOS] is split like any other. The
-    # library has no method that removes an added token; in its JSON form they are a list.
+    # The library matches added tokens in a text first, so [EOS] in a text would become the token. As plain entries of
+    # the vocabulary they keep their ids, and the text [EOS] is split like any other. The library has no method that
+    # removes an added token; in its JSON they are a list.
     content = json.loads(tokenizer.to_str())
     content["added_tokens"] = []
     change(content["model"])
     return Tokenizer.from_str(json.dumps(content))
 
 
-def ranked(pieces: Sequence[Sequence[Any]]) -> list[tuple[str, float]]:
-    """[piece, score] by falling scores, the same in every training.
+def rank_pieces(pieces: Sequence[Sequence[Any]]) -> list[tuple[str, float]]:
+    """Return [piece, score] by descending scores, the same in every training.
 
-    The library sums in changing order, and gives letters that it had dropped the lowest scores, 0.0001 apart, in
-    changing order too: here by code points.
+    The library sums in varying order, and gives letters that it had dropped the lowest scores, 0.0001 apart, also in
+    varying order: here by code points.
     """
     scores = {str(piece): round(score, 6) for piece, score in pieces}
     letters = sorted(piece for piece in scores if len(piece) == 1)

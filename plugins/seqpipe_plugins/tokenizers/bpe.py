@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 from seqpipe.plugin import SPECIALS, UNK, UsageError
 
-from . import WORDS, SubwordOptions, folding, learned_subwords
+from . import WORDS, SubwordOptions, folding, train_subwords
 
 END = "</w>"
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -41,7 +41,7 @@ class BPE:
         least = len(BYTES) + len(SPECIALS)
         if byte_level and options.max_size < least:
             raise UsageError(
-                f"bpe.max_size: {options.max_size} is less than all bytes and special tokens; at least {least}"
+                f"bpe.max_size: {options.max_size} is less than all bytes and special tokens; set at least {least}"
             )
         self.byte_level = byte_level
         self.normalizer = folding(options.lowercase, strip_accents=options.strip_accents, normalize=options.normalize)
@@ -54,8 +54,8 @@ class BPE:
         if self.byte_level:
             tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
             tokenizer.decoder = decoders.ByteLevel()
-            return learned_subwords(tokenizer, texts, partial(self.trainer, initial_alphabet=BYTES))
+            return train_subwords(tokenizer, texts, partial(self.trainer, initial_alphabet=BYTES))
         tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
         tokenizer.decoder = decoders.BPEDecoder(END)
         trainer = partial(self.trainer, end_of_word_suffix=END)
-        return learned_subwords(tokenizer, texts, trainer, lambda word: (word[-1:] + END,))
+        return train_subwords(tokenizer, texts, trainer, lambda word: (word[-1:] + END,))

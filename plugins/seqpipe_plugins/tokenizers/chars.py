@@ -40,7 +40,7 @@ class Chars:
         self.normalizer = folding(lowercase, fold_digits, normalize=normalize)
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
-        """Learns the characters from texts; of words already split, each is taken as it stands."""
+        """Learns the characters from texts; words already split are single tokens."""
         return word_level(
             texts,
             normalizer=self.normalizer,

@@ -13,13 +13,13 @@ from . import Form, unicode_form
 
 
 class Pretrained:
-    """The tokenizer of a pretrained checkpoint, unchanged but for `normalize`.
+    """The tokenizer of a pretrained checkpoint, unchanged except for `normalize`.
 
     Args:
         checkpoint: A folder written by `save_pretrained`, or a name on the hub.
         normalize: Unicode normalization form that texts are brought to before the checkpoint's own normalization: the
             one that it was trained on.
-        side: Which texts it is for, where a checkpoint has a tokenizer for each side (Marian).
+        side: Side of the texts, if a checkpoint has a tokenizer for each side (Marian).
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Pretrained:
         self.checkpoint, self.normalize, self.side = checkpoint, normalize, side
 
     def train(self, texts: Iterable[str | list[str]]) -> Tokenizer:
-        """The checkpoint's tokenizer, whatever the texts are."""
+        """Return the checkpoint's tokenizer, independent of the texts."""
         tokenizer = pretrained_tokenizer(self.checkpoint, self.side).tokenizer
         if self.normalize:
             steps = [unicode_form(self.normalize), *([tokenizer.normalizer] if tokenizer.normalizer else [])]

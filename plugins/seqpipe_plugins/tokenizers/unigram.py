@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from seqpipe.plugin import SPECIALS, UNK
 
-from . import SubwordOptions, changed, folding, learned_subwords, ranked
+from . import SubwordOptions, change_model, folding, rank_pieces, train_subwords
 
 
 class Unigram:
@@ -50,9 +50,9 @@ class Unigram:
         tokenizer.decoder = decoders.Metaspace(prepend_scheme="never")
 
         def rank(model: dict[str, Any]) -> None:
-            pieces = ranked(model["vocab"][len(SPECIALS) :])
-            # Special tokens are no pieces of a text: their scores are far below all others.
+            pieces = rank_pieces(model["vocab"][len(SPECIALS) :])
+            # Special tokens do not occur in a text: their scores are far below all others.
             specials = [[token, pieces[-1][1] - 100] for token, _ in model["vocab"][: len(SPECIALS)]]
             model["vocab"] = [*specials, *pieces]
 
-        return changed(learned_subwords(tokenizer, texts, self.trainer), rank)
+        return change_model(train_subwords(tokenizer, texts, self.trainer), rank)

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from seqpipe.plugin import UNK
 
-from . import SubwordOptions, learned_subwords, unicode_form
+from . import SubwordOptions, train_subwords, unicode_form
 
 MARK = "##"
 
@@ -43,4 +43,4 @@ class WordPiece:
         tokenizer = Tokenizer(models.WordPiece(unk_token=UNK, continuing_subword_prefix=MARK))
         tokenizer.normalizer, tokenizer.pre_tokenizer = self.normalizer, pre_tokenizers.BertPreTokenizer()
         tokenizer.decoder = decoders.WordPiece(MARK, cleanup=True)
-        return learned_subwords(tokenizer, texts, self.trainer, lambda word: (MARK + letter for letter in word[1:]))
+        return train_subwords(tokenizer, texts, self.trainer, lambda word: (MARK + letter for letter in word[1:]))

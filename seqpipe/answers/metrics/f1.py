@@ -12,7 +12,7 @@ from seqpipe.answers.metrics.numbers import ratio
 from seqpipe.answers.tagging_schemes import Span
 from seqpipe.answers.types import Scores
 
-SPLIT = "(split otherwise)"  # stands for the tag of a word that the model split into others
+SPLIT = "(split otherwise)"  # the tag of a word that the model splits differently
 
 
 class _Counter:
@@ -63,8 +63,7 @@ class TagCounter(_Counter):
 class LabelCounter(_Counter):
     """Accuracy, the mean of the labels' F1, and precision, recall and F1 of each label.
 
-    Where one label is out of scope: also the accuracy on all other texts, and the share of its own that are found
-    (Larson et al. 2019).
+    With an out-of-scope label: also the accuracy on all other texts, and the recall of that label (Larson et al. 2019).
     """
 
     def __init__(self, out_of_scope: str | None = None) -> None:

@@ -17,7 +17,7 @@ from seqpipe.console import text_table
 class ScoreCounter:
     """Explained variance (R²), Pearson's correlation, and errors in the target's unit.
 
-    Sums of squares are kept about the running means (Welford 1962), so that numbers far from 0 lose nothing.
+    Sums of squares are about the running means (Welford 1962), so that numbers far from 0 lose no precision.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ def ratio(part: float, whole: float) -> float:
 class RankCounter:
     """Rank of the first right entry in a list of k: first (accuracy), at all (recall), 1 / rank (MRR).
 
-    The mean reciprocal rank (Voorhees 1999) counts 0 where none of the k is right.
+    The mean reciprocal rank (Voorhees 1999) counts 0 if none of the k is right.
     """
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class LengthCounter:
 class VectorCounter:
     """Share of texts whose nearest other text by cosine has the same label.
 
-    It keeps every vector, 4 bytes a number (100,000 texts of 256 numbers: 100 MB), and compares them block by block.
+    It stores every vector, 4 bytes per number (100,000 texts of 256 numbers: 100 MB), and compares them block by block.
     """
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ _F1 = ("f1", "precision", "recall")
 _ERRORS = ("pearson", "mae", "rmse")
 
 
-class Described(Protocol):
+class FieldDescription(Protocol):
     """Description of a field for a counter."""
 
     @property
@@ -174,7 +174,7 @@ class Described(Protocol):
 class FieldCounter:
     """Accuracy of labels, positions and spans, F1 of labels of pairs, correlation and errors of numbers."""
 
-    def __init__(self, field: Described):
+    def __init__(self, field: FieldDescription):
         self.field = field
         self.is_number, self.is_pair = field.type == "number", field.per == "pair"
         self.gold = self.predicted = self.correct = 0
@@ -182,7 +182,7 @@ class FieldCounter:
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
-        """Its scores by name, which the field's own name begins."""
+        """Return its metrics by name; the names begin with that of the field."""
         if self.is_number:
             named = {name: Metric(percent=False, more_is_better=name == "pearson") for name in _ERRORS}
         else:
@@ -190,7 +190,7 @@ class FieldCounter:
         return {f"{self.field.name}_{name}": metric for name, metric in named.items()}
 
     def add(self, gold: Any, predicted: Any) -> None:
-        """One record's values: one, or those of words or pairs by their places."""
+        """Add one record's values: one, or those of words or pairs by their places."""
         if self.field.per == "text":
             gold, predicted = {(): gold}, {(): predicted}
         if self.is_number:
@@ -218,7 +218,7 @@ class FieldCounter:
 class StructureCounter:
     """Scores of every field, and the share of records in which all fields are correct."""
 
-    def __init__(self, fields: Sequence[Described]):
+    def __init__(self, fields: Sequence[FieldDescription]):
         self.fields = [FieldCounter(field) for field in fields]
         self.records = self.exact = 0
 
@@ -233,19 +233,19 @@ class StructureCounter:
         return {**scores, "exact_match": ratio(self.exact, self.records)}
 
 
-# Scores as people read them: one number, and an aligned table.
+# Formatting of scores: one number, and an aligned table.
 
-PLAIN = Metric(percent=False)  # of a score that nothing is known of
+PLAIN = Metric(percent=False)  # of an unknown score
 
 
 def table(scores: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
     """Format scores as aligned plain text: a row for each label, then the overall one; fractions in per cent.
 
-    Of several heads each has a table of its own under its name; what is said of all of them stands last.
+    Each of several heads has a table under its name; joint scores come last.
 
     Args:
-        scores: As `seqpipe.runtime.evaluate` gives them.
-        metrics: What is known of each score, by name.
+        scores: The result of `seqpipe.runtime.evaluate`.
+        metrics: The metrics by name.
     """
     heads = {name: part for name, part in scores.items() if isinstance(part, Mapping) and name != "labels"}
     if heads:

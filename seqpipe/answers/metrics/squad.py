@@ -10,21 +10,21 @@ from typing import Any
 
 from seqpipe.errors import DataError
 
-Gold = tuple[str, int]  # the text of an answer, and where it starts in the passage
-_FORM = 'write {"text": ["…"], "answer_start": [0]}, or a list of {"text": "…", "start": 0}; nothing in it: no answer'
+Gold = tuple[str, int]  # the text of an answer, and its start in the passage
+_FORM = 'write {"text": ["…"], "answer_start": [0]}, or a list of {"text": "…", "start": 0}; empty lists: no answer'
 _ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
 _MARKS = str.maketrans("", "", string.punctuation)
 
 
 def gold_answers(record: Mapping[str, Any], field: str) -> list[Gold]:
-    """Return the answers of a record, none if its question has none; DataError if the field is missing or malformed."""
+    """Return the answers of a record, empty if its question has none; DataError if the field is missing or invalid."""
     where, answers = record.get("where", "record"), record.get(field)
     if answers is None:
         raise DataError(f"{where}: no field {field!r} with the answers; the record has: {', '.join(record)}")
     if isinstance(answers, Mapping):
         texts, starts = answers.get("text"), answers.get("answer_start")
         if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
-            raise DataError(f"{where}: field {field!r}: not as many `answer_start` as `text`, in lists; {_FORM}")
+            raise DataError(f"{where}: field {field!r}: `answer_start` and `text` must be equally long; {_FORM}")
         pairs = list(zip(texts, starts, strict=True))
     elif isinstance(answers, list) and all(isinstance(answer, Mapping) for answer in answers):
         pairs = [(answer.get("text"), answer.get("start", answer.get("answer_start"))) for answer in answers]
@@ -41,32 +41,32 @@ def gold_answers(record: Mapping[str, Any], field: str) -> list[Gold]:
 
 
 def locate_answer(gold: Gold, passage: str, where: str) -> tuple[int, int]:
-    """Return start and end of an answer without surrounding blanks; DataError if the text differs there."""
+    """Return start and end of an answer without surrounding white space; DataError if the text differs there."""
     text, start = gold
     there = passage[start : start + len(text)] if start >= 0 else ""
     if there != text:
         at = passage.find(text)
-        fix = f"it stands at {at}" if at >= 0 else "it stands nowhere in the passage"
-        message = f"the answer {text[:40]!r} does not stand at {start}, where {there[:40]!r} is"
+        fix = f"it is at {at}" if at >= 0 else "it is not in the passage"
+        message = f"the answer {text[:40]!r} is not at {start}, where the passage has {there[:40]!r}"
         raise DataError(f"{where}: {message}; {fix}: correct it (starts count code points from 0)")
     return start + len(text) - len(text.lstrip()), start + len(text.rstrip())
 
 
-def normalized(text: str) -> str:
-    """Normalise an answer: lower case, no punctuation, articles or extra blanks (Rajpurkar et al. 2016)."""
+def normalize(text: str) -> str:
+    """Normalise an answer: lower case, no punctuation, articles or extra white space (Rajpurkar et al. 2016)."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_MARKS)).split())
 
 
 def match(gold: Sequence[str], predicted: str) -> tuple[float, float]:
     """Return exact match and word F1, each with the best reference; no reference counts as the answer ""."""
-    golds = [text for text in gold if normalized(text)] or [""]
-    return max(float(normalized(text) == normalized(predicted)) for text in golds), max(
+    golds = [text for text in gold if normalize(text)] or [""]
+    return max(float(normalize(text) == normalize(predicted)) for text in golds), max(
         _overlap(text, predicted) for text in golds
     )
 
 
 def _overlap(gold: str, predicted: str) -> float:
-    right, answered = normalized(gold).split(), normalized(predicted).split()
+    right, answered = normalize(gold).split(), normalize(predicted).split()
     if not right or not answered:
         return float(right == answered)
     same = (Counter(right) & Counter(answered)).total()
@@ -76,8 +76,8 @@ def _overlap(gold: str, predicted: str) -> float:
 class ReadingCounter:
     """F1 and exact match of SQuAD (Rajpurkar et al. 2016), a mean over questions.
 
-    With questions that have no answer also F1 over those that have one, and the share of those without that get none
-    (Rajpurkar et al. 2018).
+    If some questions have no answer, also F1 over those that have one, and the accuracy on those without (Rajpurkar et
+    al. 2018).
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class ReadingCounter:
         self.exact = self.f1 = self.kept_silent = 0.0
 
     def add(self, gold: Sequence[str], predicted: str) -> None:
-        """Add one question: the texts of its answers, none if it has none, and the model's answer."""
+        """Add one question: the texts of its answers, empty if it has none, and the model's answer."""
         exact, f1 = match(gold, predicted)
         self.questions += 1
         self.exact += exact

@@ -13,7 +13,7 @@ from seqpipe.errors import UsageError, did_you_mean
 
 BleuTokenizer = Literal["13a", "char", "intl", "ja-mecab", "none", "zh"]
 
-WIDE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # written without blanks
+WIDE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # written without spaces
 _TOKEN = re.compile(f"[{WIDE}]|[^\\s{WIDE}]+")
 
 
@@ -25,7 +25,7 @@ def has(package: str) -> bool:
 def tokenizer_fault(tokenize: str | None) -> str:
     """Return the reason why BLEU cannot use this tokenizer, with the fix; "" if it can or sacrebleu is absent."""
     if tokenize is not None and tokenize not in (names := get_args(BleuTokenizer)):
-        fix = f"{did_you_mean(tokenize, names)}; choose of {', '.join(names)}"
+        fix = f"{did_you_mean(tokenize, names)}; choose one of {', '.join(names)}"
         return f"bleu_tokenize: unknown tokenizer {tokenize!r}{fix}"
     if tokenize == "ja-mecab" and has("sacrebleu") and not (has("MeCab") and has("ipadic")):
         return "bleu_tokenize: ja-mecab needs MeCab and its dictionary: pip install 'sacrebleu[ja]', or choose char"
@@ -33,28 +33,28 @@ def tokenizer_fault(tokenize: str | None) -> str:
 
 
 class TextCounter:
-    """The shares of equal texts and of equal tokens, edits over characters and words of gold; BLEU, chrF and ROUGE.
+    """Exact match, token accuracy, edit rates over characters and words; BLEU, chrF and ROUGE.
 
-    A token is what stands between blanks, or a Chinese or Japanese character; `token_accuracy` is the share of places
-    at which both texts have the same one, of as many as the longer has. BLEU (Papineni et al. 2002) and chrF (Popović
-    2015) are sacrebleu's over all texts, which are kept for them: BLEU with the tokenizer `bleu_tokenize`, or without
-    one with `zh` where most letters of gold are Chinese or Japanese, else `13a`. ROUGE-1, 2 and L (Lin 2004) are the
-    mean F1 of the package rouge-score, with stems; where most letters are Chinese or Japanese, of tokens as above.
+    A token is text between white space, or a Chinese or Japanese character; `token_accuracy` is the share of positions
+    of the longer text at which both texts have the same token. BLEU (Papineni et al. 2002) and chrF (Popović 2015) are
+    sacrebleu's over all texts, which are stored: BLEU with the tokenizer `bleu_tokenize`; by default `zh` if most
+    letters of the references are Chinese or Japanese, else `13a`. ROUGE-1, 2 and L (Lin 2004) are the mean F1 of the
+    package rouge-score with stemming; if most letters are Chinese or Japanese, over the tokens above.
 
-    `wer` is the word error rate: the fewest words to insert, delete and replace, of all texts together, over the words
-    of gold. `per` is the same without regard to word order (Tillmann et al. 1997): of the longer text's words those
-    that the shorter lacks, over the words of gold. Both may exceed 1; a word is a token as above.
+    `wer` is the word error rate: the minimum number of insertions, deletions and substitutions over all texts, divided
+    by the number of reference words. `per` ignores the word order (Tillmann et al. 1997): the words of the longer text
+    missing from the shorter, divided by the number of reference words. Both may exceed 1; a word is a token as above.
 
-    Of several references a text is equal to any of them, its tokens and edits are counted against the one of the
-    fewest edits, and its ROUGE is the greatest; BLEU and chrF take all. `wer` and `per` take the one of the fewest
-    errors of their own, and of several such ones the longest.
+    With several references, a text may equal any of them, its tokens and edits are counted against the reference of the
+    fewest edits, and its ROUGE is the greatest; BLEU and chrF use all. `wer` and `per` use the reference with their
+    fewest errors, the longest of several.
 
-    Where words are copied: of the words written that the vocabulary lacks, the share that gold has too is
-    `copy_precision`, and of gold's the share that is written `copy_recall`; words count as often as they occur.
+    For copied words, `copy_precision` is the share of generated out-of-vocabulary words that are in the reference, and
+    `copy_recall` the share of the reference's that are generated; words count as often as they occur.
 
     Args:
-        unknown: The words of a text that the vocabulary lacks; None where nothing is copied.
-        bleu_tokenize: BLEU's tokenizer; None: chosen by the letters of gold.
+        unknown: Function that returns the out-of-vocabulary words of a text; None without copying.
+        bleu_tokenize: BLEU's tokenizer; None: chosen by the letters of the references.
 
     Raises:
         UsageError: BLEU cannot be computed with this tokenizer.
@@ -70,7 +70,7 @@ class TextCounter:
         self.kept: list[tuple[list[str], str]] | None = [] if has("sacrebleu") or has("rouge_score") else None
 
     def add(self, gold: str | Sequence[str], predicted: str) -> None:
-        """One record's text, and its reference or several."""
+        """Add one record's text, and its reference or references."""
         references = [gold] if isinstance(gold, str) else list(gold)
         distances = [edit_distance(reference, predicted) for reference in references]
         nearest = references[distances.index(min(distances))]
@@ -117,8 +117,8 @@ class TextCounter:
         from sacrebleu.metrics import BLEU, CHRF
 
         predicted = [text for _, text in kept]
-        streams = [*zip_longest(*(references for references, _ in kept))]  # a record may lack the later ones
-        # force: no warnings of many texts that end in " .", as they do where the data has blanks between its tokens
+        streams = [*zip_longest(*(references for references, _ in kept))]  # records may have fewer references
+        # force: no warnings about texts that end in " .", as in data with spaces between tokens
         bleu = BLEU(tokenize=self.bleu_tokenize or ("zh" if self._mostly_wide else "13a"), force=True)
         scores = {"bleu": bleu.corpus_score(predicted, streams), "chrf": CHRF().corpus_score(predicted, streams)}
         return {name: score.score / 100 for name, score in scores.items()}
@@ -137,17 +137,17 @@ class TextCounter:
 
 
 class ErrorRate:
-    """The errors of all texts over the words of their references; 0 where these have none.
+    """The errors of all texts divided by the words of their references; 0 if these have none.
 
     Args:
-        distance: The number of errors between a reference and what is written.
+        distance: Function that returns the number of errors of a text against a reference.
     """
 
     def __init__(self, distance: Callable[[Sequence[str], Sequence[str]], int]) -> None:
         self.distance, self.errors, self.words = distance, 0, 0
 
     def add(self, references: Sequence[Sequence[str]], written: Sequence[str]) -> None:
-        """One record's words, against the reference of the fewest errors, of several such ones the longest."""
+        """Add one record's words, against the reference of the fewest errors, the longest of several."""
         counts = [(self.distance(reference, written), len(reference)) for reference in references]
         errors, words = min(counts, key=lambda count: (count[0], -count[1]))
         self.errors += errors
@@ -158,13 +158,13 @@ class ErrorRate:
 
 
 class FillingCounter:
-    """Share of hidden words that are filled in again, and of texts in which all are."""
+    """Share of masked words that are restored, and of texts in which all are."""
 
     def __init__(self) -> None:
         self.hidden = self.right = self.texts = self.equal = 0
 
     def add(self, gold: Sequence[str], predicted: Sequence[str]) -> None:
-        """One record's hidden words, and what was filled in for each."""
+        """Add one record's masked words, and the word filled in for each."""
         self.hidden += len(gold)
         self.right += sum(a == b for a, b in zip(gold, predicted, strict=False))
         self.texts += 1
@@ -178,7 +178,7 @@ class FillingCounter:
 
 
 class _Characters:
-    """Splits as `token_accuracy` does, for rouge-score, whose own tokenizer drops all but a to z and digits."""
+    """Splits texts like `token_accuracy`, for rouge-score, whose own tokenizer keeps only a to z and digits."""
 
     def tokenize(self, text: str) -> list[str]:
         return _TOKEN.findall(text.lower())
@@ -196,7 +196,7 @@ def edit_distance(a: Sequence[str], b: Sequence[str]) -> int:
     """
     if not a or not b:
         return len(a) + len(b)
-    where: dict[str, int] = {}  # positions of each in a, as bits
+    where: dict[str, int] = {}  # positions of each unit in a, as bits
     for i, item in enumerate(a):
         where[item] = where.get(item, 0) | 1 << i
     every, top = (1 << len(a)) - 1, len(a) - 1

@@ -16,14 +16,14 @@ from seqpipe.export.parity.decisions import DecisionParity
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.raw_text import with_raw_text
 from seqpipe.features.sources import TextSource
-from seqpipe.features.splitting import CUTS, Cut, smallest_pieces
+from seqpipe.features.splitting import CUTS, Cut, smallest_chunks
 from seqpipe.runtime.decode_options import Chosen
 from seqpipe.runtime.model import Model, same_answer
 from seqpipe.runtime.predictor import ROWS, Predictor, chunks
 from seqpipe.training.evaluation import predictor
 from seqpipe.training.pipeline import Pipeline
 
-# Whether a bundle reads records as training does: the same tokens, the same features, the same refusals.
+# Check that a bundle reads records like training: the same tokens, the same features, the same refusals.
 
 
 def check_features(
@@ -33,14 +33,14 @@ def check_features(
     probes: Iterable[Record],
     on_compared: Callable[[int], None],
 ) -> None:
-    """Raise ParityError if bundle and training make different features of a record or probe; they must be identical.
+    """Raise ParityError if bundle and training compute different features of a record or probe.
 
     Args:
-        ours: PyTorch's.
-        theirs: The bundle's.
-        records: What both read without an error.
-        probes: What both may refuse, with the same message.
-        on_compared: Called with how many more of these were read.
+        ours: PyTorch's predictor.
+        theirs: The bundle's predictor.
+        records: Records that both read without an error.
+        probes: Records that both may refuse, with the same message.
+        on_compared: Called with the number of newly read ones.
     """
     without_targets = [ours.task.question(record) for record in records]
     for batch in chunks(without_targets, ROWS):
@@ -56,7 +56,7 @@ def same_array(first: np.ndarray | None, second: np.ndarray | None) -> bool:
     return first is not None and second is not None and first.dtype == second.dtype and np.array_equal(first, second)
 
 
-def described(record: Record) -> str:
+def describe_record(record: Record) -> str:
     """Return the place and the first words of a record, for a message."""
     text = next((str(value) for name, value in record.items() if name != "where"), "")
     return f"{record.get('where', 'a record')} ({text[:60]!r})"
@@ -64,20 +64,20 @@ def described(record: Record) -> str:
 
 @dataclass(frozen=True)
 class _Reading:
-    """Records as one side reads them: tokenized texts and features, or the message with which it refuses them."""
+    """Records as read by one side: tokenized texts and features, or the message of its refusal."""
 
     docs: Sequence[Doc]
     features: Arrays
     refusal: str = ""
 
     def difference(self, theirs: _Reading) -> tuple[str, str]:
-        """Return the first difference in words, and the graph input that differs; "" where there is none."""
+        """Return the first difference as text, and the graph input that differs; "" if there is none."""
         if self.refusal != theirs.refusal:
             return f"its refusal ({theirs.refusal or 'none'}; in training: {self.refusal or 'none'})", ""
         for name in {**self.features, **theirs.features}:
             if not same_array(self.features.get(name), theirs.features.get(name)):
                 return f"its input {name!r}", name
-        return ("" if self.docs == theirs.docs else "where its tokens stand"), ""
+        return ("" if self.docs == theirs.docs else "the offsets of its tokens"), ""
 
 
 def _read(side: Predictor, records: Sequence[Record]) -> _Reading:
@@ -96,32 +96,32 @@ def _check_batch(ours: Predictor, theirs: Predictor, records: Sequence[Record]) 
         difference, name = _read(ours, [record]).difference(_read(theirs, [record]))
         if difference:
             error = ParityError(
-                f"the bundle reads {described(record)} otherwise than training did: {difference} differs; no bundle "
-                "was written. All that a tokenizer or a feature does must follow from its file and the manifest"
+                f"the bundle reads {describe_record(record)} differently from training: {difference} differs; no "
+                "bundle was written. A tokenizer or feature must be fully determined by its file and the manifest"
             )
             error.input = name
             raise error
-    raise ParityError("the bundle reads records in a batch otherwise than one by one; no bundle was written")
+    raise ParityError("the bundle reads records in a batch differently from one by one; no bundle was written")
 
 
-# Find where a text may be cut into pieces that its tokenizer splits as it splits the whole.
+# Find where a text may be cut into chunks that its tokenizer splits like the whole text.
 
 Token = tuple[int, int, int]  # id, start, end
 
 
 def possible_cut(source: TextSource, records: Sequence[Record]) -> Cut | None:
     """Return where such texts may be cut for streaming; None if only words can be streamed."""
-    return next((cut for cut in CUTS if split_otherwise(source, records, cut) is None), None)
+    return next((cut for cut in CUTS if find_different_split(source, records, cut) is None), None)
 
 
-def split_otherwise(source: TextSource, records: Iterable[Record], cut: Cut) -> str | None:
+def find_different_split(source: TextSource, records: Iterable[Record], cut: Cut) -> str | None:
     """Return the first text whose tokens differ when it is streamed in chunks; None if there is none."""
-    known: dict[str, Doc] = {}  # each piece, split once
+    known: dict[str, Doc] = {}  # each chunk, split once
     for record in records:
         raw = {name: value for name, value in with_raw_text(record).items() if name != "words"}
         text = source.text(raw)
         (whole,) = source.docs([raw])
-        pieces = [*smallest_pieces(text, cut)]
+        pieces = [*smallest_chunks(text, cut)]
         new = [piece for piece in dict.fromkeys(pieces) if piece not in known]
         known |= zip(new, source.docs([{**raw, source.fields[0]: piece} for piece in new]), strict=True)
         docs = [known[piece] for piece in pieces]
@@ -133,16 +133,16 @@ def split_otherwise(source: TextSource, records: Iterable[Record], cut: Cut) -> 
 def _tokens(docs: Iterable[Doc]) -> list[Token]:
     return [
         (i, start + shift, end + shift)
-        for doc, shift in _placed(docs)
+        for doc, shift in _with_positions(docs)
         for i, (start, end) in zip(doc.ids, doc.offsets, strict=True)
     ]
 
 
 def _words(docs: Iterable[Doc]) -> list[tuple[int, int]]:
-    return [(start + shift, end + shift) for doc, shift in _placed(docs) for start, end in doc.word_offsets]
+    return [(start + shift, end + shift) for doc, shift in _with_positions(docs) for start, end in doc.word_offsets]
 
 
-def _placed(docs: Iterable[Doc]) -> Iterator[tuple[Doc, int]]:
+def _with_positions(docs: Iterable[Doc]) -> Iterator[tuple[Doc, int]]:
     """Yield each chunk with its position in the text."""
     length = 0
     for doc in docs:
@@ -152,16 +152,16 @@ def _placed(docs: Iterable[Doc]) -> Iterator[tuple[Doc, int]]:
 
 # The answers of a pipeline and of its bundle to the same records, compared decision by decision.
 
-ROUNDED = 1e-3  # how far numbers of an answer may differ: they are rounded, and `compare` sees them whole
+ROUNDED = 1e-3  # allowed difference of rounded numbers in answers; `compare` checks the exact ones
 
 
 class Comparison(Predictor):
     """PyTorch's predictor, which also runs the graph and counts differences of the decisions.
 
     Args:
-        pipeline: In evaluation, on the CPU.
-        config: Of the pipeline.
-        model: The bundle, as `seqpipe.runtime.bundle.read` reads it.
+        pipeline: The pipeline in evaluation mode, on the CPU.
+        config: Its settings.
+        model: The opened bundle.
     """
 
     def __init__(self, pipeline: Pipeline, config: Config, model: Model):
@@ -171,10 +171,10 @@ class Comparison(Predictor):
         self.pipeline, self.model = pipeline, model
         self.decisions = DecisionParity(pipeline, ours.run, model.graph.run_all, ours.options)
         self.ties = 0  # among answers to records
-        self.without_effect: list[str] = []  # decode options that changed none of PyTorch's decisions where tried
-        self.on_compared: Callable[[int], None] = lambda texts: None  # called with how many more texts were answered
+        self.without_effect: list[str] = []  # decode options that changed no decision of PyTorch when tried
+        self.on_compared: Callable[[int], None] = lambda texts: None  # called with the number of newly answered texts
         self._docs_read: list[Doc] = []
-        self._tied: set[int] = set()  # of texts read, by identity
+        self._tied: set[int] = set()  # texts with ties, by identity
         self._graph_runs: deque[tuple[Arrays, Arrays]] = deque()  # inputs and decisions of the graph
         theirs = model.predictor
         self._theirs = type(theirs)(theirs.featurizer, theirs.kind, self._graph_decision, theirs.options, theirs.limits)
@@ -203,8 +203,8 @@ class Comparison(Predictor):
             under = f" under {options}" if options else ""
             raise ParityError(
                 f"{len(differ)} of {len(records)} records are answered differently{under}; first "
-                f"{described(records[differ[0]])}: the bundle answers {got[differ[0]]}, PyTorch {expected[differ[0]]}; "
-                "no bundle was written"
+                f"{describe_record(records[differ[0]])}: the bundle answers {got[differ[0]]}, PyTorch "
+                f"{expected[differ[0]]}; no bundle was written"
             )
         return expected, got
 

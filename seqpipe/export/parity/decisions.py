@@ -1,4 +1,4 @@
-"""Compare the decisions of the graph with those of PyTorch, also under other decode options."""
+"""Compare the decisions of the graph with those of PyTorch, also with other decode options."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from seqpipe.export.graph import random_batches, shortest_row, with_other_paddin
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.sources import InputSource, NumericSource, TextSource, masks, sources_of
 from seqpipe.features.vocabulary import SPECIALS
-from seqpipe.runtime.decode_options import SEED, Known, beside, chosen
+from seqpipe.runtime.decode_options import SEED, Known, resolve_options, sibling
 from seqpipe.runtime.predictor import Run
 from seqpipe.training.evaluation import option_trials
 from seqpipe.training.pipeline import Pipeline
 
-# The decode options under which a graph is compared with PyTorch, and the inputs that they become.
+# The decode options with which a graph is compared with PyTorch, and the inputs that they become.
 
 
-# Arcs with which a text neither begins with [EOS], [UNK] or the first token behind the special ones, nor has that token
-# twice in a row, nor ends behind it: state 2 is the beginning, 1 is behind that token.
+# Arcs that ban texts which begin with [EOS], [UNK] or the first token after the special ones, have that token twice in
+# a row, or end with it: state 2 is the beginning, 1 is after that token.
 _ARCS = [[2, 3, -1], [2, 1, -1], [2, 4, -1], [-1, 4, 1], [1, 4, -1], [1, 3, -1]]
 
 
@@ -39,7 +39,8 @@ class Trials:
 
     Args:
         options: Decode options of the heads.
-        declared: By option the values beside which it has an effect (`seqpipe.types.TryWith`), alternatives.
+        declared: For each option the alternative values of others with which it has an effect
+            (`seqpipe.types.TryWith`).
     """
 
     options: Known
@@ -61,7 +62,7 @@ class Trials:
     def alone(self) -> dict[str, list[dict[str, Any]]]:
         """Return, by name of each decode option that is not a size, sets of options in which it is not its default.
 
-        It then changes a decision only if others are set too, those that it declares: each alternative is tried.
+        An option may have an effect only with other options, which it declares: each alternative is tried.
         """
         sizes = {
             name: min(3, option.get("maximum") or 3)
@@ -76,21 +77,21 @@ class Trials:
             candidates[name] = [sizes | off | dict(values) for values in self._declared(name) or [{}]]
             head = name.removesuffix(name.rpartition(".")[2])  # with its dot, if there are several
             if whole := {key: self.options[key]["default"] for key in self._lengths if key.startswith(head)}:
-                candidates[name].append(candidates[name][0] | whole)  # texts that end by themselves
+                candidates[name].append(candidates[name][0] | whole)  # texts that end with [EOS]
         return candidates
 
     def with_short_texts(self, chosen_options: Mapping[str, Any]) -> dict[str, Any]:
         """Return decode options that limit texts to few tokens, as the options declare, unless a length is set.
 
-        A loop's step is traced once: what goes wrong in its graph does so in the first steps. Real records are compared
-        at the length that the options say.
+        A loop's step is traced once, so a fault of its graph occurs in the first steps. Real records are compared with
+        the length of the options.
         """
         short = {name: min(length, self.options[name]["default"]) for name, length in self._lengths.items()}
         return short | dict(chosen_options)
 
     @property
     def _seeds(self) -> list[str]:
-        return [beside(name, SEED) for name, option in self.options.items() if option["type"] == "uniform"]
+        return [sibling(name, SEED) for name, option in self.options.items() if option["type"] == "uniform"]
 
     @property
     def _lengths(self) -> dict[str, int]:
@@ -124,22 +125,24 @@ def _off_default(option: Mapping[str, Any]) -> Any:
 def option_inputs(feeds: Arrays, options: Known, chosen_options: Mapping[str, Any]) -> Arrays:
     """Return the options' inputs for these features; random numbers depend on the row's number."""
     lengths = np.sum([mask.sum(1) for mask in masks(feeds).values()], 0).tolist()
-    return chosen(options, chosen_options).of([Doc("", [str(row)], [], [0] * n) for row, n in enumerate(lengths)])
+    return resolve_options(options, chosen_options).of(
+        [Doc("", [str(row)], [], [0] * n) for row, n in enumerate(lengths)]
+    )
 
 
-# How many decisions of a smaller graph are those of the graph that it was made of.
+# The share of equal decisions of a graph and its quantized version.
 
 
 def equal_decisions(task: HeadTask, expected: Arrays, got: Arrays, masks: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
     """Yield flat bool arrays that compare two decisions by item: a tag, a label, a token of the best answer.
 
-    Numbers are equal if they are as near as int8 allows.
+    Numbers are equal within the tolerance of int8.
 
     Args:
-        task: Of the head.
+        task: The head's task.
         expected: Its decision.
-        got: The other one.
-        masks: Of the inputs, (B, T) each: padding is left out.
+        got: The other decision.
+        masks: The masks of the inputs, (B, T) each: padding is left out.
     """
     stated = task.kind.decided
     for name in [name for choice in task.choices[:1] for name in choice.outputs if name in expected]:
@@ -163,7 +166,7 @@ def equal_decisions(task: HeadTask, expected: Arrays, got: Arrays, masks: Sequen
             yield (np.abs(expected[name] - got[name]) <= allowed).ravel()
 
 
-# Generated records that no data set holds, which training and the bundle have to read alike.
+# Generated records that are in no data set, which training and the bundle must read alike.
 
 SCRIPTS = (
     "Latin: Straße, naïve, ŒUVRE, İstanbul, ﬁne ǅ", "Ελληνικά: Ὀδυσσεύς, λόγος ς", "Русский: Ёлка, щука", "עברית: שָׁלוֹם",
@@ -188,7 +191,7 @@ def probe_records(source: InputSource, tokens: int, seed: int = 1) -> Iterator[R
 
     Args:
         source: The inputs of the pipeline.
-        tokens: The most tokens that a text may have.
+        tokens: Maximum number of tokens of a text.
         seed: Random seed.
     """
     draw = random.Random(seed)
@@ -233,11 +236,11 @@ def _record(source: InputSource, text: str, draw: random.Random) -> dict[str, An
     return record
 
 
-# Compare a pipeline in PyTorch with its graph, batch by batch, and tally how far their decisions agree.
+# Compare a pipeline in PyTorch with its graph, batch by batch, and count equal decisions.
 
 TIE = 1e-4  # below this margin of PyTorch's own score either of two decisions counts as equal
-MOST_TIES, ENOUGH = 1e-3, 1_000  # the share of decisions that may be ties, and of how many
-CLOSE, RELATIVE = 1e-4, 1e-5  # how far scores may differ
+MOST_TIES, ENOUGH = 1e-3, 1_000  # allowed share of ties, and the decisions that it needs
+CLOSE, RELATIVE = 1e-4, 1e-5  # allowed differences of scores
 
 
 @dataclass
@@ -256,7 +259,7 @@ class Tally:
             raise ParityError(
                 f"{self.different} of {self.decisions} decisions differ between PyTorch and onnxruntime "
                 f"({self.where}); no graph was written. "
-                "If the component is yours, look for Python values baked in at export"
+                "If the component is yours, look for Python values fixed at export"
             )
 
 
@@ -265,14 +268,14 @@ class DecisionParity:
     """A pipeline in PyTorch and its graph, whose decisions are compared batch by batch.
 
     Args:
-        pipeline: In evaluation.
-        torch_run: Features and options to a decision, in PyTorch.
+        pipeline: The pipeline in evaluation mode.
+        torch_run: Function from features and options to a decision, in PyTorch.
         onnx_run: The same in onnxruntime.
         options: Decode options of the heads.
-        tally: Of all batches.
+        tally: Counts over all batches.
 
     Attributes:
-        trials: Decode options to compare under.
+        trials: Decode options for the comparison.
     """
 
     pipeline: Pipeline
@@ -290,7 +293,7 @@ class DecisionParity:
         Features are padded with zeros; with `garbage` the graph also answers with other values in the padding.
 
         Returns:
-            PyTorch's decision, the graph's, and of which rows, (B,), they differ by a tie.
+            PyTorch's decision, the graph's, and the mask (B,) of rows that differ by a tie.
         """
         shape = _shape(feeds)
         expected = self.torch_run(feeds | options)
@@ -305,14 +308,14 @@ class DecisionParity:
                 self.tally.where = self.tally.where or f"{where}, at shape {shape}"
         self.tally.decisions += shape[0]
         self.tally.different += int(different.sum())
-        return expected, got, ~(different | _decided_alike(expected, got))
+        return expected, got, ~(different | _equal_rows(expected, got))
 
     def compare_batches(
         self, batches: Iterable[Arrays], chosen: Mapping[str, Any], most_garbage: float = math.inf
     ) -> None:
-        """Run both on random batches under these decode options, with short texts.
+        """Run both on random batches with these decode options and short texts.
 
-        Those of at most `most_garbage` tokens, padding included, also have other values in the padding.
+        Batches of at most `most_garbage` tokens, including padding, are also run with other values in the padding.
         """
         for feeds in batches:
             inputs = option_inputs(feeds, self.options, self.trials.with_short_texts(chosen))
@@ -335,7 +338,7 @@ class DecisionParity:
         try:
             return self.onnx_run(feeds)
         except Exception as error:  # onnxruntime's exceptions share no base but Exception
-            raise ParityError(f"onnxruntime fails at shape {shape}, where PyTorch answers: {error}") from error
+            raise ParityError(f"onnxruntime fails at shape {shape}, but PyTorch answers: {error}") from error
 
     def _faults(
         self, tally: Tally, feeds: Arrays, expected: Arrays, got: Arrays, polluted: Arrays
@@ -350,7 +353,7 @@ class DecisionParity:
         if misshaped:
             return
         decisions = _decision_names(expected)
-        same = _decided_alike(expected, got)
+        same = _equal_rows(expected, got)
         if not same.all():
             tied = margins(self.pipeline, feeds, expected, got) < TIE
             tally.ties += int((~same & tied).sum())
@@ -359,11 +362,11 @@ class DecisionParity:
             if name not in decisions:
                 gap = np.abs(array - got[name])[same] - RELATIVE * np.abs(array[same])
                 wrong = np.zeros(B, bool)
-                wrong[same] = ~_rowwise(gap <= CLOSE * _summed(name, expected)[same])
+                wrong[same] = ~_rowwise(gap <= CLOSE * _error_growth(name, expected)[same])
                 tally.worst = max(tally.worst, float(gap.max(initial=0.0)))
-                yield wrong, f"{name} off by {gap.max(initial=0.0):.2g}"
+                yield wrong, f"{name} differs by {gap.max(initial=0.0):.2g}"
             leaked = ~_rowwise(np.isclose(polluted[name], got[name], rtol=0, atol=CLOSE))
-            yield leaked, f"{name} changes with what stands in the padding"
+            yield leaked, f"{name} depends on values in the padding"
 
     def _compare_alone(self, feeds: Arrays, options: Arrays, expected: Arrays) -> Iterator[tuple[np.ndarray, str]]:
         """Compare the shortest row alone, without padding: other rows must not affect its answer."""
@@ -375,9 +378,9 @@ class DecisionParity:
         }
         got = self._run_graph(alone | options | row_options, _shape(alone))
         here = np.arange(_shape(feeds)[0]) == row
-        # What stands in the batch's padding is no part of the answer.
+        # Values in the batch's padding are not part of the answer.
         of_row = {name: array[row : row + 1][_corner(got[name])] for name, array in expected.items()}
-        for wrong, where in self._faults(Tally(), alone, of_row, got, got):  # its ties are no further decisions
+        for wrong, where in self._faults(Tally(), alone, of_row, got, got):  # its ties do not count as decisions
             yield here & wrong, f"{where} (a row alone, without the batch around it)"
         for name in [name for name in expected if name.startswith(PREFIX)]:
             padding = np.array(expected[name][row])
@@ -389,7 +392,7 @@ def _decision_names(decision: Arrays) -> list[str]:
     return [name for name, array in decision.items() if array.dtype.kind == "i"]
 
 
-def _decided_alike(expected: Arrays, got: Arrays) -> np.ndarray:
+def _equal_rows(expected: Arrays, got: Arrays) -> np.ndarray:
     """Return a bool for each row, (B,): True if all its decisions are equal; False for rows of another shape."""
     rows = len(next(iter(expected.values())))
     if any(got[name].shape != expected[name].shape for name in _decision_names(expected)):
@@ -399,7 +402,7 @@ def _decided_alike(expected: Arrays, got: Arrays) -> np.ndarray:
     )
 
 
-def _summed(name: str, decision: Arrays) -> np.ndarray:
+def _error_growth(name: str, decision: Arrays) -> np.ndarray:
     """Return √n for an output that sums n numbers, as errors grow with it: the score (B, K) of a text or positions."""
     head = name.removesuffix("scores")
     steps = {f"{head}tokens": 0, f"{head}pointers": -1} if name.endswith("scores") else {}  # and their padding

@@ -31,27 +31,27 @@ from seqpipe.export.parity.decisions import (
 )
 from seqpipe.features.document import Arrays, Doc, Record, words_of
 from seqpipe.features.sources import masks
-from seqpipe.runtime.evaluate import evaluate, goodness, headline, judged
+from seqpipe.runtime.evaluate import evaluate, goodness, headline, score_answers
 from seqpipe.runtime.manifest import next_inputs
 from seqpipe.runtime.model import Model, same_answer
 from seqpipe.runtime.predictor import ROWS, Predictor, batches
 
 # Compare incremental decoding, with the graph's cache as input, with decoding in one run.
 
-PIECES = (1, 2, 4)  # tokens of each run after the prompt
+RUNS = (1, 2, 4)  # tokens of each run after the prompt
 
 
-def compare_pieces(parity: DecisionParity, batches: Iterable[Arrays]) -> None:
-    """Continue each text of a batch in runs of `PIECES` with the cache of the run before, and add to the tally.
+def compare_runs(parity: DecisionParity, batches: Iterable[Arrays]) -> None:
+    """Continue each text of a batch in runs of `RUNS` tokens with the cache of the previous run, and add to the tally.
 
     Each run is compared with PyTorch on the same `past.…`, and the tokens of all runs with those of one run.
 
     Args:
-        parity: Of a pipeline with a cache.
-        batches: Features of texts, the prompts.
+        parity: The parity check of a pipeline with a cache.
+        batches: Features of the prompts.
 
     Raises:
-        PluginError: if the head lacks the options that say how long a text is.
+        PluginError: if the head lacks the options for the length of a text.
     """
     pipeline, options, tally = parity.pipeline, parity.options, parity.tally
     if missing := [name for name in ("max_length", "min_length") if name not in options]:
@@ -60,9 +60,9 @@ def compare_pieces(parity: DecisionParity, batches: Iterable[Arrays]) -> None:
         )
     for feeds in batches:
         defaults = option_inputs(feeds, options, {})
-        whole = parity.onnx_run(feeds | defaults | _exactly(sum(PIECES), defaults))
+        whole = parity.onnx_run(feeds | defaults | _exactly(sum(RUNS), defaults))
         pieces, now, past = [], feeds, dict[str, np.ndarray]()
-        for length in PIECES:
+        for length in RUNS:
             inputs = defaults | _exactly(length, defaults)
             _, got, _ = parity.compare(now, inputs | past, garbage=False)
             pieces.append(got["tokens"])
@@ -74,7 +74,7 @@ def compare_pieces(parity: DecisionParity, batches: Iterable[Arrays]) -> None:
             tied = margins(pipeline, feeds, whole, whole | {"tokens": joined}) < TIE
             tally.ties += int((differ & tied).sum())
             tally.different += int((differ & ~tied).sum())
-            tally.where = tally.where or "a text in pieces, with `past.…`, is not the text as a whole"
+            tally.where = tally.where or "a text in chunks, with `past.…`, is not the text as a whole"
         tally.decisions += len(differ)
 
 
@@ -83,18 +83,18 @@ def _exactly(length: int, defaults: Arrays) -> Arrays:
     return {"max_length": np.zeros(length, np.int64), "min_length": np.array(length, defaults["min_length"].dtype)}
 
 
-# Compare answers in pieces, with the graph's cache as input, with the answers to whole texts.
+# Compare answers in chunks, with the graph's cache as input, with the answers to whole texts.
 
 LENGTHS = ((9, 4, 1, 6), (5, 7, 3, 12))  # of ragged batches
-SIZES = (1, 2, 3)  # words of a piece
-WHERE = "a text in pieces, with `past.…`, is not the text as a whole"
+SIZES = (1, 2, 3)  # words of a chunk
+WHERE = "a text in chunks, with `past.…`, is not the text as a whole"
 
 
 def compare_streams(parity: DecisionParity, seed: int) -> None:
     """Answer random texts chunk by chunk with the cache of the former chunk, and add to the tally.
 
-    Each piece is decided by PyTorch with the same `past.…` as well, and the answers in pieces, of the graph, are those
-    of PyTorch to the whole texts, for which no cache is used.
+    PyTorch also decides each chunk with the same `past.…`, and the graph's answers in chunks must be those of PyTorch
+    to the whole texts, which use no cache.
     """
     random, source = np.random.default_rng(seed), parity.pipeline.artifacts.featurizer
     for lengths in LENGTHS:
@@ -105,10 +105,10 @@ def compare_streams(parity: DecisionParity, seed: int) -> None:
             texts.add_to_tally()
 
 
-def pieces_of(docs: Sequence[Doc], size: int) -> Iterable[list[Doc]]:
+def ragged_chunks(docs: Sequence[Doc], size: int) -> Iterable[list[Doc]]:
     """Yield the next chunk of each text until all have ended; every second text starts one chunk later (ragged).
 
-    Texts have pieces of their own sizes, from `size` words on, and of none before they begin and after they end.
+    The sizes of chunks differ between texts, from `size` words on, and are 0 before the start and after the end.
     """
     counts = [len(doc.word_offsets) for doc in docs]
     done, turn = [0] * len(docs), 0
@@ -132,7 +132,7 @@ class _Texts:
         self.options = option_inputs(self.feeds, parity.options, {})
         self.whole = parity.torch_run(self.feeds | self.options)
         decisions = [name for name in self.kind.outputs if self.whole[name].dtype.kind == "i"]
-        self.joined = {name: np.zeros_like(self.whole[name]) for name in decisions}  # of the pieces
+        self.join_kinds = {name: np.zeros_like(self.whole[name]) for name in decisions}  # of the chunks
         self.readers = [self.kind.piece_reader() for _ in docs]
         self.answers: list[list[Answer]] = [[] for _ in docs]
         self.done = [0] * len(docs)  # words
@@ -142,7 +142,7 @@ class _Texts:
         """Run both sides on all chunks of `size` words."""
         cache = self.parity.pipeline.cache
         past = {entry.input: np.zeros(entry.shape(1, 0), entry.dtype) for entry in cache}
-        for pieces in pieces_of(self.docs, size):
+        for pieces in ragged_chunks(self.docs, size):
             inputs = self.source.collate(pieces) | past | self.options
             expected, got = self.parity.torch_run(inputs), self.parity.onnx_run(inputs)
             past = next_inputs(cache, got)
@@ -155,14 +155,14 @@ class _Texts:
         """Add PyTorch's and the graph's decisions about the next chunk of a text."""
         begin, end = self.done[row], self.done[row] + len(piece.word_offsets)
         self.done[row] = end
-        self.other[row] |= any((got[name] != expected[name]).any() for name in self.joined)
+        self.other[row] |= any((got[name] != expected[name]).any() for name in self.join_kinds)
         if not self.other[row]:
-            # Numbers are compared only while all that was decided is equal: after a tie they belong to other labels.
+            # Numbers are compared only while all decisions are equal: after a tie they belong to other labels.
             for expected_array, array in ((expected[name], got[name]) for name in expected):
                 gap_allowed = CLOSE + RELATIVE * np.abs(expected_array)
                 is_close = expected_array.shape == array.shape and (np.abs(expected_array - array) <= gap_allowed).all()
                 self.off[row] |= not is_close
-        for name, array in self.joined.items():
+        for name, array in self.join_kinds.items():
             if self.kind.decided[name].shape.startswith("(B, T"):
                 array[row, begin:end] = got[name][0, : end - begin]
             else:
@@ -173,11 +173,11 @@ class _Texts:
     def add_to_tally(self) -> None:
         """Compare the chunks with the whole."""
         tally, B = self.parity.tally, len(self.docs)
-        for name, array in self.joined.items():
+        for name, array in self.join_kinds.items():
             self.other |= (array != self.whole[name]).reshape(B, -1).any(1)
         tied = self.other
         if self.other.any():
-            alternative = self.whole | self.joined
+            alternative = self.whole | self.join_kinds
             tied = self.other & (margins(self.parity.pipeline, self.feeds, self.whole, alternative) < TIE)
         for row, answer in enumerate(self.kind.answers(self.docs, self.whole)):
             parts = self.readers[row].finish()
@@ -191,15 +191,15 @@ class _Texts:
             tally.where = tally.where or WHERE
 
 
-# The proof that a bundle answers as its pipeline does: on random features, then on records as they are read.
+# Verify that a bundle answers like its pipeline, on random features and on records.
 
 MOST_RECORDS = 2_000  # records that both answer
-WITH_OPTIONS = {"records": MOST_RECORDS, "texts": 50}  # how many both also answer with options off their defaults
-MOST_GARBAGE = 1_024  # tokens, padding included, of a random batch that is also run with other padding
+WITH_OPTIONS = {"records": MOST_RECORDS, "texts": 50}  # those that both also answer with non-default options
+MOST_GARBAGE = 1_024  # tokens, including padding, of a random batch that is also run with other padding
 PROBED = 60  # tokens of such a probe
 SEED = 1  # of every sample
-SPREAD = 8  # pieces of a vocabulary that are forbidden in a comparison
-SCORED = 2  # more times that a language model reads each record, for the perplexity of both sides
+SPREAD = 8  # pieces of a vocabulary that are banned in a comparison
+SCORED = 2  # additional readings of each record by a language model, for the perplexity of both sides
 TRIED = 3  # random batches in which a decode option may show an effect
 
 
@@ -225,12 +225,12 @@ def verify_parity(comparison: Comparison, records: Sequence[Record], console: Co
     - The metric of these answers.
 
     Args:
-        comparison: Of the two.
-        records: With references.
+        comparison: The comparison of the two.
+        records: Records with references.
         console: For progress.
 
     Returns:
-        The manifest's record of it: how many decisions, ties, the largest difference of a score, the metric.
+        The figures for the manifest: numbers of decisions and ties, the largest difference of a score, the metric.
 
     Raises:
         ParityError: if they differ.
@@ -240,7 +240,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record], console: Co
     with _counting(comparison, "comparing random inputs", tried, console) as count:
         _compare_random_features(comparison, count)
     probes = [*probe_records(ours.featurizer, ours.limits.tokens, SEED)]
-    sample = sampled(records)
+    sample = sample_records(records)
     trials = _trials(comparison, sample, probes)
     scored = len(sample) * (1 + SCORED * ours.kind.is_generated)
     total = len(records) + len(probes) + scored + sum(len(texts) for texts, _ in trials.rounds())
@@ -249,7 +249,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record], console: Co
         check_features(ours, theirs, records, probes, count)
         count.stage = "answers"
         metric, pytorch, onnxruntime = _compare_metric(comparison, sample)
-        count.stage = "answers under decode options"
+        count.stage = "answers with decode options"
         for texts, decode_options in trials.rounds():
             comparison.answer_both(texts, **decode_options)
     decisions.resolve_ties()
@@ -269,7 +269,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record], console: Co
     }
 
 
-def sampled(records: Sequence[Record]) -> list[Record]:
+def sample_records(records: Sequence[Record]) -> list[Record]:
     """Return the records, or an ordered sample of `MOST_RECORDS` if there are more."""
     chosen = random.Random(SEED).sample(range(len(records)), min(MOST_RECORDS, len(records)))
     return [records[i] for i in sorted(chosen)]
@@ -279,15 +279,15 @@ def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[
     """Compare the answers to records; return the metric's name, PyTorch's value and the bundle's."""
     ours, theirs = comparison.ours, comparison.model.predictor
     without_targets = [ours.task.question(record) for record in records]
-    if ours.kind.is_generated:  # judged by perplexity, not by its continuations
+    if ours.kind.is_generated:  # evaluated by perplexity, not by its continuations
         comparison.answer_both(without_targets[:ROWS])
         comparison.answer_both(without_targets[ROWS:], **comparison.decisions.trials.with_short_texts({}))
         expected_scores, scores = evaluate(ours, records)[""], evaluate(theirs, records)[""]
         comparison.on_compared(SCORED * len(records))
     else:
         both = comparison.answer_both(without_targets)
-        expected_scores, scores = (judged(ours, zip(records, answers, strict=True))[""] for answers in both)
-    # The first score of the answer kind, of which a record changes its share at most: a head's own may be anything.
+        expected_scores, scores = (score_answers(ours, zip(records, answers, strict=True))[""] for answers in both)
+    # The first score of the answer kind, which a record changes by its share at most; a head's own may be anything.
     (name, expected), (_, got) = (
         headline({name: score for name, score in side.items() if name in ours.task.metrics})
         for side in (expected_scores, scores)
@@ -317,7 +317,7 @@ class _Trials:
 def _trials(comparison: Comparison, records: Sequence[Record], probes: Sequence[Record]) -> _Trials:
     ours, draw = comparison.ours, random.Random(SEED)
     questions = [ours.task.question(probe) for probe in probes if 0 <= _length(ours, probe) <= PROBED]
-    # A question may be of the raw text where its record has words, so that its length is its own.
+    # The question may have the raw text even if the record has words, so its length is computed separately.
     short = [question for question in questions if _length(ours, question) <= PROBED]
     texts = draw.sample(short, min(WITH_OPTIONS["texts"], len(short)))
     without_targets = [ours.task.question(record) for record in records]
@@ -325,7 +325,7 @@ def _trials(comparison: Comparison, records: Sequence[Record], probes: Sequence[
     options, chosen_options = comparison.decisions.trials, []
     for chosen in map(dict, comparison.decisions.trials.together()):
         for name in [name for name in chosen if ours.options.get(name, {}).get("type") in ("texts", "automaton")]:
-            part: Any = ours.kind.parts[name.rpartition(".")[0]]  # with an answer kind these are texts, here of pieces
+            part: Any = ours.kind.parts[name.rpartition(".")[0]]  # with an answer kind these are texts
             pieces = [
                 piece.decode()
                 for piece in part.written_bytes.pieces
@@ -379,12 +379,12 @@ def _compare_random_features(comparison: Comparison, on_compared: Callable[[int]
         compare_streams(decisions, SEED)
     elif pipeline.cache:
         prompts = random_batches(pipeline.artifacts, SEED, (1, 3), (1, 7))
-        compare_pieces(decisions, prompts)
+        compare_runs(decisions, prompts)
     decisions.tally.check()
 
 
 def _matters(comparison: Comparison, feeds: Arrays, name: str, chosen: Mapping[str, Any]) -> bool:
-    """Return whether PyTorch's decisions under these options change if one of them is set to its default."""
+    """Return whether PyTorch's decisions with these options change if one of them is set to its default."""
     ours, trials = comparison.ours, comparison.decisions.trials
     default = {**chosen, name: ours.options[name]["default"]}
     changed, unchanged = (
@@ -402,31 +402,32 @@ def _length(side: Predictor, record: Record) -> int:
         return -1
 
 
-# The judgement whether a bundle in int8 answers nearly as well as in fp32.
+# Evaluate whether a bundle in int8 answers nearly as well as in fp32.
 
-MOST_LOST, MOST_LOST_SHARE = 0.005, 0.02  # what int8 may cost of a fraction, and of any other metric
-RECORDS = 200  # on fewer a metric says too little
-DECISIONS, MOST_CHANGED = 1_000, 0.01  # compared instead, and the share of them that int8 may change
+MOST_LOST, MOST_LOST_SHARE = 0.005, 0.02  # allowed loss of a fraction in int8, and of any other metric
+RECORDS = 200  # minimum for a comparison of metrics
+DECISIONS, MOST_CHANGED = 1_000, 0.01  # compared instead, and the share that int8 may change
 
 _FIX = "set export.precision: fp32, or make the model wider or train it longer"
 
 
 def judge_int8(comparison: Comparison, small: Model, records: Sequence[Record]) -> dict[str, Any]:
-    """Judge a bundle in int8 by its metric on at least `RECORDS` records, else by its agreement with fp32.
+    """Evaluate a bundle in int8 by its metric on at least `RECORDS` records, else by its agreement with fp32.
 
     Args:
-        comparison: Of PyTorch and the bundle in fp32.
+        comparison: The comparison of PyTorch and the bundle in fp32.
         small: The bundle in int8.
-        records: With references.
+        records: Records with references.
 
     Returns:
-        For the manifest: the metric in int8, and, of few records, on how many decisions which share agreed.
+        For the manifest: the metric in int8, and, for few records, the number of compared and the share of equal
+        decisions.
 
     Raises:
-        ParityError: if the metric is worse by more than `MOST_LOST`, or more than `MOST_CHANGED` of the decisions are
-            others.
+        ParityError: if the metric is worse by more than `MOST_LOST`, or more than `MOST_CHANGED` of the decisions
+            differ.
     """
-    sample = sampled(records)
+    sample = sample_records(records)
     (name, expected), (_, got) = (
         headline(evaluate(model.predictor, sample)[""]) for model in (comparison.model, small)
     )

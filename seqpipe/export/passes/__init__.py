@@ -1,1 +1,1 @@
-"""Passes over ONNX graphs that make them smaller or faster and change no answer."""
+"""Passes over ONNX graphs that make them smaller or faster without changing answers."""

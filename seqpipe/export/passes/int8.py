@@ -1,7 +1,7 @@
 """Dynamic quantisation: the weights of a graph's matrix products and tables as 8-bit integers.
 
-Each column of a weight has a scale, and so has each row of its input, computed as the graph runs; so no row's numbers
-depend on the rows beside it. Weights have 7 bits: with 8, sums overflow in processors without int8 instructions, and
+Each column of a weight has a scale, and each row of its input has one that is computed when the graph runs, so rows do
+not depend on each other. Weights have 7 bits: with 8, sums overflow on processors without int8 instructions, and
 answers would differ there.
 """
 
@@ -17,8 +17,8 @@ from onnx.checker import check_model
 from seqpipe.answers.candidates import VECTORS
 from seqpipe.export.passes.loop_invariants import bodies
 
-LEAST = 4096  # numbers of a weight that is worth it
-_MOST, _MOST_INPUT, _MIDDLE = 63, 127, 128  # of a weight and an input as integers, and an input's 0
+LEAST = 4096  # minimum numbers of a quantized weight
+_MOST, _MOST_INPUT, _MIDDLE = 63, 127, 128  # maxima of weights and inputs as integers, and an input's 0
 _LEAST_SCALE = 1e-12
 
 
@@ -45,7 +45,7 @@ class _Quantiser:
     def __init__(self, graph: GraphProto):
         self.graph = graph
         self.scales: dict[str, np.ndarray] = {}
-        # Concatenations of weights, as of the gates of a cell, are computed, so that they are weights too.
+        # Concatenations of weights, such as a cell's gates, are computed, so that they are weights too.
         constants = {tensor.name: tensor for tensor in graph.initializer}
         kept: list[NodeProto] = []
         for node in graph.node:
@@ -59,7 +59,7 @@ class _Quantiser:
         del graph.node[:]
         graph.node.extend(kept)
         _drop_unused(graph)
-        # Vectors of candidates are data, which can be replaced, and no weights.
+        # Vectors of candidates are replaceable data, not weights.
         self.weights = {
             tensor.name: tensor
             for tensor in graph.initializer
@@ -69,7 +69,7 @@ class _Quantiser:
         for node in _nodes(graph):
             if node.op_type == "Transpose" and node.input[0] in self.weights:
                 self.transposed[node.output[0]] = node.input[0]
-        self.first: list[NodeProto] = []  # what stands in front of all others
+        self.first: list[NodeProto] = []  # nodes before all others
         self.products: dict[str, str] = {}  # integers of a weight for its products
         self.count = 0
 
@@ -77,7 +77,7 @@ class _Quantiser:
         constants = {
             "middle": np.uint8(_MIDDLE),
             "most": np.float32(_MOST_INPUT),
-            "half": np.float32(_MIDDLE + 0.5),  # a number is rounded by cutting off what is behind its point
+            "half": np.float32(_MIDDLE + 0.5),  # rounds a number by truncation
             "least": np.float32(_LEAST_SCALE),
             "last": np.array([-1], np.int64),
         }
@@ -201,7 +201,7 @@ def _drop_unused(graph: GraphProto) -> None:
     """Remove transposed weights and initializers that nothing reads."""
     while True:
         read = {name for node in _nodes(graph) for name in node.input}
-        read |= {value.name for value in (*graph.input, *graph.output)}  # of an input it is the default
+        read |= {value.name for value in (*graph.input, *graph.output)}  # the default of an input
         for inner in (body for node in _nodes(graph) for body in bodies(node)):
             read |= {output.name for output in inner.output}
         nodes = [node for node in graph.node if read.intersection(node.output)]

@@ -11,18 +11,18 @@ import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 _EACH = frozenset(("Add", "Div", "Erf", "Gelu", "LayerNormalization", "Mul", "Relu", "Sigmoid", "Sub", "Tanh"))
-_ENOUGH = 4  # linear layers for each return to three axes, which takes three nodes
+_ENOUGH = 4  # linear layers per return to three axes, which takes three nodes
 
 Shape = tuple[int | str | None, ...]
 
 
 def rewrite_linear_layers(graph: GraphProto) -> None:
     """Change the graph in place; its results stay the same."""
-    # x * (0.5 * (1 + erf)), as the exporter writes it, becomes (x * 0.5) * (1 + erf), which onnxruntime knows for a
-    # GELU. 0.5 is a power of two: the product is the same to the last bit.
+    # The exporter's x * (0.5 * (1 + erf)) becomes (x * 0.5) * (1 + erf), which onnxruntime recognises as a GELU. 0.5 is
+    # a power of two, so the product is bit-equal.
     producers = {name: node for node in graph.node for name in node.output}
     users = [name for node in graph.node for name in _read(node)]
-    # Weights have no values yet, so that a scalar with a value is a constant of the program.
+    # Weights have no values yet, so a scalar with a value is a constant of the program.
     constants = [tensor for tensor in graph.initializer if tensor.raw_data and not tensor.dims]
     halves = {tensor.name for tensor in constants if numpy_helper.to_array(tensor) == 0.5}
     for outer in graph.node:
@@ -44,9 +44,9 @@ def rewrite_linear_layers(graph: GraphProto) -> None:
 class _Rows:
     """(B, T, D) reshaped to (B * T, D) from a layer norm on, while operators are token-wise.
 
-    A linear layer over a matrix is one Gemm, bias and all, where one over three axes is a MatMul and an Add. And
-    onnxruntime takes a sum before a layer norm over three axes for its SkipLayerNormalization, which on a CPU costs
-    several times what the two cost.
+    A linear layer over a matrix is one Gemm with bias, one over three axes a MatMul and an Add. And onnxruntime fuses a
+    sum and a layer norm over three axes to its SkipLayerNormalization, which on a CPU costs several times as much as
+    the two.
     """
 
     def __init__(self, graph: GraphProto):
@@ -54,10 +54,10 @@ class _Rows:
         self.shapes = {value.name: _shape(value) for value in (*graph.value_info, *graph.input, *graph.output)}
         self.constants = {tensor.name: tensor for tensor in graph.initializer}
         self.nodes: list[NodeProto] = []
-        self.rows: dict[str, str] = {}  # of a tensor with three axes, the same with two
+        self.rows: dict[str, str] = {}  # the version with two axes of a tensor with three
         self.available = {*self.constants, *(value.name for value in graph.input)}
-        self.starts: dict[str, str] = {}  # where rows may begin, and the tensor that they are a view of
-        self.axes: dict[Shape, str] = {}  # a tensor that has these two axes in front
+        self.starts: dict[str, str] = {}  # possible first rows, and the tensor that they are a view of
+        self.axes: dict[Shape, str] = {}  # a tensor with these two first axes
         self.sizes: list[TensorProto] = []
         self.layers = self.returns = 0
 
@@ -69,7 +69,7 @@ class _Rows:
             self._back(output.name)
         if self.layers < max(1, self.returns) * _ENOUGH:
             return
-        # Rows that were made in vain, since what reads them was a whole tensor again, are dropped.
+        # Unused rows, whose readers use the tensor with three axes, are dropped.
         outputs, nodes = {output.name for output in self.graph.output}, []
         for node in reversed(self.nodes):
             if outputs.intersection(node.output):
@@ -86,18 +86,18 @@ class _Rows:
     def _node(self, node: NodeProto) -> None:
         first = node.input[0] if node.input else ""
         second = self.constants.get(node.input[1]) if len(node.input) > 1 else None
-        # A linear layer multiplies by a constant matrix. Its input must already be rows, or be where rows may begin.
+        # A linear layer multiplies by a constant matrix. Its input must already be rows, or a possible start of rows.
         is_layer = node.op_type == "MatMul" and second is not None and len(second.dims) == 2
         is_layer = is_layer and (first in self.rows or (first in self.starts and self._fits(first)))
         is_free = False
         if node.op_type == "Reshape" and first in self.rows:
-            # A 0 stands for the size that was there before, which rows do not have, unless `allowzero` is set.
+            # Unless `allowzero` is set, a 0 means the former size, which rows do not have.
             is_free = any(a.name == "allowzero" and a.i for a in node.attribute)
             is_free = is_free or (second is not None and 0 not in numpy_helper.to_array(second))
         is_tokenwise = node.op_type in _EACH and any(name in self.rows for name in node.input)
         if is_tokenwise:
-            # Its output for a token must depend on that token alone: what it reads is as wide as what it makes, or a
-            # constant of one axis, and it works along the last axis.
+            # Its output for a token must depend on that token only: its inputs are as wide as its output, or constants
+            # of one axis, and it works along the last axis.
             shape = self.shapes.get(node.output[0])
             along_last = all(a.i == -1 for a in node.attribute if a.name == "axis") and len(node.output) == 1
             is_tokenwise = along_last and all(
@@ -108,9 +108,9 @@ class _Rows:
             )
         if is_layer and self._fits(node.output[0]):
             self.layers += 1
-            self._as_rows(node, [self._flat(first), node.input[1]])
+            self._add_rows(node, [self._flat(first), node.input[1]])
         elif is_tokenwise:
-            self._as_rows(node, [i if i in self.constants else self._flat(i) for i in node.input])
+            self._add_rows(node, [i if i in self.constants else self._flat(i) for i in node.input])
         elif is_free:
             self._add(_with(node, [self.rows[first], node.input[1]], node.output[0]))
         else:
@@ -153,7 +153,7 @@ class _Rows:
             self.sizes.append(self.constants[name])
         return name
 
-    def _as_rows(self, node: NodeProto, inputs: list[str]) -> None:
+    def _add_rows(self, node: NodeProto, inputs: list[str]) -> None:
         name = node.output[0]
         self.rows[name] = f"{name}.rows"
         self._add(_with(node, inputs, self.rows[name]))

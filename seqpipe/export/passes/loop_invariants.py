@@ -1,7 +1,7 @@
 """Hoist loop invariants: values that are the same at each step of a loop are computed once, before it.
 
-The exporter writes a step as it was traced: the sizes of a loop's state, numbers computed from them, and all that
-follows from the options alone stand inside. For one short text that is most of what a step costs in onnxruntime.
+The exporter writes a step as it was traced, including the sizes of a loop's state, numbers computed from them, and
+everything that depends only on the options. For a short text that is most of the cost of a step in onnxruntime.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 
 from onnx import GraphProto, NodeProto
 
-_BEFORE = {"Loop": 2, "Scan": 0}  # inputs of the node, and of its body, that stand before the state
+_BEFORE = {"Loop": 2, "Scan": 0}  # inputs of the node, and of its body, before the state
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 
 
 def hoist_loop_invariants(graph: GraphProto) -> None:
     """Move nodes out of the bodies of Loop and Scan, in place, and join equal nodes.
 
-    A loop's state keeps its shapes (see `seqpipe.nn.loops`): the shape of a part of it is that of its first value.
+    A loop's state keeps its shapes (see `seqpipe.nn.loops`), so the shape of a part is that of its first value.
     """
     names = {value.name for value in (*graph.input, *graph.initializer)}
     names |= {name for node in graph.node for name in (node.name, *node.output)}
@@ -28,8 +28,8 @@ def hoist_loop_invariants(graph: GraphProto) -> None:
         if node.op_type in _BEFORE:
             nodes += _take_invariants(node, graph, names)
         nodes.append(node)
-    # Of several nodes that compute the same the first stays, unless a later one is an output of the graph. Attributes
-    # are compared as bytes, since some of them, such as bodies, have no equality of their own.
+    # The first of several equal nodes stays, unless a later one is an output of the graph. Attributes are compared as
+    # bytes, since some of them, such as bodies, do not define equality.
     results = {output.name for output in graph.output}
     first_of: dict[tuple[object, ...], NodeProto] = {}
     renamed: dict[str, str] = {}
@@ -47,7 +47,7 @@ def hoist_loop_invariants(graph: GraphProto) -> None:
 
 
 def bodies(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs inside a node."""
+    """Yield the graphs inside a node."""
     for attribute in node.attribute:
         yield from ([attribute.g] if attribute.HasField("g") else [])
         yield from attribute.graphs
@@ -59,11 +59,11 @@ def _take_invariants(loop: NodeProto, graph: GraphProto, names: set[str]) -> lis
     before = _BEFORE[loop.op_type]
     initial = {inner.name: outer for inner, outer in zip(body.input[before:], loop.input[before:], strict=True)}
     if loop.op_type == "Scan":
-        # What it scans has another shape outside: the sequence itself, not one row of it.
+        # A scanned input has another shape outside: the sequence, not one row of it.
         scanned = next(attribute.i for attribute in loop.attribute if attribute.name == "num_scan_inputs")
         initial = dict([*initial.items()][: len(initial) - scanned])
-    # Names of what may be another at each step, or may not leave: whatever reads one of them stays inside as well. An
-    # output of the body has to be computed in it, so a constant that is one stays too.
+    # Names of values that vary between steps or must stay: nodes that read one of them stay inside as well. An output
+    # of the body must be computed in it, so a constant that is an output stays too.
     inside = {value.name for value in body.input}
     results = {value.name for value in body.output}
     renamed: dict[str, str] = {}
@@ -104,7 +104,7 @@ def _rename(node: NodeProto, renamed: Mapping[str, str]) -> None:
 
 
 def _new(name: str, names: set[str]) -> str:
-    """A name that is not taken yet, and is from then on."""
+    """Return a new name, and add it to the names."""
     while name in names:
         name += "_"
     names.add(name)
@@ -112,6 +112,6 @@ def _new(name: str, names: set[str]) -> str:
 
 
 def _replace(graph: GraphProto, nodes: list[NodeProto]) -> None:
-    kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]  # `del` takes their content
+    kept = [NodeProto.FromString(node.SerializeToString()) for node in nodes]  # `del` clears their content
     del graph.node[:]
     graph.node.extend(kept)

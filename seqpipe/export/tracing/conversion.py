@@ -20,7 +20,7 @@ from seqpipe.export.tracing.onnx_registry import onnx_registry
 from seqpipe.export.tracing.recorder import Traced, UntraceableError, trace
 from seqpipe.nn.torch_internals import DEFAULT_REWRITE_RULES, constant_folding, exporter_core, ir_passes
 
-_LEAST_OPSET = 18  # that PyTorch translates to; lower ones are converted to
+_LEAST_OPSET = 18  # the lowest that PyTorch translates to; lower ones are converted
 
 Axes = Sequence[Mapping[int, str]]
 
@@ -28,9 +28,9 @@ Axes = Sequence[Mapping[int, str]]
 def onnx_model(
     module: nn.Module, inputs: Mapping[str, Tensor], axes: Axes, outputs: Sequence[str], opset: int
 ) -> onnx.ModelProto:
-    """The ONNX model of a module in evaluation, without the values of its weights: `fill_weights` puts them in.
+    """Return the ONNX model of a module in evaluation mode, without the values of its weights (see `fill_weights`).
 
-    So the model is the same whatever the weights are. A model that PyTorch's own exporter had to make holds them.
+    So the model does not depend on the weights. A model of PyTorch's own exporter contains them.
 
     Args:
         module: Takes the inputs by position and returns a tuple of tensors.
@@ -40,12 +40,12 @@ def onnx_model(
         opset: The version of ai.onnx.
 
     Raises:
-        RuntimeError: if a free axis turns out to be fixed; and whatever the module or the translation raises.
+        RuntimeError: if a free axis turns out to be fixed; or any error of the module or the translation.
     """
     try:
-        model = _translated(trace(module, inputs, axes, onnx_registry(max(opset, _LEAST_OPSET))), opset)
+        model = _translate(trace(module, inputs, axes, onnx_registry(max(opset, _LEAST_OPSET))), opset)
     except UntraceableError:
-        # The same by PyTorch's own exporter, which takes several times as long but records writes into views.
+        # PyTorch's own exporter takes several times as long, but records writes into views.
         shapes = tuple(map(dict, axes))
         parameters = inspect.signature(module.forward).parameters.values()
         variadic = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
@@ -73,8 +73,8 @@ def onnx_model(
     return proto
 
 
-def _translated(traced: Traced, opset: int) -> onnx_ir.Model:
-    """The traced program as an ONNX model, its loops as Loop and Scan, simplified."""
+def _translate(traced: Traced, opset: int) -> onnx_ir.Model:
+    """Return the traced program as a simplified ONNX model, with its loops as Loop and Scan."""
     frame = traced.frame
     inputs = [node for node in frame.graph.nodes if node.op == "placeholder"]
     names = [*traced.weights, *[None] * (len(inputs) - len(traced.weights))]
@@ -82,7 +82,7 @@ def _translated(traced: Traced, opset: int) -> onnx_ir.Model:
         InputSpec(InputKind.USER_INPUT if name is None else InputKind.PARAMETER, TensorArgument(node.name), name)
         for name, node in zip(names, inputs, strict=True)
     ]
-    program: Any = SimpleNamespace(  # what the translation reads of a torch.export.ExportedProgram
+    program: Any = SimpleNamespace(  # the parts of a torch.export.ExportedProgram that the translation reads
         graph_module=frame.module,
         graph_signature=SimpleNamespace(
             input_specs=specs,
@@ -100,22 +100,21 @@ def _translated(traced: Traced, opset: int) -> onnx_ir.Model:
     )
     registry = onnx_registry(max(opset, _LEAST_OPSET))
     model = exporter_core._exported_program_to_onnx_program(program, registry=registry).model
-    for function in model.functions.values():  # of a loop in a loop; the inliner wants the same versions everywhere
+    for function in model.functions.values():  # of nested loops; the inliner requires equal versions
         function.opset_imports.update(model.opset_imports)
-    for name in [name for name in model.graph.initializers if name in traced.weights]:  # no pass may look at a value
+    for name in [name for name in model.graph.initializers if name in traced.weights]:  # no pass may read a value
         weight = model.graph.initializers.pop(name)
         weight.const_value = None
         model.graph.inputs.append(weight)
     version_converter.convert_version(model, opset, fallback=True)
     ir_passes.rename_axis(model, traced.axes)
-    return _simplified(model)
+    return _simplify(model)
 
 
 class _Rule:
-    """A rewrite rule that is tried on nodes of its own operator alone; most of the others' time is trying in vain.
+    """A rewrite rule that is tried only on nodes of its own operator, since trying others takes most of the time.
 
-    Rules that look for several results at once compare all pairs of nodes, and none of our graphs gains by them: they
-    are tried on nothing.
+    Rules for several results at once compare all pairs of nodes without gain for our graphs, so they are never tried.
     """
 
     def __init__(self, rule: RewriteRule):
@@ -130,8 +129,8 @@ class _Rule:
         return self._rule.try_rewrite(model, graph, node, **options) if node.op_type == self._operator else None
 
 
-def _simplified(model: onnx_ir.Model) -> onnx_ir.Model:
-    """As `onnxscript.optimizer.optimize`, in a fraction of its time: see `_Rule`."""
+def _simplify(model: onnx_ir.Model) -> onnx_ir.Model:
+    """Simplify a model like `onnxscript.optimizer.optimize`, in a fraction of the time: see `_Rule`."""
     operators = {node.op_type for node in model.graph.all_nodes()}
     operators |= {node.op_type for function in model.functions.values() for node in function.all_nodes()}
     rules: Any = [rule for rule in map(_Rule, DEFAULT_REWRITE_RULES) if rule.operators <= operators]

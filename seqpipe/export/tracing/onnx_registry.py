@@ -27,7 +27,7 @@ _DTYPES: Mapping[type, torch.dtype] = {
 class OnnxRegistry(torch_internals.registration.ONNXRegistry):
     """Registry of the operators that the ONNX exporter translates; onnxscript's functions are loaded on first use.
 
-    The exporter enters all 500 of them at once and reads their source code for it, which takes longer than a trace.
+    The exporter registers all 500 of them at once and reads their source code, which takes longer than a trace.
     """
 
     def __init__(self, opset: int):
@@ -53,7 +53,7 @@ class OnnxRegistry(torch_internals.registration.ONNXRegistry):
 
 @cache
 def onnx_registry(opset: int) -> OnnxRegistry:
-    """The registry of an opset, made once."""
+    """Return the registry of an opset, built once."""
     return OnnxRegistry(opset)
 
 
@@ -61,7 +61,7 @@ def onnx_registry(opset: int) -> OnnxRegistry:
 def decomposition(func: OpOverload, registry: Any) -> Callable[..., Any] | None:
     """Return the decomposition that is recorded in place of an operator; None if the operator is recorded itself.
 
-    Composite ones that return views never do, but for reshape. Of PyTorch's tables the first that has one counts.
+    Composite operators that return views are recorded themselves, except reshape. The first of PyTorch's tables counts.
     """
     if func is aten.pad.default:
         return _pad_integers
@@ -73,7 +73,7 @@ def decomposition(func: OpOverload, registry: Any) -> Callable[..., Any] | None:
 
 
 def _pad_integers(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Tensor:
-    """`pad` of integers as a concatenation: onnxruntime has no Pad of integers on CUDA, and copies them to the CPU."""
+    """Pad integers by concatenation: onnxruntime has no Pad of integers on CUDA, and copies them to the CPU."""
     if x.dtype == torch.bool or x.is_floating_point() or mode != "constant" or any(width < 0 for width in pad):
         return NotImplemented
     for axis, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True), 1):
@@ -89,13 +89,13 @@ def promotions() -> TypePromotionTable:
     return TypePromotionTable()
 
 
-def converted(value: Any, dtype: torch.dtype | None) -> Any:
-    """A tensor or number as PyTorch converts it before an operator of several types; ONNX does not by itself."""
+def convert_type(value: Any, dtype: torch.dtype | None) -> Any:
+    """Convert a tensor or number like PyTorch does before an operator of several types; ONNX does not convert."""
     if dtype is None or value is None:
         return value
     if isinstance(value, Tensor):
         return value if value.dtype == dtype else prims.convert_element_type.default(value, dtype)
     if isinstance(value, (list, tuple)):
-        parts = [converted(part, dtype) for part in value]
+        parts = [convert_type(part, dtype) for part in value]
         return value if all(a is b for a, b in zip(parts, value, strict=True)) else type(value)(parts)
     return value if _DTYPES[type(value)] == dtype else aten.scalar_tensor.default(value, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Record a program as a graph: its operators, its symbolic sizes, its loops as graphs of their own."""
+"""Record a program as a graph: its operators, its symbolic sizes, its loops as subgraphs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 from onnx_ir import SymbolicDim
 from torch import SymInt, Tensor, fx, nn
 
-from seqpipe.export.tracing.onnx_registry import OnnxRegistry, converted, decomposition, promotions
+from seqpipe.export.tracing.onnx_registry import OnnxRegistry, convert_type, decomposition, promotions
 from seqpipe.nn import loops
 from seqpipe.nn.torch_internals import (
     AutoDispatchBelowAutograd,
@@ -42,10 +42,10 @@ from seqpipe.nn.torch_internals import (
 
 
 class Frame:
-    """An FX graph, the nodes of its tensors and sizes, and what it reads of the frame around it.
+    """An FX graph, the nodes of its tensors and sizes, and its inputs from the outer frame.
 
     A tensor or a size of the outer frame becomes an input when it is first read (`lifted`). So sizes are computed once,
-    where the tensor stands that has them, and never inside a loop.
+    in the frame of the tensor that has them, and never inside a loop.
     """
 
     def __init__(self, outer: Frame | None = None):
@@ -60,9 +60,9 @@ class Frame:
         self.lifted: dict[int | sympy.Expr, tuple[Any, fx.Node]] = {}  # a tensor by its id, a size by its expression
         self._appender = fx.proxy.GraphAppendingTracer(self.graph)
         self._tensors: dict[int, fx.Node] = {}
-        self._alive: list[Tensor] = []  # a tensor that is gone could give its id to another one
+        self._alive: list[Tensor] = []  # the id of a deleted tensor could be reused
         self._sizes: dict[sympy.Expr, fx.Node] = {}
-        self._sources: dict[sympy.Expr, tuple[fx.Node, int]] = {}  # a tensor, and which of its axes has this size
+        self._sources: dict[sympy.Expr, tuple[fx.Node, int]] = {}  # a tensor, and its axis of this size
 
     def add_input(self, name: str, value: Any) -> fx.Node:
         """Add an input after the others."""
@@ -92,7 +92,7 @@ class Frame:
                     self.bind(part, self.call(operator.getitem, (node, i), {}, part))
 
     def arguments(self, values: Any) -> Any:
-        """Nested arguments with nodes in the place of tensors and sizes."""
+        """Return nested arguments with nodes in place of tensors and sizes."""
 
         def swap(value: Any) -> Any:
             if isinstance(value, Tensor):
@@ -102,13 +102,13 @@ class Frame:
         return tree_map(swap, values)
 
     def knows(self, tensor: Tensor) -> bool:
-        """Return whether a tensor was made in this frame or an outer one."""
+        """Return whether a tensor was created in this frame or an outer one."""
         return id(tensor) in self._tensors or (self.outer is not None and self.outer.knows(tensor))
 
     def overwrite(self, tensor: Tensor, node: fx.Node) -> bool:
         """Make a tensor the result of another node; return False if that is not possible.
 
-        That is so unless an operator of this very frame made it and all that share its memory are the same tensor.
+        It is possible only if an operator of this frame created it and no other tensor shares its memory.
         """
         memory, before = tensor.untyped_storage()._cdata, self._tensors.get(id(tensor))
         shared = [id(alias) for alias in self._alive if alias.untyped_storage()._cdata == memory]
@@ -118,7 +118,7 @@ class Frame:
         return True
 
     def node(self, tensor: Tensor) -> fx.Node:
-        """The node of a tensor: of this frame, an input if an outer frame has it, else a constant."""
+        """Return the node of a tensor: of this frame, an input if an outer frame has it, else a constant."""
         if (node := self._tensors.get(id(tensor))) is not None:
             return node
         if self.outer is None:
@@ -126,7 +126,7 @@ class Frame:
         return self._lift(id(tensor), tensor)
 
     def constant(self, tensor: Tensor, stand_in: Tensor) -> fx.Node:
-        """A node that holds a real tensor, which the program knows as `stand_in`."""
+        """Return a node with a real tensor, whose fake tensor in the program is `stand_in`."""
         if self.outer is not None:
             return self.outer.constant(tensor, stand_in)
         name = f"constant_{len(self._alive)}"
@@ -136,15 +136,15 @@ class Frame:
         return node
 
     def size(self, size: SymInt) -> fx.Node | int:
-        """The node of a size, or the number that it is known to be."""
+        """Return the node of a size, or its number if known."""
         expr = size.node.expr
         return int(expr) if expr.is_Integer else self._size(expr, size)
 
     def close(self, lifted: dict[int | sympy.Expr, tuple[Any, fx.Node]]) -> None:
         """Finish a loop's graph: its inputs are the state, then those of `lifted`, in that order."""
-        # PyTorch's loop operators give the condition and the body one list of inputs, so each graph also takes what
-        # only the other one reads. Inputs were added in the order of first reading: moving each in front of the first
-        # operator brings them into the common order.
+        # PyTorch's loop operators pass the condition and the body one list of inputs, so each graph also has the inputs
+        # of the other one. Inputs were added in the order of first reading: moving each before the first operator
+        # produces the common order.
         for key, (value, _) in lifted.items():
             if key not in self.lifted:
                 self.lifted[key] = (value, self.add_input("unused", value))
@@ -165,9 +165,9 @@ class Frame:
             if expr in self._sources:
                 self._sizes[expr] = self.call(torch.ops.aten.sym_size.int, self._sources[expr], {}, size)
                 return self._sizes[expr]
-            # No tensor has this size, such as the length of a cache and a half: it is computed from those that some
-            # have. sympy's interpreter appends the operators through proxies, which do not know the results that
-            # every node has to carry.
+            # No tensor has this size (for example 1.5 times the length of a cache): it is computed from sizes of
+            # tensors. sympy's interpreter appends the operators through proxies, which lack the results that every
+            # node needs.
             shapes = size.node.shape_env
             known = {s: self._size(s, SymInt(SymNode(s, shapes, int, None))) for s in expr.free_symbols}
             before = len(self.graph.nodes)
@@ -195,8 +195,8 @@ def _with_value(node: fx.Node, value: Any) -> fx.Node:
 class FakeMode(FakeTensorMode):
     """Fake tensor mode without features that make a trace slow.
 
-    That is a wrapper that keeps Dynamo out of every call (a fifth of the time), and a cache of results (a third): each
-    operator of a program runs once, so that the cache is filled and hardly read.
+    These are a wrapper that excludes Dynamo from every call (a fifth of the time), and a cache of results (a third):
+    each operator of a program runs once, so the cache is filled and hardly read.
     """
 
     def __init__(self, shapes: ShapeEnv):
@@ -262,7 +262,7 @@ class Recorder(TorchDispatchMode):
         if func in _METADATA or func in _ASSERTIONS:
             return func(*args, **kwargs)
         if func is aten.lift_fresh.default:
-            # The stand-in of a tensor that the program makes of Python numbers.
+            # The fake tensor of a tensor that the program creates from Python numbers.
             tensor = args[0]
             if isinstance(tensor, FakeTensor):
                 return tensor
@@ -276,13 +276,13 @@ class Recorder(TorchDispatchMode):
             self.frame.bind(out, self.frame.node(args[0]))
             return out
         if func._schema.is_mutable:
-            # `x += y` as `x + y`, which from then on is x; more than that is for `torch.export`.
+            # `x += y` becomes `x + y`, which replaces x; other in-place operators need `torch.export`.
             name = func._schema.name.removeprefix("aten::")
             functional_name = re.sub(r"^__i(\w+)__$", r"__\1__", name).removesuffix("_" if name[-2:] != "__" else "")
             functional = getattr(getattr(aten, functional_name, None), func._overloadname, None)
             if functional is not None and functional_name != name:
                 with self:
-                    result = converted(functional(*args, **kwargs), args[0].dtype)
+                    result = convert_type(functional(*args, **kwargs), args[0].dtype)
                 if self.frame.overwrite(args[0], self.frame.node(result)):
                     return args[0]
             raise self._untraceable(f"{func} writes into a tensor that has other views or comes from outside")
@@ -291,7 +291,7 @@ class Recorder(TorchDispatchMode):
                 out = decompose(*args, **kwargs)
             if out is not NotImplemented:
                 return out
-        if (promoted := self._promoted(func, args, kwargs)) is not None:
+        if (promoted := self._promote(func, args, kwargs)) is not None:
             return promoted
         out = func(*args, **kwargs)
         if isinstance(out, Tensor) and self.frame.knows(out):
@@ -300,7 +300,7 @@ class Recorder(TorchDispatchMode):
         self.frame.bind(out, self.frame.call(func, arguments, named, out))
         return out
 
-    def _promoted(self, func: OpOverload, args: Any, kwargs: Any) -> Tensor | None:
+    def _promote(self, func: OpOverload, args: Any, kwargs: Any) -> Tensor | None:
         """Return the result for arguments of several types, promoted like in PyTorch; None if they have one type."""
         rule = promotions().get_rule(func.overloadpacket)
         if rule is None:
@@ -309,22 +309,22 @@ class Recorder(TorchDispatchMode):
         before = (*args, *kwargs.values())
         dtypes = (*map(types.args_dtypes.get, range(len(args))), *map(types.kwargs_dtypes.get, kwargs))
         with self:
-            after = [*map(converted, before, dtypes)]
+            after = [*map(convert_type, before, dtypes)]
             if all(map(operator.is_, before, after)):
                 return None
             out = func.overloadpacket(*after[: len(args)], **dict(zip(kwargs, after[len(args) :], strict=True)))
-            return converted(out, types.out_dtype)
+            return convert_type(out, types.out_dtype)
 
     def _untraceable(self, reason: str) -> UntraceableError:
-        self.untraceable = reason  # what a component raises may be wrapped on its way out
+        self.untraceable = reason  # an exception of a component may be wrapped
         return UntraceableError(reason)
 
     def while_loop(
         self, condition: Callable[..., Tensor], step: Callable[..., Sequence[Tensor]], state: Sequence[Tensor]
     ) -> tuple[Tensor, ...]:
         """As `seqpipe.nn.loops.while_loop`."""
-        test = self._traced(lambda *now: (condition(*now),), state)
-        body = self._traced(step, state)
+        test = self._trace_function(lambda *now: (condition(*now),), state)
+        body = self._trace_function(step, state)
         _check_state(state, body)
         functions, lifted = self._functions("while_loop", cond=test, body=body)
         last = tuple(map(_like, state))
@@ -346,13 +346,13 @@ class Recorder(TorchDispatchMode):
             after, row = step(inputs[:count], inputs[count:])
             return (*after, *row)
 
-        with _unrecorded():
+        with _without_recording():
             rows = [x[0] for x in xs]
-        body = self._traced(flat, (*state, *rows))
+        body = self._trace_function(flat, (*state, *rows))
         _check_state(state, body)
         functions, lifted = self._functions("scan", body=body)
         row_outputs = [node.meta["val"] for node in body.results[count:]]
-        with _unrecorded():
+        with _without_recording():
             ys = [row.new_empty((xs[0].shape[0], *row.shape)) for row in row_outputs]
         outputs = (*map(_like, state), *ys)
         arguments = (*functions, *self.frame.arguments((list(state), list(xs))), lifted)
@@ -360,8 +360,8 @@ class Recorder(TorchDispatchMode):
         self.frame.bind(outputs, node)
         return outputs[:count], outputs[count:]
 
-    def _traced(self, function: Callable[..., Sequence[Tensor]], like: Sequence[Tensor]) -> Frame:
-        """The graph of a function of tensors like these, in a frame of its own."""
+    def _trace_function(self, function: Callable[..., Sequence[Tensor]], like: Sequence[Tensor]) -> Frame:
+        """Return the graph of a function of tensors like these, in a new frame."""
         self.frame = frame = Frame(self.frame)
         try:
             inputs = [*map(_like, like)]
@@ -369,7 +369,7 @@ class Recorder(TorchDispatchMode):
                 frame.bind(tensor, frame.add_input("state", tensor))
             for tensor in function(*inputs):
                 node = frame.node(tensor)
-                if node.op != "call_function" or node in frame.results:  # each output of a body has a node of its own
+                if node.op != "call_function" or node in frame.results:  # each output of a body has its own node
                     node = frame.node(tensor.clone())
                 frame.results.append(node)
             frame.graph.output(tuple(frame.results))
@@ -394,7 +394,7 @@ class Recorder(TorchDispatchMode):
 
 
 @contextlib.contextmanager
-def _unrecorded() -> Iterator[None]:
+def _without_recording() -> Iterator[None]:
     """Run operators on fake tensors without recording them."""
     modes = dispatch_modes()
     with without_innermost_mode() if modes and isinstance(modes[-1], Recorder) else contextlib.nullcontext():
@@ -402,16 +402,16 @@ def _unrecorded() -> Iterator[None]:
 
 
 def _like(tensor: Tensor) -> Tensor:
-    """Another fake tensor of this shape and type."""
-    with _unrecorded():
+    """Return a new fake tensor of this shape and type."""
+    with _without_recording():
         return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
 def _check_state(state: Sequence[Tensor], body: Frame) -> None:
-    """Raise if a step returns another type or number of axes than it was given, or another fixed size."""
+    """Raise if a step returns another type, number of axes or fixed size than its input."""
     if len(body.results) < len(state):
         raise RuntimeError(f"a loop's step must return its {len(state)} tensors of state, not {len(body.results)}")
-    for number, (before, node) in enumerate(zip(state, body.results, strict=False)):  # behind a scan's stand its rows
+    for number, (before, node) in enumerate(zip(state, body.results, strict=False)):  # a scan's rows follow its state
         after = node.meta["val"]
         fits = before.dtype == after.dtype and before.dim() == after.dim()
         sizes = zip(before.shape, after.shape, strict=True) if fits else ()
@@ -422,12 +422,11 @@ def _check_state(state: Sequence[Tensor], body: Frame) -> None:
             )
 
 
-# Trace a module once into FX graphs that PyTorch's ONNX exporter translates, its loops included.
+# Trace a module once into FX graphs, including its loops, that PyTorch's ONNX exporter translates.
 #
 # `torch.export` runs a program with loops four times: Dynamo traces each loop, then shapes are collected, then the
-# graph is recorded, then it is decomposed. Here one dispatch mode does all of it while the program runs once on fake
-# tensors.
-# It sits below autograd, where composite operators such as `layer_norm` still arrive whole.
+# graph is recorded, then it is decomposed. Here one dispatch mode does all of this while the program runs once on fake
+# tensors. It is below autograd, where composite operators such as `layer_norm` are still whole.
 
 
 @dataclass(frozen=True)
@@ -448,7 +447,7 @@ class Traced:
 def trace(
     module: nn.Module, inputs: Mapping[str, Tensor], axes: Sequence[Mapping[int, str]], registry: OnnxRegistry
 ) -> Traced:
-    """Run a module in evaluation once, on fake tensors.
+    """Run a module in evaluation mode once, on fake tensors.
 
     Args:
         module: Takes the inputs by position and returns a tuple of tensors.
@@ -457,14 +456,14 @@ def trace(
         registry: The operators that the ONNX exporter translates; others are decomposed.
 
     Raises:
-        UntraceableError: for a program that `torch.export` has to trace.
-        RuntimeError: if a free axis turns out to be fixed; and whatever the module raises.
+        UntraceableError: for a program that only `torch.export` can trace.
+        RuntimeError: if a free axis turns out to be fixed; or any error of the module.
     """
     shapes = ShapeEnv()
     fake = FakeMode(shapes)
     recorder = Recorder(fake, registry)
     weights = dict(module.named_parameters()) | dict(module.named_buffers())
-    # Sizes of 0 and 1 must not be told apart from others by looking at them: `backed_size_oblivious`.
+    # Sizes of 0 and 1 must not be treated differently from others: `backed_size_oblivious`.
     with shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
         sizes = axis_sizes(inputs, axes)
         examples: list[Any] = []

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from seqpipe.features.document import Doc
 
 BATCH = "batch_size"
-TOKENS, WORDS, SENTENCES = "sequence_length", "word_count", "sentence_count"  # of the second axis
+TOKENS, WORDS, SENTENCES = "sequence_length", "word_count", "sentence_count"  # names of the second axis
 TOKEN_AXES = (BATCH, TOKENS)  # of an array with one entry for each token
 
 
 class FeatureKind(ABC):
     """One input of the graph besides ids and mask: a stage declares it, training data fit it, a bundle describes it.
 
-    A subclass is a frozen dataclass in a file of its own, and `registry.py` names it. The set is closed, because a
-    runtime in any language has to make each kind. The first paragraph of its docstring is its meaning in the reference.
+    A subclass is a frozen dataclass that `registry.py` lists. The set is closed, because a runtime in any language must
+    compute each kind. The first paragraph of its docstring is its description in the reference.
     """
 
     kind: ClassVar[str]
@@ -33,19 +33,19 @@ class FeatureKind(ABC):
     dtype: ClassVar[str] = "int64"
     """Dtype of its array."""
     reads_numbers: ClassVar[bool] = False
-    """True if it is made of rows of numbers, not of a text."""
+    """True if it is computed from rows of numbers, not from a text."""
     shows_tokens: ClassVar[bool] = False
-    """True if it shows a token even where the id is hidden."""
+    """True if it reveals a token whose id is masked."""
     of_whole_text: ClassVar[bool] = False
-    """True if it is a property of the whole text, so that a part of the text has no feature of its own."""
+    """True if it is a property of the whole text, so that a part of the text does not have it."""
     of_pairs: ClassVar[bool] = False
-    """True if every pair of texts has it, under the kind's name, without a declaration."""
+    """True if every pair of texts has it without a declaration, under the kind's name."""
     copies_tokens: ClassVar[bool] = False
-    """True if it lets a head copy tokens of its input, and so needs the head's target tokenizer."""
+    """True if a head copies tokens of its input with it, so that it needs the head's target tokenizer."""
 
     @property
     def axes(self) -> tuple[str | int, ...]:
-        """Names of the axes of its array; a number where the size of an axis is fixed."""
+        """Names of the axes of its array; a number for an axis of fixed size."""
         return TOKEN_AXES
 
     @property
@@ -64,13 +64,13 @@ class FeatureKind(ABC):
         return ()
 
     def mismatch(self, reads_text: bool, source: str) -> str:
-        """Return the reason why the feature cannot be made from this source, with the fix; "" if it can."""
+        """Return the reason why the feature cannot be computed from this source, with the fix; "" if it can."""
         if self.reads_numbers and reads_text:
             where = f"inputs: {{{source or 'numbers'}: {{field: NAME, embedding: …}}}}"
-            return f"it reads rows of numbers, and this source is a text: give them a source of their own, {where}"
+            return f"it reads rows of numbers, and this source is a text: add a source for the numbers, {where}"
         if not self.reads_numbers and not reads_text:
-            fix = "add one, or take linear"
-            return f"its feature {self.kind!r} is made of a text, and this source has no tokenizer; {fix}"
+            fix = "add one, or use linear"
+            return f"its feature {self.kind!r} needs a text, and this source has no tokenizer; {fix}"
         return ""
 
     def unfitted(self) -> Self:
@@ -82,7 +82,7 @@ class FeatureKind(ABC):
         return self
 
     def fit(self, docs: Iterable[Doc]) -> Self:
-        """Return the feature fitted to training data; entries fitted by an older run stay."""
+        """Return the feature fitted to training data; entries fitted by an older run are kept."""
         return self
 
     def initialise_from(self, older: FeatureKind | None) -> Self:
@@ -90,7 +90,7 @@ class FeatureKind(ABC):
         return self
 
     def with_target_tokenizer(self, same: bool, file: str, tokenizer: Tokenizer) -> Self:
-        """The same feature with its head's target tokenizer, that tokenizer's file, and whether the source has it."""
+        """Return the feature with the head's target tokenizer and its file; `same`: the source shares the tokenizer."""
         return self
 
     def value(self, text: str, place: str = "") -> str:
@@ -102,7 +102,7 @@ class FeatureKind(ABC):
         """Return its array for a batch whose longest text has `longest` tokens; 0 in the padding."""
 
     def manifest(self) -> dict[str, Any]:
-        """Return all that a runtime needs to compute the feature, as JSON data."""
+        """Return everything that a runtime needs to compute the feature, as JSON data."""
         return {"kind": self.kind}
 
     @classmethod
@@ -127,4 +127,4 @@ class FeatureKind(ABC):
 
 def unknown_kind(kind: str) -> BundleError:
     """Return the error about a feature kind that this version does not have."""
-    return BundleError(f"feature kind {kind} is not known to this version; update seqpipe")
+    return BundleError(f"unknown feature kind {kind}; update seqpipe")

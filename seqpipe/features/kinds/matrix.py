@@ -13,15 +13,16 @@ from seqpipe.errors import DataError
 from seqpipe.features.document import Doc
 from seqpipe.features.kinds.base import TOKEN_AXES, FeatureKind, unknown_kind
 
-_CONSTANT = 1e-7  # of a column: a smaller deviation, beside its mean, is rounding
+_CONSTANT = 1e-7  # a smaller deviation of a column, relative to its mean, is a rounding error
 
 
 @dataclass(frozen=True)
 class Matrix(FeatureKind):
-    """Rows of numbers, each less its column's mean in training data, divided by its deviation there; 0 padding.
+    """Rows of numbers, minus the column's mean in the training data, divided by its standard deviation there; 0
+    padding.
 
-    A column that is the same everywhere is divided by 1. Without `normalise` numbers are as they are: means of 0,
-    deviations of 1. Only for a source that has no tokenizer.
+    A constant column is divided by 1. Without `normalise` numbers are unchanged: means of 0, deviations of 1. Only for
+    a source without a tokenizer.
     """
 
     means: tuple[float, ...] = ()
@@ -51,11 +52,11 @@ class Matrix(FeatureKind):
             return self
         matrices = [doc.rows for doc in docs if doc.rows is not None and len(doc.rows)]
         if not matrices:
-            raise DataError("no record has a row of numbers")
+            raise DataError("no record has rows of numbers; correct the field of the input")
         width = matrices[0].shape[1]
         for matrix in matrices:
             if matrix.shape[1] != width:
-                raise DataError(f"a record has rows of {matrix.shape[1]} numbers, others of {width}")
+                raise DataError(f"a record has rows of {matrix.shape[1]} numbers, others of {width}; use one length")
         if not self.normalise:
             return replace(self, means=(0.0,) * width, deviations=(1.0,) * width)
         rows = np.concatenate([matrix.astype(np.float64) for matrix in matrices])

@@ -19,23 +19,23 @@ from seqpipe.features.encoding import FORMS, Form, form_of
 from seqpipe.features.kinds.base import BATCH, TOKENS, FeatureKind, unknown_kind
 from seqpipe.features.vocabulary import FeatureSize
 
-MOST_WORDS, MOST_CHARACTERS = 10, 20  # of an n-gram, as a bundle may state it
+MOST_WORDS, MOST_CHARACTERS = 10, 20  # maximum lengths of an n-gram in a bundle
 _CACHED = 100_000  # words whose n-grams are cached
 _LONGEST = 40  # code points of a word; the rest of a longer one is ignored
 _FACTOR, _MASK = 0x9E3779B1, 0xFFFFFFFF  # of the hash: a polynomial modulo 2**32
-_CHARACTERS, _WORDS = 1, 2  # where the hash of an n-gram starts
+_CHARACTERS, _WORDS = 1, 2  # initial values of the hash of an n-gram
 
 
 @dataclass(frozen=True)
 class Ngrams(FeatureKind):
     """The n-grams of words that end at each token, in the first `words` places, then those of its characters.
 
-    Numbers are positions + 1 in `hashes`, those of n-grams seen in training; 0 an n-gram not seen there, and padding
+    Numbers are positions + 1 in `hashes`, the hashes of n-grams seen in training; 0 is an unseen n-gram or padding
     (Bojanowski et al. 2017; Joulin et al. 2017, where n-grams share the rows of a hash table). Case is folded; with
-    the tokenizer's `normalize`, words are in that Unicode normalization form. With `binary` each stands only where it
-    occurs first in the text.
+    the tokenizer's `normalize`, words are in that Unicode normalization form. With `binary`, only the first occurrence
+    of an n-gram in a text counts.
 
-    With `label`, a field of the training records, n-grams are counted for each label by itself.
+    With `label`, a field of the training records, n-grams are counted for each label separately.
     """
 
     words: int = 2
@@ -81,13 +81,13 @@ class Ngrams(FeatureKind):
         for doc in docs:
             label = doc.columns[self.label] if self.label else ""
             texts[label] += 1
-            words = [self._in_form(word) for word in doc.words]
-            of_words = self._of_words(np.array([*map(hash_of_word, words)], np.uint32))
+            words = [self._normalize_word(word) for word in doc.words]
+            of_words = self._word_hashes(np.array([*map(hash_of_word, words)], np.uint32))
             documents = document_counts.setdefault(label, Counter())
             documents.update({h for hashes in of_words for h in hashes.tolist()})
-            documents.update({h for word in {*words} for h in self._of_characters(word)})
+            documents.update({h for word in {*words} for h in self._character_hashes(word)})
         if self.label and len(texts) < 2:
-            raise DataError(f"n-grams are compared between labels, and field {self.label!r} has fewer than 2")
+            raise DataError(f"n-grams are compared between labels, but field {self.label!r} has fewer than 2 values")
         total = sum(document_counts.values(), Counter())
         kept = [*self.hashes, *sorted(total.keys() - {*self.hashes}, key=lambda h: (-total[h], h))]
         kept = kept[: max(len(self.hashes), self.max_size)]
@@ -105,7 +105,7 @@ class Ngrams(FeatureKind):
 
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
         texts = [[self._rows.get(word) or self._row(word) for word in doc.words] for doc in docs]
-        fewest = 0 if self.words else 8  # bytes: K is 1 at least
+        fewest = 0 if self.words else 8  # bytes: K is at least 1
         most = max([fewest, *(len(row) for rows in texts for _, row in rows)])
         empty, joined = bytes(most), bytearray()
         for rows in texts:
@@ -113,8 +113,8 @@ class Ngrams(FeatureKind):
             joined += empty * (longest - len(rows))
         array = np.zeros((len(docs), longest, self.words + most // 8), np.int64)
         array[:, :, self.words :] = np.frombuffer(joined, np.int64).reshape(len(docs), longest, most // 8)
-        # The numbers of the n-grams that end at each word stand in the first places, shortest first. The hashes of all
-        # texts are looked up at once, by bisection in the sorted table.
+        # The numbers of the n-grams that end at each word come first, shortest first. The hashes of all texts are
+        # looked up at once, by bisection in the sorted table.
         words = np.zeros(array.shape[:2], np.uint32)
         lengths = np.array([[len(rows)] for rows in texts])
         for row, rows in zip(words, texts, strict=True):
@@ -124,7 +124,7 @@ class Ngrams(FeatureKind):
             order = table.argsort(kind="stable")
             self._tables.append((table[order], order + 1 if self.hashes else order))
         known, numbers = self._tables[0]
-        for n, hashes in enumerate(self._of_words(words), 1):
+        for n, hashes in enumerate(self._word_hashes(words), 1):
             positions = np.searchsorted(known, hashes).clip(max=len(known) - 1)
             is_known = (known[positions] == hashes) & (np.arange(n, longest + 1) <= lengths)
             array[:, n - 1 :, n - 1] = np.where(is_known, numbers[positions], 0)
@@ -135,19 +135,19 @@ class Ngrams(FeatureKind):
                 ids.flat[first] = distinct
         return array  # (B, T, K)
 
-    def _of_words(self, words: np.ndarray) -> Iterator[np.ndarray]:  # (…, T) -> (…, T - n + 1) for each n
+    def _word_hashes(self, words: np.ndarray) -> Iterator[np.ndarray]:  # (…, T) -> (…, T - n + 1) for each n
         """Yield the hashes of the word n-grams, in the order of their first words, for n from 1 up."""
         hashes = np.full((*words.shape[:-1], words.shape[-1] + 1), _WORDS, np.uint32)
         for n in range(min(self.words, words.shape[-1])):
             hashes = hashes[..., 1:] * np.uint32(_FACTOR) + words[..., : words.shape[-1] - n]
             yield hashes
 
-    def _of_characters(self, word: str) -> Iterator[int]:
+    def _character_hashes(self, word: str) -> Iterator[int]:
         """Yield the hashes of the character n-grams of a word between `<` and `>`."""
         if self.chars is None:
             return
         low, high = self.chars
-        points = [ord("<"), *folded(word), ord(">")]
+        points = [ord("<"), *fold_case(word), ord(">")]
         for start in range(len(points) - low + 1):
             value = _CHARACTERS
             for n, point in enumerate(points[start : start + high], 1):
@@ -158,14 +158,14 @@ class Ngrams(FeatureKind):
     def _row(self, word: str) -> tuple[int, bytes]:
         """Return a word's hash, and the ids of its known character n-grams."""
         get = self._numbers().get
-        written = self._in_form(word)
-        ids = [number for number in (get(h, 0) for h in self._of_characters(written)) if number]
+        written = self._normalize_word(word)
+        ids = [number for number in (get(h, 0) for h in self._character_hashes(written)) if number]
         if len(self._rows) >= _CACHED:
             self._rows.clear()
         row = self._rows[word] = (hash_of_word(written), np.array(ids, np.int64).tobytes())
         return row  # another thread may clear the rows at any time
 
-    def _in_form(self, word: str) -> str:
+    def _normalize_word(self, word: str) -> str:
         return unicodedata.normalize(self.normalize, word) if self.normalize else word
 
     def _numbers(self) -> dict[int, int]:
@@ -180,8 +180,8 @@ class Ngrams(FeatureKind):
             "words": self.words,
             "chars": None if self.chars is None else list(self.chars),
             "binary": self.binary,
-            "hashes": _packed(self.hashes),
-            "counts": _packed(self.counts),
+            "hashes": _pack(self.hashes),
+            "counts": _pack(self.counts),
             **form,
         }
 
@@ -189,20 +189,20 @@ class Ngrams(FeatureKind):
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizers: Mapping[str, Any]) -> Self:
         chars = manifest["chars"]
         pair = None if chars is None else (int(chars[0]), int(chars[1]))
-        hashes, counts = (_unpacked(manifest[name]) for name in ("hashes", "counts"))
+        hashes, counts = (_unpack(manifest[name]) for name in ("hashes", "counts"))
         binary, form = bool(manifest["binary"]), manifest.get("normalize")
         return cls(int(manifest["words"]), pair, binary, max(1, len(hashes)), hashes, counts, form)
 
     def out_of_bounds(self) -> str:
         if self.normalize is not None and self.normalize not in FORMS:
-            return f"ngrams.normalize: {self.normalize!r} is none of {', '.join(FORMS)}"
+            return f"ngrams.normalize: {self.normalize!r} is not one of {', '.join(FORMS)}"
         low, high = self.chars or (1, 1)
         if not 0 <= self.words <= MOST_WORDS or not 1 <= low <= high <= MOST_CHARACTERS:
             return f"ngrams: words {self.words} are above {MOST_WORDS}, or chars {self.chars} above {MOST_CHARACTERS}"
         return ""
 
 
-def folded(word: str) -> list[int]:
+def fold_case(word: str) -> list[int]:
     """Return the first code points of a word, each in lower case by itself."""
     return [ord(c) for c in "".join(map(str.lower, word[:_LONGEST]))]
 
@@ -210,19 +210,19 @@ def folded(word: str) -> list[int]:
 def hash_of_word(word: str) -> int:
     """Return a 32-bit hash: the polynomial of the code points with the final mix of MurmurHash3."""
     value = 0
-    for point in folded(word):
+    for point in fold_case(word):
         value = (value * _FACTOR + point) & _MASK
     value = ((value ^ value >> 16) * 0x85EBCA6B) & _MASK
     value = ((value ^ value >> 13) * 0xC2B2AE35) & _MASK
     return value ^ value >> 16
 
 
-def _packed(numbers: Sequence[int]) -> str:
+def _pack(numbers: Sequence[int]) -> str:
     """Encode numbers below 2**32 as base64 of little-endian bytes, four each."""
     return base64.b64encode(np.array(numbers, "<u4").tobytes()).decode("ascii")
 
 
-def _unpacked(text: str) -> tuple[int, ...]:
+def _unpack(text: str) -> tuple[int, ...]:
     """Decode the numbers; BundleError if the text is not base64 of such bytes."""
     try:
         return tuple(np.frombuffer(base64.b64decode(text, validate=True), "<u4").tolist())

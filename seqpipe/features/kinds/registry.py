@@ -1,6 +1,6 @@
 """The feature kinds by name.
 
-Classes are imported when asked for: `import seqpipe` names them all and imports no NumPy.
+Classes are imported when they are used: `import seqpipe` lists them all and imports no NumPy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Chars", "Column", "Copy", "Matrix", "Ngrams", "Pieces", "Segments", "Sentences"]
 
-_OWN_FILE = {"Matrix": "matrix", "Ngrams": "ngrams"}  # the other kinds stand in `text.py`
+_OWN_FILE = {"Matrix": "matrix", "Ngrams": "ngrams"}  # the other kinds are in `text.py`
 
 
 def module_of(name: str) -> str:

@@ -19,7 +19,7 @@ from seqpipe.features.vocabulary import PAD, SPECIALS, UNK
 
 # Feature kind `chars`: the characters of each token.
 
-MOST_CHARACTERS = 10_000  # of a token, as a bundle may state it
+MOST_CHARACTERS = 10_000  # maximum length of a token in a bundle
 _CACHED = 100_000  # words whose rows are cached
 
 
@@ -27,8 +27,8 @@ _CACHED = 100_000  # words whose rows are cached
 class Chars(FeatureKind):
     """The code points of each token as written: 0 padding, 1 a code point not in the alphabet.
 
-    C is the longest token of the batch, at most `longest`; of a longer one the first and last halves are read. With
-    the tokenizer's `normalize`, they are those of the token in that Unicode normalization form.
+    C is the length of the longest token of the batch, at most `longest`; of a longer token the first and last code
+    points are read, half of each. With the tokenizer's `normalize`, tokens are in that Unicode normalization form.
     """
 
     longest: int = 20
@@ -49,15 +49,15 @@ class Chars(FeatureKind):
         """Return the feature with the new characters of these texts after its alphabet, in code point order."""
         characters: set[str] = set()
         for doc in docs:
-            characters.update(*map(self._in_form, doc.words))
-        return self._extended(sorted(characters - {*self.alphabet}))
+            characters.update(*map(self._normalize_word, doc.words))
+        return self._extend(sorted(characters - {*self.alphabet}))
 
     def initialise_from(self, older: FeatureKind | None) -> Self:
         """Return the feature with the characters of an older one after its alphabet."""
         characters = older.alphabet if isinstance(older, Chars) else ""
-        return self._extended([c for c in characters if c not in self.alphabet])
+        return self._extend([c for c in characters if c not in self.alphabet])
 
-    def _extended(self, characters: Iterable[str]) -> Self:
+    def _extend(self, characters: Iterable[str]) -> Self:
         return replace(self, alphabet=self.alphabet + "".join(characters), _rows={}, _ids={})
 
     @property
@@ -79,7 +79,7 @@ class Chars(FeatureKind):
             self._ids.update({c: i for i, c in enumerate(self.alphabet, 2)})
         if len(self._rows) >= _CACHED:
             self._rows.clear()
-        half, written = self.longest // 2, self._in_form(word)
+        half, written = self.longest // 2, self._normalize_word(word)
         short = written
         if len(written) > self.longest:
             short = written[: self.longest - half] + written[len(written) - half :]
@@ -88,7 +88,7 @@ class Chars(FeatureKind):
         row = self._rows[word] = ids.tobytes()  # another thread may clear the rows at any time
         return row
 
-    def _in_form(self, word: str) -> str:
+    def _normalize_word(self, word: str) -> str:
         return unicodedata.normalize(self.normalize, word) if self.normalize else word
 
     def manifest(self) -> dict[str, Any]:
@@ -101,26 +101,26 @@ class Chars(FeatureKind):
 
     def out_of_bounds(self) -> str:
         if self.normalize is not None and self.normalize not in FORMS:
-            return f"chars.normalize: {self.normalize!r} is none of {', '.join(FORMS)}"
+            return f"chars.normalize: {self.normalize!r} is not one of {', '.join(FORMS)}"
         if 1 <= self.longest <= MOST_CHARACTERS:
             return ""
         return f"chars.longest: {self.longest} is not between 1 and {MOST_CHARACTERS:,}"
 
 
-# Feature kind `column`: what another field of the record holds.
+# Feature kind `column`: the value of another field of the record.
 
 _SHOWN = 20  # values in a message
 
 
 @dataclass(frozen=True)
 class Column(FeatureKind):
-    """The position among `values` of what another field of the record holds, such as a label or a topic.
+    """The position in `values` of the value of another field of the record, such as a label or a topic.
 
-    Another value than these is an error.
+    Any other value is an error.
     """
 
     field: str
-    values: tuple[str, ...] = ()  # before it is fitted: any will do
+    values: tuple[str, ...] = ()  # before fitting: any value is valid
     kind = "column"
     shape = "(B, 1)"
     axes = (BATCH, 1)
@@ -149,7 +149,7 @@ class Column(FeatureKind):
     def value(self, text: str, place: str = "") -> str:
         if self.values and text not in self.values:
             known = ", ".join(map(repr, self.values[:_SHOWN])) + ", …" * (len(self.values) > _SHOWN)
-            raise DataError(f"{place}field {self.field!r} holds {text!r}; training data had: {known}; use one of these")
+            raise DataError(f"{place}field {self.field!r} is {text!r}; use a value of the training data: {known}")
         return text
 
     def array(self, docs: Sequence[Doc], longest: int) -> np.ndarray:
@@ -166,19 +166,19 @@ class Column(FeatureKind):
         return {self.field: str(choose(self.values))}
 
 
-# Feature kind `copy`: a source's tokens as ids of a head that copies.
+# Feature kind `copy`: a source's tokens as ids of a copying head.
 
 
 @dataclass(frozen=True)
 class Copy(FeatureKind):
-    """Each token of a source as an id that a head may write: of the V target tokens, or of a word that they lack.
+    """Each token of a source as an id that a head may generate: of the V target tokens, or of a word missing from them.
 
-    A word that they lack is V, V + 1, … as `ExtendedVocabulary` has it. Padding is 0.
+    Missing words have the ids V, V + 1, … of `ExtendedVocabulary`. Padding is 0.
 
     Args:
-        same: Whether source and target have one tokenizer.
+        same: Whether source and target share a tokenizer.
         file: The target tokenizer's file in a bundle.
-        tokenizer: The target tokenizer; none before it is fitted.
+        tokenizer: The target tokenizer; None before fitting.
     """
 
     same: bool = False
@@ -194,7 +194,7 @@ class Copy(FeatureKind):
 
     @property
     def vocabulary(self) -> ExtendedVocabulary:
-        """The tokens that the head may write."""
+        """The tokens that the head may generate."""
         if self.tokenizer is None:
             raise ValueError("a feature `copy` has no array before the head's target tokenizer is fitted")
         return ExtendedVocabulary(self.tokenizer, self.same)
@@ -216,21 +216,21 @@ class Copy(FeatureKind):
     def example_tokens(
         self, words: list[str], ids: list[int], random: np.random.Generator
     ) -> tuple[list[str], list[int]]:
-        """Return words and ids, none, half or all in the target vocabulary; the others can only be copied."""
+        """Return words and ids, none, half or all of them in the target vocabulary; the others can only be copied."""
         known = random.random(len(words)) < random.choice([0.0, 0.5, 1.0])
         tokens, unknown = sorted(self.vocabulary.tokenizer.get_vocab()), SPECIALS.index(UNK)
         words = [str(random.choice(tokens)) if is_known else word for word, is_known in zip(words, known, strict=True)]
         return words, [i if is_known or not self.same else unknown for i, is_known in zip(ids, known, strict=True)]
 
 
-# Feature kind `pieces`: where each word begins.
+# Feature kind `pieces`: the first token of each word.
 
 
 @dataclass(frozen=True)
 class Pieces(FeatureKind):
     """The position + 1 of the first token of each word in the row of T; 0 padding.
 
-    A word lasts until the next begins. Of a tokenizer whose tokens are words, every token begins one.
+    A word ends before the next begins. For a tokenizer whose tokens are words, every token begins one.
     """
 
     kind = "pieces"
@@ -245,12 +245,12 @@ class Pieces(FeatureKind):
         return positions
 
 
-# Feature kind `segments`: to which text of a pair each token belongs.
+# Feature kind `segments`: the text of a pair that each token belongs to.
 
 
 @dataclass(frozen=True)
 class Segments(FeatureKind):
-    """1 for each token of the first text of a pair and the separator behind it, 2 for each of the second; 0 padding."""
+    """1 for each token of the first text of a pair and the separator after it, 2 for each of the second; 0 padding."""
 
     kind = "segments"
     shape = "(B, T)"
@@ -264,7 +264,7 @@ class Segments(FeatureKind):
         return np.where(positions < firsts, 1, 2) * (positions < lengths)
 
 
-# Feature kind `sentences`: which tokens make which sentence.
+# Feature kind `sentences`: the tokens of each sentence.
 
 Split = Literal["punctuation", "lines"]
 _SPLITS = {"punctuation": sentences, "lines": lines}
@@ -274,8 +274,8 @@ _SPLITS = {"punctuation": sentences, "lines": lines}
 class Sentences(FeatureKind):
     """The position + 1 of each token of a sentence in its row of T; 0 padding.
 
-    A sentence without tokens is none, but a text has at least one. `split` says where a sentence ends: after its
-    closing mark and at line ends (`punctuation`), or at line ends alone (`lines`).
+    Sentences without tokens are skipped, but a text has at least one sentence. `split` is the rule for the end of a
+    sentence: after its closing mark and at line ends (`punctuation`), or at line ends only (`lines`).
     """
 
     split: Split = "punctuation"

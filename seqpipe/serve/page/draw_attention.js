@@ -1,23 +1,25 @@
 // What a model looked at: attention weights over words or sentences in the text, matrices as heat maps, and copies.
 
 import { el, freshId } from "./dom.js";
-import { CodePoints, number } from "./text.js";
+import { CodePoints, number, share, visibleBlanks } from "./text.js";
 
 const MOST_CELLS = 10_000; // of one matrix; browsers crawl beyond
 
-export function attentionParts({ text, attentions, copied = {} }) {
+export function attentionParts({ text, attentions, copied = {}, points: rows }) {
   const points = new CodePoints(text);
   const parts = Object.entries(attentions).map(([name, attention]) => section(name, attention, points));
   parts.push(...Object.entries(copied).map(([name, origins]) => copies(name, origins, points)));
-  return parts.length ? parts : [el("p", { class: "help" }, "This bundle gives no attention weights: the answer is all there is.")];
+  if (parts.length || rows) return parts; // rows are drawn with the answer
+  return [el("p", { class: "help" }, "No token was read of this text, so there are no weights to show.")];
 }
 
 function section(name, attention, points) {
   const { over, weights } = attention;
   const isMatrix = over === "pairs" || over === "written";
-  const words = { pairs: "Self-attention: each row looks at its columns",
-    written: "What each written token (row) looked at (columns)" }[over] ?? `Attention over ${over}`;
-  return el("section", { class: "attention" }, el("h3", {}, name), el("p", { class: "help" }, words),
+  const title = { pairs: "Tokens that each input token looks at", written: "Input tokens that each answer token looks at" }[over]
+    ?? `Weight of each ${over.replace(/s$/, "")} of the input`;
+  const about = isMatrix ? `Rows: tokens of the ${over === "written" ? "answer" : "input"}; columns: tokens of the input. ${name}` : name;
+  return el("section", { class: "attention" }, el("h3", {}, title), el("p", { class: "help" }, about),
     isMatrix ? matrices(attention, points) : shaded(attention.places, weights, points));
 }
 
@@ -28,7 +30,7 @@ function shaded(places, weights, points) {
   let at = 0;
   places.forEach(([start, end], i) => {
     if (start < at || start === end) return; // a piece of a character that the token before shows
-    parts.push(points.slice(at, start), el("mark", { class: "heat", title: number(weights[i], 6),
+    parts.push(points.slice(at, start), el("mark", { class: "heat", title: number(weights[i]),
       style: { "--weight": Math.max(0, weights[i]) / most } }, points.slice(start, end)));
     at = end;
   });
@@ -37,13 +39,14 @@ function shaded(places, weights, points) {
 }
 
 function ramp(most) {
-  return el("p", { class: "help ramp" }, "0 ", el("span", { class: "scale", "aria-hidden": "true" }), ` ${number(most, 4)}`);
+  return el("p", { class: "help ramp" }, "0 ", el("span", { class: "scale", "aria-hidden": "true" }),
+    ` ${number(most)} · the stronger the colour, the greater the weight`);
 }
 
 /** A matrix, or of several heads the mean and each head to choose from. */
 function matrices(attention, points) {
-  const columns = attention.places.map(([start, end]) => points.slice(start, end));
-  const rows = attention.written ?? columns;
+  const columns = attention.places.map(([start, end]) => visibleBlanks(points.slice(start, end)));
+  const rows = attention.written?.map(visibleBlanks) ?? columns;
   if (attention.written) return matrix(attention.weights, rows, columns);
   const heads = attention.weights;
   if (heads.length < 2) return heads.length ? matrix(heads[0], rows, columns) : null;
@@ -63,14 +66,14 @@ function matrix(weights, rows, columns) {
   const [shownRows, shownColumns] = [rows.slice(0, fit), columns.slice(0, fit)];
   const most = Math.max(1e-12, ...weights.slice(0, fit).flatMap((row) => row.slice(0, fit)));
   const lines = shownRows.map((word, i) => el("tr", {}, el("th", { scope: "row" }, el("bdi", {}, word)),
-    shownColumns.map((column, j) => el("td", { class: "heat", title: `${word} → ${column}: ${number(weights[i][j], 6)}`,
+    shownColumns.map((column, j) => el("td", { class: "heat", title: `${word} → ${column}: ${number(weights[i][j])}`,
       style: { "--weight": Math.max(0, weights[i][j]) / most } },
     el("span", { class: "hidden" }, number(weights[i][j], 2))))));
   const head = el("tr", {}, el("td", {}), shownColumns.map((word) =>
     el("th", { scope: "col", class: Array.from(word).length > 2 ? "turned" : null }, el("bdi", {}, word))));
   const cut = Math.max(rows.length, columns.length) > fit
     ? el("p", { class: "help" }, `The first ${fit} of ${Math.max(rows.length, columns.length)} are shown.`) : null;
-  return el("div", {}, el("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": "Heat map" },
+  return el("div", {}, el("div", { class: "scrolls", tabindex: "0", role: "group", "aria-label": "Heat map" },
     el("table", { class: "matrix" }, el("thead", {}, head), el("tbody", {}, lines))), ramp(most), cut);
 }
 
@@ -78,10 +81,10 @@ function matrix(weights, rows, columns) {
 function copies(name, origins, points) {
   const rows = origins.map((origin) => el("tr", {},
     el("td", { class: "heat", style: { "--weight": 1 - origin.generating } }, el("bdi", {}, origin.token)),
-    el("td", { class: "number" }, number(1 - origin.generating)),
+    el("td", { class: "number" }, share(1 - origin.generating)),
     el("td", { dir: "auto" }, origin.start === null ? "" : points.slice(origin.start, origin.end)),
     el("td", { class: "number" }, origin.start === null ? "" : `${origin.start}–${origin.end}`)));
-  const names = ["Token", "Copied with probability", "Same word in the text", "Place"];
-  return el("section", { class: "attention" }, el("h3", {}, name), el("p", { class: "help" }, "Which tokens were copied"),
-    el("table", {}, el("thead", {}, el("tr", {}, names.map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, rows)));
+  const names = ["Token", "Copied with probability", "Same token in the input", "Place"];
+  return el("section", { class: "attention" }, el("h3", {}, "Tokens copied from the input"),
+    el("p", { class: "help" }, name), el("table", {}, el("thead", {}, el("tr", {}, names.map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, rows)));
 }

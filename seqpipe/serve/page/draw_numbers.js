@@ -1,7 +1,7 @@
 // Labels as bars, scores, vectors, and alternatives with their scores.
 
 import { copyButton, el, svg } from "./dom.js";
-import { counted, hue, number } from "./text.js";
+import { counted, hue, number, share } from "./text.js";
 
 export function nothing() {
   return el("p", { class: "nothing" }, "(nothing)");
@@ -11,13 +11,20 @@ export function nothing() {
 export function bar(name, value, color) {
   const fill = el("span", { class: "fill", style: { width: `${100 * Math.min(1, Math.max(0, value))}%`, "--hue": color } });
   return el("li", {}, el("bdi", { class: "name" }, name),
-    el("span", { class: "track", "aria-hidden": "true" }, fill), el("span", { class: "number" }, number(value)));
+    el("span", { class: "track", "aria-hidden": "true" }, fill), el("span", { class: "number" }, share(value)));
 }
 
-/** One label, with its probability; null where no label fits. */
+const MOST_BARS = 10; // more of them stand behind a summary
+
+/** The label that was decided, and its probability and those of the others, as far as they were asked for. */
 export function drawLabel({ labels }, answer) {
-  if (answer.label === null) return nothing();
-  return el("ol", { class: "bars" }, bar(answer.label, answer.score, hue(answer.label, labels)));
+  const parts = Array.isArray(answer) ? answer : [answer];
+  if (parts[0].label === null) return nothing();
+  const bars = parts.map((part) => bar(part.label, part.score, hue(part.label, labels)));
+  const more = bars.splice(MOST_BARS);
+  return el("div", {}, el("p", { class: "big" }, el("bdi", {}, parts[0].label)), el("ol", { class: "bars" }, bars),
+    more.length ? el("details", { class: "table" }, el("summary", {}, `${counted(more.length, "more label")}`),
+      el("ol", { class: "bars" }, more)) : null);
 }
 
 /** Labels, of which an answer is a list, or holds one under the key `list`. */

@@ -68,7 +68,7 @@ function graph(words, below, arcs) {
       style: row ? { "--hue": hue(text) } : {} }, text)));
   const picture = svg("svg", { class: "arcs", width: whole, height, viewBox: `0 0 ${whole} ${height}`, role: "img",
     "aria-label": spoken(words, below, arcs) }, drawn, texts);
-  return el("div", { class: "scrolls", tabindex: "0", role: "region", "aria-label": "Words and arcs" }, picture,
+  return el("div", { class: "scrolls", tabindex: "0", role: "group", "aria-label": "Words and arcs" }, picture,
     below.length ? el("p", { class: "help" }, `Below each word: ${below.map((field) => field.name).join(", ")}`) : null);
 }
 

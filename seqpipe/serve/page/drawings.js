@@ -50,12 +50,13 @@ export function draw(drawing, answer, input) {
 
 /** The alternatives of an answer, best first; null where there is one answer alone. */
 function alternativesOf(drawing, answer) {
-  if (!Array.isArray(answer)) return null;
+  if (!Array.isArray(answer) || drawing.as === "label") return null; // bars, of one label or of all
   if (!drawing.several) return answer;
   return answer.length && answer.every((part) => drawing.several in part) ? answer : null;
 }
 
 /** What a model looked at, and what it copied. */
 export function drawExplanation(explanation) {
-  return el("div", { class: "explanation" }, attentionParts(explanation));
+  const parts = attentionParts(explanation);
+  return parts.length ? [el("div", { class: "explanation" }, parts)] : [];
 }

@@ -2,7 +2,8 @@
 
 import { el, freshId } from "./dom.js";
 
-export class RowsError extends Error {}
+/** What a person typed that cannot be sent, in words for them. */
+export class InputError extends Error {}
 
 /** The form of one bundle; `body()` is the request as it stands. */
 export class Form {
@@ -23,9 +24,18 @@ export class Form {
     onChange();
   }
 
-  /** The values of all input fields by name; RowsError where numbers are none. */
+  /** The values of all input fields by name; InputError where numbers are none. */
   record() {
     return Object.fromEntries(this.inputs.map((input) => [input.name, input.value()]));
+  }
+
+  /** InputError where all fields are empty: to nothing there is no answer, but of a model that begins a text itself. */
+  refuseEmpty() {
+    if (this.bundle.reads_empty || Object.values(this.record()).some((value) => value.length && String(value).trim())) return;
+    const names = this.inputs.map((input) => `“${input.name}”`).join(" and ");
+    throw new InputError(this.bundle.examples.length
+      ? `There is nothing to answer: ${names} is empty. Write something, or choose an example.`
+      : `There is nothing to answer: ${names} is empty. Write something first.`);
   }
 
   body() {
@@ -67,7 +77,7 @@ function rowsOf(text, name) {
   const lines = text.split("\n").map((line, i) => [i + 1, line.trim()]).filter(([, line]) => line);
   return lines.map(([place, line]) => line.split(/[\s,;]+/).filter(Boolean).map((word) => {
     const value = Number(word);
-    if (!Number.isFinite(value)) throw new RowsError(`${name}, line ${place}: '${word}' is no number`);
+    if (!Number.isFinite(value)) throw new InputError(`${name}, line ${place}: '${word}' is no number`);
     return value;
   }));
 }
@@ -115,23 +125,32 @@ function optionsBox(options, more) {
 
 function optionControl(name, option) {
   const id = freshId();
-  const isNumber = ["int", "float"].includes(option.type);
+  const isNumber = ["int", "float"].includes(option.type) && option.const === undefined;
   const control = el("input", {
     id, "aria-describedby": `${id}h`, autocomplete: "off",
     type: option.type === "bool" ? "checkbox" : isNumber ? "number" : "text",
     checked: option.type === "bool" && option.default, dir: isNumber ? "ltr" : "auto",
-    placeholder: option.type === "bool" ? null : shown(option.default),
+    placeholder: option.type === "bool" ? null : shown(usual(option)),
     min: option.minimum, max: option.maximum, step: option.type === "float" ? "any" : "1",
   });
   const element = el("div", { class: "option" }, el("label", { for: id }, name), control,
-    el("span", { class: "help", id: `${id}h` }, bounds(option)));
+    el("p", { class: "help", id: `${id}h` }, [option.description, bounds(option)].filter(Boolean).join(" ")));
   const value = () => {
     if (option.type === "bool") return control.checked === option.default ? undefined : control.checked;
-    if (control.validity.badInput) throw new RowsError(`${name}: write a number`);
-    if (control.value.trim() === "") return undefined;
-    return isNumber ? Number(control.value) : control.value;
+    if (control.validity.badInput) throw new InputError(`${name}: write a number`);
+    const text = control.value.trim();
+    if (text === "") return option.const;
+    if (isNumber) return Number(text);
+    if (option.const === undefined || text === option.const) return control.value;
+    if (!/^\d+$/.test(text)) throw new InputError(`${name}: write a whole number, or ${option.const}`);
+    return Number(text);
   };
   return { name, element, value };
+}
+
+/** The value of an option that is left empty: where `all` may be asked for, the page shows all. */
+function usual(option) {
+  return option.const ?? option.default;
 }
 
 function shown(value) {
@@ -140,15 +159,18 @@ function shown(value) {
 }
 
 /** The bounds in words; the next number after a whole one stands for a bound that is not allowed itself. */
-function bounds({ type, minimum, maximum, default: usual }) {
+function bounds(option) {
+  const { type, minimum, maximum, description } = option;
   const has = (bound) => typeof bound === "number";
   const isAbove = has(minimum) && minimum > Math.round(minimum) && minimum - Math.round(minimum) < 1e-9;
   const parts = [];
   if (isAbove) parts.push(has(maximum) ? `above ${Math.round(minimum)}, at most ${maximum}` : `above ${Math.round(minimum)}`);
   else if (has(minimum)) parts.push(has(maximum) ? `${minimum} to ${maximum}` : `at least ${minimum}`);
   else if (has(maximum)) parts.push(`at most ${maximum}`);
-  else if (["tokens", "texts", "automaton"].includes(type)) parts.push("a text");
-  const standard = shown(usual);
-  if (standard !== "") parts.push(`default ${standard}`);
-  return parts.join(", ");
+  else if (!description && ["tokens", "texts", "automaton"].includes(type)) parts.push("a text");
+  if (option.const !== undefined) parts.push(`or ${option.const}`);
+  const standard = shown(usual(option));
+  if (standard !== "" && type !== "bool") parts.push(option.const === undefined ? `default ${standard}` : `${standard} if left empty`);
+  const words = parts.join(", ");
+  return words && `${words[0].toUpperCase()}${words.slice(1)}.`;
 }

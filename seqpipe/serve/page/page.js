@@ -4,12 +4,13 @@ import { address, ask, askStream, describeBundles, ServerError } from "./api.js"
 import { copyButton, el, freshId } from "./dom.js";
 import { draw, drawExplanation } from "./drawings.js";
 import { continued } from "./draw_text.js";
-import { Form, RowsError } from "./form.js";
+import { Form, InputError } from "./form.js";
 import { curl, python } from "./request.js";
 import { jsonTree } from "./json_tree.js";
 
 const content = document.getElementById("content");
 const nav = document.getElementById("bundles");
+const SMALL = 2 ** 28; // bytes of a bundle whose first example is answered before anybody asks
 let token = "";
 
 /** One bundle's view: form, answer and request. It is kept while another bundle is shown, with what was typed. */
@@ -27,6 +28,7 @@ class View {
     this.form = new Form(bundle, () => this.showRequest());
     this.element = this.layout();
     this.showRequest();
+    if (bundle.examples.length && bundle.bytes <= SMALL) this.send(true);
   }
 
   layout() {
@@ -35,11 +37,11 @@ class View {
     this.form.element, el("div", { class: "buttons" }, this.ask, this.stop,
       el("span", { class: "help keys" }, el("kbd", {}, "Ctrl"), " + ", el("kbd", {}, "Enter"))));
     const raw = el("details", { class: "card" }, el("summary", {}, "Response as JSON"), this.raw);
+    this.card = el("section", { class: "card" }, el("div", { class: "title" }, el("h2", {}, "Answer"), this.time), this.answer);
     return el("div", { class: "bundle" }, about(this.bundle),
       el("div", { class: "columns" },
-        el("section", { class: "card" }, el("h2", {}, "Input"), form),
-        el("section", { class: "card" }, el("div", { class: "title" }, el("h2", {}, "Answer"), this.time), this.answer)),
-      el("details", { class: "card", open: true }, el("summary", {}, "Request"), el("div", { class: "columns" },
+        el("section", { class: "card" }, el("h2", {}, "Input"), form), this.card),
+      el("details", { class: "card" }, el("summary", {}, "Request"), el("div", { class: "columns" },
         code("curl", this.curl), code("Python", this.python))), raw);
   }
 
@@ -55,7 +57,7 @@ class View {
     try {
       body = this.form.body();
     } catch (error) {
-      if (!(error instanceof RowsError)) throw error;
+      if (!(error instanceof InputError)) throw error;
       this.curl.textContent = this.python.textContent = error.message;
       return;
     }
@@ -64,13 +66,16 @@ class View {
     this.python.textContent = python(url, body, token);
   }
 
-  async send() {
+  /** Asks for the answer, and shows it; the first example's where nobody asked: then without a word if there is none. */
+  async send(isUnasked = false) {
     this.running?.abort();
     const running = new AbortController();
     this.running = running;
     const began = performance.now();
     this.wait(true);
+    if (!isUnasked) this.reveal();
     try {
+      this.form.refuseEmpty();
       const body = this.form.body();
       const record = this.form.record();
       const result = body.stream ? await this.stream(body, record, running.signal)
@@ -78,7 +83,8 @@ class View {
       this.show(result, record);
       this.time.textContent = `answered in ${Math.round(performance.now() - began)} ms`;
     } catch (error) {
-      if (this.running === running) this.refuse(error);
+      const isQuiet = isUnasked && (error instanceof ServerError || error instanceof InputError);
+      if (this.running === running && !isQuiet) this.refuse(error);
     } finally {
       if (this.running === running) this.wait(false);
     }
@@ -88,6 +94,12 @@ class View {
     this.answer.setAttribute("aria-busy", String(isWaiting));
     this.stop.hidden = !isWaiting;
     if (isWaiting) this.time.textContent = "";
+  }
+
+  /** Scrolls to the answer where it is out of sight, as below the form on a phone. */
+  reveal() {
+    const { top } = this.card.getBoundingClientRect();
+    if (top < 0 || top > window.innerHeight / 2) this.card.scrollIntoView();
   }
 
   async stream(body, record, signal) {
@@ -107,7 +119,7 @@ class View {
 
   show(result, record) {
     const parts = [draw(this.bundle.drawing, result.answer, this.input(record))];
-    if (result.explanation) parts.push(drawExplanation(result.explanation));
+    if (result.explanation) parts.push(...drawExplanation(result.explanation));
     this.answer.replaceChildren(...parts);
     this.raw.replaceChildren(copyButton("the response", () => JSON.stringify(result, null, 2)), jsonTree(result));
   }
@@ -118,13 +130,21 @@ class View {
       this.answer.querySelector(".running")?.classList.remove("running");
       return;
     }
-    if (!(error instanceof ServerError || error instanceof RowsError)) throw error;
+    if (!(error instanceof ServerError || error instanceof InputError)) throw error;
     this.answer.replaceChildren(el("p", { class: "error", role: "alert" }, error.message));
   }
 }
 
+// Answer kinds in words.
+const ANSWERS = {
+  spans: "labelled spans", tags: "a tag for each word", label: "one label", labels: "any number of labels",
+  score: "a number", vector: "a vector", candidate: "the nearest candidate", span: "a span of the text",
+  pointers: "positions in order", structured: "a structure", text: "a text", generation: "a continuation",
+  "fill-mask": "the text with its gaps filled", "span-infilling": "what fills the gaps", joint: "an answer of each head",
+};
+
 function about(bundle) {
-  const facts = [["Answers with", bundle.answer], ["Pipeline", bundle.pipeline], ["SHA-256", bundle.sha256?.slice(0, 12)]];
+  const facts = [["Answers with", ANSWERS[bundle.answer] ?? bundle.answer], ["Pipeline", bundle.pipeline], ["SHA-256", bundle.sha256?.slice(0, 12)]];
   return el("div", { class: "about" }, el("h2", { class: "name" }, bundle.name),
     el("dl", {}, facts.filter(([, value]) => value).map(([name, value]) =>
       el("div", {}, el("dt", {}, name), el("dd", {}, value)))));
@@ -185,6 +205,7 @@ async function start() {
     startLater("nothing", "The server has no bundle yet; this page looks again every two seconds.");
     return;
   }
+  nav.parentElement.hidden = false;
   nav.replaceChildren(...bundles.map(({ name }) =>
     el("a", { href: `#${encodeURIComponent(name)}`, "data-bundle": name }, name)));
   window.addEventListener("hashchange", () => showBundle(bundles));

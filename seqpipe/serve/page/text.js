@@ -23,11 +23,23 @@ export function isRightToLeft(text) {
   return first !== null && RIGHT_TO_LEFT.test(first[0]);
 }
 
+const BLANKS = { "\n": "↵", "\t": "⇥" };
+
+/** A token whose blanks at either end are drawn: a space as ␣, a line break as ↵, a tab as ⇥. */
+export function visibleBlanks(token) {
+  return token.replace(/^\s+|\s+$/gu, (blanks) => Array.from(blanks, (blank) => BLANKS[blank] ?? "␣").join(""));
+}
+
 /** A probability or another number for a person. */
 export function number(value, places = 3) {
   if (value === null || value === undefined) return "none";
   const size = Math.abs(value);
   return size !== 0 && (size < 10 ** -places || size >= 1e6) ? value.toExponential(2) : value.toFixed(places);
+}
+
+/** A number of a list of bars, for which an exponent would be too long. */
+export function share(value) {
+  return value > 0 && value < 0.001 ? "< 0.001" : number(value);
 }
 
 /** The hue of a label in degrees, far from those of its neighbors in the list of all labels. */

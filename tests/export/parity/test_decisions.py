@@ -78,7 +78,7 @@ def test_the_grid_is_ragged_and_has_every_size_and_length(both: tuple[Pipeline, 
             lambda feeds, made: made["opens"].__iadd__(
                 feeds["ids"].sum(1, keepdims=True) * (not feeds["mask"].all()) * 1e-2
             ),
-            "opens off by|opens changes with what stands in the padding",
+            "opens differs by|opens depends on values in the padding",
         ),
     ],
 )
@@ -100,7 +100,7 @@ def test_what_reads_the_padding_is_found(both: tuple[Pipeline, Run]) -> None:
         made["scores"] += np.where(feeds["mask"], 0, feeds["ids"]).sum(1, keepdims=True) * np.float32(0.01)
 
     tally = compared(both, leaks)
-    with pytest.raises(ParityError, match="scores changes with what stands in the padding"):
+    with pytest.raises(ParityError, match="scores depends on values in the padding"):
         tally.check()
     assert compared(both, leaks, ((1,), (7,))).different == 0  # one row has no padding: nothing to read
 

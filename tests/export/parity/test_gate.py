@@ -164,7 +164,7 @@ def test_an_alphabet_that_loses_letters_is_found(tags: Trained, monkeypatch: pyt
         return replace(made, alphabet=made.alphabet[:-3]) if isinstance(made, Chars) else made
 
     monkeypatch.setattr(bundle, "feature_from", short)
-    assert "otherwise than training did: its input 'chars' differs; no bundle was written" in tags.refused()
+    assert "differently from training: its input 'chars' differs; no bundle was written" in tags.refused()
     with pytest.raises(ParityError, match="its input 'chars' differs") as caught:
         tags.export("refused")
     assert not (tags.folder / "refused").exists()
@@ -179,9 +179,9 @@ def test_a_tokenizer_that_is_another_is_found(
     tags: Trained, monkeypatch: pytest.MonkeyPatch, change: Callable[[dict[str, Any]], None]
 ) -> None:
     monkeypatch.setattr(bundle, "_tokenizer", tokenizer_with(change))
-    assert "otherwise than training did: its input 'ids' differs" in tags.refused()
+    assert "differently from training: its input 'ids' differs" in tags.refused()
     with pytest.raises(
-        ParityError, match="\nat fault: the tokenizer of 'ids': its file splits texts otherwise than in training"
+        ParityError, match="\nat fault: the tokenizer of 'ids': its file splits texts differently from training"
     ):
         tags.export("refused")
 
@@ -207,7 +207,7 @@ def test_offsets_that_are_others_are_found(tags: Trained, monkeypatch: pytest.Mo
         return [replace(doc, offsets=[(a, b + 1) for a, b in doc.offsets]) for doc in docs]
 
     monkeypatch.setattr(sources.TextSource, "_whole", shifted)
-    assert "where its tokens stand differs" in tags.refused()
+    assert "the offsets of its tokens differs" in tags.refused()
 
 
 def wrong_once(monkeypatch: pytest.MonkeyPatch, ids: np.ndarray, name: str = "tags") -> None:
@@ -308,8 +308,8 @@ def test_many_records_are_read_and_a_part_of_them_that_a_seed_chooses_is_answere
     monkeypatch.setattr(gate, "MOST_RECORDS", 5)
     stated = tags.export("drawn").manifest.parity
     assert (stated["records"], stated["read"] > len(tags.records)) == (5, True)
-    assert gate.sampled(tags.records) == gate.sampled(tags.records)
-    assert len({record["where"] for record in gate.sampled(tags.records)}) == 5
+    assert gate.sample_records(tags.records) == gate.sample_records(tags.records)
+    assert len({record["where"] for record in gate.sample_records(tags.records)}) == 5
 
 
 def test_golden_examples_are_pytorchs_answers(tags: Trained, monkeypatch: pytest.MonkeyPatch) -> None:

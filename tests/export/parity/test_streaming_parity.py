@@ -18,7 +18,7 @@ from seqpipe.config.loader import Config
 from seqpipe.export.graph import random_batches, random_doc, to_onnx
 from seqpipe.export.parity import gate
 from seqpipe.export.parity.decisions import DecisionParity, Tally
-from seqpipe.export.parity.gate import compare_streams, pieces_of
+from seqpipe.export.parity.gate import compare_streams, ragged_chunks
 from seqpipe.nn.incremental import CacheSlots, PrefixCache
 from seqpipe.nn.loops import State
 from seqpipe.testing.graphs import session_of
@@ -94,11 +94,11 @@ def test_the_texts_compared_are_ragged_and_begin_and_end_at_different_times(tmp_
     _, pipeline = streaming_pipeline(tmp_path, {"use": "gru", **FORWARD})
     random, source = np.random.default_rng(0), pipeline.artifacts.featurizer
     docs = [random_doc(source, length, random) for length in (9, 4, 1, 6)]
-    counts = [[len(doc) for doc in piece] for piece in pieces_of(docs, 1)]
+    counts = [[len(doc) for doc in piece] for piece in ragged_chunks(docs, 1)]
     assert counts[0] == [1, 0, 1, 0]  # every second text begins later
     assert counts[2] == [1, 2, 0, 1]  # the third has ended
     assert [sum(of_text) for of_text in zip(*counts, strict=True)] == [9, 4, 1, 6]
-    texts = ["".join(doc.text for doc in of_text) for of_text in zip(*pieces_of(docs, 2), strict=True)]
+    texts = ["".join(doc.text for doc in of_text) for of_text in zip(*ragged_chunks(docs, 2), strict=True)]
     assert texts == [doc.text for doc in docs]
 
 

@@ -1,0 +1,102 @@
+"""Comparison of two texts, against the formulas written out token by token in NumPy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from exported import export
+from torch import Tensor
+
+from seqpipe_plugins.encoders.compare import Compare
+
+D, H = 5, 4
+AXES = {"x": ("b", "t"), "mask": ("b", "t"), "segments": ("b", "t")}
+Array = np.ndarray
+
+
+def batch(*sizes: tuple[int, int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Pairs of texts of so many tokens, a separator between the two; what stands in the padding is arbitrary."""
+    longest = max(a + 1 + b for a, b in sizes)
+    x, segments = torch.randn(len(sizes), longest, D), torch.randint(0, 3, (len(sizes), longest))
+    mask = torch.zeros(len(sizes), longest, dtype=torch.bool)
+    for row, (a, b) in enumerate(sizes):
+        mask[row, : a + 1 + b] = True
+        segments[row, : a + 1], segments[row, a + 1 : a + 1 + b] = 1, 2
+    return x, mask, segments
+
+
+def expected(encoder: Compare, first: Array, second: Array) -> tuple[Array, dict[str, Array]]:
+    """The state of one pair, and the alignment of each text."""
+    w = {name: value.detach().double().numpy() for name, value in encoder.named_parameters()}
+
+    def compared(own: Array, other: Array) -> tuple[list[float], Array]:
+        def unit(rows: Array) -> Array:
+            return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+        def p(rows: Array) -> Array:
+            return np.tanh(unit(rows) * D**0.5 @ w["project.weight"].T + w["project.bias"])
+
+        if not len(own):
+            return [0.0] * (H + 2), np.zeros((0, len(other)))
+        cosines = unit(own) @ unit(other).T if len(other) else np.zeros((len(own), 0))
+        matched = np.maximum(0, cosines.max(1)) if len(other) else np.zeros(len(own))
+        alignment = np.exp(w["sharpness"] * cosines)
+        alignment /= alignment.sum(1, keepdims=True)
+        q = alignment @ p(other) if len(other) else np.zeros((len(own), H))
+        parts = np.concatenate([p(own), q, abs(p(own) - q), p(own) * q, matched[:, None]], 1)
+        z = torch.tensor(np.maximum(0, parts @ w["compare.weight"].T + w["compare.bias"])).float()[None]
+        pooled = encoder.pool(z, torch.ones(1, len(own), dtype=torch.bool))[0][0].detach().numpy()
+        lengths = np.linalg.norm(own, axis=1)
+        return [*pooled, (lengths * matched).sum() / lengths.sum(), matched.mean()], alignment
+
+    (a, forward), (b, backward) = compared(first, second), compared(second, first)
+    u, v = first.sum(0), second.sum(0)
+    cosine = u @ v / max(1e-6, np.linalg.norm(u) * np.linalg.norm(v)) if len(first) and len(second) else 0.0
+    total = max(1, len(first) + len(second))
+    state = np.array([*a, *b, cosine, (len(first) - len(second)) / total])
+    return state, {"forward": forward, "backward": backward}
+
+
+SIZES = [(3, 2), (1, 1), (4, 6), (0, 3), (2, 0)]
+
+
+def assert_follows(encoder: Compare, sizes: list[tuple[int, int]], x: Tensor, made: dict[str, Array]) -> None:
+    for row, (a, b) in enumerate(sizes):
+        own = x[row].double().numpy()
+        state, alignment = expected(encoder, own[:a], own[a + 1 : a + 1 + b])
+        assert np.abs(made["state"][row] - state).max() < 1e-5
+        n = a + 1 + b
+        assert np.abs(made["x"][row, :n] - state).max() < 1e-5
+        assert not made["x"][row, n:].any()
+        weights = made["attention"][row, 0]
+        assert np.abs(weights[:a, a + 1 : n] - alignment["forward"]).max(initial=0) < 1e-5
+        assert np.abs(weights[a + 1 : n, :a] - alignment["backward"]).max(initial=0) < 1e-5
+        assert weights.sum() == pytest.approx((a + b) * (a > 0) * (b > 0), abs=1e-4)  # nothing else
+
+
+def test_two_texts_are_compared_as_the_formulas_say() -> None:
+    encoder = Compare(D, hidden=H).eval()
+    x, mask, segments = batch(*SIZES)
+    made = {name: value.detach().numpy() for name, value in encoder(x, mask, segments).items()}
+    assert tuple(made) == tuple(encoder.returns)
+    assert_follows(encoder, SIZES, x, made)
+
+
+def test_the_graph_does_the_same_at_every_size(tmp_path: Path) -> None:
+    encoder = Compare(D, hidden=H).eval()
+    x, mask, segments = batch((3, 2), (5, 1))
+    graph = export(tmp_path / "encoder.onnx", encoder, encoder.forward, AXES, x=x, mask=mask, segments=segments)
+    for sizes in ([(1, 1)], SIZES, [(9, 12)], [(2, 2)] * 7):
+        x, mask, segments = batch(*sizes)
+        assert_follows(encoder, sizes, x, graph(x=x, mask=mask, segments=segments))
+
+
+def test_equal_texts_have_everything_in_common() -> None:
+    encoder, vectors = Compare(D, hidden=H).eval(), torch.randn(3, D)
+    x = torch.cat([vectors, torch.randn(1, D), vectors.flip(0)])[None]
+    state = encoder(x, torch.ones(1, 7, dtype=torch.bool), torch.tensor([[1, 1, 1, 1, 2, 2, 2]]))["state"][0]
+    assert torch.allclose(state[[H, H + 1, -4, -3, -2]], torch.ones(5), atol=1e-5)
+    assert state[-1] == 0
