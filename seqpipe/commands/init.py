@@ -32,9 +32,13 @@ def init(
         str | None,
         typer.Option(
             "--task",
-            help="What to learn, by the head's name, in place of what the data looks like: crf, label, score, seq2seq, "
-            "answer-span, pointer or lm.",
+            help="What to learn, by the head's name, in place of what the data looks like: crf, tags, label, score, "
+            "seq2seq, answer-span, pointer or lm.",
         ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", help="Column or key to learn: its name, or its number from 1."),
     ] = None,
 ) -> None:
     """Detect the format of a data file and write a commented YAML for it."""
@@ -43,5 +47,5 @@ def init(
     if (file is None) == (data is None):
         raise UsageError("name one data file: seqpipe init train.csv")
     console = Console()
-    path = init_yaml(file or data or Path(), output, say=console.say, task=task)
+    path = init_yaml(file or data or Path(), output, say=console.say, task=task, target=target)
     console.say(f"wrote {path}\nnext: seqpipe check {path}")

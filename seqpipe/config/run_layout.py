@@ -12,9 +12,10 @@ LOCK = ".lock"  # names the process that writes into the run, or was the last to
 CHECKPOINTS, LAST, BEST = "checkpoints", "last.ckpt", "best-*.safetensors"
 HISTORY = "metrics.jsonl"  # among the checkpoints: a line of JSON for each epoch
 TOKENS = "tokens"  # files of tokens that language models learn from
+PARTS = "data"  # dev and test records that shares of the training data took
 BUNDLE = "bundle.json"  # in the folder of a bundle
 # At the top of a run, written by who holds its lock.
-RUN_FILES = (STATE, YAML, OUTCOME, SCORES, LEARNED, "*tokenizer*.json", "bundle", "vectors.*")
+RUN_FILES = (STATE, YAML, OUTCOME, SCORES, LEARNED, "*tokenizer*.json", "bundle", PARTS, "vectors.*")
 FORM = 2  # of learned.json and of checkpoints
 
 

@@ -46,6 +46,7 @@ TASKS = {
     task.head: task
     for task in (
         Task("crf", ("Entities", "Tags"), "words with a tag each, or texts with spans", has_words=True),
+        Task("tags", ("Tags",), "words with a tag each", has_words=True),
         Task("label", ("Labels",), "texts with a label (few values) each", "Labels"),
         Task("score", ("Numbers",), "texts with a number each", "Numbers"),
         Task("seq2seq", ("Texts",), "pairs of texts", "Texts"),
@@ -56,13 +57,13 @@ TASKS = {
 }
 
 
-def summarise(data: Path, task: Task | None = None) -> DataSummary:
-    """Look at a data file and summarise it.
+def summarise(data: Path, task: Task | None = None, target: str | None = None) -> DataSummary:
+    """Look at a data file and summarise it; `target` is the column or key to learn, where it is asked for.
 
     Raises:
         DataError: if it is of no known format, or lacks what the task needs.
     """
-    summary = _summarise(data, task)
+    summary = _summarise(data, task, target)
     if task and summary.label_kind not in task.kinds:
         fits = next(task_type.head for task_type in TASKS.values() if summary.label_kind in task_type.kinds)
         seen = summary.saw or f"data of the reader {summary.use}"
@@ -70,7 +71,7 @@ def summarise(data: Path, task: Task | None = None) -> DataSummary:
     return summary
 
 
-def _summarise(data: Path, task: Task | None) -> DataSummary:
+def _summarise(data: Path, task: Task | None, target: str | None) -> DataSummary:
     """Try the formats in turn, those that are recognised for certain first."""
     column = task.column if task else None
     if data.is_dir():
@@ -104,7 +105,7 @@ def _summarise(data: Path, task: Task | None) -> DataSummary:
     if len(row) == 10 and row[0].partition("-")[0].isdigit():
         return summarise_conllu(data)
     if task and task.has_words:
-        return summarise_conll(data)
+        return summarise_conll(data, task.head, target)
     # Plain lines with the same number of lines beside them are no table; commas within their texts may look like one.
     if not (has_columns(lines) or "\t" in lines[0] or (task and task.is_plain)):
         refuse_parallel(data)
@@ -115,4 +116,4 @@ def _summarise(data: Path, task: Task | None) -> DataSummary:
         return summary
     refuse_other_lines(data, lines)
     text = summarise_text(data, lines) if is_plain else None
-    return text or summarise_conll(data)
+    return text or summarise_conll(data, target=target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import Any
 from seqpipe.answers.metrics.squad import gold_answers
 from seqpipe.errors import DataError
 from seqpipe.init.columns import LABELS, SCORES, Column
-from seqpipe.init.conll import choose_scheme
 from seqpipe.init.roles import LIST_FIX, ColumnTask, Roles, find_roles, separator_of
 from seqpipe.init.summary import DataSummary, count, load_json, records
+from seqpipe.init.tags import choose_scheme
 
 BLOCK = 1_000  # objects taken account of at once
 MOST = 8  # keys that are listed
@@ -126,7 +127,7 @@ def summarise_objects(data: Path, use: str, options: dict[str, Any], task: Colum
     if target == "tags":
         tagged = DataSummary(use, {**summary.options, "scheme": "none"})
         tags = [list(record["tags"]) for record in records(tagged, data) if "tags" in record]
-        choose_scheme(summary, tags, {tag for sentence in tags for tag in sentence})
+        choose_scheme(summary, tags, Counter(tag for sentence in tags for tag in sentence))
     summary.notes.append(note)
     return count(summary, data)
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from seqpipe.answers.tagging_schemes import SCHEMES, belongs
 from seqpipe.errors import DataError
 from seqpipe.init.columns import KEYS, LABELS, NUMBER, SCORES, SECOND, SOURCES, TARGETS, TEXTS, Column
 from seqpipe.init.roles import ColumnTask, find_roles
 from seqpipe.init.summary import DataSummary, open_bytes
+from seqpipe.init.tags import find_tagging
 
 SIGNS = {",": "csv", "\t": "tsv", ";": "csv", "|": "csv"}
 BLOCK = 10_000  # rows that are looked at together
@@ -43,8 +43,8 @@ def summarise_table(data: Path, lines: Sequence[str], task: ColumnTask | None) -
             continue
         columns = table.columns()
         # Tags such as O and B-city: a file of words without empty lines.
-        tags = [{*column.values} for column in columns[1:] if "O" in column.values and len(column.values) > 1]
-        if any(all(belongs(tag, scheme) for tag in distinct) for distinct in tags for scheme in SCHEMES):
+        taggings = [find_tagging(column.values) for column in columns[1:]]
+        if any(tagging and tagging.fits and tagging.tag_format and tagging.entities for tagging in taggings):
             if sign == "\t":
                 return None
             fix = "write each word, a tab and its tag on a line, and an empty line after each sentence"

@@ -51,7 +51,11 @@ FEW, MANY = 3, 20  # labels
 
 
 def init_yaml(
-    data: Path, output: Path | None = None, say: Callable[[str], None] | None = None, task: str | None = None
+    data: Path,
+    output: Path | None = None,
+    say: Callable[[str], None] | None = None,
+    task: str | None = None,
+    target: str | None = None,
 ) -> Path:
     """Look at `data`, `say` what was seen and chosen, and write the YAML; return its path.
 
@@ -66,20 +70,20 @@ def init_yaml(
     stem = path.with_suffix("").stem if path.suffix == ".gz" else path.stem
     names = (stem, *(folder.name for folder in path.parents))
     name = next((name for name in names if name not in _GENERIC), "pipeline")
-    target = output or Path(f"{name}.yaml")
-    if target.exists():
-        raise UsageError(f"{target} is there already; name another with --output, or remove it")
-    summary = summarise(data, TASKS[task] if task else None)
+    file = output or Path(f"{name}.yaml")
+    if file.exists():
+        raise UsageError(f"{file} is there already; name another with --output, or remove it")
+    summary = summarise(data, TASKS[task] if task else None, target)
     refuse_useless(summary, data)
-    remarks = [*summary.reasons(), *summary.remarks()]
+    remarks = [*summary.reasons(), *summary.remarks(), *summary.doubtful(data)]
     if say:
         for line in remarks:
             say(line)
-    run = re.sub("[^A-Za-z0-9._-]", "-", name if target.stem in _GENERIC else target.stem).lstrip("._-")
+    run = re.sub("[^A-Za-z0-9._-]", "-", name if file.stem in _GENERIC else file.stem).lstrip("._-")
     dev = sibling(data, "dev")
-    content = data_yaml(summary, data, target, run or "pipeline") + model_yaml(summary, has_dev=dev is not None)
-    write(target, f"{EDITOR}{content}")
-    return target
+    content = data_yaml(summary, data, file, run or "pipeline") + model_yaml(summary, has_dev=dev is not None)
+    write(file, f"{EDITOR}{content}")
+    return file
 
 
 def data_yaml(summary: DataSummary, data: Path, target: Path, name: str) -> str:
@@ -97,11 +101,13 @@ def data_yaml(summary: DataSummary, data: Path, target: Path, name: str) -> str:
     values = {
         "file": data.name,
         "size": f"{about}{summary.records:,} records{words}",
-        "remarks": "\n# ".join([*summary.reasons(), *listed, *summary.remarks()]),
+        "remarks": "\n# ".join([*summary.reasons(), *listed, *summary.remarks(), *summary.doubtful(data)]),
         "name": flow(name),
         "reader": summary.use,
         "options": "".join(f", {option}: {flow(value)}" for option, value in summary.options.items()),
         "suffix": data.suffix,
+        "skips_bad": summary.left_out and summary.bad_rows == "skip",
+        "has_bad": summary.left_out and summary.bad_rows == "error",
         "spans": summary.use in ("jsonl", "json", "parquet") and summary.label_kind == "Entities",
     }
     values |= {role: flow(os.path.relpath(file.resolve(), folder)) if file else None for role, file in files.items()}
@@ -168,7 +174,10 @@ def flow(value: Any) -> str:
     """Return a value as YAML on one line."""
     if isinstance(value, list):
         return f"[{', '.join(map(flow, value))}]"
-    return dump({"k": value}).strip().removeprefix("k: ")
+    text = dump({"k": value}).strip().removeprefix("k: ")
+    # `dump` writes for a line of its own, where these signs need no quotes.
+    is_plain = isinstance(value, str) and text == value
+    return f"'{value}'" if is_plain and not {*",[]{}"}.isdisjoint(value) else text
 
 
 def sibling(data: Path, role: str) -> Path | None:

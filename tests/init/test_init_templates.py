@@ -90,6 +90,8 @@ def test_what_is_made_of_a_template_passes_the_check_for_any_data(kind: str, tmp
                 "test": dev,
                 "suffix": ".data",
                 "spans": False,
+                "skips_bad": has_dev,
+                "has_bad": not has_dev,
             },
         )
         texts.add(head + model_yaml(summary, has_dev))

@@ -8,7 +8,7 @@ from typing import Any
 
 from seqpipe.plugin import DataError, did_you_mean
 
-from . import IllFormed, Record, SchemeOption, TagError, free, to_iob2
+from . import IllFormed, Record, SchemeOption, TagError, Tagging, free
 
 _LABEL_KEYS = ("label", "entity_group", "entity", "type")
 
@@ -24,8 +24,10 @@ class ObjectOptions:
         words: Key of the words of a pre-split text.
         tags: Key of the tags.
         spans: Key of the spans; a span may also be a list [start, end, label].
-        scheme: Tagging scheme; none for plain tags, such as parts of speech.
+        scheme: Tagging scheme; IO for entities without B- and I-, none for plain tags, such as parts of speech.
         ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
+        tag_format: Spelling of the tag that begins an entity PER, such as B_PER, PER-B or b-PER.
+        outside: Tag of words outside of entities.
         joiner: Text between two words; "" for Chinese characters.
     """
 
@@ -37,6 +39,8 @@ class ObjectOptions:
     spans: str = "spans"
     scheme: SchemeOption = "IOB2"
     ill_formed: IllFormed = "error"
+    tag_format: str = "B-PER"
+    outside: str = "O"
     joiner: str = " "
 
 
@@ -49,7 +53,8 @@ class Objects:
         self.text, self.words, self.tags, self.spans = objects.text, objects.words, objects.tags, objects.spans
         renamed = (("label", objects.label), ("labels", objects.labels))
         self.renamed = {key: field for field, key in renamed if key is not None}
-        self.scheme, self.ill_formed, self.joiner = objects.scheme, objects.ill_formed, objects.joiner
+        self.tagging = Tagging(objects.scheme, objects.ill_formed, objects.tag_format, objects.outside)
+        self.joiner = objects.joiner
 
     def record(self, item: dict[str, Any], where: str) -> Record:
         """The record of an object; DataError begins with `where` and names the fix."""
@@ -93,7 +98,7 @@ class Objects:
                     f"{where}: {len(words)} `{self.words}` but {len(tags)} `{self.tags}`; give one tag a word"
                 )
             try:
-                record["tags"] = to_iob2(tags, self.scheme, self.ill_formed)
+                record["tags"] = self.tagging.to_iob2(tags)
             except TagError as error:
                 raise DataError(f"{where}: tag {error.position + 1}: {error}") from error
         return record
