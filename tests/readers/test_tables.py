@@ -98,7 +98,12 @@ BAD: list[tuple[str | bytes, dict[str, Any], int, str]] = [
     ("text,b\nc,d,e\n", {}, 2, "3 columns in this line, but 2 have names"),
     ("text,b\nc,d,e\n", {"quote": None}, 2, "look at `delimiter` and `quote`"),
     ("c,d\n", {"columns": ["text"]}, 1, "2 columns in this line, but 1 have names: text"),
-    ('text\na\n"b\nc\n', {}, 3, 'this row cannot be read (unexpected end of data); write "" for a " within'),
+    (
+        'text\na\n"b\nc\n',
+        {},
+        3,
+        "(unexpected end of data); a quote opens in it and is not closed as it should be; write",
+    ),
     ('text\n"b"c\n', {}, 2, "this row cannot be read (',' expected after '\"')"),
     ("text,y\na,\n", {"label": "y"}, 2, "the label in column 'y' is empty; write one, or remove the row"),
     ("text,y\na,x|\n", {"labels": "y"}, 2, "of the labels 'x|' one is empty; write each once"),

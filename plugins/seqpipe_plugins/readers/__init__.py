@@ -65,7 +65,12 @@ class LineReader(FileReader):
         for number, line in numbered(lines, name):
             if line.strip():
                 where = f"{name}:{number}"
-                yield {**self.parse(line, where), "where": where}
+                try:
+                    record = self.parse(line, where)
+                except DataError as error:
+                    self.leave_out(error)
+                else:
+                    yield {**record, "where": where}
 
     @abstractmethod
     def parse(self, line: str, where: str) -> Record:
