@@ -40,6 +40,10 @@ def init(
         str | None,
         typer.Option("--target", help="Column or key to learn: its name, or its number from 1."),
     ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option("--text", help="Column or key of the text: its name, or its number from 1; twice for two texts."),
+    ] = None,
 ) -> None:
     """Detect the format of a data file and write a commented YAML for it."""
     from seqpipe.init import init_yaml
@@ -47,5 +51,5 @@ def init(
     if (file is None) == (data is None):
         raise UsageError("name one data file: seqpipe init train.csv")
     console = Console()
-    path = init_yaml(file or data or Path(), output, say=console.say, task=task, target=target)
+    path = init_yaml(file or data or Path(), output, say=console.say, task=task, target=target, texts=text or ())
     console.say(f"wrote {path}\nnext: seqpipe check {path}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,13 +58,15 @@ TASKS = {
 }
 
 
-def summarise(data: Path, task: Task | None = None, target: str | None = None) -> DataSummary:
-    """Look at a data file and summarise it; `target` is the column or key to learn, where it is asked for.
+def summarise(
+    data: Path, task: Task | None = None, target: str | None = None, texts: Sequence[str] = ()
+) -> DataSummary:
+    """Look at a data file and summarise it; `target` and `texts` are the columns or keys that are asked for.
 
     Raises:
         DataError: if it is of no known format, or lacks what the task needs.
     """
-    summary = _summarise(data, task, target)
+    summary = _summarise(data, task, target, texts)
     if task and summary.label_kind not in task.kinds:
         fits = next(task_type.head for task_type in TASKS.values() if summary.label_kind in task_type.kinds)
         seen = summary.saw or f"data of the reader {summary.use}"
@@ -71,7 +74,7 @@ def summarise(data: Path, task: Task | None = None, target: str | None = None) -
     return summary
 
 
-def _summarise(data: Path, task: Task | None, target: str | None) -> DataSummary:
+def _summarise(data: Path, task: Task | None, target: str | None, texts: Sequence[str]) -> DataSummary:
     """Try the formats in turn, those that are recognised for certain first."""
     column = task.column if task else None
     if data.is_dir():
@@ -85,14 +88,14 @@ def _summarise(data: Path, task: Task | None, target: str | None) -> DataSummary
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise DataError(f"{data}: cannot be read: {reason}") from error
     if start[:4] == b"PAR1":
-        return summarise_objects(data, "parquet", {}, column)
+        return summarise_objects(data, "parquet", {}, column, target, texts)
     refuse_other_formats(data, start)
     lines = start.decode("utf-8-sig", "replace").splitlines()[:LINES]
     lines = [*itertools.dropwhile(lambda line: not line.strip(), lines)]
     if not lines:
         raise DataError(f"{data}: is empty; give the file with your training examples")
     lines[0] = lines[0].lstrip()
-    if summary := summarise_fasttext(data, lines):
+    if summary := summarise_fasttext(data, lines, column):
         return summary
     refuse_glued_tags(data, lines)
     if summary := summarise_points(data, lines):
@@ -100,7 +103,7 @@ def _summarise(data: Path, task: Task | None, target: str | None) -> DataSummary
     if _SQUAD.match("\n".join(lines)) and any('"paragraphs"' in line for line in lines):
         return summarise_answers(DataSummary("squad"), data)
     if json_form := find_json(data, lines):
-        return summarise_objects(data, *json_form, column)
+        return summarise_objects(data, *json_form, column, target, texts)
     row = next((line.split("\t") for line in lines if line.strip() and not line.startswith("#")), [])
     if len(row) == 10 and row[0].partition("-")[0].isdigit():
         return summarise_conllu(data)
@@ -112,7 +115,7 @@ def _summarise(data: Path, task: Task | None, target: str | None) -> DataSummary
     if task and not (task.column or task.is_plain):
         raise DataError(f"{data}: --task {task.head} needs {task.needs}, and the file does not look so")
     is_plain = task.is_plain if task else not has_columns(lines)
-    if not (task and task.is_plain) and (summary := summarise_table(data, lines, column)):
+    if not (task and task.is_plain) and (summary := summarise_table(data, lines, column, target, texts)):
         return summary
     refuse_other_lines(data, lines)
     text = summarise_text(data, lines) if is_plain else None

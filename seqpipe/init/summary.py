@@ -39,17 +39,14 @@ LabelKind = Literal["Entities", "Tags", "Labels", "Numbers", "Texts", "Answers",
 
 @dataclass(frozen=True)
 class Doubt:
-    """Something that may be otherwise: in words, and by the options of `seqpipe init` that read it so."""
+    """Something that may be otherwise: in words, and by the options of `seqpipe init` that read it so, if there are."""
 
     text: str
-    task: str | None
-    target: str | None = None
+    options: tuple[str, ...]
 
     def command(self, data: Path) -> str:
         """Return the command for the other reading, behind a colon; nothing if there is none."""
-        options = {"--task": self.task, "--target": self.target}
-        words = [word for option, value in options.items() if value is not None for word in (option, value)]
-        return f": {shlex.join(['seqpipe', 'init', str(data), *words])}" if words else ""
+        return f": {shlex.join(['seqpipe', 'init', str(data), *self.options])}" if self.options else ""
 
 
 @dataclass
@@ -113,9 +110,9 @@ class DataSummary:
         self.counted, self.unanswered = round(self.counted * self.factor), round(self.unanswered * self.factor)
         self.labels = Counter({label: round(number * self.factor) for label, number in self.labels.items()})
 
-    def doubt(self, text: str, task: str | None = None, target: str | None = None) -> None:
-        """Add a doubt; its text ends with the reading that the options take."""
-        self.doubts.append(Doubt(text, task, target))
+    def doubt(self, text: str, *options: str) -> None:
+        """Add a doubt; its text ends with the reading that the options take, if there are any."""
+        self.doubts.append(Doubt(text, options))
 
     def doubt_left_out(self, data: Path) -> None:
         """Doubt the records that could not be read, with the places of the first three; DataError if they are many."""
@@ -140,7 +137,7 @@ class DataSummary:
             self.doubt(f"{records} cannot be read and left out by `bad_rows: skip`: {first}{more}")
         else:
             fix = "correct them, or set `bad_rows: skip` to leave them out. For plain tags"
-            self.doubt(f"{records} cannot be read: {first}{more}; {fix}", "tags")
+            self.doubt(f"{records} cannot be read: {first}{more}; {fix}", "--task", "tags")
 
     def reasons(self) -> list[str]:
         """Return what was seen in the file, and why this is learned."""

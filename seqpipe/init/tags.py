@@ -96,7 +96,9 @@ def choose_scheme(
     tagging = None if head == "tags" else find_tagging(counts)
     if tagging and not (tagging.fits or head == "crf"):
         form = f"{tagging.share:.0%} of the tags other than {tagging.outside} are like {tagging.tag_format}"
-        summary.doubt(f"{form}, tags of entities; they are taken as plain tags, one a word. To learn entities", "crf")
+        summary.doubt(
+            f"{form}, tags of entities; they are taken as plain tags, one a word. To learn entities", "--task", "crf"
+        )
         tagging = None
     if tagging is None:
         summary.options["scheme"], summary.label_kind = "none", "Tags"
@@ -108,7 +110,9 @@ def choose_scheme(
         summary.options["scheme"] = "IO"
         share = f"{counts[tagging.outside] / counts.total():.0%} of the words are {tagging.outside}"
         summary.doubt(
-            f"no tag begins with B- or I-, and {share}: equal tags in a row are one entity. For a tag a word", "tags"
+            f"no tag begins with B- or I-, and {share}: equal tags in a row are one entity. For a tag a word",
+            "--task",
+            "tags",
         )
         return
     if tagging.tag_format != "B-PER":
@@ -161,5 +165,7 @@ def _doubt_spellings(
             times = "once" if number == 1 else f"{number:,} times"
             place = f" ({locate(tags[label])})" if locate else ""
             summary.doubt(
-                f"the label {label!r} stands {times}{place} beside {often!r}; correct it. For plain tags", "tags"
+                f"the label {label!r} stands {times}{place} beside {often!r}; correct it. For plain tags",
+                "--task",
+                "tags",
             )

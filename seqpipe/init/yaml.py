@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,7 @@ def init_yaml(
     say: Callable[[str], None] | None = None,
     task: str | None = None,
     target: str | None = None,
+    texts: Sequence[str] = (),
 ) -> Path:
     """Look at `data`, `say` what was seen and chosen, and write the YAML; return its path.
 
@@ -73,7 +74,7 @@ def init_yaml(
     file = output or Path(f"{name}.yaml")
     if file.exists():
         raise UsageError(f"{file} is there already; name another with --output, or remove it")
-    summary = summarise(data, TASKS[task] if task else None, target)
+    summary = summarise(data, TASKS[task] if task else None, target, texts)
     refuse_useless(summary, data)
     remarks = [*summary.reasons(), *summary.remarks(), *summary.doubtful(data)]
     if say:

@@ -127,7 +127,7 @@ def test_a_task_that_is_asked_for_overrides_what_was_recognised(
         ("in O\nBern B-city\n\n" * 3, "label", "--task label needs texts with a label .* each; .* CoNLL.* --task crf"),
         (LABELLED, "answer-span", "--task answer-span needs questions on passages"),
         ("a good day\tx\na bad day\ty\n" * 3, "score", "--task score needs a column of numbers beside one of texts"),
-        ("a good day\tx\na bad day\ty\n" * 3, "seq2seq", "--task seq2seq needs two columns of texts"),
+        ("a good day\t1\na bad day\t2\n" * 3, "seq2seq", "--task seq2seq needs two columns of texts"),
         (SPANS, "seq2seq", "--task seq2seq needs"),
     ],
 )
