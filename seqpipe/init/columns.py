@@ -17,6 +17,7 @@ FEW = 5
 LONG = 2  # blanks in a cell on average: more than names have
 INDICATORS = [{"0", "1"}, {"0.0", "1.0"}, {"false", "true"}, {"no", "yes"}]
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+STRUCTURE = re.compile(r"\w\s?[\[(=]\s?\w")  # of a name and its value, as in food[bread] or size=4
 _NOTICE = re.compile(r"https?://|www\.|\bCC[- ]?(BY|0)\b|Attribution:|[Ll]icen[cs]e|[Cc]opyright|©")
 _KEY = re.compile(r"[A-Za-z]*[-_]?\d+|[0-9a-fA-F-]{16,}|[\w./-]+\.\w{2,4}")
 _DATE = re.compile(r"\d+[-/.]\d+[-/.]\d+([ T][\d:.]+Z?)?|([A-Z][a-z]{2} ){2}\d+ \d+:.*")
@@ -233,7 +234,7 @@ class Column:
         values = [value for value in self.values if value.strip()]
         if self.many or self.empty > self.cells / 10 or not 1 < len(values) <= max(2, self.cells / 2):
             return False
-        if sum(value.rstrip().endswith(_ENDS) for value in values) > len(values) / 2:
+        if self.is_structured or sum(value.rstrip().endswith(_ENDS) for value in values) > len(values) / 2:
             return False
         words = sum(value.count(" ") + 1 for value in values) / len(values)
         return words <= 3 or len(values) <= max(2, self.cells / 10)
@@ -243,7 +244,13 @@ class Column:
         """True if the cells are texts of several words of which some stand in many rows, as questions do."""
         if self.is_numeric or self.empty > self.cells / 10 or len(self.values) < 3:
             return False
-        return self.blanks >= LONG * self.cells or (self.is_unspaced and self.characters > 8 * self.cells)
+        is_spaced = self.is_structured or self.blanks >= LONG * self.cells
+        return is_spaced or (self.is_unspaced and self.characters > 8 * self.cells)
+
+    @property
+    def is_structured(self) -> bool:
+        """True if most cells are descriptions of data, of names with values."""
+        return self.share(STRUCTURE.search) > 0.5
 
     @property
     def is_mostly_empty(self) -> bool:

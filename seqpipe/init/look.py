@@ -18,6 +18,7 @@ from seqpipe.init.summary import DataSummary, LabelKind, open_bytes
 from seqpipe.init.tables import summarise_table
 from seqpipe.init.texts import summarise_fasttext, summarise_folder, summarise_points, summarise_text
 
+MAJORITY = 0.9  # of the texts have one label: the score of a model that answers nothing else
 LINES, BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
 _SQUAD = re.compile(r'\{\s*("[^"\\]*"\s*:\s*("[^"\\]*"|[-+.\w]+)\s*,\s*)*"data"\s*:\s*\[\s*\{')
 
@@ -71,6 +72,10 @@ def summarise(
         fits = next(task_type.head for task_type in TASKS.values() if summary.label_kind in task_type.kinds)
         seen = summary.saw or f"data of the reader {summary.use}"
         raise DataError(f"{data}: --task {task.head} needs {task.needs}; the file is {seen}, for --task {fits}")
+    (label, most), *others = summary.labels.most_common() or [("", 0)]
+    if summary.label_kind == "Labels" and not summary.multi and others and most >= MAJORITY * summary.labels.total():
+        share = f"{most / summary.labels.total():.1%} of the texts have the label {label!r}"
+        summary.doubt(f"{share}: so much accuracy has an answer that is always the same; compare macro F1")
     return summary
 
 

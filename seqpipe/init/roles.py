@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from seqpipe.errors import DataError, OpenChoiceError, did_you_mean
-from seqpipe.init.columns import KEYS, LABELS, SCORES, SECOND, SOURCES, TARGETS, TEXTS, Column, describe
+from seqpipe.init.columns import KEYS, LABELS, SCORES, SECOND, SOURCES, STRUCTURE, TARGETS, TEXTS, Column, describe
 from seqpipe.init.summary import DataSummary, count, records
 from seqpipe.init.tags import choose_scheme, find_tagging
 
@@ -33,6 +33,7 @@ TAGGED = 0.95  # of the cells have as many tags as another has words
 FEW_TAGS = 200
 PEEK = 1_000  # records that are read to see that they can be
 _PLURAL = {"labels", "tags", "topics", "categories", "genres", "classes", "intents"}
+_FEATURES = re.compile(r"[\w.:/+()=-]+([;|,][\w.:/+()=-]+)+")  # grammatical ones, as in V;IND;PRS
 _LIST = re.compile(r"\[.*\]|\{.*\}", re.DOTALL)
 
 
@@ -188,6 +189,8 @@ def separator_of(column: Column) -> str | None:
         several = [parts for parts in lists if len(parts) > 1]
         share = sum(cells[cell] for cell, parts in zip(cells, lists, strict=True) if len(parts) > 1)
         counts = Counter(part for parts in lists for part in {*parts})
+        if sum(map(bool, map(STRUCTURE.search, counts))) > len(counts) / 2:
+            return None  # names and values of a description of data
         words = sum(part.count(" ") + 1 for part in counts)
         if share < max(1, SEVERAL * cells.total()) or "" in counts or words > WORDS * len(counts):
             continue
@@ -314,17 +317,17 @@ def _slots(columns: Sequence[Column]) -> Roles | None:
 
 def _inflection(columns: Sequence[Column]) -> Roles | None:
     """Return a word, its grammatical features and the form to write, as of SIGMORPHON; None if there are none."""
-    words = [column for column in columns if column.kind == "texts" and column.words <= 1.2 * column.cells]
-    features = [column for column in columns if column.separator and column not in words]
-    if len(words) != 2 or len(features) != 1:
+    filled = [column for column in columns if not column.is_mostly_empty]
+    features = [column for column in filled if column.share(_FEATURES.fullmatch) > 0.8]
+    words = [column for column in filled if column not in features and column.words <= 1.2 * column.cells]
+    if len(words) != 2 or len(features) != 1 or any(column.is_numeric for column in words):
         return None
-    alike = [
-        SequenceMatcher(None, a, b).ratio() for a, b in zip(words[0].sample[:PEEK], words[1].sample[:PEEK], strict=True)
-    ]
-    if sum(ratio > 0.5 for ratio in alike) < 0.6 * len(alike):
+    pairs = itertools.islice(zip(words[0].sample, words[1].sample, strict=True), PEEK)
+    alike = [SequenceMatcher(None, *pair).ratio() > 0.5 for pair in pairs]
+    if sum(alike) < 0.6 * len(alike):
         return None
     lemma, form = words
-    if lemma.key in TARGETS or form.key in SOURCES:
+    if lemma.key in TARGETS or form.key in SOURCES or len(form.values) < 0.8 * len(lemma.values):
         lemma, form = form, lemma
     why = f"{form.title} is written from {lemma.title} and the features in {features[0].title}"
     return Roles(list(columns), "Texts", [lemma, *features], form, why)
