@@ -112,7 +112,8 @@ def changed_message(changed: Sequence[tuple[str, str]], count: int, copies: bool
     """The message about texts that change, each with its copy, of `count` texts, and the fix."""
     shortest, its_copy = min(changed, key=lambda pair: len(pair[0]))
     example = f"{excerpt(shortest)} as {excerpt(its_copy)}"
-    message = f"{len(changed):,} of {count:,} texts change when encoded and decoded: {example}"
+    share = f"{len(changed) / count:.1%}"
+    message = f"{len(changed):,} of {count:,} texts ({share}) change when encoded and decoded: {example}"
     for option, fold in _FOLDS.items():
         if all(fold(text) == fold(copy) for text, copy in changed):
             return f"{message}; leave {option} out of the target tokenizer, or write the data so"

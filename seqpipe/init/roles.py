@@ -29,6 +29,7 @@ SEVERAL = 1 / 20  # of the cells hold several labels at least
 WORDS = 3  # of a label on average, at most
 SET = {"1", "1.0", "true", "yes"}
 CHOICES = 4  # that are offered
+WRITTEN = 2_000  # texts to write that tokenizers are tried on
 TAGGED = 0.95  # of the cells have as many tags as another has words
 FEW_TAGS = 200
 PEEK = 1_000  # records that are read to see that they can be
@@ -116,7 +117,10 @@ class Roles:
         if self.learns == "Numbers":
             summary.notes.append(f"texts with a number each: {summary.target!r}, {target.low:g} to {target.high:g}")
         else:
-            summary.unspaced = summary.unspaced or target.blanks < target.cells / 2  # such as dates
+            # One word to another, as in spelling and inflection, and texts without blanks, such as dates.
+            summary.is_word = texts[0].words <= 1.2 * texts[0].cells
+            summary.unspaced = summary.unspaced or summary.is_word or target.blanks < target.cells / 2
+            summary.written = target.sample[:: 1 + len(target.sample) // WRITTEN]
             summary.notes.append(f"texts with a text to write each: {summary.target!r} is learned from 'text'")
         summary.scale()
         return summary

@@ -69,6 +69,9 @@ class DataSummary:
         label_kind: What is learned: labels of spans, words or whole texts ("Labels"), a number or a text to write,
             answers within passages, positions of points, or how a plain text continues.
         target: The field of the number or of the text to write.
+        written: Texts to write, from all over the file.
+        writer: The tokenizer of the texts to write, as YAML, and its reason.
+        is_word: Whether the text is one word, as in spelling and inflection.
         unanswered: Number of questions without an answer.
         counted: Number of records whose words count 1 2 3.
         fields: The fields of the text, or of a pair of texts.
@@ -94,6 +97,9 @@ class DataSummary:
     labels: Counter[str] = field(default_factory=Counter)
     label_kind: LabelKind = "Entities"
     target: str = "target"
+    written: list[str] = field(default_factory=list)
+    writer: tuple[str, str] | None = None
+    is_word: bool = False
     unanswered: int = 0
     counted: int = 0
     fields: list[str] = field(default_factory=lambda: ["text"])

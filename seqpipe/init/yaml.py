@@ -10,11 +10,14 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from seqpipe.config.plugins import Plugins
+from seqpipe.config.signature import construct
 from seqpipe.config.yaml import dump
 from seqpipe.errors import UsageError, did_you_mean
 from seqpipe.files import write
@@ -25,6 +28,8 @@ from seqpipe.init.summary import DataSummary
 EDITOR = "# yaml-language-server: $schema=schema.json\n# `seqpipe schema -o schema.json` writes that schema.\n"
 LABELS = 12  # that a comment lists
 SMALL = 3000  # records: fewer make a smaller model, trained for longer
+SYMBOLS = 500  # different ones of texts that are written symbol by symbol, at most
+CHANGED = 0.02  # of the texts to write may not be given back by their tokenizer
 RARE = 1 / 30  # spans a word; fewer leave most sentences without any
 _GENERIC = {"", "train", "training", "data", "dataset"}  # names that say nothing
 _SIBLINGS = {"dev": ("dev", "devel", "valid", "validation", "val"), "test": ("test", "testa", "testb")}
@@ -76,6 +81,7 @@ def init_yaml(
         raise UsageError(f"{file} is there already; name another with --output, or remove it")
     summary = summarise(data, TASKS[task] if task else None, target, texts)
     refuse_useless(summary, data)
+    summary.writer = target_tokenizer(summary)
     remarks = [*summary.reasons(), *summary.remarks(), *summary.doubtful(data)]
     if say:
         for line in remarks:
@@ -121,6 +127,7 @@ def model_yaml(summary: DataSummary, has_dev: bool) -> str:
     is_plain = summary.label_kind == "Continuations"
     normalization = summary.scripts.normalization(generates=is_plain)
     is_long = summary.words > LONG_TEXT * summary.records and not summary.unspaced
+    writer, reason = summary.writer or target_tokenizer(summary)
     name = "label-pairs" if summary.label_kind == "Labels" and is_pair else _TEMPLATES[summary.label_kind]
     values = {
         "dev": has_dev,
@@ -132,6 +139,8 @@ def model_yaml(summary: DataSummary, has_dev: bool) -> str:
         "form_reason": normalization[1] if normalization else None,
         "fields": flow(summary.fields) if is_pair else None,
         "target": flow(summary.target),
+        "writer": writer,
+        "writer_reason": reason,
         "multi": summary.multi,
         "entities": f"{entities:,}" if summary.label_kind == "Entities" else None,
         "words": f"{summary.words:,}",
@@ -151,6 +160,43 @@ def model_yaml(summary: DataSummary, has_dev: bool) -> str:
         "epochs": EPOCHS_OF_LONG_TEXTS if is_long else epochs,
     }
     return fill(name, values)
+
+
+def target_tokenizer(summary: DataSummary) -> tuple[str, str]:
+    """Return the tokenizer of the texts to write, as YAML, and the reason: one that gives back the texts of the data.
+
+    Words are tried first, then characters, of one word, and pieces of bytes, which write any text.
+    """
+    texts = summary.written
+    words = {"use": "words", "detokenize": True}, "{use: chars} for names, codes, dates"
+    chars = {"use": "chars"}, "character by character, as names, codes and dates are"
+    if not texts:
+        options, reason = chars if summary.unspaced else words
+        return flow(options), reason
+    counts = Counter(symbol for text in texts for symbol in text.split())
+    once = sum(1 for number in counts.values() if number == 1)
+    tries: list[tuple[dict[str, Any], str]] = []
+    if sum(text.count(" ") for text in texts) >= len(texts) / 2:
+        tries.append(words)
+        if len(counts) <= SYMBOLS and once <= CHANGED * counts.total():
+            # Symbols of a closed set, such as phonemes, are no words with punctuation.
+            symbols = {"use": "words", "pattern": r"\S+"}, "the symbols between blanks"
+            tries.insert(0 if summary.is_word else 1, symbols)
+    if not tries or summary.is_word:
+        tries.append(chars)
+    size = 600 if sum(map(len, texts)) <= min(_VOCABULARIES) else 4_000
+    tries.append(({"use": "bpe", "byte_level": True, "max_size": size}, "pieces of bytes, which write any text"))
+    shares = []
+    for options, reason in tries:
+        component = {name: value for name, value in options.items() if name != "use"}
+        tokenizer = construct(Plugins().find("tokenizer", options["use"]).load(), **component).train(texts)
+        shares.append(sum(tokenizer.decode(tokenizer.encode(text).ids) != text for text in texts) / len(texts))
+        if shares[-1] <= CHANGED:
+            return flow(options), reason
+    share = f"{min(shares):.0%} of the texts to write change when they are encoded and decoded"
+    summary.doubt(f"{share}: no answer can be equal to them; write the data so")
+    options, reason = tries[shares.index(min(shares))]
+    return flow(options), reason
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:
@@ -175,6 +221,8 @@ def flow(value: Any) -> str:
     """Return a value as YAML on one line."""
     if isinstance(value, list):
         return f"[{', '.join(map(flow, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {flow(item)}' for key, item in value.items())}}}"
     text = dump({"k": value}).strip().removeprefix("k: ")
     # `dump` writes for a line of its own, where these signs need no quotes.
     is_plain = isinstance(value, str) and text == value
