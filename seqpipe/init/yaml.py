@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
@@ -27,6 +28,7 @@ from seqpipe.init.summary import DataSummary
 
 EDITOR = "# yaml-language-server: $schema=schema.json\n# `seqpipe schema -o schema.json` writes that schema.\n"
 LABELS = 12  # that a comment lists
+SPLIT, SHARE = 100, 0.1  # records, from which on dev and test take such a share of them
 SMALL = 3000  # records: fewer make a smaller model, trained for longer
 SYMBOLS = 500  # different ones of texts that are written symbol by symbol, at most
 CHANGED = 0.02  # of the texts to write may not be given back by their tokenizer
@@ -62,8 +64,18 @@ def init_yaml(
     task: str | None = None,
     target: str | None = None,
     texts: Sequence[str] = (),
+    show: Callable[[list[dict[str, Any]]], None] | None = None,
 ) -> Path:
     """Look at `data`, `say` what was seen and chosen, and write the YAML; return its path.
+
+    Args:
+        data: A data file, or a folder of texts by label.
+        output: The YAML; None: the name of the file in the current folder.
+        say: Called with each line about what was seen, chosen and doubted.
+        task: The head to learn with, in place of what the data looks like.
+        target: The column or key to learn.
+        texts: The columns or keys of the text, one or two.
+        show: Called with all readings of the file, the chosen one first, each with its evidence and its command.
 
     Raises:
         DataError: if the file is of no known format, or nothing can be learned from it.
@@ -86,9 +98,20 @@ def init_yaml(
     if say:
         for line in remarks:
             say(line)
+    if show:
+        head = next(task.head for task in TASKS.values() if summary.label_kind in task.kinds)
+        command = shlex.join(["seqpipe", "init", str(data), "--task", task or head])
+        evidence = [*summary.reasons(), *summary.remarks()]
+        chosen = {"task": task or head, "reader": {"use": summary.use, **summary.options}, "records": summary.records}
+        others = [
+            {"evidence": [doubt.text], "command": doubt.command(data).removeprefix(": ")}
+            for doubt in summary.doubts
+            if doubt.options
+        ]
+        show([{**chosen, "evidence": evidence, "command": command}, *others])
     run = re.sub("[^A-Za-z0-9._-]", "-", name if file.stem in _GENERIC else file.stem).lstrip("._-")
-    dev = sibling(data, "dev")
-    content = data_yaml(summary, data, file, run or "pipeline") + model_yaml(summary, has_dev=dev is not None)
+    has_dev = sibling(data, "dev") is not None or takes_shares(summary)
+    content = data_yaml(summary, data, file, run or "pipeline") + model_yaml(summary, has_dev)
     write(file, f"{EDITOR}{content}")
     return file
 
@@ -118,7 +141,14 @@ def data_yaml(summary: DataSummary, data: Path, target: Path, name: str) -> str:
         "spans": summary.use in ("jsonl", "json", "parquet") and summary.label_kind == "Entities",
     }
     values |= {role: flow(os.path.relpath(file.resolve(), folder)) if file else None for role, file in files.items()}
+    for role in ("dev", "test"):
+        values[f"{role}_share"] = SHARE if takes_shares(summary) and not files[role] else None
     return fill("data", values)
+
+
+def takes_shares(summary: DataSummary) -> bool:
+    """Return whether records of the training data may become dev and test records: there are many, one by one."""
+    return summary.records >= SPLIT and summary.label_kind not in ("Continuations", "Pointers")
 
 
 def model_yaml(summary: DataSummary, has_dev: bool) -> str:
