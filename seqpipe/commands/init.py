@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
 from seqpipe.commands.options import Json, print_json
@@ -65,7 +64,13 @@ def init(
         if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise
         console.say(str(error))
-        number = typer.prompt("Number of the choice, from 1", type=click.IntRange(1, len(error.readings)), err=True)
+        number = 0
+        while not 0 < number <= len(error.readings):
+            console.say(f"number of the choice, 1 to {len(error.readings)}:")
+            answer = sys.stdin.readline()
+            if not answer:
+                raise
+            number = int(answer) if answer.strip().isdecimal() else 0
         options = error.readings[number - 1]
         pairs = list(zip(options[::2], options[1::2], strict=True))
         asked = dict(pairs)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.errors import DataError, OpenChoiceError
-from seqpipe.init.summary import DataSummary, Pieces, count, records, size_of
+from seqpipe.init.summary import MOST_LEFT_OUT, DataSummary, Pieces, count, reader_of, records, size_of
 from seqpipe.init.tags import Tagging, choose_scheme, find_tagging
 
 LINES = 10_000_000  # bytes: lines of a larger file are counted in pieces of a quarter of this size together
@@ -119,7 +119,8 @@ class Layout:
             options["pattern"] = f"^(?:{prefix})?(.+)" if is_optional else f"^{prefix}(.+)"
         if any(not word.strip() for word in words):
             options["joiner"] = ""  # blanks are words of their own
-        by = f"{'tabs' if self.separator else 'blanks or tabs'}{', with comments' if self.comments else ''}"
+        comments = f", with comments that begin with {self.mark!r}" if self.comments else ""
+        by = f"{'tabs' if self.separator else 'blanks or tabs'}{comments}"
         why = f"column {self.word + 1} has the words, column {self.tag + 1} has the tags, {len(tags):,} different ones"
         if self.tag in self.taggings and self.taggings[self.tag].tag_format:
             why += f", of {self.taggings[self.tag].entities:,} entities"
@@ -149,10 +150,18 @@ def summarise_conll(data: Path, head: str | None = None, target: str | None = No
     layout = layout_of(data, target)
     summary = layout.summary()
     tags = layout.columns[layout.tag]
-    choose_scheme(summary, list(layout.tag_sentences(data)), tags, head, lambda tag: layout.locate(data, tag))
+    sentences = list(layout.tag_sentences(data))
+    faults = choose_scheme(summary, sentences, tags, head, lambda tag: layout.locate(data, tag))
     plain = summary.label_kind == "Tags"
     if plain and not layout.comments and layout.mark in layout.columns[layout.word]:
         summary.options["comment"] = None  # a sentence that begins with the word #
+    if summary.options.get("ill_formed"):
+        strict = reader_of("conll", {**summary.options, "ill_formed": "error"})
+        strict.left_out = []
+        broken = (strict.left_out[0] for _ in strict.read(data) if strict.left_out)
+        first = next(broken, "").partition("; ")[0]
+        note = f"{summary.notes.pop()}; the first: {first}"
+        summary.doubt(note) if faults <= MOST_LEFT_OUT * len(sentences) else summary.notes.append(note)
     summary.bad_rows = "skip" if layout.uneven else "error"
     return count(summary, data)
 

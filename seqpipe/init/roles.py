@@ -218,9 +218,10 @@ def _choose(
 ) -> Roles | None:
     """Choose by the kinds of the columns; None if there are no texts, or nothing beside them."""
     chosen = _named(columns, target_name, where) if target_name else None
-    is_asked = task or chosen or asked
-    if not is_asked and (roles := _slots(columns) or _inflection(columns) or _indicators(columns, where)):
-        return roles
+    if not (task or chosen):
+        roles = None if asked else _slots(columns) or _inflection(columns)
+        if roles := roles or _indicators(columns, where, asked):
+            return roles
     others = [column for column in columns if column is not chosen]
     texts = asked or _sentences([column for column in others if column.kind == "texts"])
     repeated = [column for column in others if column.kind == "repeated texts" and column not in texts]
@@ -337,12 +338,12 @@ def _inflection(columns: Sequence[Column]) -> Roles | None:
     return Roles(list(columns), "Texts", [lemma, *features], form, why)
 
 
-def _indicators(columns: Sequence[Column], where: str) -> Roles | None:
+def _indicators(columns: Sequence[Column], where: str, asked: Sequence[Column]) -> Roles | None:
     """Return columns of 0 and 1 that are labels of one text; None if there are fewer than two."""
     binary = [column for column in columns if column.is_binary and column.key not in KEYS and column.name]
     usual = [column for column in columns if column.key in LABELS | SCORES and column.kind in ("few values", "numbers")]
-    texts = _sentences([column for column in columns if column.kind == "texts"])
-    if len(binary) < 2 or usual or len(texts) != 1:
+    texts = list(asked) or _sentences([column for column in columns if column.kind == "texts"])
+    if len(binary) < 2 or usual or not 1 <= len(texts) <= 2:
         return None
     names = ", ".join(column.short for column in binary)
     if binary[0].noun != "column":
@@ -378,8 +379,7 @@ def _choose_pair(
     texts = [column for column in columns if column in (*texts, *repeated) or column.kind in kinds]
     if task == "Texts" and len(texts) == 1:
         # Where it is asked for, few values may be written too.
-        kinds = ("few values", "other values")
-        values = [c for c in columns if c not in texts and c.kind in kinds and not c.is_numeric]
+        values = [c for c in columns if c.kind in ("few values", "other values") and not c.is_numeric]
         texts += sorted(values, key=lambda column: column.key not in TARGETS | LABELS)[:1]
         every = list(texts)
     if asked:

@@ -83,8 +83,10 @@ def choose_scheme(
     counts: Counter[str],
     head: str | None = None,
     locate: Callable[[str], str] | None = None,
-) -> None:
+) -> int:
     """Set the scheme and the spelling of tags: those of entities, or plain tags if they do not fit.
+
+    Returns the number of sentences whose tags break the scheme, and are repaired.
 
     Args:
         summary: Of the file.
@@ -102,7 +104,7 @@ def choose_scheme(
         tagging = None
     if tagging is None:
         summary.options["scheme"], summary.label_kind = "none", "Tags"
-        return
+        return 0
     summary.label_kind = "Entities"
     if tagging.outside != "O":
         summary.options["outside"] = tagging.outside
@@ -114,7 +116,7 @@ def choose_scheme(
             "--task",
             "tags",
         )
-        return
+        return 0
     if tagging.tag_format != "B-PER":
         summary.options["tag_format"] = tagging.tag_format
     usual = [[canonical(tag, tagging.tag_format, tagging.outside) for tag in tags] for tags in sentences]
@@ -130,6 +132,7 @@ def choose_scheme(
         sentences_break = "1 sentence breaks" if broken == 1 else f"{broken:,} sentences break"
         summary.notes.append(f"{sentences_break} {best}'s rules; they are repaired as conlleval reads them")
     _doubt_spellings(summary, counts, tagging, locate)
+    return broken
 
 
 def fits_letters(tag: str, scheme: str) -> bool:

@@ -142,7 +142,7 @@ def data_yaml(summary: DataSummary, data: Path, target: Path, name: str) -> str:
     }
     values |= {role: flow(os.path.relpath(file.resolve(), folder)) if file else None for role, file in files.items()}
     for role in ("dev", "test"):
-        values[f"{role}_share"] = SHARE if takes_shares(summary) and not files[role] else None
+        values[f"{role}_share"] = flow(SHARE) if takes_shares(summary) and not files[role] else None
     return fill("data", values)
 
 
@@ -198,8 +198,9 @@ def target_tokenizer(summary: DataSummary) -> tuple[str, str]:
     Words are tried first, then characters, of one word, and pieces of bytes, which write any text.
     """
     texts = summary.written
+    words: tuple[dict[str, Any], str]
     words = {"use": "words", "detokenize": True}, "{use: chars} for names, codes, dates"
-    chars = {"use": "chars"}, "character by character, as names, codes and dates are"
+    chars: tuple[dict[str, Any], str] = {"use": "chars"}, "character by character, as names, codes and dates are"
     if not texts:
         options, reason = chars if summary.unspaced else words
         return flow(options), reason
@@ -219,7 +220,7 @@ def target_tokenizer(summary: DataSummary) -> tuple[str, str]:
     shares = []
     for options, reason in tries:
         component = {name: value for name, value in options.items() if name != "use"}
-        tokenizer = construct(Plugins().find("tokenizer", options["use"]).load(), **component).train(texts)
+        tokenizer: Any = construct(Plugins().find("tokenizer", options["use"]).load(), **component).train(texts)
         shares.append(sum(tokenizer.decode(tokenizer.encode(text).ids) != text for text in texts) / len(texts))
         if shares[-1] <= CHANGED:
             return flow(options), reason

@@ -75,5 +75,5 @@ def test_the_parts_of_a_file_are_all_of_it() -> None:
 
 def test_a_share_of_too_few_records_is_an_error() -> None:
     part = Part(Path("a.txt"), "dev", 0.01, 0.0, 1)
-    with pytest.raises(DataError, match="a.txt: none of its 10 records are left for dev; data.dev needs a file or a"):
+    with pytest.raises(DataError, match=r"a\.txt: none of its 10 records are left for dev; data\.dev needs a file"):
         list(read_records(Numbers(), part))
