@@ -19,9 +19,27 @@ _BLANKS = re.compile("[ \t]+")
 _NUMBERS = re.compile(r"\d+([-.:]\d+)?")
 _RANGE = re.compile(r"\d+[-.]\d+")
 _GLUED = re.compile(r"\D\d{1,2}")  # a character and its position in the word, as in 科0 技1
-_LANGUAGE = re.compile(r"([a-z]{2,3}(?:[-_][A-Za-z]{2,4})?:).")  # of a word, as in de:Haus
+_LANGUAGE = re.compile(r"([A-Za-z]{2,3}(?:[-_][A-Za-z]{2,4})?[:/|#]).")  # of a word, as in de:Haus
+_NAMES = {
+    "id",
+    "word",
+    "token",
+    "form",
+    "lemma",
+    "pos",
+    "upos",
+    "xpos",
+    "chunk",
+    "tag",
+    "tags",
+    "ner",
+    "label",
+    "entity",
+}
 _DOCUMENT = "-DOCSTART-"
 _MARKS = ("##", "%%", "//", ";;", "#")  # of comments
+TIMES = 4  # as many different values as tags have words in front of which those stand
+LANGUAGES = 20  # whose prefixes words have, at most
 ALIKE = 0.9  # of the entities of a column are in another, which is as good
 
 
@@ -36,6 +54,7 @@ class Layout:
         comments: Lines before sentences that are no words, such as `# text = …`.
         uneven: Whether lines have other columns.
         ranges: Whether there are lines for several words, such as 1-2, or for none.
+        header: The names of the columns in the first line, if it has some.
         mark: The beginning of comments.
         is_marked: Whether lines as wide as the others that begin so are comments too, if their tags are no others'.
         word, tag: Indices of the columns of words and tags.
@@ -49,6 +68,7 @@ class Layout:
     comments: list[str] = field(default_factory=list)
     uneven: bool = False
     ranges: bool = False
+    header: list[str] = field(default_factory=list)
     mark: str = "#"
     is_marked: bool = False
     word: int = 0
@@ -105,7 +125,9 @@ class Layout:
             options["separator"] = "tab"
         if self.mark != "#" or any(not line.startswith("# ") for line in self.comments):
             options["comment"] = self.mark
-        if self.ranges and self.word:
+        if self.header:
+            options["skip"] = r"\s+".join(map(re.escape, self.header)) + "$"
+        elif self.ranges and self.word:
             options["skip"] = "[0-9]+[-.]"
         if sum(number for word, number in words.items() if _GLUED.fullmatch(word)) > 0.9 * words.total():
             options |= {"pattern": "^(.)", "joiner": ""}
@@ -113,14 +135,16 @@ class Layout:
         for word, number in words.items():
             if match := _LANGUAGE.match(word):
                 prefixes[match[1]] += number
-        if prefixes.total() > 0.99 * words.total():
-            prefix = next(iter(prefixes)) if len(prefixes) == 1 else "[A-Za-z_-]+:"
+        if prefixes.total() > 0.99 * words.total() and len(prefixes) <= LANGUAGES:
+            prefix = next(iter(prefixes)).replace("|", r"\|") if len(prefixes) == 1 else "[A-Za-z_-]+[:/|#]"
             is_optional = prefixes.total() < words.total()
             options["pattern"] = f"^(?:{prefix})?(.+)" if is_optional else f"^{prefix}(.+)"
         if any(not word.strip() for word in words):
             options["joiner"] = ""  # blanks are words of their own
         comments = f", with comments that begin with {self.mark!r}" if self.comments else ""
         by = f"{'tabs' if self.separator else 'blanks or tabs'}{comments}"
+        if self.header:
+            by += f", of the names {', '.join(self.header)}"
         why = f"column {self.word + 1} has the words, column {self.tag + 1} has the tags, {len(tags):,} different ones"
         if self.tag in self.taggings and self.taggings[self.tag].tag_format:
             why += f", of {self.taggings[self.tag].entities:,} entities"
@@ -162,7 +186,7 @@ def summarise_conll(data: Path, head: str | None = None, target: str | None = No
         first = next(broken, "").partition("; ")[0]
         note = f"{summary.notes.pop()}; the first: {first}"
         summary.doubt(note) if faults <= MOST_LEFT_OUT * len(sentences) else summary.notes.append(note)
-    summary.bad_rows = "skip" if layout.uneven else "error"
+    summary.bad_rows, summary.left_out = "skip" if layout.uneven else "error", []
     return count(summary, data)
 
 
@@ -258,24 +282,25 @@ def _are_initial(mark: str, lines: Counter[str], initial: Counter[str]) -> bool:
 def _choose_columns(layout: Layout, data: Path, first: Sequence[str], target: str | None) -> None:
     """Choose the columns of words and tags; `first` are the cells of the first line, which may name them."""
     columns, width = layout.columns, layout.width
+    once = len(first) == width and all(column[cell] == 1 for column, cell in zip(columns, first, strict=True))
+    fitting = {i: tagging for i, column in enumerate(columns) if (tagging := find_tagging(column)) and tagging.fits}
+    tagged = [i for i, tagging in fitting.items() if tagging.tag_format]
+    if once and ({cell.lower() for cell in first} <= _NAMES or any(not _is_tag(first[i], fitting[i]) for i in tagged)):
+        layout.header = list(first)
+        for column, cell in zip(columns, first, strict=True):
+            del column[cell]
+        fitting = {i: tagging for i, column in enumerate(columns) if (tagging := find_tagging(column)) and tagging.fits}
     numeric = [_all(_NUMBERS, column) for column in columns]
     most = max(len(column) for column, is_number in zip(columns, numeric, strict=True) if not is_number or width == 2)
-    # In front of the words may stand their numbers, one name of all documents, or few names of documents.
+    # In front of the words may stand their numbers, one name of all documents, few names of documents, or tags.
     layout.word = 0
-    if width > 2 and (numeric[0] or len(columns[0]) == 1 < most or len(columns[0]) < most / 20):
+    is_tagged = 0 in fitting and fitting[0].tag_format and fitting[0].entities and len(columns[0]) < most / 2
+    is_plain = len(columns[0]) <= min(FEW, most / TIMES) and all(tag == tag.upper() for tag in columns[0])
+    is_before = numeric[0] or len(columns[0]) == 1 < most or len(columns[0]) < most / 20
+    if is_tagged or (is_plain and not numeric[0]) or (width > 2 and is_before):
         layout.word = next(i for i, column in enumerate(columns) if not numeric[i] and len(column) >= most / 2)
-    behind = range(layout.word + 1, width)
-    for i in behind:
-        tags = columns[i].copy()
-        if i < len(first) and tags[first[i]] == 1 and len(first[i]) > 2:
-            del tags[first[i]]  # the name of the column, or a tag that occurs once
-        if (tagging := find_tagging(tags)) and tagging.fits:
-            layout.taggings[i] = tagging
-            alone = find_tagging(Counter([first[i], tagging.outside]))
-            is_name = tags[first[i]] < columns[i][first[i]] and not (alone and alone.tag_format)
-            if is_name and columns[layout.word][first[layout.word]] == 1:
-                fix = f"remove it, for instance with `sed 1d {data.name}`, or write it as `# columns: word tag`"
-                raise DataError(f"{data}: the first line seems to name the columns: {' '.join(first)}; {fix}")
+    behind = [i for i in range(width) if i > layout.word or (i < layout.word and (is_tagged or width == 2))]
+    layout.taggings = {i: tagging for i, tagging in fitting.items() if i in behind}
     # In the columns of chunks, as of CoNLL 2003, most words are in one: a column of names has others. Of several of
     # those that with most entities is taken; of plain tags the first, as the part of speech in front of the syntax.
     shaped = [i for i in layout.taggings if layout.taggings[i].tag_format] or [*layout.taggings]
@@ -308,6 +333,12 @@ def _choose_columns(layout: Layout, data: Path, first: Sequence[str], target: st
         raise DataError(
             f"{data}: no column of tags: column {layout.tag + 1} has {values:,} values for {words:,} words; {fix}"
         )
+
+
+def _is_tag(tag: str, tagging: Tagging) -> bool:
+    """Return whether a tag is one of this spelling, or nearly so: a short one, or one that has a sign."""
+    alone = find_tagging(Counter([tag, tagging.outside]))
+    return len(tag) < 3 or not tag.isalnum() or bool(alone and alone.tag_format)
 
 
 def _lines(pieces: Pieces) -> Iterator[str]:

@@ -136,6 +136,8 @@ def summarise_objects(
     if learned == "tags":
         tagged = DataSummary(use, {**summary.options, "scheme": "none"})
         tags = [list(record["tags"]) for record in records(tagged, data) if "tags" in record]
+        if use == "jsonl":
+            summary.left_out, summary.bad_rows = [], "error"
         choose_scheme(summary, tags, Counter(tag for sentence in tags for tag in sentence))
     summary.notes.append(note)
     return count(summary, data)

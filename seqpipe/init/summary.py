@@ -222,8 +222,6 @@ def load_json(data: Path) -> Any:
 def count(summary: DataSummary, data: Path) -> DataSummary:
     """Count records, words and labels; find out whether words are written without spaces between them."""
     unspaced = longer = worded = characters = 0
-    if summary.use == "conll":
-        summary.left_out = []
     for record in records(summary, data):
         words = record.get("words") or []
         if summary.label_kind == "Labels":
