@@ -47,7 +47,8 @@ def summarise_fasttext(data: Path, lines: Sequence[str], task: str | None = None
     summary = DataSummary("fasttext", {"multi": True}, label_kind="Labels")
     labels, counts = Column(), Counter[int]()
     for record in records(summary, data):
-        labels.add(record["labels"], 1)
+        if record["labels"]:
+            labels.add(record["labels"], 1)
         counts[min(len(record["labels"]), 2)] += 1
     if counts[1] == counts.total() and labels.is_measured and task in (None, "Numbers"):
         summary.options, summary.label_kind, summary.target = {"numbers": True}, "Numbers", "label"

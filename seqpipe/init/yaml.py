@@ -257,7 +257,7 @@ def flow(value: Any) -> str:
     text = dump({"k": value}).strip().removeprefix("k: ")
     # `dump` writes for a line of its own, where these signs need no quotes.
     is_plain = isinstance(value, str) and text == value
-    return f"'{value}'" if is_plain and not {*",[]{}"}.isdisjoint(value) else text
+    return f"'{value}'" if is_plain and not {*",[]{}?:"}.isdisjoint(value) else text
 
 
 def sibling(data: Path, role: str) -> Path | None:
