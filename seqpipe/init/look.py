@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import unicodedata
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,6 +73,13 @@ def summarise(
         fits = next(task_type.head for task_type in TASKS.values() if summary.label_kind in task_type.kinds)
         seen = summary.saw or f"data of the reader {summary.use}"
         raise DataError(f"{data}: --task {task.head} needs {task.needs}; the file is {seen}, for --task {fits}")
+    if summary.label_kind == "Labels":
+        spelled: dict[str, list[str]] = {}
+        for label in summary.labels:
+            spelled.setdefault(unicodedata.normalize("NFKC", label).strip().casefold(), []).append(label)
+        for alike in (labels for labels in spelled.values() if len(labels) > 1):
+            listed = ", ".join(f"{label!a} {summary.labels[label]:,}" for label in alike)
+            summary.doubt(f"labels that differ by case, blanks or Unicode form alone are learned as others: {listed}")
     (label, most), *others = summary.labels.most_common() or [("", 0)]
     if summary.label_kind == "Labels" and not summary.multi and others and most >= MAJORITY * summary.labels.total():
         share = f"{most / summary.labels.total():.1%} of the texts have the label {label!r}"

@@ -101,7 +101,9 @@ class Roles:
             summary.multi = separator is not None or bool(self.indicators)
             for value, count in target.values.items():
                 labels = value.split(separator) if separator else [value]
-                summary.labels.update({label.strip(): count for label in labels if not separator or label.strip()})
+                labels = [label.strip() for label in labels if label.strip()] if separator else labels
+                for label in labels:
+                    summary.labels[label] += count
             if self.indicators:
                 ones = {
                     column: sum(n for v, n in column.values.items() if v.strip().lower() in SET)

@@ -112,10 +112,11 @@ class _Table:
         full = [row for row in rows if row]
         if len(full) > 2:
             full.pop()  # it may be cut within a quoted cell
-        self.width, most = Counter(map(len, full)).most_common(1)[0] if full else (0, 0)
+        body = full[1:] or full  # names of the columns may be too many or too few
+        self.width, most = Counter(map(len, body)).most_common(1)[0] if full else (0, 0)
         is_named_so = f".{SIGNS[self.sign]}" in self.data.suffixes
         least = 1 - UNEVEN if is_named_so or self.sign == "\t" else 1
-        if self.width < 2 or len(full) < 2 or most < least * len(full):
+        if self.width < 2 or len(full) < 2 or most < least * len(body):
             return False
         if self.sign == "\t" and len(full) < len(rows) - 1:
             # Empty lines part sentences of a word and its tag a line, unless a column holds sentences.
@@ -173,6 +174,9 @@ class _Table:
                     break
                 line = rows.line_num + 1  # type: ignore[attr-defined]
         sign = _SIGN_NAMES[self.sign]
+        if line == 1:
+            problem = f"the first line has {len(row)} cells, but the rows have {self.width}"
+            return DataError(f"{self.data}:1: {problem}; name every column in it, or leave it out")
         fix = f"quote a text that holds a {sign}" if self.quoted else f"write no {sign} within a text"
         cells = "one cell" if len(row) == 1 else f"{len(row)} cells"
         return DataError(
