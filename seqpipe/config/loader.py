@@ -309,7 +309,7 @@ class _Loader:
         train, dev = files["train",], files.get(("dev",))
         tests = {str(where[-1]): file for where, file in files.items() if where[0] == "test"}
         shares = {role: rest[role] for role in ("dev", "test") if isinstance(rest.get(role), (int, float))}
-        if keys.bad_rows == "skip" and not hasattr(reader.cls, "left_out"):
+        if keys.bad_rows == "skip" and not contract.has_member(reader.cls, "left_out"):
             self.complain(("data", "bad_rows"), f"the reader {reader.use!r} cannot leave records out; delete the key")
         candidates = files.get(("candidates",))
         data = Data(reader, train, dev, tests, keys.misaligned, keys.unseen_labels, keys.overlaps, candidates)

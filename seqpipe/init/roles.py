@@ -307,7 +307,7 @@ def _choose(
 
 def _slots(columns: Sequence[Column]) -> Roles | None:
     """Return a column of words and one of as many tags, as of slot filling; None if there are none."""
-    for words, tags in itertools.permutations([column for column in columns if column.noun == "column"], 2):
+    for words, tags in itertools.permutations([column for column in columns if column.number], 2):
         pairs = [(a.split(), b.split()) for a, b in zip(words.sample, tags.sample, strict=True)]
         alike = sum(len(a) == len(b) for a, b in pairs)
         if alike < TAGGED * len(pairs) or words.blanks < words.cells or words.is_numeric or tags.is_numeric:
@@ -348,7 +348,7 @@ def _indicators(columns: Sequence[Column], where: str, asked: Sequence[Column]) 
     if len(binary) < 2 or usual or not 1 <= len(texts) <= 2:
         return None
     names = ", ".join(column.short for column in binary)
-    if binary[0].noun != "column":
+    if not binary[0].number:
         keys = json.dumps([column.short for column in binary])
         labels = f"[{keys}[] as $k | select(.[$k] == 1 or .[$k] == true) | $k]"
         command = f"jq -c '{{text: .{texts[0].short}, labels: {labels}}}' FILE > labels.jsonl"
