@@ -308,7 +308,7 @@ def _choose(
 def _slots(columns: Sequence[Column]) -> Roles | None:
     """Return a column of words and one of as many tags, as of slot filling; None if there are none."""
     for words, tags in itertools.permutations([column for column in columns if column.number], 2):
-        pairs = [(a.split(), b.split()) for a, b in zip(words.sample, tags.sample, strict=True)]
+        pairs = [(a.split(), b.split()) for a, b in zip(words.sample[:PEEK], tags.sample[:PEEK], strict=True)]
         alike = sum(len(a) == len(b) for a, b in pairs)
         if alike < TAGGED * len(pairs) or words.blanks < words.cells or words.is_numeric or tags.is_numeric:
             continue

@@ -15,6 +15,7 @@ NEARLY = 0.5  # of them: other tags, and a doubt
 OUTSIDE = ("O", "o", "OTHER", "Other", "other", "0", "_", "-", "NONE", "None", "none")
 ALONE = OUTSIDE[:6]  # tags of which most others are labels without a prefix
 FEW_LABELS = 50
+MOST_TAGS = 1_000  # different ones; words are more
 LETTERS = {"IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU", "BMES": "BMES", "IOB1": "BI", "IOE2": "IE", "IOE1": "IE"}
 # The usual spelling first: of spellings that fit as well, the first is taken.
 FORMATS = [
@@ -50,7 +51,7 @@ def find_tagging(tags: Counter[str]) -> Tagging | None:
     """Return the spelling that most tags have; None if they are no tags of entities."""
     outside = max(OUTSIDE, key=lambda tag: tags[tag])
     inside = Counter({tag: number for tag, number in tags.items() if tag != outside})
-    if not tags[outside] or not (inside or outside == "O"):
+    if not tags[outside] or not (inside or outside == "O") or len(inside) > MOST_TAGS:
         return None
     if not inside:
         return Tagging(FORMATS[0], outside, 1.0, 0)
