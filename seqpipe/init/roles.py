@@ -195,11 +195,11 @@ def separator_of(column: Column) -> str | None:
         several = [parts for parts in lists if len(parts) > 1]
         share = sum(cells[cell] for cell, parts in zip(cells, lists, strict=True) if len(parts) > 1)
         counts = Counter(part for parts in lists for part in {*parts})
-        if sum(map(bool, map(STRUCTURE.search, counts))) > len(counts) / 2:
-            return None  # names and values of a description of data
         words = sum(part.count(" ") + 1 for part in counts)
         if share < max(1, SEVERAL * cells.total()) or "" in counts or words > WORDS * len(counts):
             continue
+        if sum(map(bool, map(STRUCTURE.search, counts))) > len(counts) / 2:
+            return None  # names and values of a description of data
         again = sum(all(counts[part] > 1 for part in parts) for parts in several)
         if column.key in _PLURAL or again > len(several) / 2:
             return separator
