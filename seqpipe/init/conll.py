@@ -57,6 +57,7 @@ class Layout:
         header: The names of the columns in the first line, if it has some.
         mark: The beginning of comments.
         is_marked: Whether lines as wide as the others that begin so are comments too, if their tags are no others'.
+        is_whole: Whether all lines were counted, and not those of pieces of a large file.
         word, tag: Indices of the columns of words and tags.
         others: Indices of further columns that might be the tags.
         taggings: The tags of entities of columns that have some.
@@ -71,6 +72,7 @@ class Layout:
     header: list[str] = field(default_factory=list)
     mark: str = "#"
     is_marked: bool = False
+    is_whole: bool = True
     word: int = 0
     tag: int = -1
     others: list[int] = field(default_factory=list)
@@ -147,7 +149,8 @@ class Layout:
             by += f", of the names {', '.join(self.header)}"
         why = f"column {self.word + 1} has the words, column {self.tag + 1} has the tags, {len(tags):,} different ones"
         if self.tag in self.taggings and self.taggings[self.tag].tag_format:
-            why += f", of {self.taggings[self.tag].entities:,} entities"
+            about = "" if self.is_whole else "at least "
+            why += f", of {about}{self.taggings[self.tag].entities:,} entities"
         if self.word == 1 and _all(_NUMBERS, self.columns[0]):
             why += "; column 1 numbers the words"
         for i in self.others:
@@ -216,7 +219,8 @@ def layout_of(data: Path, target: str | None = None) -> Layout:
     head: list[str] = []
     initial: Counter[str] = Counter()  # lines that begin with a mark and stand before a sentence
     is_between = True
-    for line in _lines(Pieces(data, whole=LINES)):
+    pieces = Pieces(data, whole=LINES)
+    for line in _lines(pieces):
         lines[line] += 1
         if len(head) < 1000:
             head.append(line)
@@ -244,7 +248,7 @@ def layout_of(data: Path, target: str | None = None) -> Layout:
     for line in plain:
         for column, cell in zip(layout.columns, layout.cells(line), strict=False):
             column[cell] = 1
-    layout.mark, layout.is_marked = mark, is_marked
+    layout.mark, layout.is_marked, layout.is_whole = mark, is_marked, pieces.is_whole
     layout.comments = [line for line in words if layout.is_comment(line)]
     comments = {*layout.comments}
     layout.columns = [Counter() for _ in range(layout.width)]
