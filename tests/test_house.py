@@ -77,8 +77,8 @@ def test_components_import_one_module_of_seqpipe() -> None:
 
 
 def test_the_front_door_offers_what_users_need_and_nothing_else() -> None:
-    caught = {"BundleError", "ConfigError", "DataError", "EnvError", "ExportError", "SeqpipeError"}
-    caught |= {"TrainingError", "UsageError"}
+    caught = {"BundleError", "ConfigError", "DataError", "EnvError", "ExportError", "OpenChoiceError"}
+    caught |= {"SeqpipeError", "TrainingError", "UsageError"}
     assert {*seqpipe.__all__} == {"Bundle", "Model", "Pipeline", "Run", "__version__", "load"} | caught
     for name in seqpipe.__all__:
         assert getattr(seqpipe, name) is not None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import codecs
+import functools
 import io
 import itertools
 import re
 import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from seqpipe.errors import DataError, EnvError
+from seqpipe.errors import DataError, EnvError, OpenChoiceError
 from seqpipe.files import PACKED, UNPACK_ERRORS, unpacked
 from seqpipe.init.conll import has_columns, summarise_conll, summarise_conllu
 from seqpipe.init.objects import find_json, summarise_answers, summarise_form, summarise_objects
@@ -43,6 +45,7 @@ _ODD = re.compile(
 LATIN = 0.15  # of the bytes of a line in Latin letters are not ASCII, at most
 SHORTEST = 16  # bytes of UTF-16 without a mark
 SAMPLE = 200_000  # bytes of lines that are not ASCII, by which an encoding is told
+MAJORITY = 0.9  # of the texts have one label: the score of a model that answers nothing else
 LINES, BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
 _SQUAD = re.compile(r'\{\s*("[^"\\]*"\s*:\s*("[^"\\]*"|[-+.\w]+)\s*,\s*)*"data"\s*:\s*\[\s*\{')
 
@@ -72,6 +75,7 @@ TASKS = {
     task.head: task
     for task in (
         Task("crf", ("Entities", "Tags"), "words with a tag each, or texts with spans", has_words=True),
+        Task("tags", ("Tags",), "words with a tag each", has_words=True),
         Task("label", ("Labels",), "texts with a label (few values) each", "Labels"),
         Task("score", ("Numbers",), "texts with a number each", "Numbers"),
         Task("seq2seq", ("Texts",), "pairs of texts", "Texts"),
@@ -82,29 +86,43 @@ TASKS = {
 }
 
 
-def summarise(data: Path, task: Task | None = None) -> DataSummary:
-    """Look at a data file and summarise it.
+def summarise(
+    data: Path, task: Task | None = None, target: str | None = None, texts: Sequence[str] = ()
+) -> DataSummary:
+    """Look at a data file and summarise it; `target` and `texts` are the columns or keys that are asked for.
 
     Raises:
         DataError: if it is of no known format, or lacks what the task needs.
     """
-    encoding, others = encoding_of(data)
+    encoding, also = encoding_of(data)
+    look = functools.partial(_summarise, task=task, target=target, texts=texts)
     if data.is_file() and data.suffix.lower() in SPREADSHEETS:
         reader = reader_of("excel", {})
-        summary = _summarise_copy(data, task, reader.lines(data), "excel")
+        summary = _summarise_copy(data, look, reader.lines(data), "excel")
         if len(reader.sheets) > 1:
-            first, *others = reader.sheets
-            summary.notes.append(f"the sheet {first!r} is read; the option `sheet` names another: {', '.join(others)}")
+            first, *more = reader.sheets
+            summary.notes.append(f"the sheet {first!r} is read; the option `sheet` names another: {', '.join(more)}")
     elif encoding:
-        summary = _summarise_encoded(data, task, encoding)
-        also = f"; {' or '.join(others)} is as likely" if others else ""
-        summary.notes.append(f"the file is not in UTF-8, and looks like {encoding}{also}")
+        summary = _summarise_encoded(data, look, encoding)
+        likely = f"; {' or '.join(also)} is as likely" if also else ""
+        summary.notes.append(f"the file is not in UTF-8, and looks like {encoding}{likely}")
     else:
-        summary = _summarise(data, task)
+        summary = look(data)
     if task and summary.label_kind not in task.kinds:
         fits = next(task_type.head for task_type in TASKS.values() if summary.label_kind in task_type.kinds)
         seen = summary.saw or f"data of the reader {summary.use}"
         raise DataError(f"{data}: --task {task.head} needs {task.needs}; the file is {seen}, for --task {fits}")
+    if summary.label_kind == "Labels":
+        spelled: dict[str, list[str]] = {}
+        for label in summary.labels:
+            spelled.setdefault(unicodedata.normalize("NFKC", label).strip().casefold(), []).append(label)
+        for alike in (labels for labels in spelled.values() if len(labels) > 1):
+            listed = ", ".join(f"{label!a} {summary.labels[label]:,}" for label in alike)
+            summary.doubt(f"labels that differ by case, blanks or Unicode form alone are learned as others: {listed}")
+    (label, most), *others = summary.labels.most_common() or [("", 0)]
+    if summary.label_kind == "Labels" and not summary.multi and others and most >= MAJORITY * summary.labels.total():
+        share = f"{most / summary.labels.total():.1%} of the texts have the label {label!r}"
+        summary.doubt(f"{share}: so much accuracy has an answer that is always the same; compare macro F1")
     return summary
 
 
@@ -168,11 +186,11 @@ def encoding_of(data: Path) -> tuple[str | None, list[str]]:
     return best, equal[:2]
 
 
-def _summarise_encoded(data: Path, task: Task | None, encoding: str) -> DataSummary:
+def _summarise_encoded(data: Path, look: Callable[[Path], DataSummary], encoding: str) -> DataSummary:
     """Summarise a text file of another encoding by a copy in UTF-8."""
     try:
         with unpacked(data) as file, io.TextIOWrapper(file, encoding, newline="") as source:
-            summary = _summarise_copy(data, task, source)
+            summary = _summarise_copy(data, look, source)
     except UnicodeError as error:
         fix = "convert it, or correct the fault"
         raise DataError(f"{data}: looks like {encoding}, but not all of it is ({error}); {fix}") from error
@@ -180,29 +198,34 @@ def _summarise_encoded(data: Path, task: Task | None, encoding: str) -> DataSumm
     return summary
 
 
-def _summarise_copy(data: Path, task: Task | None, lines: Iterable[str], use: str = "") -> DataSummary:
+def _summarise_copy(
+    data: Path, look: Callable[[Path], DataSummary], lines: Iterable[str], use: str = ""
+) -> DataSummary:
     """Summarise a file by a copy in UTF-8, or a spreadsheet by one in CSV, for its reader `use`."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, data.name.removesuffix(data.suffix) if data.suffix in PACKED else data.name)
-        with copy.open("w", encoding="utf-8", newline="") as target:
-            target.writelines(lines)
+        with copy.open("w", encoding="utf-8", newline="") as file:
+            file.writelines(lines)
         try:
-            summary = _summarise(copy, task)
+            summary = look(copy)
+        except OpenChoiceError as error:
+            raise OpenChoiceError(data, error.question, error.readings) from error
         except DataError as error:
             raise DataError(str(error).replace(str(copy), str(data))) from error
     summary.notes = [note.replace(str(copy), str(data)) for note in summary.notes]
+    summary.doubts = [replace(doubt, text=doubt.text.replace(str(copy), str(data))) for doubt in summary.doubts]
     if use and summary.use != "csv":
         raise DataError(f"{data}: is no table of texts; save the sheet as a text file, and give that")
     summary.use = use or summary.use
     return summary
 
 
-def _summarise(data: Path, task: Task | None) -> DataSummary:
+def _summarise(data: Path, task: Task | None, target: str | None, texts: Sequence[str]) -> DataSummary:
     """Try the formats in turn, those that are recognised for certain first."""
     column = task.column if task else None
     if data.is_dir():
         is_dataset = any(data.glob("*.arrow"))
-        return summarise_objects(data, "datasets", {}, column) if is_dataset else summarise_folder(data)
+        return summarise_objects(data, "datasets", {}, column, target, texts) if is_dataset else summarise_folder(data)
     if data.exists() and not data.is_file():
         raise DataError(f"{data}: is a pipe or a device, and is read more than once; make a file of it first")
     try:
@@ -212,14 +235,14 @@ def _summarise(data: Path, task: Task | None) -> DataSummary:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise DataError(f"{data}: cannot be read: {reason}") from error
     if start.startswith(PARQUET) or data.suffix in (".arrow", ".feather"):
-        return summarise_objects(data, "parquet", {}, column)
+        return summarise_objects(data, "parquet", {}, column, target, texts)
     refuse_other_formats(data, start)
     lines = start.decode("utf-8-sig", "replace").splitlines()[:LINES]
     lines = [*itertools.dropwhile(lambda line: not line.strip(), lines)]
     if not lines:
         raise DataError(f"{data}: is empty; give the file with your training examples")
     lines[0] = lines[0].lstrip()
-    if summary := summarise_fasttext(data, lines):
+    if summary := summarise_fasttext(data, lines, column):
         return summary
     if not (task and task.is_plain) and (summary := summarise_glued(data, lines)):
         return summary
@@ -231,12 +254,12 @@ def _summarise(data: Path, task: Task | None) -> DataSummary:
     if is_form and (summary := summarise_form(data, task.kinds if task else None)):
         return summary
     if json_form := find_json(data, lines):
-        return summarise_objects(data, *json_form, column)
+        return summarise_objects(data, *json_form, column, target, texts)
     row = next((line.split("\t") for line in lines if line.strip() and not line.startswith("#")), [])
     if len(row) == 10 and row[0].partition("-")[0].isdigit():
         return summarise_conllu(data)
     if task and task.has_words:
-        return summarise_conll(data)
+        return summarise_conll(data, task.head, target)
     # Plain lines with the same number of lines beside them are no table; commas within their texts may look like one.
     is_table = has_columns(lines) or "\t" in lines[0] or (task and task.is_plain)
     if not is_table and (summary := summarise_parallel(data)):
@@ -244,7 +267,7 @@ def _summarise(data: Path, task: Task | None) -> DataSummary:
     if task and not (task.column or task.is_plain):
         raise DataError(f"{data}: --task {task.head} needs {task.needs}, and the file does not look so")
     is_plain = task.is_plain if task else not has_columns(lines)
-    if not (task and task.is_plain) and (summary := summarise_table(data, lines, column)):
+    if not (task and task.is_plain) and (summary := summarise_table(data, lines, column, target, texts)):
         return summary
     refuse_other_lines(data, lines)
     if not (task and task.is_plain) and (
@@ -252,4 +275,4 @@ def _summarise(data: Path, task: Task | None) -> DataSummary:
     ):
         return summary
     text = summarise_text(data, lines) if is_plain else None
-    return text or summarise_conll(data)
+    return text or summarise_conll(data, target=target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -13,9 +14,9 @@ from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError
 from seqpipe.features.spans import StatedSpan, stated_span
 from seqpipe.init.columns import LABELS, SCORES, Column
-from seqpipe.init.conll import choose_scheme
 from seqpipe.init.roles import LIST_FIX, ColumnTask, Roles, find_roles, separator_of
 from seqpipe.init.summary import DataSummary, count, load_json, reader_of, records
+from seqpipe.init.tags import choose_scheme
 
 BLOCK = 1_000  # objects taken account of at once
 MOST = 8  # keys that are listed
@@ -173,8 +174,17 @@ def _set_offsets(summary: DataSummary, data: Path) -> None:
         summary.notes.append(evidence.message or f"{evidence.spans:,} spans fit with ends that are exclusive")
 
 
-def summarise_objects(data: Path, use: str, options: dict[str, Any], task: ColumnTask | None) -> DataSummary:
+def summarise_objects(
+    data: Path,
+    use: str,
+    options: dict[str, Any],
+    task: ColumnTask | None,
+    target: str | None = None,
+    texts: Sequence[str] = (),
+) -> DataSummary:
     """Summarise objects by their keys: words with tags, texts with spans, questions, labels, numbers or texts.
+
+    `task`, `target` and `texts` are what `--task`, `--target` and `--text` ask for.
 
     Raises:
         DataError: if there is nothing to learn, or the keys leave a choice open.
@@ -192,26 +202,28 @@ def summarise_objects(data: Path, use: str, options: dict[str, Any], task: Colum
                 raise DataError(f"{column.missing_at or data}: {column.name!r} must hold a text in every object")
         summary.options = options | {"text": None}
         return summarise_answers(summary, data)
-    names, note = _find_lists(columns, task, data)
+    names, note = ({}, "") if target or texts else _find_lists(columns, task, data)
     if not names:
-        return _find_keys(columns, task, data).summarise(summary, data)
-    *_, target = names  # the reader's option for what is learned
-    if target in ("labels", "label"):
-        summary.label_kind, summary.multi = "Labels", target == "labels"
+        return _find_keys(columns, task, data, target, texts).summarise(summary, data)
+    *_, learned = names  # the reader's option for what is learned
+    if learned in ("labels", "label"):
+        summary.label_kind, summary.multi = "Labels", learned == "labels"
         if not summary.multi:
             _refuse_missing(columns[names["label"]])
     summary.options |= {option: key for option, key in names.items() if option != key}
-    if target == "spans":
+    if learned == "spans":
         _set_offsets(summary, data)
         for column in columns.values():
             if column.is_scalar and column.key in LABELS and column.is_repeated:
                 summary.notes.append(
                     f"{column.title} has labels of the texts, which are left out: `--task label` learns them"
                 )
-    if target == "tags":
+    if learned == "tags":
         tagged = DataSummary(use, {**summary.options, "scheme": "none"})
         tags = [list(record["tags"]) for record in records(tagged, data) if "tags" in record]
-        choose_scheme(summary, tags, {tag for sentence in tags for tag in sentence})
+        if use == "jsonl":
+            summary.left_out, summary.bad_rows = [], "error"
+        choose_scheme(summary, tags, Counter(tag for sentence in tags for tag in sentence))
     summary.notes.append(note)
     return count(summary, data)
 
@@ -269,8 +281,10 @@ def summarise_answers(summary: DataSummary, data: Path) -> DataSummary:
                     return summarise_answers(DataSummary("squad", {"offsets": offsets}, [note]), data)
             raise DataError(f"{summary.left_out[0]} ({number:,} of {total:,} questions cannot be read)")
         first = "; ".join(problem.partition("; ")[0] for problem in summary.left_out[:3])
-        fix = "correct them, or write `bad_rows: skip` under `data:`"
-        summary.notes.append(f"{number:,} of {total:,} questions cannot be read: {first}; {fix}")
+        summary.bad_rows = "skip"
+        summary.doubt(
+            f"{number:,} of {total:,} questions cannot be read, and `bad_rows: skip` leaves them out: {first}"
+        )
     return summary
 
 
@@ -320,7 +334,9 @@ def _find_lists(columns: Mapping[str, Column], task: ColumnTask | None, data: Pa
     return {}, ""
 
 
-def _find_keys(columns: Mapping[str, Column], task: ColumnTask | None, data: Path) -> Roles:
+def _find_keys(
+    columns: Mapping[str, Column], task: ColumnTask | None, data: Path, asked: str | None, asked_texts: Sequence[str]
+) -> Roles:
     """Return the roles of the keys with texts, numbers or truth values, as in a table."""
     scalar = [column for column in columns.values() if column.is_scalar]
     if not scalar:
@@ -342,13 +358,13 @@ def _find_keys(columns: Mapping[str, Column], task: ColumnTask | None, data: Pat
     labels = [column for column in scalar if column.key in LABELS - SCORES - {"target"}]
     texts = [column for column in scalar if column.is_text and not column.is_key and column not in labels]
     roles = None
-    if task is None and len(labels) == len(texts) == 1:
+    if task is None and not (asked or asked_texts) and len(labels) == len(texts) == 1:
         (label,) = labels
         is_long = sum(len(value.split()) > 4 for value in label.values) > len(label.values) / 2
         if not (label.is_measured or label.is_repeated or label.empty or is_long):
             why = f"{label.title} has {len(label.values):,} values in {label.cells:,} records"
             roles = Roles(scalar, "Labels", texts, label, why)
-    roles = roles or find_roles(scalar, task, str(data), must=True)
+    roles = roles or find_roles(scalar, task, str(data), True, asked, asked_texts)
     assert roles is not None  # `must`
     target = roles.target
     separator = target.separator or separator_of(target)

@@ -121,6 +121,5 @@ def refuse_useless(summary: DataSummary, data: Path) -> None:
         fix = "give examples of at least two labels"
         raise DataError(f"{data}: every {unit} has the same label, {label!r}; {fix}")
     if summary.label_kind == "Entities" and not summary.labels:
-        raise DataError(
-            f"{data}: no record has a span; mark what is to be found, with tags such as B-city or with spans"
-        )
+        fix = "mark what is to be found, with tags such as B-city or with spans"
+        raise DataError(f"{data}: no record has a span; {fix} (it is {summary.saw or summary.use})")

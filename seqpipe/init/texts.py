@@ -13,6 +13,7 @@ from typing import Any
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.errors import DataError
 from seqpipe.files import PACKED, unpacked
+from seqpipe.init.columns import Column
 from seqpipe.init.scripts import has_unspaced
 from seqpipe.init.summary import DataSummary, count, reader_of, records
 
@@ -85,13 +86,23 @@ def summarise_folder(data: Path) -> DataSummary:
     return summary
 
 
-def summarise_fasttext(data: Path, lines: Sequence[str]) -> DataSummary | None:
-    """Summarise a file of fastText; None if it is none."""
+def summarise_fasttext(data: Path, lines: Sequence[str], task: str | None = None) -> DataSummary | None:
+    """Summarise a file of fastText; None if it is none. `task` is what labels are learned as, if it is asked for."""
     filled = [line for line in lines if line.strip()]
     if sum(line.startswith(_PREFIX) for line in filled) <= 0.9 * len(filled):
         return None
     summary = DataSummary("fasttext", {"multi": True}, label_kind="Labels")
-    counts = Counter(min(len(record["labels"]), 2) for record in records(summary, data))
+    labels, counts = Column(), Counter[int]()
+    for record in records(summary, data):
+        if record["labels"]:
+            labels.add(record["labels"], 1)
+        counts[min(len(record["labels"]), 2)] += 1
+    if counts[1] == counts.total() and labels.is_measured and task in (None, "Numbers"):
+        summary.options, summary.label_kind, summary.target = {"numbers": True}, "Numbers", "label"
+        size = f"{len(labels.values):,} different numbers from {labels.low:g} to {labels.high:g}"
+        summary.saw, summary.why = "fastText's form", f"the labels are {size}, which a score learns"
+        summary.doubt("To take the numbers as names of classes", "--task", "label")
+        return count(summary, data)
     summary.multi = counts[1] < counts.total()
     if not summary.multi:
         summary.options = {}

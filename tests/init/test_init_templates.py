@@ -90,6 +90,10 @@ def test_what_is_made_of_a_template_passes_the_check_for_any_data(kind: str, tmp
                 "test": dev,
                 "suffix": ".data",
                 "spans": False,
+                "dev_share": None,
+                "test_share": None if has_dev else 0.1,
+                "skips_bad": has_dev,
+                "has_bad": not has_dev,
             },
         )
         texts.add(head + model_yaml(summary, has_dev))

@@ -352,3 +352,57 @@ def test_tags_of_word_segmentation_are_words_without_a_label(tmp_path: Path) -> 
     path.write_text("小\tB\n学\tS\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"a\.conll:2: 'S' cannot follow 'B' in BMES"):
         list(Conll(scheme="BMES", joiner="").read(path))
+
+
+@pytest.mark.parametrize(
+    ("options", "tags"),
+    [
+        ({"scheme": "BMES"}, ["B-PER", "M-PER", "E-PER", "O", "S-LOC", "S-LOC"]),
+        ({"scheme": "IOE1"}, ["I-PER", "I-PER", "I-PER", "O", "E-LOC", "I-LOC"]),
+        ({"scheme": "IOE2"}, ["I-PER", "I-PER", "E-PER", "O", "E-LOC", "E-LOC"]),
+        ({"tag_format": "PER_b", "outside": "other"}, ["PER_b", "PER_i", "PER_i", "other", "LOC_b", "LOC_b"]),
+        ({"tag_format": "b-PER"}, ["b-PER", "i-PER", "i-PER", "O", "b-LOC", "b-LOC"]),
+        ({"tag_format": "BPER", "scheme": "BILOU"}, ["BPER", "IPER", "LPER", "O", "ULOC", "ULOC"]),
+    ],
+)
+def test_schemes_and_spellings_of_tags_are_read_as_the_same_spans(
+    options: dict[str, Any], tags: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("".join(f"w{i} {tag}\n" for i, tag in enumerate(tags)))
+    (record,) = Conll(**options).read(path)
+    assert record["tags"] == ["B-PER", "I-PER", "I-PER", "O", "B-LOC", "B-LOC"]
+
+
+def test_equal_tags_in_a_row_are_one_entity_in_io(tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("Ida PER\nHolm PER\nin _\nOslo LOC\nOtto PER\n")
+    (record,) = Conll(scheme="IO", outside="_").read(path)
+    assert record["tags"] == ["B-PER", "I-PER", "O", "B-LOC", "B-PER"]
+
+
+def test_the_end_of_a_span_may_be_missing_in_ioe(tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("Ida I-PER\nHolm I-PER\nin O\n")
+    with pytest.raises(DataError, match=r"a\.conll:2: 'I-PER' cannot be followed by 'O' in IOE2; `ill_formed: repair`"):
+        list(Conll(scheme="IOE2").read(path))
+    (record,) = Conll(scheme="IOE2", ill_formed="repair").read(path)
+    assert record["tags"] == ["B-PER", "I-PER", "O"]
+
+
+def test_a_tag_in_another_spelling_than_that_of_the_file_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("Ida b-PER\nin o\n")
+    with pytest.raises(DataError, match=r"a\.conll:2: 'o' is no IOB2 tag; .*bad_rows: skip"):
+        list(Conll(tag_format="b-PER").read(path))
+    with pytest.raises(UsageError, match="tag_format: 'X-PER' must be like 'B-PER'"):
+        Conll(tag_format="X-PER")
+
+
+def test_sentences_that_cannot_be_read_are_left_out_with_their_places(tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("Ida B-PER\n\nis o\n\nin\nOslo B-LOC\n\nhere O\n")
+    reader = Conll()
+    reader.left_out = []
+    assert [record["text"] for record in reader.read(path)] == ["Ida", "here"]
+    assert [error.partition(": ")[0] for error in reader.left_out] == [f"{path}:3", f"{path}:5"]

@@ -6,6 +6,7 @@ import contextlib
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -13,11 +14,12 @@ from seqpipe.plugin import UNPACK_ERRORS, DataError, UsageError, did_you_mean, u
 from seqpipe.plugin import tagging_schemes as schemes
 
 Record = dict[str, Any]
-SchemeOption = Literal["IOB1", "IOB2", "BIOES", "BILOU", "BMES", "none"]
+SchemeOption = Literal["IOB1", "IOB2", "IOE1", "IOE2", "BIOES", "BILOU", "BMES", "IO", "none"]
 IllFormed = Literal["error", "repair"]
 
 LONGEST_LINE = 10_000_000  # bytes of a file, characters of a text stream
 RESERVED = ("text", "words", "tags", "spans", "where")  # names in a record with a meaning of their own
+_REPAIR = "`ill_formed: repair` reads it as conlleval does"
 _UTF8 = (
     "convert the file, for instance with `iconv -f ENCODING -t UTF-8`, or name its `encoding` in the reader's options"
 )
@@ -87,7 +89,12 @@ class LineReader(FileReader):
         for number, line in numbered(lines, name):
             if line.strip():
                 where = f"{name}:{number}"
-                yield {**self.parse(line, where), "where": where}
+                try:
+                    record = self.parse(line, where)
+                except DataError as error:
+                    self.leave_out(error)
+                else:
+                    yield {**record, "where": where}
 
     @abstractmethod
     def parse(self, line: str, where: str) -> Record:
@@ -160,21 +167,63 @@ def numbered(lines: Iterable[str], name: str, within: bool = False) -> Iterator[
         yield number, line
 
 
-def to_iob2(tags: Sequence[str], scheme: SchemeOption, ill_formed: IllFormed) -> list[str]:
-    """The tags as IOB2 (as they stand with `scheme: none`); TagError says which tag is wrong, and the fix."""
-    for i, tag in enumerate(tags):
-        if not tag or tag != tag.strip():
-            raise TagError(i, f"the tag {tag!r} is empty or has blanks around it; clean the file or set `separator`")
-    if scheme == "none":
-        return list(tags)
-    for i, tag in enumerate(tags):
-        if not schemes.belongs(tag, scheme):
-            raise TagError(i, f"{tag!r} is no {scheme} tag; {_other_scheme(tags)}`scheme: none` takes plain tags")
-    problem = schemes.strict_problem(tags, scheme) if ill_formed == "error" else None
-    if problem:
-        fix = "`ill_formed: repair` reads it as conlleval does"
-        raise TagError(problem[0], f"{problem[1]}; {_other_scheme(tags)}{fix}")
-    return schemes.to_tags(schemes.from_scheme(tags, scheme), len(tags), "IOB2")
+@dataclass(frozen=True)
+class Tagging:
+    """The tags of a file: their scheme, their spelling, and what happens to ill-formed ones."""
+
+    scheme: SchemeOption
+    ill_formed: IllFormed
+    tag_format: str
+    outside: str
+
+    def __post_init__(self) -> None:
+        if schemes.tag_pattern(self.tag_format) is None:
+            forms = "'B-PER', 'b_PER' or 'PER-B', the tag of the first word of an entity PER"
+            raise UsageError(f"tag_format: {self.tag_format!r} must be like {forms}")
+
+    def is_tag(self, tag: str) -> bool:
+        """Return whether a tag is one of the scheme, in its spelling."""
+        if self.scheme in ("IO", "none"):
+            return True
+        tag = schemes.canonical(tag, self.tag_format, self.outside)
+        if self.scheme in ("IOE1", "IOE2"):
+            return tag == "O" or (schemes.parts(tag)[0] in ("I", "E") and tag[1:] != "-")
+        return schemes.belongs(tag, self.scheme)
+
+    def to_iob2(self, tags: Sequence[str]) -> list[str]:
+        """The tags as IOB2 (as they stand with `scheme: none`); TagError says which tag is wrong, and the fix."""
+        for i, tag in enumerate(tags):
+            if not tag or tag != tag.strip():
+                problem = f"the tag {tag!r} is empty or has blanks around it"
+                raise TagError(i, f"{problem}; clean the file or set `separator`")
+        if self.scheme == "none":
+            return list(tags)
+        for i, tag in enumerate(tags):
+            if not self.is_tag(tag):
+                fix = "`scheme: none` takes plain tags, and `bad_rows: skip` under `data:` leaves such records out"
+                raise TagError(i, f"{tag!r} is no {self.scheme} tag; {_other_scheme(tags)}{fix}")
+        if self.scheme == "IO":
+            inside = ["O" if tag == self.outside else f"I-{tag}" for tag in tags]
+            return schemes.to_tags(schemes.from_scheme(inside, "IOB1"), len(tags), "IOB2")
+        tags = [schemes.canonical(tag, self.tag_format, self.outside) for tag in tags]
+        scheme = self.scheme
+        if scheme == "IOE1" or scheme == "IOE2":  # read from behind, E begins a span
+            return self._ends_to_iob2(tags)
+        broken = schemes.strict_problem(tags, scheme) if self.ill_formed == "error" else None
+        if broken:
+            raise TagError(broken[0], f"{broken[1]}; {_other_scheme(tags)}{_REPAIR}")
+        return schemes.to_tags(schemes.from_scheme(tags, scheme), len(tags), "IOB2")
+
+    def _ends_to_iob2(self, tags: Sequence[str]) -> list[str]:
+        size, mirrored = len(tags), ["B" + tag[1:] if tag[0] == "E" else tag for tag in reversed(tags)]
+        scheme: schemes.Scheme = "IOB1" if self.scheme == "IOE1" else "IOB2"
+        problem = schemes.strict_problem(mirrored, scheme) if self.ill_formed == "error" else None
+        if problem:
+            i = size - 1 - problem[0]
+            place = "end a sentence" if i == size - 1 else f"be followed by {tags[i + 1]!r}"
+            raise TagError(i, f"{tags[i]!r} cannot {place} in {self.scheme}; {_REPAIR}")
+        spans = schemes.from_scheme(mirrored, scheme)
+        return schemes.to_tags([(label, size - end, size - start) for label, start, end in spans], size, "IOB2")
 
 
 class TagError(ValueError):

@@ -11,7 +11,7 @@ from typing import Any
 
 from seqpipe.plugin import DataError, OffsetEvidence, Offsets, StatedSpan, did_you_mean, stated_span, to_characters
 
-from . import IllFormed, Lenient, Record, SchemeOption, TagError, free, to_iob2
+from . import IllFormed, Lenient, Record, SchemeOption, TagError, Tagging, free
 
 MOST_SPANS = 20_000  # that are looked at to tell what offsets count
 
@@ -27,8 +27,10 @@ class ObjectOptions:
         words: Key of the words of a pre-split text.
         tags: Key of the tags.
         spans: Key of the spans; a span may also be a list [start, end, label].
-        scheme: Tagging scheme; none for plain tags, such as parts of speech.
+        scheme: Tagging scheme; IO for entities without B- and I-, none for plain tags, such as parts of speech.
         ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
+        tag_format: Spelling of the tag that begins an entity PER, such as B_PER, PER-B or b-PER.
+        outside: Tag of words outside of entities.
         joiner: Text between two words; "" for Chinese characters.
         offsets: What the offsets of spans count: characters (code points, the end exclusive), UTF-16 units, bytes of
             UTF-8, characters with inclusive ends, or characters from 1. `data.offsets` sets it.
@@ -42,6 +44,8 @@ class ObjectOptions:
     spans: str = "spans"
     scheme: SchemeOption = "IOB2"
     ill_formed: IllFormed = "error"
+    tag_format: str = "B-PER"
+    outside: str = "O"
     joiner: str = " "
     offsets: Offsets = "characters"
 
@@ -124,8 +128,8 @@ class Objects(Spans):
         self.text, self.words, self.tags, self.spans = objects.text, objects.words, objects.tags, objects.spans
         renamed = (("label", objects.label), ("labels", objects.labels))
         self.renamed = {key: field for field, key in renamed if key is not None}
-        self.scheme, self.ill_formed, self.joiner = objects.scheme, objects.ill_formed, objects.joiner
-        self.offsets = objects.offsets
+        self.tagging = Tagging(objects.scheme, objects.ill_formed, objects.tag_format, objects.outside)
+        self.joiner, self.offsets = objects.joiner, objects.offsets
 
     def record(self, item: dict[str, Any], where: str) -> Record:
         """The record of an object; DataError begins with `where` and names the fix."""
@@ -169,7 +173,7 @@ class Objects(Spans):
                     f"{where}: {len(words)} `{self.words}` but {len(tags)} `{self.tags}`; give one tag a word"
                 )
             try:
-                record["tags"] = to_iob2(tags, self.scheme, self.ill_formed)
+                record["tags"] = self.tagging.to_iob2(tags)
             except TagError as error:
                 raise DataError(f"{where}: tag {error.position + 1}: {error}") from error
         return record

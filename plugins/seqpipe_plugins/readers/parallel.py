@@ -11,7 +11,7 @@ from pydantic import Field
 
 from seqpipe.plugin import DataError, UsageError
 
-from . import IllFormed, Record, SchemeOption, TagError, check_encoding, file_lines, numbered, to_iob2
+from . import IllFormed, Record, SchemeOption, TagError, Tagging, check_encoding, file_lines, numbered
 
 
 def files_beside(path: Path, names: Mapping[str, str], option: str) -> list[Path]:
@@ -41,8 +41,10 @@ class Parallel:
 
     Args:
         fields: The file of each field, such as {words: seq.in, tags: seq.out, label: label}.
-        scheme: Tagging scheme; none for plain tags, such as parts of speech.
+        scheme: Tagging scheme; IO for entities without B- and I-, none for plain tags, such as parts of speech.
         ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
+        tag_format: Spelling of the tag that begins an entity PER, such as B_PER, PER-B or b-PER.
+        outside: Tag of words outside of entities.
         joiner: Text between two words; "" for Chinese characters.
         encoding: Encoding of the files, such as cp1252 or utf-16.
     """
@@ -55,6 +57,8 @@ class Parallel:
         fields: Annotated[dict[str, str], Field(min_length=1)],
         scheme: SchemeOption = "IOB2",
         ill_formed: IllFormed = "error",
+        tag_format: str = "B-PER",
+        outside: str = "O",
         joiner: str = " ",
         encoding: str = "utf-8",
     ):
@@ -69,7 +73,7 @@ class Parallel:
             if Path(file).name != file or file.count("*") > 1:
                 raise UsageError(f"parallel.fields: {name}: {file!r} is no file's name with one * at most")
         self.names, self.encoding = dict(fields), check_encoding(encoding)
-        self.scheme, self.ill_formed, self.joiner = scheme, ill_formed, joiner
+        self.tagging, self.joiner = Tagging(scheme, ill_formed, tag_format, outside), joiner
 
     def files(self, path: Path) -> list[Path]:
         """Every file that belongs to this one, in the order of the fields; DataError if one is not there."""
@@ -112,7 +116,7 @@ class Parallel:
                 fix = f"give one tag a word (the words are {places['words']})"
                 raise DataError(f"{places['tags']}: {len(tags)} tags for {len(record['words'])} words; {fix}")
             try:
-                record["tags"] = to_iob2(tags, self.scheme, self.ill_formed)
+                record["tags"] = self.tagging.to_iob2(tags)
             except TagError as error:
                 raise DataError(f"{places['tags']}: tag {error.position + 1}: {error}") from error
         return record
