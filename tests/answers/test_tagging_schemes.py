@@ -144,16 +144,16 @@ def test_strict_problem_is_the_first_tag_that_no_legal_sequence_has(scheme: Sche
         ("IOB2", "O I-A", 1, "'I-A' cannot follow 'O' in IOB2"),
         ("IOB2", "I-A", 0, "'I-A' cannot begin a sentence in IOB2"),
         ("IOB2", "B-A I-B", 1, "'I-B' cannot follow 'B-A' in IOB2"),
-        ("IOB2", "B-A E-A", 1, "'E-A' is no IOB2 tag"),
-        ("IOB2", "O B-", 1, "'B-' is no IOB2 tag"),
-        ("IOB2", "O O-A", 1, "'O-A' is no IOB2 tag"),
+        ("IOB2", "B-A E-A", 1, "'E-A' is not a tag of IOB2"),
+        ("IOB2", "O B-", 1, "'B-' is not a tag of IOB2"),
+        ("IOB2", "O O-A", 1, "'O-A' is not a tag of IOB2"),
         ("IOB1", "O B-A", 1, "'B-A' cannot follow 'O' in IOB1"),
         ("IOB1", "I-A B-B", 1, "'B-B' cannot follow 'I-A' in IOB1"),
         ("BIOES", "S-A B-A", 1, "'B-A' cannot end a sentence in BIOES"),
         ("BIOES", "B-A O", 1, "'O' cannot follow 'B-A' in BIOES"),
-        ("BIOES", "U-A", 0, "'U-A' is no BIOES tag"),
+        ("BIOES", "U-A", 0, "'U-A' is not a tag of BIOES"),
         ("BILOU", "B-A L-B", 1, "'L-B' cannot follow 'B-A' in BILOU"),
-        ("BILOU", "NOUN", 0, "'NOUN' is no BILOU tag"),
+        ("BILOU", "NOUN", 0, "'NOUN' is not a tag of BILOU"),
     ],
 )
 def test_strict_problem_says_where_and_why(scheme: Scheme, tags: str, position: int, why: str) -> None:
@@ -162,7 +162,7 @@ def test_strict_problem_says_where_and_why(scheme: Scheme, tags: str, position: 
 
 def test_ill_formed_tags_are_read_but_foreign_ones_refused() -> None:
     assert schemes.from_scheme(["I-A", "I-B", "O", "I-B"], "IOB2") == [("A", 0, 1), ("B", 1, 2), ("B", 3, 4)]
-    with pytest.raises(ValueError, match="'S-A' is no IOB2 tag"):
+    with pytest.raises(ValueError, match="'S-A' is not a tag of IOB2"):
         schemes.from_scheme(["S-A"], "IOB2")
 
 

@@ -155,5 +155,5 @@ def test_a_share_must_be_one_and_bad_rows_a_reader_that_can(tmp_path: Path) -> N
     too_much = seqpipe("check", "shop.yaml", "data.dev=0.7", folder=tmp_path)
     assert too_much.code == 2
     assert "data.dev" in too_much.err
-    other = seqpipe("check", "shop.yaml", "data.reader={use: squad}", folder=tmp_path)
-    assert "the reader 'squad' cannot leave records out; delete the key" in other.err
+    other = seqpipe("check", "shop.yaml", "data.reader={use: folders}", folder=tmp_path)
+    assert "the reader 'folders' cannot leave records out; delete the key" in other.err

@@ -161,16 +161,16 @@ BAD: list[tuple[str | bytes, dict[str, Any], int, str]] = [
     ("# columns: a b b\na O O\n", {}, 1, "two columns are named 'b'"),
     ("# columns: a b c\na O\n", {}, 2, "2 columns in this line, but 3 have names: a, b, c"),
     ("a O\n", {"columns": ["x"]}, 1, "2 columns in this line, but 1 have names"),
-    ("\n\na O\nb X-PER\n", {}, 4, "'X-PER' is no IOB2 tag; `scheme: none` takes plain tags"),
+    ("\n\na O\nb X-PER\n", {}, 4, "'X-PER' is not a tag of IOB2; `scheme: none` takes plain tags"),
     ("a Disease\n", {}, 1, "`scheme: none`"),
-    ("a NOUN\nb VERB\n", {"scheme": "BIOES"}, 1, "'NOUN' is no BIOES tag"),
-    ("a O\nb S-X\n", {}, 2, "'S-X' is no IOB2 tag; the sentence is well-formed BIOES: set `scheme: BIOES`"),
+    ("a NOUN\nb VERB\n", {"scheme": "BIOES"}, 1, "'NOUN' is not a tag of BIOES"),
+    ("a O\nb S-X\n", {}, 2, "'S-X' is not a tag of IOB2; the sentence is well-formed BIOES: set `scheme: BIOES`"),
     ("a O\nb U-X\n", {}, 2, "set `scheme: BILOU`"),
-    ("a O\nb B-\n", {}, 2, "'B-' is no IOB2 tag"),
-    ("a O\nb O-X\n", {}, 2, "'O-X' is no IOB2 tag"),
-    ("a O\nb o\n", {}, 2, "'o' is no IOB2 tag"),
-    ("a X-PER\n", {"ill_formed": "repair"}, 1, "'X-PER' is no IOB2 tag"),
-    ("a I-X\nb Q\n", {"ill_formed": "repair"}, 2, "'Q' is no IOB2 tag"),
+    ("a O\nb B-\n", {}, 2, "'B-' is not a tag of IOB2"),
+    ("a O\nb O-X\n", {}, 2, "'O-X' is not a tag of IOB2"),
+    ("a O\nb o\n", {}, 2, "'o' is not a tag of IOB2"),
+    ("a X-PER\n", {"ill_formed": "repair"}, 1, "'X-PER' is not a tag of IOB2"),
+    ("a I-X\nb Q\n", {"ill_formed": "repair"}, 2, "'Q' is not a tag of IOB2"),
     ("a O\nb I-X\n", {}, 2, "'I-X' cannot follow 'O' in IOB2; the sentence is well-formed IOB1: set `scheme: IOB1`"),
     ("a I-X\n", {}, 1, "'I-X' cannot begin a sentence in IOB2"),
     ("a B-X\nb I-Y\n", {}, 2, "`ill_formed: repair`"),
@@ -215,7 +215,7 @@ def test_what_stands_before_a_bad_line_is_read(tmp_path: Path) -> None:
     path.write_text("a O\n\nb O\n\nc X\n")
     records = Conll().read(path)
     assert [next(records)["text"], next(records)["text"]] == ["a", "b"]
-    with pytest.raises(DataError, match=r"data\.conll:5: 'X' is no IOB2 tag"):
+    with pytest.raises(DataError, match=r"data\.conll:5: 'X' is not a tag of IOB2"):
         next(records)
 
 
@@ -393,7 +393,7 @@ def test_the_end_of_a_span_may_be_missing_in_ioe(tmp_path: Path) -> None:
 def test_a_tag_in_another_spelling_than_that_of_the_file_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.conll"
     path.write_text("Ida b-PER\nin o\n")
-    with pytest.raises(DataError, match=r"a\.conll:2: 'o' is no IOB2 tag; .*bad_rows: skip"):
+    with pytest.raises(DataError, match=r"a\.conll:2: 'o' is not a tag of IOB2; .*bad_rows: skip"):
         list(Conll(tag_format="b-PER").read(path))
     with pytest.raises(UsageError, match="tag_format: 'X-PER' must be like 'B-PER'"):
         Conll(tag_format="X-PER")

@@ -78,7 +78,7 @@ def test_articles_larger_than_what_is_read_at_once_are_whole_and_have_their_line
         (squad({**QA, "answers": None}), r"data.json:1 \(question '7'\): no field 'answers' with the answers"),
         (
             squad({**QA, "answers": [{"text": "Ada", "answer_start": 3}]}),
-            r"question '7'\): the answer 'Ada' does not stand",
+            r"question '7'\): the answer 'Ada' is not at 3",
         ),
         (b'{"data": ' + b"[" * 100_000, r"data.json:1: "),
     ],
@@ -132,4 +132,4 @@ def test_questions_with_wrong_starts_are_counted_and_may_be_left_out(tmp_path: P
     reader = Squad()
     reader.left_out = []
     assert len(list(reader.read(path))) == 2
-    assert "the answer 'Ada' does not stand at 5" in reader.left_out[0]
+    assert "the answer 'Ada' is not at 5" in reader.left_out[0]

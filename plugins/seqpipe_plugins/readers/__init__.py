@@ -201,7 +201,7 @@ class Tagging:
         for i, tag in enumerate(tags):
             if not self.is_tag(tag):
                 fix = "`scheme: none` takes plain tags, and `bad_rows: skip` under `data:` leaves such records out"
-                raise TagError(i, f"{tag!r} is no {self.scheme} tag; {_other_scheme(tags)}{fix}")
+                raise TagError(i, f"{tag!r} is not a tag of {self.scheme}; {_other_scheme(tags)}{fix}")
         if self.scheme == "IO":
             inside = ["O" if tag == self.outside else f"I-{tag}" for tag in tags]
             return schemes.to_tags(schemes.from_scheme(inside, "IOB1"), len(tags), "IOB2")
