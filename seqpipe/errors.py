@@ -5,6 +5,7 @@ SeqpipeError
 │   └── ConfigError     2   a YAML with errors, all of them listed
 ├── PluginError         2   a component that is missing or cannot be loaded
 ├── DataError           3   an invalid data file or input
+│   ├── OpenChoiceError 3   data that can be learned from in two ways, which are as good
 │   └── SkippedError    8   inputs without an answer, which were skipped with --on-error skip
 ├── TrainingError       4   training that cannot continue
 ├── ExportError         5   a pipeline that cannot be exported
@@ -17,6 +18,7 @@ SeqpipeError
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -69,6 +71,18 @@ class DataError(SeqpipeError):
     def at(cls, record: Mapping[str, Any], message: str) -> Self:
         """Return the error of one record; the message begins with the record's place."""
         return cls(f"{record.get('where', 'record')}: {message}")
+
+
+class OpenChoiceError(DataError):
+    """Two readings of a data file that are equally good; `readings` holds the options of `seqpipe init` for each."""
+
+    def __init__(self, data: object, question: str, readings: Sequence[Sequence[str]]):
+        self.data, self.question, self.readings = data, question, [list(options) for options in readings]
+        self.commands = [shlex.join(["seqpipe", "init", str(data), *options]) for options in readings]
+        super().__init__("\n".join([f"{data}: {question}; nothing was written. Choose one:", *self.commands]))
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.data, self.question, self.readings)
 
 
 class SkippedError(DataError):

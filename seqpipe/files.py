@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
+import gzip
 import hashlib
+import io
 import json
 import math
 import os
@@ -14,10 +16,12 @@ import secrets
 import shutil
 import sys
 import tempfile
+import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from seqpipe.errors import DataError, EnvError, UsageError
 
@@ -55,6 +59,55 @@ def encoding_fix(data: bytes) -> str:
         return "it is compressed; unpack it: gunzip"
     encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
     return f"convert it: iconv -f {encoding} -t utf-8"
+
+
+PACKED = (".gz", ".zst", ".zip")
+UNPACK_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError)
+
+
+def unpacked(path: Path) -> IO[bytes]:
+    """Open a file, unpacked on the way if its name ends in .gz, .zst or .zip; one of UNPACK_ERRORS if it is damaged."""
+    file: Any
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
+            if len(names) != 1:
+                raise DataError(f"{path}: holds {len(names)} files; unpack it, and name one of them")
+            try:
+                file = archive.open(names[0])  # keeps the archive's file open
+            except RuntimeError as error:
+                raise DataError(f"{path}: cannot be unpacked: {error}; unpack it yourself") from error
+    elif path.suffix == ".zst":
+        file = _unpacked_zstd(path)
+    else:
+        file = gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # noqa: SIM115 (the caller closes it)
+    return file
+
+
+def _unpacked_zstd(path: Path) -> Any:
+    """Open a file of Zstandard, which Python reads from 3.14 on, and pyarrow before."""
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+
+        return zstd.open(path)
+    try:
+        import pyarrow
+    except ImportError as error:
+        fix = 'pip install "seqpipe-nlp[parquet]", or unpack it with unzstd'
+        raise EnvError(f"{path}: pyarrow, which unpacks Zstandard, is not installed: {fix}") from error
+    path.open("rb").close()  # a missing file is Python's error
+    stream = pyarrow.input_stream(str(path), "zstd")
+
+    class Raw(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int:
+            data = stream.read(len(buffer))
+            buffer[: len(data)] = data
+            return len(data)
+
+    return io.BufferedReader(Raw())
 
 
 def sha256(data: bytes) -> str:

@@ -26,6 +26,11 @@ from seqpipe.features.kinds.text import Copy as Copy
 from seqpipe.features.kinds.text import Pieces as Pieces
 from seqpipe.features.kinds.text import Segments as Segments
 from seqpipe.features.kinds.text import Sentences as Sentences
+from seqpipe.features.spans import OffsetEvidence as OffsetEvidence
+from seqpipe.features.spans import Offsets as Offsets
+from seqpipe.features.spans import StatedSpan as StatedSpan
+from seqpipe.features.spans import stated_span as stated_span
+from seqpipe.features.spans import to_characters as to_characters
 from seqpipe.features.vocabulary import BOS as BOS
 from seqpipe.features.vocabulary import EOS as EOS
 from seqpipe.features.vocabulary import MASK as MASK
@@ -37,6 +42,8 @@ from seqpipe.features.vocabulary import replace_surrogates as replace_surrogates
 from seqpipe.features.vocabulary import token_counts as token_counts
 from seqpipe.features.vocabulary import word_level as word_level
 from seqpipe.files import JSON_DECODER as JSON_DECODER
+from seqpipe.files import UNPACK_ERRORS as UNPACK_ERRORS
+from seqpipe.files import unpacked as unpacked
 from seqpipe.nn import calibration as calibration
 from seqpipe.nn import crf as crf
 from seqpipe.nn.attention import Attention as Attention

@@ -77,8 +77,8 @@ def test_components_import_one_module_of_seqpipe() -> None:
 
 
 def test_the_front_door_offers_what_users_need_and_nothing_else() -> None:
-    caught = {"BundleError", "ConfigError", "DataError", "EnvError", "ExportError", "SeqpipeError"}
-    caught |= {"TrainingError", "UsageError"}
+    caught = {"BundleError", "ConfigError", "DataError", "EnvError", "ExportError", "OpenChoiceError"}
+    caught |= {"SeqpipeError", "TrainingError", "UsageError"}
     assert {*seqpipe.__all__} == {"Bundle", "Model", "Pipeline", "Run", "__version__", "load"} | caught
     for name in seqpipe.__all__:
         assert getattr(seqpipe, name) is not None
@@ -252,7 +252,7 @@ def test_options_of_heads_are_read_by_that_head_alone() -> None:
 
 
 # Files and lines of both packages: raised only by the commit of an issue, within its budget.
-FILES, LINES = 270, 48_600
+FILES, LINES = 276, 48_600
 MOST_IN_A_FOLDER = 20
 
 

@@ -8,9 +8,13 @@ from seqpipe.plugin import hookimpl
 @hookimpl
 def register_readers() -> dict[str, str]:
     return {
+        "annotations": "seqpipe_plugins.readers.annotations:Annotations",
+        "brat": "seqpipe_plugins.readers.annotations:Brat",
         "conll": "seqpipe_plugins.readers.conll:Conll",
         "conllu": "seqpipe_plugins.readers.conllu:Conllu",
         "csv": "seqpipe_plugins.readers.csv:Csv",
+        "datasets": "seqpipe_plugins.readers.parquet:Datasets",
+        "excel": "seqpipe_plugins.readers.excel:Excel",
         "fasttext": "seqpipe_plugins.readers.fasttext:FastText",
         "folders": "seqpipe_plugins.readers.folders:Folders",
         "json": "seqpipe_plugins.readers.json:Json",

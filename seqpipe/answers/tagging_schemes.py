@@ -1,11 +1,16 @@
 """Conversion of tags to labelled spans and back: IOB1, IOB2, BIOES, BILOU and BMES, read leniently or strictly.
 
 A tag is `O` or prefix, hyphen, label (`B-PER`); a label may contain hyphens. A bare prefix (`B`) has the label `_`.
-BMES (Xue 2003) is BIOES without `O`, and with M for I: each token is part of a span, as in word segmentation.
+BMES (Xue 2003) is BIOES with M for I. In word segmentation each token is part of a span, and a model of BMES has no
+`O`; files of entities have one.
+
+Files use further schemes: IO has the labels alone, and IOE1 and IOE2 (Sang and Veenstra 1999) mark the ends of spans as
+IOB1 and IOB2 mark their beginnings. `canonical` reads other spellings of a tag, such as `PER_b`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
@@ -36,8 +41,37 @@ def parts(tag: str) -> tuple[str, str]:
 def belongs(tag: str, scheme: Scheme) -> bool:
     """Return True if the tag is one of this scheme."""
     if tag == "O":
-        return scheme != "BMES"
+        return True
     return parts(tag)[0] in tuple(_PREFIXES[scheme]) and tag[1:] != "-"
+
+
+@lru_cache(maxsize=100)
+def tag_pattern(tag_format: str) -> re.Pattern[str] | None:
+    """Return the pattern of tags that are written like this one of the label PER; None if it is no such tag.
+
+    A format is `B-PER` or `PER-B`, with any character that is no letter or digit in place of the hyphen, or none, and
+    `b` where prefixes are in lower case.
+    """
+    match = re.fullmatch(r"([Bb])([\W_]?)PER|PER([\W_]?)([Bb])", tag_format)
+    if not match:
+        return None
+    begin, before, behind, end = match.groups()
+    letters = "[BIMESLU]" if "B" in (begin, end) else "[bimeslu]"
+    prefix, sign = f"(?P<prefix>{letters})", re.escape(before or behind or "")
+    return re.compile(f"{prefix}(?:{sign}(?P<label>.+))?" if begin else f"(?:(?P<label>.+){sign})?{prefix}")
+
+
+@lru_cache(maxsize=10_000)
+def canonical(tag: str, tag_format: str, outside: str) -> str:
+    """Return a tag of another spelling as `O` or prefix, hyphen, label; as it stands if it is not of that spelling."""
+    if tag == outside:
+        return "O"
+    pattern = None if tag_format == "B-PER" else tag_pattern(tag_format)
+    match = pattern.fullmatch(tag) if pattern else None
+    if match:
+        return match["prefix"].upper() + (f"-{match['label']}" if match["label"] else "")
+    # The usual spellings are none of a file's that has others: `B-PER` is no `b-PER`, nor O where `_` is outside.
+    return f"?{tag}" if pattern or tag == "O" else tag
 
 
 def spans(tags: Sequence[str]) -> list[Span]:

@@ -112,7 +112,8 @@ def roundtrip_message(changed: Sequence[tuple[str, str]], count: int, copies: bo
     """Return the message, with the fix, about those of `count` texts that change, each with its changed copy."""
     shortest, its_copy = min(changed, key=lambda pair: len(pair[0]))
     example = f"{excerpt(shortest)} as {excerpt(its_copy)}"
-    message = f"{len(changed):,} of {count:,} texts change when encoded and decoded: {example}"
+    share = f"{len(changed) / count:.1%}"
+    message = f"{len(changed):,} of {count:,} texts ({share}) change when encoded and decoded: {example}"
     for option, fold in _FOLDS.items():
         if all(fold(text) == fold(copy) for text, copy in changed):
             return f"{message}; delete {option} from the target tokenizer, or change the data accordingly"

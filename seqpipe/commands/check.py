@@ -47,6 +47,11 @@ def check(
         result["names"] = dataflow.explained_names(pipeline.config.inputs, pipeline.config.head)
         if not as_json:
             typer.echo(dataflow.explain(pipeline.config.inputs, pipeline.config.head))
+    # What `seqpipe init` doubted stands in the comments of its YAML until somebody has decided it and deletes the line.
+    comments = pipeline.config.file.read_text(encoding="utf-8", errors="replace").splitlines()
+    result["doubtful"] = [line[2:] for line in comments if line.startswith("# doubtful: ")]
+    for doubt in result["doubtful"]:
+        console.say(doubt)
     checked = pipeline.check(export=not static, cache=not no_cache, progress=console)
     if checked.needs:
         result["needs"] = list(checked.needs)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from seqpipe.commands.options import Json, print_json
 from seqpipe.console import Console
-from seqpipe.errors import UsageError
+from seqpipe.errors import OpenChoiceError, UsageError
 
 
 def init(
@@ -32,8 +36,8 @@ def init(
         str | None,
         typer.Option(
             "--task",
-            help="What to learn, by the head's name, in place of what the data looks like: crf, label, score, seq2seq, "
-            "answer-span, pointer or lm.",
+            help="What to learn, by the head's name, in place of what the data looks like: crf, tags, label, score, "
+            "seq2seq, answer-span, pointer or lm.",
         ),
     ] = None,
     checkpoint: Annotated[
@@ -44,12 +48,41 @@ def init(
             help="A transformers checkpoint to fine-tune on FILE: a folder, or a name on the Hugging Face hub.",
         ),
     ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", help="Column or key to learn: its name, or its number from 1."),
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option("--text", help="Column or key of the text: its name, or its number from 1; twice for two texts."),
+    ] = None,
+    as_json: Json = False,
 ) -> None:
     """Detect the format of a data file and write a commented YAML for it."""
     from seqpipe.init import init_yaml
 
     if (file is None) == (data is None):
         raise UsageError("name one data file: seqpipe init train.csv")
-    console = Console()
-    path = init_yaml(file or data or Path(), output, say=console.say, task=task, checkpoint=checkpoint)
-    console.say(f"wrote {path}\nnext: seqpipe check {path}")
+    console, source = Console(), file or data or Path()
+    readings: list[dict[str, Any]] = []
+    write = partial(init_yaml, source, output, console.say, show=readings.extend, checkpoint=checkpoint)
+    try:
+        path = write(task, target, text or ())
+    except OpenChoiceError as error:
+        if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        console.say(str(error))
+        number = 0
+        while not 0 < number <= len(error.readings):
+            console.say(f"number of the choice, 1 to {len(error.readings)}:")
+            answer = sys.stdin.readline()
+            if not answer:
+                raise
+            number = int(answer) if answer.strip().isdecimal() else 0
+        options = error.readings[number - 1]
+        pairs = list(zip(options[::2], options[1::2], strict=True))
+        asked = dict(pairs)
+        texts = [value for option, value in pairs if option == "--text"]
+        path = write(asked.get("--task", task), asked.get("--target", target), texts or text or ())
+    console.say(f"wrote {path}\nnext: seqpipe check {shlex.quote(str(path))}")
+    print_json({"file": str(path), "readings": readings}, as_json)

@@ -18,8 +18,13 @@ def predict(
         Path | None, typer.Option("--output", "-o", help="Output file; default: standard output.")
     ] = None,
     form: Annotated[
-        str, typer.Option("--format", help="text, jsonl or conll; default: by the file extension.")
+        str,
+        typer.Option("--format", help="text, jsonl, conll, csv, tsv, json, parquet, conllu; default: by the ending."),
     ] = "auto",
+    field: Annotated[
+        list[str] | None,
+        typer.Option("--field", metavar="NAME", help="Column or key of the text; repeated for a pair of texts."),
+    ] = None,
     documents: Annotated[
         bool, typer.Option("--documents", help="Treat each text as a document, and split it into sentences.")
     ] = False,
@@ -60,4 +65,4 @@ def predict(
     if stream:
         stream_file(model, input, output, form, decode_options)
     else:
-        predict_file(model, input, output, form, documents, decode_options, on_error)
+        predict_file(model, input, output, form, documents, decode_options, on_error, field or ())

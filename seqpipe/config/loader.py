@@ -48,6 +48,7 @@ from seqpipe.config.signature import (
 from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml import Plain, Spot, Tree, dump, format_value, plain
 from seqpipe.errors import ConfigError, PluginError, Problem, UsageError, did_you_mean
+from seqpipe.features.parts import Part
 from seqpipe.types import CHECKPOINT, FOLDER
 
 __all__ = ["Component", "Config", "Data", "load", "resolved"]
@@ -307,9 +308,27 @@ class _Loader:
                     files[where] = self.file(text, ("data", *where), folder)
         if keys is None or reader is None:
             return None
+        if keys.offsets != "characters":
+            if "offsets" not in reader.options:
+                self.error(("data", "offsets"), f"the reader {reader.use!r} reads no offsets of spans; delete it")
+            reader = replace(reader, options={**reader.options, "offsets": keys.offsets})
+        train, dev = files["train",], files.get(("dev",))
         tests = {str(where[-1]): file for where, file in files.items() if where[0] == "test"}
-        choices = keys.misaligned, keys.unseen_labels, keys.overlaps
-        return Data(reader, files["train",], files.get(("dev",)), tests, *choices, files.get(("candidates",)))
+        shares = {role: rest[role] for role in ("dev", "test") if isinstance(rest.get(role), (int, float))}
+        if keys.bad_rows == "skip" and not contract.has_member(reader.cls, "left_out"):
+            self.error(("data", "bad_rows"), f"the reader {reader.use!r} cannot leave records out; delete the key")
+        candidates = files.get(("candidates",))
+        data = Data(reader, train, dev, tests, keys.misaligned, keys.unseen_labels, keys.overlaps, candidates)
+        data = replace(data, bad_rows=keys.bad_rows, split_seed=keys.split_seed)
+        if not shares:
+            return data
+        part = Part(train, "train", float(shares.get("dev", 0)), float(shares.get("test", 0)), keys.split_seed)
+        return replace(
+            data,
+            train=part,
+            dev=replace(part, role="dev") if "dev" in shares else dev,
+            tests={"test": replace(part, role="test")} if "test" in shares else tests,
+        )
 
     def train(self, mapping: Mapping[str, Plain]) -> Train | None:
         chosen = {

@@ -45,6 +45,9 @@ MEMBERS: Mapping[str, Member] = {
     ),
     "files": Member(("reader",), "method", "(path) -> list of paths", "Every file that belongs to a path."),
     "folder": Member(("reader",), "class attribute", "bool", "Whether it reads a folder instead of a file.", False),
+    "left_out": Member(
+        ("reader",), "attribute", "list of str or None", "Takes the errors of records that it leaves out.", ABSENT
+    ),
     "changes": Member(("reader",), "method", "(path) -> bool", "Whether the records differ between epochs.", ABSENT),
     "epoch": Member(("reader",), "method", "(path, number) -> iterator of records", "The records of one epoch."),
     # tokenizers

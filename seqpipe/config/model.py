@@ -13,6 +13,7 @@ from seqpipe.config.schema import Export, PluginKeys, Train
 from seqpipe.config.yaml import Plain, plain
 from seqpipe.errors import Problem
 from seqpipe.features.document import Overlaps
+from seqpipe.features.parts import DataPath, Part
 
 
 @dataclass(frozen=True)
@@ -31,13 +32,15 @@ class Data:
     """Source of the records; the paths are absolute."""
 
     reader: Component
-    train: Path
-    dev: Path | None
-    tests: Mapping[str, Path]
+    train: DataPath
+    dev: DataPath | None
+    tests: Mapping[str, DataPath]
     misaligned: Literal["error", "widen", "skip"]
     unseen_labels: Literal["error", "miss"] = "error"
     overlaps: Overlaps = "error"
     candidates: Path | None = None
+    bad_rows: Literal["error", "skip"] = "error"
+    split_seed: int = 1
 
 
 MOST_TIMES = 1000  # the default; a greater learning rate is probably a mistake
@@ -127,6 +130,9 @@ def resolved(config: Config, folder: Path | None = None, only_names: bool = Fals
             return path.name
         return path.as_posix() if folder is None else Path(os.path.relpath(path, folder.absolute())).as_posix()
 
+    def share_or_path(path: DataPath) -> float | str:
+        return getattr(path, path.role) if isinstance(path, Part) else path_text(path)
+
     def component_keys(component: Component) -> dict[str, Plain]:
         common_keys = {
             key: component_keys(value) if isinstance(value, Component) else plain(value, path_text)
@@ -148,14 +154,16 @@ def resolved(config: Config, folder: Path | None = None, only_names: bool = Fals
         named[source.name] = {"tokenizer": component_keys(tokenizer)} if tokenizer else {"field": source.field}
         named[source.name] |= {"embedding": several(source.embedding), "encoder": several(source.encoder)}
     sources: dict[str, Plain] = named.get("", {"inputs": named})
-    data, tests = config.data, {name: path_text(path) for name, path in config.data.tests.items()}
+    data, tests = config.data, {name: share_or_path(path) for name, path in config.data.tests.items()}
     return {
         "name": config.name,
         "data": {
             "reader": component_keys(data.reader),
-            "train": path_text(data.train),
-            "dev": path_text(data.dev) if data.dev else None,
+            "train": path_text(Path(data.train)),
+            "dev": share_or_path(data.dev) if data.dev else None,
             "test": tests["test"] if list(tests) == ["test"] else tests or None,
+            "split_seed": data.split_seed,
+            "bad_rows": data.bad_rows,
             "candidates": path_text(data.candidates) if data.candidates else None,
             "misaligned": data.misaligned,
             "overlaps": data.overlaps,

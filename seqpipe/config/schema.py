@@ -9,10 +9,12 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 from seqpipe.features.document import Overlaps
+from seqpipe.features.spans import Offsets
 from seqpipe.types import Fraction, Means
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 PathText = Annotated[str, Field(min_length=1), Means("a path")]
+Share = Annotated[float, Field(gt=0, le=0.5), Means("a share of the records, of at most 0.5")]
 Paths = Annotated[dict[Name, PathText], Means("a mapping from names to paths")]
 
 TOP: Mapping[str, str] = {
@@ -229,11 +231,20 @@ class DataKeys(_Keys):
     """The keys of `data` beside `reader`; paths are relative to the YAML."""
 
     train: PathText = Field(description="Training data.")
-    dev: PathText | None = Field(default=None, description="Dev data, which selects the best epoch.")
-    test: PathText | Paths | None = Field(default=None, description="Test data: a file, or several by name.")
+    dev: PathText | Share | None = Field(
+        default=None, description="Dev data, which selects the best epoch: a file, or a share of the training data."
+    )
+    test: PathText | Share | Paths | None = Field(
+        default=None, description="Test data: a file, several by name, or a share of the training data."
+    )
+    split_seed: int = Field(default=1, description="Decides which records the shares of dev and test take.")
     candidates: PathText | None = Field(
         default=None,
         description="The candidate answers of retrieval; null: those of the training data.",
+    )
+    bad_rows: Literal["error", "skip"] = Field(
+        default="error",
+        description="What to do with a record that cannot be read: stop, or leave it out with a warning.",
     )
     misaligned: Literal["error", "widen", "skip"] = Field(
         default="error", description="Treatment of a span that begins or ends within a token."
@@ -241,6 +252,11 @@ class DataKeys(_Keys):
     overlaps: Overlaps = Field(
         default="error",
         description="Treatment of overlapping spans: stop, or keep the `longest` of them or the `first` by start.",
+    )
+    offsets: Offsets = Field(
+        default="characters",
+        description="Unit of the offsets of spans, for readers with the option `offsets`: characters, UTF-16 units, "
+        "bytes, characters with inclusive ends, or characters from 1.",
     )
     unseen_labels: Literal["error", "miss"] = Field(
         default="error",

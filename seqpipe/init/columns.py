@@ -14,7 +14,10 @@ from seqpipe.init.scripts import has_unspaced
 MANY = 5_000  # distinct values; no more of them are counted
 SEVERAL = 20  # different whole numbers; no more may be classes, and so may FEW with a fraction
 FEW = 5
+LONG = 2  # blanks in a cell on average: more than names have
+INDICATORS = [{"0", "1"}, {"0.0", "1.0"}, {"false", "true"}, {"no", "yes"}]
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+STRUCTURE = re.compile(r"\w\s?[\[(=]\s?\w")  # of a name and its value, as in food[bread] or size=4
 _NOTICE = re.compile(r"https?://|www\.|\bCC[- ]?(BY|0)\b|Attribution:|[Ll]icen[cs]e|[Cc]opyright|©")
 _KEY = re.compile(r"[A-Za-z]*[-_]?\d+|[0-9a-fA-F-]{16,}|[\w./-]+\.\w{2,4}")
 _DATE = re.compile(r"\d+[-/.]\d+[-/.]\d+([ T][\d:.]+Z?)?|([A-Z][a-z]{2} ){2}\d+ \d+:.*")
@@ -23,14 +26,15 @@ _ENDS = (".", "!", "?", "。", "！", "？")
 # Names that people give to columns and keys, in lower case.
 LABELS = {"label", "labels", "intent", "class", "category", "sentiment", "topic", "target", "polarity", "标签", "类别"}
 SCORES = {"score", "rating", "stars", "grade", "price", "similarity", "value"}
-SOURCES = {"text", "source", "src", "input", "question", "document", "article", "body", "文本", "内容"}
-TARGETS = {"target", "tgt", "output", "answer", "response", "summary", "translation", "headline"}
+SOURCES = {"text", "source", "src", "input", "question", "document", "article", "body", "lemma", "文本", "内容"}
+TARGETS = {"target", "tgt", "output", "answer", "response", "summary", "translation", "headline", "form", "inflected"}
 SECOND = {"text_pair", "sentence2", "hypothesis", "question2", "text2", "text_b", "sentence_b", "context"}
 TEXTS = {"sentence", "review", "comment", "utterance", "tweet", "message", "content", "title", "premise", "sentence1"}
 KEYS = {"id", "uid", "guid", "index", "idx", "date", "time", "timestamp", "url", "user", "author", "split", "fold"}
 
 Kind = Literal[
     "texts",
+    "repeated texts",
     "few values",
     "numbers",
     "identifiers or row numbers",
@@ -162,6 +166,11 @@ class Column:
         return f"{self.noun} {self.number if self.name is None else repr(self.short)}"
 
     @property
+    def option(self) -> str:
+        """The column or key, for options of commands."""
+        return str(self.number) if self.name is None else self.name
+
+    @property
     def distinct(self) -> float:
         """The share of distinct values among the cells."""
         if self.many:
@@ -225,10 +234,34 @@ class Column:
         values = [value for value in self.values if value.strip()]
         if self.many or self.empty > self.cells / 10 or not 1 < len(values) <= max(2, self.cells / 2):
             return False
-        if sum(value.rstrip().endswith(_ENDS) for value in values) > len(values) / 2:
+        if self.is_structured or sum(value.rstrip().endswith(_ENDS) for value in values) > len(values) / 2:
             return False
         words = sum(value.count(" ") + 1 for value in values) / len(values)
         return words <= 3 or len(values) <= max(2, self.cells / 10)
+
+    @property
+    def is_repeated_text(self) -> bool:
+        """True if the cells are texts of several words of which some stand in many rows, as questions do."""
+        if self.is_numeric or self.empty > self.cells / 10 or len(self.values) < 3:
+            return False
+        is_spaced = self.is_structured or self.blanks >= LONG * self.cells
+        return is_spaced or (self.is_unspaced and self.characters > 8 * self.cells)
+
+    @property
+    def is_structured(self) -> bool:
+        """True if most cells are descriptions of data, of names with values."""
+        cells = self.sample[:1000]
+        return sum(map(bool, map(STRUCTURE.search, cells))) > len(cells) / 2
+
+    @property
+    def is_mostly_empty(self) -> bool:
+        """True if most cells have no character."""
+        return self.empty > self.cells / 2
+
+    @property
+    def is_binary(self) -> bool:
+        """True if the cells are 0 and 1, false and true, or no and yes."""
+        return not self.many and {value.strip().lower() for value in self.values} in INDICATORS
 
     def classify(self) -> None:
         """Set the kind of the cells, by their statistics and by the name."""
@@ -236,7 +269,7 @@ class Column:
             self.kind = "numbers" if self.is_measured else "few values"
         elif not self.many and len(self.values) == 1:
             self.kind = "the same value in every row"
-        elif self.empty > self.cells / 2:
+        elif self.is_mostly_empty:
             self.kind = "mostly empty"
         elif self.share(_NOTICE.search) > 0.5:
             self.kind = "licences or addresses"
@@ -249,7 +282,7 @@ class Column:
         elif self.is_repeated:
             self.kind = "few values"
         else:
-            self.kind = "texts" if self.is_text else "other values"
+            self.kind = "texts" if self.is_text else "repeated texts" if self.is_repeated_text else "other values"
 
 
 def describe(columns: Sequence[Column]) -> str:

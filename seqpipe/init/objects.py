@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.metrics.squad import gold_answers
+from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError
+from seqpipe.features.spans import StatedSpan, stated_span
 from seqpipe.init.columns import LABELS, SCORES, Column
-from seqpipe.init.conll import choose_scheme
 from seqpipe.init.roles import LIST_FIX, ColumnTask, Roles, find_roles, separator_of
-from seqpipe.init.summary import DataSummary, count, load_json, records
+from seqpipe.init.summary import DataSummary, count, load_json, reader_of, records
+from seqpipe.init.tags import choose_scheme
 
 BLOCK = 1_000  # objects taken account of at once
 MOST = 8  # keys that are listed
-_FORMS = {"jsonl": "JSON Lines", "json": "a JSON list of objects", "parquet": "a Parquet table"}
+_FORMS = {
+    "jsonl": "JSON Lines",
+    "json": "a JSON list of objects",
+    "parquet": "a Parquet or Arrow table",
+    "datasets": "a folder of datasets",
+}
 _FIX = 'write an object a line, or a list of objects, such as [{"text": …, "label": …}, …]'
+SHIFTS = ("utf-16", "bytes", "one-based")  # units that starts of answers may count
+MOST_FAULTY = 1 / 20  # of the questions, if the file is to be learned from
 _DEEP = 4  # keys above a list
 _DOMINANT = 5  # times as many objects as in the next list: the list that is meant
 _SPLITS = {"train", "training", "dev", "valid", "validation", "val", "test"}
@@ -28,7 +38,6 @@ _WORDS = ("words", "tokens", "tokens_list", "sentence", "text")
 _TAGS = ("tags", "ner_tags", "labels", "ner", "slots", "pos", "upos", "pos_tags", "bio", "iob")
 _SPANS = ("spans", "entities", "ents", "label", "labels", "annotations", "slots")
 _LABELS = ("labels", "label", "topics", "categories", "genres", "intents", "emotions", "classes", "tags", "keywords")
-_SPAN_LABELS = {"label", "entity_group", "entity", "type"}
 
 
 def find_json(data: Path, lines: Sequence[str]) -> tuple[str, dict[str, Any]] | None:
@@ -95,8 +104,87 @@ def _conversion(value: dict[str, Any]) -> str:
     return "; `jq -c '.[]' FILE > FILE.jsonl` writes the objects that it holds one a line" if are_objects else ""
 
 
-def summarise_objects(data: Path, use: str, options: dict[str, Any], task: ColumnTask | None) -> DataSummary:
+def summarise_form(data: Path, kinds: Sequence[str] | None) -> DataSummary | None:
+    """Summarise a file of an annotation tool, a chatbot or a data set by its form; None if it has none of the forms.
+
+    Args:
+        data: The file.
+        kinds: What may be learned; None: anything.
+    """
+    annotations: Any = Plugins().find("reader", "annotations").load()
+    form = annotations.recognise(data)
+    if form is None:
+        return None
+    summary = DataSummary("annotations", {"form": form})
+    _set_offsets(summary, data)
+    reader = reader_of(summary.use, summary.options)
+    texts = spanned = labelled = several = written = 0
+    record: Mapping[str, Any] = {}
+    labels: set[str] = set()
+    for record in reader.read(data):
+        texts += 1
+        spanned += bool(record.get("spans") or {*record.get("tags", ())} - {"O"})
+        written += record.get("target", "").count(" ")
+        labelled += "label" in record
+        several += len(record.get("labels", ())) > 1
+        labels.update(record.get("labels", ()))
+    summary.saw = f"{reader.form.of}, {texts:,} texts"
+    if reader.omitted:
+        summary.saw += f"; {reader.omitted:,} others, rejected or without annotations, are left out"
+    if "question" in record:
+        return summarise_answers(summary, data)
+    has_spans, has_labels = spanned > 0, len(labels) > 1
+    if "target" in record:
+        summary.label_kind, summary.target, summary.unspaced = "Texts", "target", written < texts / 2
+        summary.why = "each text has a text to write"
+        summary.records = texts
+        return summary
+    if has_spans and has_labels and kinds is None and labelled == texts:
+        summary.joint = True
+        fix = "`--task crf` or `--task label` learns one of them alone"
+        summary.why = (
+            f"{spanned:,} texts have spans, and each has one of {len(labels):,} labels: two heads learn both; {fix}"
+        )
+    elif has_spans and (kinds is None or "Entities" in kinds):
+        summary.why = f"{spanned:,} texts have spans"
+        if has_labels:
+            fix = "`--task label` learns them"
+            summary.notes.append(f"the labels of the texts ({len(labels):,}) are left out: {fix}")
+    elif has_labels:
+        summary.label_kind, summary.multi = "Labels", labelled < texts
+        summary.why = f"{several:,} texts have several labels, {texts - labelled - several:,} none"
+        if not summary.multi:
+            summary.why = f"each text has one of {len(labels):,} labels"
+        if has_spans:
+            summary.notes.append("the spans in the texts are left out: `--task crf` learns them")
+    return count(summary, data)
+
+
+def _set_offsets(summary: DataSummary, data: Path) -> None:
+    """Set the option `offsets` to the convention that nearly all spans fit, if it is not that of the reader."""
+    reader = reader_of(summary.use, summary.options)
+    evidence, expected = reader.offset_evidence(data), reader.offsets
+    convention = evidence.convention
+    if convention == "characters" and expected != convention:
+        moved = evidence.fit.get(expected, {})
+        fits_better = evidence.wrong < evidence.spans / 20 and moved.get(True, 0) <= evidence.differ[expected] / 2
+        convention = convention if fits_better else expected
+    if convention != expected:
+        summary.options["offsets"] = convention
+        summary.notes.append(evidence.message or f"{evidence.spans:,} spans fit with ends that are exclusive")
+
+
+def summarise_objects(
+    data: Path,
+    use: str,
+    options: dict[str, Any],
+    task: ColumnTask | None,
+    target: str | None = None,
+    texts: Sequence[str] = (),
+) -> DataSummary:
     """Summarise objects by their keys: words with tags, texts with spans, questions, labels, numbers or texts.
+
+    `task`, `target` and `texts` are what `--task`, `--target` and `--text` ask for.
 
     Raises:
         DataError: if there is nothing to learn, or the keys leave a choice open.
@@ -114,19 +202,28 @@ def summarise_objects(data: Path, use: str, options: dict[str, Any], task: Colum
                 raise DataError(f"{column.missing_at or data}: {column.name!r} must hold a text in every object")
         summary.options = options | {"text": None}
         return summarise_answers(summary, data)
-    names, note = _find_lists(columns, task, data)
+    names, note = ({}, "") if target or texts else _find_lists(columns, task, data)
     if not names:
-        return _find_keys(columns, task, data).summarise(summary, data)
-    *_, target = names  # the reader's option for what is learned
-    if target in ("labels", "label"):
-        summary.label_kind, summary.multi = "Labels", target == "labels"
+        return _find_keys(columns, task, data, target, texts).summarise(summary, data)
+    *_, learned = names  # the reader's option for what is learned
+    if learned in ("labels", "label"):
+        summary.label_kind, summary.multi = "Labels", learned == "labels"
         if not summary.multi:
             _refuse_missing(columns[names["label"]])
     summary.options |= {option: key for option, key in names.items() if option != key}
-    if target == "tags":
+    if learned == "spans":
+        _set_offsets(summary, data)
+        for column in columns.values():
+            if column.is_scalar and column.key in LABELS and column.is_repeated:
+                summary.notes.append(
+                    f"{column.title} has labels of the texts, which are left out: `--task label` learns them"
+                )
+    if learned == "tags":
         tagged = DataSummary(use, {**summary.options, "scheme": "none"})
         tags = [list(record["tags"]) for record in records(tagged, data) if "tags" in record]
-        choose_scheme(summary, tags, {tag for sentence in tags for tag in sentence})
+        if use == "jsonl":
+            summary.left_out, summary.bad_rows = [], "error"
+        choose_scheme(summary, tags, Counter(tag for sentence in tags for tag in sentence))
     summary.notes.append(note)
     return count(summary, data)
 
@@ -162,7 +259,7 @@ def profile_objects(summary: DataSummary, data: Path) -> dict[str, Column]:
 
 def summarise_answers(summary: DataSummary, data: Path) -> DataSummary:
     """Summarise questions on passages."""
-    summary.label_kind = "Answers"
+    summary.label_kind, summary.left_out = "Answers", []
     for record in records(summary, data):
         summary.records += 1
         summary.words += len(record["question"].split()) + len(record["context"].split())
@@ -171,6 +268,23 @@ def summarise_answers(summary: DataSummary, data: Path) -> DataSummary:
     summary.unspaced = summary.scripts.are_unspaced
     summary.scale()
     summary.notes.append(f"questions on passages, {summary.unanswered:,} without an answer")
+    if summary.left_out:
+        number, total = len(summary.left_out), summary.records + len(summary.left_out)
+        if number > MOST_FAULTY * total:
+            for offsets in SHIFTS if summary.use == "squad" else ():
+                again = DataSummary("squad", {"offsets": offsets}, left_out=[])
+                fitting = sum(1 for _ in records(again, data))
+                if fitting > (1 - MOST_FAULTY) * total:
+                    note = (
+                        f"{number:,} of {total:,} answers do not stand where they start, unless that counts {offsets}"
+                    )
+                    return summarise_answers(DataSummary("squad", {"offsets": offsets}, [note]), data)
+            raise DataError(f"{summary.left_out[0]} ({number:,} of {total:,} questions cannot be read)")
+        first = "; ".join(problem.partition("; ")[0] for problem in summary.left_out[:3])
+        summary.bad_rows = "skip"
+        summary.doubt(
+            f"{number:,} of {total:,} questions cannot be read, and `bad_rows: skip` leaves them out: {first}"
+        )
     return summary
 
 
@@ -194,14 +308,12 @@ def _find_lists(columns: Mapping[str, Column], task: ColumnTask | None, data: Pa
             raise DataError(f"{data}: the tags {tags!r} of the words {words!r} are numbers; {fix}")
     scalar = {key: column for key, column in columns.items() if column.is_scalar}
     items = [key for key, column in columns.items() if column.is_list_of("objects") or column.is_list_of("mixed lists")]
-    spans = _first_of(_SPANS, items) if task is None else None
-    if spans:
+    stated = {key: stated_span(columns[key].example[0]) for key in items if columns[key].example}
+    fitting = [key for key, span in stated.items() if span and _is_span(span)]
+    spans = _first_of(_SPANS, fitting) or next(iter(fitting), None) or _first_of(_SPANS, items)
+    if spans and task is None:
         (first, *_) = columns[spans].example
-        if isinstance(first, list):
-            fits = [type(part) for part in first] == [int, int, str]
-        else:
-            fits = {"start", "end"} <= first.keys() and not _SPAN_LABELS.isdisjoint(first)
-        if not fits:
+        if spans not in fitting:
             form = '{"start": 0, "end": 5, "label": "PER"} or [0, 5, "PER"]'
             raise DataError(f"{data}: the items of {spans!r} are like {first!r}, a form that is not read; write {form}")
         spaced = [key for key, column in scalar.items() if column.value_kinds["text"] and column.is_spaced]
@@ -222,7 +334,9 @@ def _find_lists(columns: Mapping[str, Column], task: ColumnTask | None, data: Pa
     return {}, ""
 
 
-def _find_keys(columns: Mapping[str, Column], task: ColumnTask | None, data: Path) -> Roles:
+def _find_keys(
+    columns: Mapping[str, Column], task: ColumnTask | None, data: Path, asked: str | None, asked_texts: Sequence[str]
+) -> Roles:
     """Return the roles of the keys with texts, numbers or truth values, as in a table."""
     scalar = [column for column in columns.values() if column.is_scalar]
     if not scalar:
@@ -244,13 +358,13 @@ def _find_keys(columns: Mapping[str, Column], task: ColumnTask | None, data: Pat
     labels = [column for column in scalar if column.key in LABELS - SCORES - {"target"}]
     texts = [column for column in scalar if column.is_text and not column.is_key and column not in labels]
     roles = None
-    if task is None and len(labels) == len(texts) == 1:
+    if task is None and not (asked or asked_texts) and len(labels) == len(texts) == 1:
         (label,) = labels
         is_long = sum(len(value.split()) > 4 for value in label.values) > len(label.values) / 2
         if not (label.is_measured or label.is_repeated or label.empty or is_long):
             why = f"{label.title} has {len(label.values):,} values in {label.cells:,} records"
             roles = Roles(scalar, "Labels", texts, label, why)
-    roles = roles or find_roles(scalar, task, str(data), must=True)
+    roles = roles or find_roles(scalar, task, str(data), True, asked, asked_texts)
     assert roles is not None  # `must`
     target = roles.target
     separator = target.separator or separator_of(target)
@@ -273,6 +387,12 @@ def _refuse_missing(column: Column) -> None:
     if column.missing_at and column.value_kinds.total() > column.value_kinds["missing"]:
         fix = "write one in every object, or leave it out of all"
         raise DataError(f"{column.missing_at}: no {column.name!r} in this object; {fix}")
+
+
+def _is_span(span: StatedSpan) -> bool:
+    """Return whether a span has whole numbers as offsets, and labels that are texts."""
+    offsets = isinstance(span.start, int) and isinstance(span.end, int)
+    return offsets and bool(span.labels) and all(isinstance(label, str) for label in span.labels)
 
 
 def _last(key: str) -> str:

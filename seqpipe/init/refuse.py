@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seqpipe.errors import DataError
-from seqpipe.init.summary import DataSummary, open_bytes
+from seqpipe.init.summary import DataSummary
 
 _SPREADSHEET = "a spreadsheet", "save it as CSV (UTF-8) in the program that made it"
 _DOCUMENT = "a document", "write its texts to a CSV or JSONL file, a text and what is to be learned in each row"
@@ -26,23 +26,34 @@ _STARTS: dict[bytes | tuple[bytes, ...], tuple[str, str]] = {
     (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"): ("a pickle", _PANDAS),
     b"\x93NUMPY": ("an array of NumPy", _PANDAS),
     b"\x89HDF": ("an HDF5 file", _PANDAS),
-    b"ARROW1": ("an Arrow file", _PANDAS),
     b"Obj\x01": ("an Avro file", _PANDAS),
     b"BZh": ("compressed with bzip2", "unpack it with `bunzip2`"),
     b"\xfd7zXZ": ("compressed with xz", "unpack it with `unxz`"),
-    b"\x28\xb5\x2f\xfd": ("compressed with Zstandard", "unpack it with `unzstd`"),
+    b"\x28\xb5\x2f\xfd": ("compressed with Zstandard", "give it a name that ends in .zst, or unpack it with `unzstd`"),
     (b"PK\x03\x04", b"7z\xbc\xaf", b"Rar!"): _ARCHIVE,
-    (b"\xff\xfe", b"\xfe\xff"): ("text in UTF-16", "convert it: `iconv -f UTF-16 -t UTF-8`"),
     b"#FORMAT=WebAnno": ("WebAnno's TSV", "export the project as CoNLL 2003 or CoNLL-U"),
     b"<?xml": ("XML", _DOCUMENT[1]),
     (b"<!DOCTYPE", b"<html"): ("HTML", _DOCUMENT[1]),
 }
+_SPACY = """python3 -c 'import json, sys, spacy
+from spacy.tokens import DocBin
+for doc in DocBin().from_disk(sys.argv[1]).get_docs(spacy.blank("xx").vocab):
+    spans = [[span.start_char, span.end_char, span.label_] for span in doc.ents]
+    labels = [name for name in doc.cats if doc.cats[name] >= 0.5]
+    print(json.dumps({"text": doc.text, "spans": spans, "labels": labels}))'"""
+_M2 = """python3 -c 'import sys
+for block in open(sys.argv[1], encoding="utf-8").read().strip().split("\\n\\n"):
+    sentence, *lines = block.split("\\n")
+    words, edits = sentence.split()[1:], [line[2:].split("|||") for line in lines]
+    edits = [edit for edit in edits if edit[-1] == "0"]
+    for place, kind, text, *_ in sorted(edits, key=lambda edit: -int(edit[0].split()[0])):
+        first, end = map(int, place.split())
+        if kind != "noop":
+            words[first:end] = text.split()
+    print(" ".join(sentence.split()[1:]) + "\\t" + " ".join(words))'"""
 _PAIR = re.compile(r"([A-Za-z]+): .* ([A-Za-z]+): ")
 _NUMBER = re.compile(r"-?\d*\.?\d+(e-?\d+)?")
 _BRAT = re.compile(rb"(T\d+\t\S+ \d+ \d+(;\d+ \d+)*\t.*|[ARE#*]\d*\t.*)")
-_GLUED = re.compile(r"[^/_|\s]+([/_|])[^/_|\s]+")  # a word and its tag, as in dog/NN
-_LANGUAGE = re.compile(r"\.[a-z]{2}([-_][A-Za-z]{2,4})?")
-_SIDES = {".src": ".tgt", ".source": ".target", ".input": ".output"}
 _COUNTED = {
     "conll": "remove the column of numbers, for instance with `cut -f2-`, or write a YAML with the reader's option "
     "`words`, the column of the words",
@@ -66,8 +77,14 @@ def refuse_other_formats(data: Path, start: bytes) -> None:
     elif start[257:262] == b"ustar":
         kind = _ARCHIVE
     elif lines and lines[0].startswith(b"T") and all(map(_BRAT.fullmatch, lines)):
-        form = '`{"text": …, "spans": [[start, end, label], …]}` for each text'
-        kind = "brat's annotation of a text", f"write the texts and their .ann files as one JSONL file, {form}"
+        kind = "brat's annotation of a text", f"give the folder of its texts: `seqpipe init {data.parent}`"
+    elif data.suffix == ".spacy":
+        kind = (
+            "spaCy's binary form",
+            f"write it as JSON Lines, with spaCy installed:\n{_SPACY} {data} > {data.stem}.jsonl",
+        )
+    elif start.startswith(b"S ") and b"\nA " in start and b"|||" in start:
+        kind = "M2, texts with their corrections", f"write the pairs of texts:\n{_M2} {data} > {data.stem}.tsv"
     if kind:
         raise DataError(f"{data}: is {kind[0]}, which no reader takes; {kind[1]}")
     if b"\0" in start[:8_000]:
@@ -86,57 +103,9 @@ def refuse_other_lines(data: Path, lines: Sequence[str]) -> None:
     marks = Counter((match[1], match[2]) for line in filled if (match := _PAIR.match(line)))
     (first, second), number = marks.most_common(1)[0] if marks else (("", ""), 0)
     if number > 0.95 * len(filled):
-        unpacked = "zcat" if data.suffix == ".gz" else "cat"
-        command = rf"{unpacked} {data.name} | sed -E 's/^{first}: *(.*) {second}: */\1\t/' > data.tsv"
+        reads = "zcat" if data.suffix == ".gz" else "cat"
+        command = rf"{reads} {data.name} | sed -E 's/^{first}: *(.*) {second}: */\1\t/' > data.tsv"
         raise DataError(f"{data}: pairs of texts behind {first}: and {second}:; part them by a tab: `{command}`")
-
-
-def refuse_glued_tags(data: Path, lines: Sequence[str]) -> None:
-    """DataError if most words have tags glued to them, as in `dog/NN`."""
-    filled = [line for line in lines if line.strip()]
-    words = [word for line in filled for word in line.split(" ")]
-    signs = Counter(match[1] for word in words if (match := _GLUED.fullmatch(word)))
-    if len(words) > 2 * len(filled) and signs.total() > 0.9 * len(words):
-        ((sign, _),) = signs.most_common(1)
-        fix = "write a word, a tab and its tag on each line, and an empty line after each sentence, for instance with "
-        command = rf"sed -E 's:[{sign}]([^{sign} ]+)( |$):\t\1\n:g'"
-        raise DataError(f"{data}: words with their tags behind {sign!r}, a form that is not read; {fix}`{command}`")
-
-
-def refuse_parallel(data: Path) -> None:
-    """DataError with the reader for it if a file beside this one holds what belongs to its lines.
-
-    Such files are train.en and train.ja, train.src and train.tgt, or seq.in and seq.out with the words and tags.
-    """
-    pairs = _SIDES | {target: source for source, target in _SIDES.items()}
-    words, tags = data.with_name("seq.in"), data.with_name("seq.out")
-    is_tagged = data in (words, tags) and words.exists() and tags.exists()
-    beside: list[Path] = []
-    if is_tagged:
-        beside = [words, tags]
-    elif data.suffix in pairs:
-        beside = [partner for partner in [data.with_suffix(pairs[data.suffix])] if partner.is_file()]
-    elif _LANGUAGE.fullmatch(data.suffix):
-        files = sorted(data.parent.glob("*"))
-        beside = [partner for partner in files if partner.stem == data.stem and _LANGUAGE.fullmatch(partner.suffix)]
-    for partner in beside:
-        if partner == data or not (is_tagged or _count_lines(partner) == _count_lines(data)):
-            continue
-        if is_tagged:
-            label = ", label: label" if data.with_name("label").exists() else ""
-            fields = f"words: {words.name}, tags: {tags.name}{label}"
-        else:
-            names = [f"*{data.suffix}", f"*{partner.suffix}"]
-            source, target = reversed(names) if data.suffix in _SIDES.values() else names
-            fields = f'text: "{source}", target: "{target}"'
-        reader = f"reader: {{use: parallel, fields: {{{fields}}}}}"
-        fix = f"write a YAML with `{reader}` and `train: {data.name}` under `data:` (docs/tasks/your-data.md)"
-        raise DataError(f"{data}: its lines belong to those of {partner.name}, as parallel files; {fix}")
-
-
-def _count_lines(data: Path) -> int:
-    with open_bytes(data) as file:
-        return sum(1 for _ in file)
 
 
 def refuse_useless(summary: DataSummary, data: Path) -> None:
@@ -152,6 +121,5 @@ def refuse_useless(summary: DataSummary, data: Path) -> None:
         fix = "give examples of at least two labels"
         raise DataError(f"{data}: every {unit} has the same label, {label!r}; {fix}")
     if summary.label_kind == "Entities" and not summary.labels:
-        raise DataError(
-            f"{data}: no record has a span; mark what is to be found, with tags such as B-city or with spans"
-        )
+        fix = "mark what is to be found, with tags such as B-city or with spans"
+        raise DataError(f"{data}: no record has a span; {fix} (it is {summary.saw or summary.use})")

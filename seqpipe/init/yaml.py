@@ -11,11 +11,15 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from seqpipe.config.plugins import Plugins
+from seqpipe.config.signature import construct
 from seqpipe.config.yaml import dump
 from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.files import write
@@ -25,7 +29,10 @@ from seqpipe.init.summary import DataSummary
 
 EDITOR = "# yaml-language-server: $schema=schema.json\n# `seqpipe schema -o schema.json` writes that schema.\n"
 LABELS = 12  # that a comment lists
+SPLIT, SHARE = 100, 0.1  # records, from which on dev and test take such a share of them
 SMALL = 3000  # records: fewer make a smaller model, trained for longer
+SYMBOLS = 500  # different ones of texts that are written symbol by symbol, at most
+CHANGED = 0.02  # of the texts to write may not be given back by their tokenizer
 RARE = 1 / 30  # spans a word; fewer leave most sentences without any
 _GENERIC = {"", "train", "training", "data", "dataset"}  # names that say nothing
 _SIBLINGS = {"dev": ("dev", "devel", "valid", "validation", "val"), "test": ("test", "testa", "testb")}
@@ -59,11 +66,22 @@ def init_yaml(
     output: Path | None = None,
     say: Callable[[str], None] | None = None,
     task: str | None = None,
+    target: str | None = None,
+    texts: Sequence[str] = (),
+    show: Callable[[list[dict[str, Any]]], None] | None = None,
     checkpoint: str | None = None,
 ) -> Path:
     """Look at `data`, `say` what was seen and chosen, and write the YAML; return its path.
 
-    With a `checkpoint`, a folder or a name on the hub, the YAML fine-tunes that.
+    Args:
+        data: A data file, or a folder of texts by label.
+        output: The YAML; None: the name of the file in the current folder.
+        say: Called with each line about what was seen, chosen and doubted.
+        task: The head to learn with, in place of what the data looks like.
+        target: The column or key to learn.
+        texts: The columns or keys of the text, one or two.
+        show: Called with all readings of the file, the chosen one first, each with its evidence and its command.
+        checkpoint: A folder or a name on the hub: the YAML fine-tunes that.
 
     Raises:
         DataError: if the file is of no known format, or nothing can be learned from it.
@@ -76,24 +94,33 @@ def init_yaml(
     stem = path.with_suffix("").stem if path.suffix == ".gz" else path.stem
     names = (stem, *(folder.name for folder in path.parents))
     name = next((name for name in names if name not in _GENERIC), "pipeline")
-    target = output or Path(f"{name}.yaml")
-    if target.exists():
-        raise UsageError(f"{target} is there already; name another with --output, or remove it")
-    summary = summarise(data, TASKS[task] if task else None)
+    file = output or Path(f"{name}.yaml")
+    if file.exists():
+        raise UsageError(f"{file} is there already; name another with --output, or remove it")
+    summary = summarise(data, TASKS[task] if task else None, target, texts)
     refuse_useless(summary, data)
-    remarks = [*summary.reasons(), *summary.remarks()]
+    summary.writer = target_tokenizer(summary)
+    remarks = [*summary.reasons(), *summary.remarks(), *summary.doubtful(data)]
     if say:
         for line in remarks:
             say(line)
-    run = re.sub("[^A-Za-z0-9._-]", "-", name if target.stem in _GENERIC else target.stem).lstrip("._-")
-    dev = sibling(data, "dev")
-    content = data_yaml(summary, data, target, run or "pipeline")
-    if checkpoint is None:
-        content += model_yaml(summary, has_dev=dev is not None)
-    else:
-        content += checkpoint_yaml(summary, checkpoint, target, has_dev=dev is not None)
-    write(target, f"{EDITOR}{content}")
-    return target
+    if show:
+        head = next(task.head for task in TASKS.values() if summary.label_kind in task.kinds)
+        command = shlex.join(["seqpipe", "init", str(data), "--task", task or head])
+        evidence = [*summary.reasons(), *summary.remarks()]
+        chosen = {"task": task or head, "reader": {"use": summary.use, **summary.options}, "records": summary.records}
+        others = [
+            {"evidence": [doubt.text], "command": doubt.command(data).removeprefix(": ")}
+            for doubt in summary.doubts
+            if doubt.options
+        ]
+        show([{**chosen, "evidence": evidence, "command": command}, *others])
+    run = re.sub("[^A-Za-z0-9._-]", "-", name if file.stem in _GENERIC else file.stem).lstrip("._-")
+    has_dev = sibling(data, "dev") is not None or takes_shares(summary)
+    content = data_yaml(summary, data, file, run or "pipeline")
+    content += checkpoint_yaml(summary, checkpoint, file, has_dev) if checkpoint else model_yaml(summary, has_dev)
+    write(file, f"{EDITOR}{content}")
+    return file
 
 
 def data_yaml(summary: DataSummary, data: Path, target: Path, name: str) -> str:
@@ -111,15 +138,24 @@ def data_yaml(summary: DataSummary, data: Path, target: Path, name: str) -> str:
     values = {
         "file": data.name,
         "size": f"{about}{summary.records:,} records{words}",
-        "remarks": "\n# ".join([*summary.reasons(), *listed, *summary.remarks()]),
+        "remarks": "\n# ".join([*summary.reasons(), *listed, *summary.remarks(), *summary.doubtful(data)]),
         "name": flow(name),
         "reader": summary.use,
         "options": "".join(f", {option}: {flow(value)}" for option, value in summary.options.items()),
         "suffix": data.suffix,
-        "spans": summary.use in ("jsonl", "json", "parquet") and summary.label_kind == "Entities",
+        "skips_bad": summary.left_out and summary.bad_rows == "skip",
+        "has_bad": summary.left_out and summary.bad_rows == "error",
+        "spans": summary.use in ("jsonl", "json", "parquet", "annotations") and summary.label_kind == "Entities",
     }
     values |= {role: flow(os.path.relpath(file.resolve(), folder)) if file else None for role, file in files.items()}
+    for role in ("dev", "test"):
+        values[f"{role}_share"] = flow(SHARE) if takes_shares(summary) and not files[role] else None
     return fill("data", values)
+
+
+def takes_shares(summary: DataSummary) -> bool:
+    """Return whether records of the training data may become dev and test records: there are many, one by one."""
+    return summary.records >= SPLIT and summary.label_kind not in ("Continuations", "Pointers")
 
 
 def model_yaml(summary: DataSummary, has_dev: bool) -> str:
@@ -130,6 +166,7 @@ def model_yaml(summary: DataSummary, has_dev: bool) -> str:
     is_long = summary.words > LONG_TEXT * summary.records and not summary.unspaced
     compares = is_pair and summary.label_kind in ("Labels", "Numbers")
     name = "pairs" if compares else _TEMPLATES[summary.label_kind]
+    writer, reason = summary.writer or target_tokenizer(summary)
     values = {
         "dev": has_dev,
         "small": summary.characters <= min(_VOCABULARIES) if is_plain else summary.records < SMALL,
@@ -140,7 +177,10 @@ def model_yaml(summary: DataSummary, has_dev: bool) -> str:
         "form_reason": normalization[1] if normalization else None,
         "fields": flow(summary.fields) if is_pair else None,
         "target": flow(summary.target),
+        "writer": writer,
+        "writer_reason": reason,
         "multi": summary.multi,
+        "joint": summary.joint,
         "score": summary.label_kind == "Numbers",
         "entities": f"{entities:,}" if summary.label_kind == "Entities" else None,
         "words": f"{summary.words:,}",
@@ -201,6 +241,44 @@ def checkpoint_yaml(summary: DataSummary, checkpoint: str, target: Path, has_dev
     return fill("checkpoint", values)
 
 
+def target_tokenizer(summary: DataSummary) -> tuple[str, str]:
+    """Return the tokenizer of the texts to write, as YAML, and the reason: one that gives back the texts of the data.
+
+    Words are tried first, then characters, of one word, and pieces of bytes, which write any text.
+    """
+    texts = summary.written
+    words: tuple[dict[str, Any], str]
+    words = {"use": "words", "detokenize": True}, "{use: chars} for names, codes, dates"
+    chars: tuple[dict[str, Any], str] = {"use": "chars"}, "character by character, as names, codes and dates are"
+    if not texts:
+        options, reason = chars if summary.unspaced else words
+        return flow(options), reason
+    counts = Counter(symbol for text in texts for symbol in text.split())
+    once = sum(1 for number in counts.values() if number == 1)
+    tries: list[tuple[dict[str, Any], str]] = []
+    if sum(text.count(" ") for text in texts) >= len(texts) / 2:
+        tries.append(words)
+        if len(counts) <= SYMBOLS and once <= CHANGED * counts.total():
+            # Symbols of a closed set, such as phonemes, are no words with punctuation.
+            symbols = {"use": "words", "pattern": r"\S+"}, "the symbols between blanks"
+            tries.insert(0 if summary.is_word else 1, symbols)
+    if not tries or summary.is_word:
+        tries.append(chars)
+    size = 600 if sum(map(len, texts)) <= min(_VOCABULARIES) else 4_000
+    tries.append(({"use": "bpe", "byte_level": True, "max_size": size}, "pieces of bytes, which write any text"))
+    shares = []
+    for options, reason in tries:
+        component = {name: value for name, value in options.items() if name != "use"}
+        tokenizer: Any = construct(Plugins().find("tokenizer", options["use"]).load(), **component).train(texts)
+        shares.append(sum(tokenizer.decode(tokenizer.encode(text).ids) != text for text in texts) / len(texts))
+        if shares[-1] <= CHANGED:
+            return flow(options), reason
+    share = f"{min(shares):.0%} of the texts to write change when they are encoded and decoded"
+    summary.doubt(f"{share}: no answer can be equal to them; write the data so")
+    options, reason = tries[shares.index(min(shares))]
+    return flow(options), reason
+
+
 def fill(template: str, values: Mapping[str, Any]) -> str:
     """Return the text of a template with its marks replaced; KeyError for a mark without an entry in `values`."""
     text = resources.files("seqpipe.init").joinpath("templates", f"{template}.yaml").read_text(encoding="utf-8")
@@ -223,7 +301,12 @@ def flow(value: Any) -> str:
     """Return a value as YAML on one line."""
     if isinstance(value, list):
         return f"[{', '.join(map(flow, value))}]"
-    return dump({"k": value}).strip().removeprefix("k: ")
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{flow(key)}: {flow(item)}' for key, item in value.items())}}}"
+    text = dump({"k": value}).strip().removeprefix("k: ")
+    # `dump` writes for a line of its own, where these signs need no quotes.
+    is_plain = isinstance(value, str) and text == value
+    return f"'{value}'" if is_plain and not {*",[]{}?:"}.isdisjoint(value) else text
 
 
 def sibling(data: Path, role: str) -> Path | None:

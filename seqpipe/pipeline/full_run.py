@@ -23,6 +23,7 @@ from seqpipe.errors import ConfigError
 from seqpipe.export.exporter import export
 from seqpipe.export.graph_cache import GraphCache
 from seqpipe.features.document import Record
+from seqpipe.features.parts import Part, left_out_message
 from seqpipe.pipeline.lock import lock_around
 from seqpipe.pipeline.run import RUNS, Run
 from seqpipe.pipeline.run_folder import load_trained, open_run, start_run
@@ -132,6 +133,9 @@ def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[st
         census = Census(predictor.task)
         scores[name] = evaluate(predictor, census.watch(records))[""]
         console.say(f"\n{name}: {len(records):,} records\n{table(scores[name], predictor.metric_types)}")
+        left_out = form.left_out.get(str(path), [])
+        if left_out and not isinstance(path, Part):  # those of a part were reported with the training data
+            console.warn(left_out_message(str(path), left_out), "  ")
         for warning in census.warnings(name):
             console.warn(warning, "  ")
         scores |= score_raw_text(predictor, name, records, scores[name], console)

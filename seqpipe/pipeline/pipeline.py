@@ -70,6 +70,38 @@ class Pipeline:
         self._plugin_files = [Path(file) for file in plugins]
         self.config = self._load()
 
+    @classmethod
+    def init(
+        cls,
+        data: str | Path,
+        output: str | Path | None = None,
+        *,
+        task: str | None = None,
+        target: str | None = None,
+        text: str | Sequence[str] = (),
+        progress: Report | None = None,
+    ) -> Pipeline:
+        """Look at a data file, write a YAML for it as `seqpipe init` does, and return its pipeline.
+
+        Args:
+            data: The data file, or a folder of texts by label.
+            output: The YAML to write; None: the name of the file in the current folder, with the extension .yaml.
+            task: The head to learn with, in place of what the data looks like.
+            target: The column or key to learn, by its name, or its number from 1.
+            text: The column or key of the text, or of both texts.
+            progress: Function that each line about what was seen, chosen and doubted is reported to.
+
+        Raises:
+            OpenChoiceError: if two readings of the file are equally good; `readings` holds the options for each.
+            DataError: if nothing can be learned from the file.
+            UsageError: if the YAML is there already.
+        """
+        from seqpipe.init import init_yaml
+
+        texts = [text] if isinstance(text, str) else text
+        say = CallbackConsole(progress).say
+        return cls(init_yaml(Path(data), Path(output) if output else None, say, task, target, texts))
+
     def __repr__(self) -> str:
         return f"Pipeline({self.name!r})"
 

@@ -18,6 +18,7 @@ from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, LAST, LOCK, STATE, TO
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
+from seqpipe.features.parts import Part
 from seqpipe.pipeline.lock import run_lock
 from seqpipe.pipeline.run import RUNS, Run
 from seqpipe.training import checkpoint
@@ -43,9 +44,11 @@ def fingerprint(config: Config) -> dict[str, Any]:
     hashes: dict[str, Any] = {}
     for role, path in {"train": data.train, "dev": data.dev, **tests, "candidates": data.candidates}.items():
         if path and has_member(data.reader.cls, "files"):  # the reader knows which files belong together
-            hashes[role] = [files.sha256_file(file) for file in build_component(data.reader).files(path)]
+            hashes[role] = [files.sha256_file(file) for file in build_component(data.reader).files(Path(path))]
         elif path:
-            hashes[role] = files.sha256_file(path)
+            hashes[role] = files.sha256_file(Path(path))
+        if isinstance(path, Part):
+            hashes[f"{role} part"] = [path.dev, path.test, path.seed]
     made_from: dict[str, Any] = {
         "yaml": content,
         "data": hashes,

@@ -18,16 +18,18 @@ from seqpipe.config.run_layout import YAML
 from seqpipe.config.signature import options_model, validate, values
 from seqpipe.console import Console
 from seqpipe.errors import DataError, PluginError, UsageError
-from seqpipe.features.document import Record, resolve_overlaps
+from seqpipe.features.document import Record
+from seqpipe.features.parts import DataPath, Part, read_records
 from seqpipe.features.raw_text import compare
 from seqpipe.files import json_bytes, write
 from seqpipe.runtime import bundle
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.decode_options import Known
 from seqpipe.runtime.evaluate import evaluate, headline
-from seqpipe.runtime.manifest import MetricsOwner
+from seqpipe.runtime.manifest import MetricsOwner, Reader
 from seqpipe.runtime.model import load
 from seqpipe.runtime.predictor import Predictor
+from seqpipe.runtime.table_io import reader_for
 from seqpipe.runtime.text_scores import METRICS, Normalize, judge, pair_scores, read_items, wrong_preferences
 
 # Scores on raw text, as in deployment, beside those on the words of the data.
@@ -67,7 +69,7 @@ def score_raw_text(
 
 # Score a run or a bundle and print its scores: one code path for PyTorch and onnxruntime.
 
-ReadRecords = Callable[[Path], Iterator[Record]]
+ReadRecords = Callable[[DataPath], Iterator[Record]]
 
 
 def score_target(
@@ -126,7 +128,7 @@ def score_target(
 
 def open_target(
     target: Path, device: str, data: Path | None, console: Console, plugin_files: Sequence[Path] = ()
-) -> tuple[Predictor, ReadRecords, dict[str, Path]]:
+) -> tuple[Predictor, ReadRecords, dict[str, DataPath]]:
     """Return the predictor of a run or bundle, the function that reads its records, and the files to score it on."""
     open_one = _open_bundle if (target / bundle.MANIFEST).exists() else _open_run
     return open_one(target, device, data, console, plugin_files)
@@ -140,7 +142,7 @@ def _print_scores(label: str, scores: Mapping[str, Any], metrics: Mapping[str, M
 
 def _open_run(
     folder: Path, device: str, data: Path | None, console: Console, files: Sequence[Path]
-) -> tuple[Predictor, ReadRecords, dict[str, Path]]:
+) -> tuple[Predictor, ReadRecords, dict[str, DataPath]]:
     # Imported here: a bundle can be scored without PyTorch.
     from seqpipe.pipeline.run_folder import load_trained, open_run
     from seqpipe.pipeline.training import resolve_device
@@ -148,22 +150,28 @@ def _open_run(
 
     run, device = open_run(folder, console, data is None, plugins=files), resolve_device(device)
     settings = run.config.data
-    test_sets = {data.name: data} if data else dict(settings.tests)
+    test_sets: dict[str, DataPath] = {data.name: data} if data else dict(settings.tests)
     if not test_sets:
         raise UsageError(f"{folder} has no test set; name a file with --data")
-    reader = build_component(settings.reader)
+    stored = Reader(use=settings.reader.use, options=settings.reader.options)
+    other = reader_for(stored, data)
+    reader = build_component(settings.reader) if other is stored else reader_from(other, Plugins())
     return (
         predictor(load_trained(run).to(device), run.config, device),
-        lambda path: resolve_overlaps(reader.read(path), settings.overlaps),
+        lambda path: read_records(reader, path, settings.overlaps, _left_out(settings.bad_rows)),
         test_sets,
     )
 
 
+def _left_out(bad_rows: str) -> list[str] | None:
+    return [] if bad_rows == "skip" else None
+
+
 def _open_bundle(
     path: Path, device: str, data: Path | None, console: Console, files: Sequence[Path]
-) -> tuple[Predictor, ReadRecords, dict[str, Path]]:
+) -> tuple[Predictor, ReadRecords, dict[str, DataPath]]:
     model, plugins = load(path, device), Plugins(files=files)
-    reader = reader_from(model.manifest.reader, plugins)
+    reader = reader_from(reader_for(model.manifest.reader, data), plugins)
     for head, origin in model.manifest.own_metrics.items():
         if loaded := _load_metrics(origin, plugins, console):
             model.predictor.metrics[head], score_types = loaded
@@ -171,7 +179,9 @@ def _open_bundle(
     # The YAML of the bundle's run is read as plain data: its components need not be installed.
     file = path.resolve().parent / YAML
     settings: Any = yaml.parse(file.read_bytes(), str(file)).data if file.exists() else {"data": {}}
-    overlaps, tests = settings["data"].get("overlaps", "error"), settings["data"].get("test") or {}
+    keys = settings["data"]
+    overlaps, tests = keys.get("overlaps", "error"), keys.get("test") or {}
+    test_sets: dict[str, DataPath]
     if data:
         test_sets = {data.name: data}
     elif not file.exists():
@@ -179,9 +189,16 @@ def _open_bundle(
     elif not tests:
         raise UsageError(f"the run of {path} has no test set; name a file with --data")
     else:
-        named = {"test": tests} if isinstance(tests, str) else tests
-        test_sets = {name: Path(os.path.abspath(file.parent / where)) for name, where in named.items()}
-    return model.predictor, lambda path: resolve_overlaps(reader.read(path), overlaps), test_sets
+        named = tests if isinstance(tests, dict) else {"test": tests}
+        test_sets = {
+            name: Path(os.path.abspath(file.parent / where)) for name, where in named.items() if isinstance(where, str)
+        }
+        if not isinstance(tests, (str, dict)):
+            train, dev = Path(os.path.abspath(file.parent / keys["train"])), keys["dev"]
+            dev_share = dev if isinstance(dev, float) else 0.0
+            test_sets["test"] = Part(train, "test", dev_share, tests, keys.get("split_seed", 1))
+    left_out = _left_out(keys.get("bad_rows", "error"))
+    return model.predictor, lambda path: read_records(reader, path, overlaps, left_out), test_sets
 
 
 def _load_metrics(

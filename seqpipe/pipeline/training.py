@@ -8,12 +8,11 @@ import torch
 
 from seqpipe import files
 from seqpipe.answers.task import folded_label, list_examples
-from seqpipe.config.contract import build_component
 from seqpipe.config.loader import Config
-from seqpipe.config.run_layout import LAST, OUTCOME
+from seqpipe.config.run_layout import LAST, OUTCOME, PARTS
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError
-from seqpipe.features.document import resolve_overlaps
+from seqpipe.features.parts import Part
 from seqpipe.pipeline.run import Run
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.predictor import refuse_long
@@ -34,7 +33,7 @@ def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console)
     """Raise DataError for labels of dev or test that training never saw; with `unseen_labels: miss`, print them."""
     if not any(task.labels for task in artifacts.tasks):
         return
-    reader, problems = build_component(config.data.reader), []
+    problems = []
     known = {
         folded_label(label): label for task in artifacts.tasks for label in task.head_task.answer_labels() if label
     }
@@ -42,7 +41,7 @@ def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console)
         if path is None:
             continue
         examples = []
-        for label, record in unseen_labels(artifacts, resolve_overlaps(reader.read(path), config.data.overlaps)):
+        for label, record in unseen_labels(artifacts, data_form(config).read(path)):
             twin = f", training has {known[fold]!r}" if (fold := folded_label(label)) in known else ""
             examples.append(f"{label!r} ({record.get('where', path)}{twin})")
         if examples:
@@ -60,11 +59,11 @@ def refuse_long_texts(config: Config, pipeline: Pipeline) -> None:
     """Raise DataError, before training, for a text, or the first of a pair, that a stage cannot read as a whole."""
     if not pipeline.refuses_long_texts:
         return
-    reader, featurizer = build_component(config.data.reader), pipeline.artifacts.featurizer
+    form, featurizer = data_form(config), pipeline.artifacts.featurizer
     for path in (config.data.train, config.data.dev, *config.data.tests.values()):
         if path is None:
             continue
-        for record in reader.read(path):
+        for record in form.read(path):
             refuse_long(featurizer.docs([record]), [record], pipeline.limits)
 
 
@@ -91,6 +90,11 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
         torch.set_num_threads(config.train.threads)
     form = data_form(config)
     records = form.read(config.data.train)
+    for part in (config.data.dev, *config.data.tests.values()):
+        if isinstance(part, Part):
+            lines = (json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in form.read(part))
+            files.make_folder(run.folder / PARTS)
+            files.write(run.folder / PARTS / f"{part.role}.jsonl", "".join(lines))
     if (run.folder / FILE).exists():  # an interrupted run has fitted them
         artifacts = Artifacts.load(run.folder)
     else:

@@ -21,23 +21,23 @@ from seqpipe.console import Console, Tick
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 from seqpipe.features.document import Record, locate
 from seqpipe.features.sources import all_texts, fields_of, one_text
-from seqpipe.files import JSON_DECODER, encoding_fix, json_bytes, writing
+from seqpipe.files import JSON_DECODER, UNPACK_ERRORS, encoding_fix, json_bytes, unpacked, writing
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.manifest import Reader
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import CHUNK, Answers
 from seqpipe.runtime.streams import PieceStream
+from seqpipe.runtime.table_io import OUTPUTS, TABLES, Columns, answer_columns, form_of, read_rows, write_table
 
 BLOCK = 1 << 16  # bytes read at once
 MOST_LINE = 10_000_000  # bytes of a line, as of training data
-FORMATS = ("text", "jsonl", "conll")
-_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".conll": "conll", ".bio": "conll", ".iob": "conll"}
+FORMATS = ("text", "jsonl", "conll", *TABLES)
 
 
-def input_format(form: str, source: Path | None, usual: str) -> str:
+def input_format(form: str, source: Path | None, usual: str, names: Sequence[str] = ()) -> str:
     """Return the format of an input, for `auto` by the file's extension; UsageError if unknown."""
     if form == "auto":
-        return _ENDINGS.get(source.suffix.lower(), usual) if source else usual
+        return form_of(source, names, usual) if source else usual
     if form not in FORMATS:
         raise UsageError(f"--format {form}: must be one of {', '.join(FORMATS)}")
     return form
@@ -47,9 +47,10 @@ def open_source(source: Path | None, stack: ExitStack) -> BinaryIO:
     if source is None:
         return sys.stdin.buffer
     try:
-        return stack.enter_context(source.open("rb"))
-    except OSError as error:
-        raise DataError(f"{source}: cannot be read: {error.strerror}") from error
+        return stack.enter_context(unpacked(source))  # type: ignore[return-value]
+    except (OSError, *UNPACK_ERRORS) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{source}: cannot be read: {reason}") from error
 
 
 def read_lines(stream: BinaryIO, name: str, dry: Callable[[], None]) -> Iterator[tuple[str | DataError, str]]:
@@ -77,7 +78,10 @@ def _split(stream: BinaryIO, dry: Callable[[], None]) -> Iterator[bytes]:
         sys.stderr.write(prompt)
         sys.stderr.flush()
         prompt = prompt[-2:]
-        block = stream.read1(BLOCK)  # type: ignore[attr-defined]
+        try:
+            block = stream.read1(BLOCK)  # type: ignore[attr-defined]
+        except UNPACK_ERRORS as error:
+            raise DataError(f"the input cannot be unpacked: {error}; is the file whole?") from error
         if not block:
             break
         first, *lines = block.split(b"\n")
@@ -305,17 +309,32 @@ def predict_file(
     documents: bool,
     options: Mapping[str, Any],
     on_error: str = "stop",
+    names: Sequence[str] = (),
 ) -> None:
     """Answer everything in `source`; `target` appears only when it is complete.
 
-    A line of text is answered by a line of JSON, a JSONL record by the record with the key `answer`, CoNLL by the words
-    with their tags. Pending records are answered whenever the source has nothing more to read.
+    A line of text is answered by a line of JSON, a row of a table or a JSON record by the record with the key `answer`,
+    CoNLL by the words with their tags; a `target` that ends in .csv, .tsv or .parquet has a table. `names` are the
+    columns or keys of the texts. Pending records are answered whenever the source has nothing more to read.
 
     Raises:
         DataError: for the first line that cannot be answered, after the answers to those before it.
         SkippedError: at the end, if `on_error` is "skip" and some lines have `{"error": …}` in place of an answer.
     """
-    form = input_format(form, source, "text" if all_texts(model.predictor.featurizer) else "jsonl")
+    columns = Columns(model, names)
+    wanted = [*columns.names, *columns.fields]
+    form = input_format(form, source, "text" if all_texts(model.predictor.featurizer) else "jsonl", wanted)
+    if names and form in ("text", "conll", "conllu"):
+        raise UsageError(f"--field: names a column of a table or a key of JSON, and this is {form}; leave it out")
+    if form in TABLES and source is None:
+        raise UsageError(f"--format {form}: such input is read from a file; name it with --input")
+    if form == "conllu" and model.predictor.kind.tags_words and not documents and options.get("n_best", 1) == 1:
+        shown = "conll"
+    else:
+        shown = "text" if form == "text" else "conll" if form == "conll" else "jsonl"
+    is_table = target is not None and target.suffix.lower() in OUTPUTS
+    if is_table and shown == "conll":
+        raise UsageError(f"{target}: CoNLL is no table; name a file such as answers.conll, or answers.jsonl")
     if form == "conll" and (documents or not model.predictor.kind.tags_words or options.get("n_best", 1) != 1):
         raise UsageError("--format conll: for bundles that answer with tags or spans, one answer a sentence")
     if on_error not in ON_ERROR:
@@ -324,25 +343,47 @@ def predict_file(
         raise UsageError("--on-error skip: for lines of text or JSON; the end of a bad sentence of CoNLL is unknown")
     name = str(source or "standard input")
     with ExitStack() as stack:
-        stream, write = open_source(source, stack), _writer(target, stack)
+        rows = list[Record]()
+        write = rows.append if is_table else _writer(target, stack)
         tick = stack.enter_context(Console().progress("texts", None)) if target else None
         answers = _Documents(model, options) if documents else Answers(model.predictor, options)
         answering = _Answering(
-            answers, 1 if documents else CHUNK, on_error == "skip", form, write, tick, model.predictor.kind
+            answers, 1 if documents else CHUNK, on_error == "skip", shown, write, tick, model.predictor.kind, is_table
         )
         stack.push(answering.leave)
-        for record, where in read_records(model, read_lines(stream, name, answering.flush), form, name):
-            checked = record
-            if not isinstance(record, DataError):
+        parts: Iterator[tuple[Record | DataError, Record | DataError, str]]
+        if form in TABLES:
+            assert source is not None
+            parts = read_rows(model, source, form, columns)
+        else:
+            lines = read_lines(open_source(source, stack), name, answering.flush)
+            records = read_records(model, lines, form, name)
+            parts = ((record, _chosen(record, columns, where), where) for record, where in records)
+        for record, chosen, where in parts:
+            checked = chosen
+            if not isinstance(chosen, DataError):
                 try:
-                    checked = model.record({**record, "where": where})
+                    checked = model.record({**chosen, "where": where})
                 except DataError as error:
                     checked = error
             answering.add(record, checked)
         answering.flush()
+        if is_table:
+            assert target is not None
+            write_table(target, rows)
     if answering.skipped:
         message = f"{answering.skipped:,} of {answering.count:,} inputs have no answer"
         raise SkippedError(f"{name}: {message}; each has an error in its place; correct these and run them again")
+
+
+def _chosen(record: Record | DataError, columns: Columns, where: str) -> Record | DataError:
+    """Return the record with the texts of the columns that are named; as it is if none are."""
+    if isinstance(record, DataError) or not columns.are_given:
+        return record
+    try:
+        return columns.record(record, where)
+    except DataError as error:
+        return error
 
 
 class _Answering:
@@ -354,12 +395,13 @@ class _Answering:
         size: int,
         skip: bool,
         form: str,
-        write: Callable[[bytes], None],
+        write: Callable[[Any], None],
         tick: Tick | None,
         kind: AnswerKind,
+        is_table: bool,
     ):
         self._answers, self._size, self._skip, self._form, self._tell = answers, size, skip, form, tick
-        self._write, self._kind = write, kind
+        self._write, self._kind, self._is_table = write, kind, is_table
         self._group: list[Record | DataError] = []
         self._unanswered: deque[Record | DataError] = deque()
         self.count = self.skipped = 0
@@ -399,7 +441,11 @@ class _Answering:
                 self._has_warned = True
                 message = f"warning: input {self.count} is {warning}; each such answer has the key {WARNING!r}"
                 Console().say(message)
-            self._write(_line({} if isinstance(record, DataError) else record, answer, self._form, self._kind))
+            stated = {} if isinstance(record, DataError) else record
+            if self._is_table:
+                self._write({**stated, **answer_columns(answer)})
+            else:
+                self._write(_line(stated, answer, self._form, self._kind))
             if self._tell:
                 self._tell(self.count)
 

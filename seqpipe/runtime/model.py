@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
@@ -193,6 +193,18 @@ class Model:
         if not isinstance(inputs, Iterable) or isinstance(inputs, bytes):
             raise UsageError(f"a text, a record (dict) or an iterable of them, not {type(inputs).__name__}")
         return self._stream(inputs, documents, chunk, options)
+
+    def predict_table(self, table: Any, *, field: str | Sequence[str] = (), **options: Any) -> Any:
+        """Answer the rows of a pandas or polars data frame or of an Arrow table; return it with columns of answers.
+
+        Args:
+            table: The table; it is not changed.
+            field: Column of the texts, or of each text of a pair; by default that of the training data, or `text`.
+            options: Decode options of the bundle.
+        """
+        from seqpipe.runtime.table_io import answer_table
+
+        return answer_table(self, table, [field] if isinstance(field, str) else field, options)
 
     def stream(self, item: Any, **options: Any) -> Iterator[GeneratedText]:
         """Yield the continuation of a prompt, a text or record, in chunks, each as soon as it is generated.

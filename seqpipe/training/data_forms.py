@@ -21,6 +21,7 @@ from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import TOKENS
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
+from seqpipe.features.parts import DataPath, left_out_message
 from seqpipe.runtime.predictor import batches, refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import (
@@ -156,9 +157,10 @@ class DataForm(ABC):
 
     def __init__(self, config: Config, corpus: CorpusSettings | None):
         self.config, self.corpus = config, corpus
+        self.left_out: dict[str, list[str]] = {}  # the errors of records that were left out, by file
 
     @abstractmethod
-    def read(self, path: Path) -> Sequence[Record]:
+    def read(self, path: DataPath) -> Sequence[Record]:
         """Return the records of a file."""
 
     @abstractmethod
@@ -174,7 +176,7 @@ class DataForm(ABC):
         data = self.config.data
         path = next(iter(data.tests.values()), None) or data.dev
         if self.corpus is None:
-            return self.read(path) if path else read(data.reader, data.train, COMPARED, data.overlaps)
+            return self.read(path) if path else self.read(data.train)[:COMPARED]
         source = Artifacts.load(folder).featurizer
         return prompt_records(
             Records(data.reader, path or data.train), source.docs, source.fields[-1], self.corpus.context
@@ -184,8 +186,10 @@ class DataForm(ABC):
 class ExampleData(DataForm):
     """Data of examples: each record has features, and targets or the text itself as the target."""
 
-    def read(self, path: Path) -> Sequence[Record]:
-        return read(self.config.data.reader, path, overlaps=self.config.data.overlaps)
+    def read(self, path: DataPath) -> Sequence[Record]:
+        data = self.config.data
+        left_out = self.left_out[str(path)] = []
+        return read(data.reader, path, None, data.overlaps, left_out if data.bad_rows == "skip" else None)
 
     def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
         return self.trial(artifacts, records)
@@ -193,6 +197,7 @@ class ExampleData(DataForm):
     def trial(self, artifacts: Artifacts, records: Sequence[Record]) -> TrainingData:
         config, warnings = self.config, list[str]()
         dev = self.read(config.data.dev) if config.data.dev else []
+        warnings += [left_out_message(path, errors) for path, errors in self.left_out.items() if errors]
         data = examples(config, artifacts, records, warn=warnings.append)
         warnings += [
             *warnings_about(artifacts.task, "train", records, trains=True),
@@ -234,7 +239,7 @@ class TokenCorpus(DataForm):
 
     corpus: CorpusSettings
 
-    def read(self, path: Path) -> Sequence[Record]:
+    def read(self, path: DataPath) -> Sequence[Record]:
         return Records(self.config.data.reader, path)
 
     def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
@@ -249,7 +254,7 @@ class TokenCorpus(DataForm):
         batches = self._windows(artifacts, in_memory(artifacts, records))
         return TrainingData(artifacts, batches, f"a text of {len(batches.tokens):,}", [], [], None, [])
 
-    def _file_windows(self, artifacts: Artifacts, path: Path, tokens: Path, is_dev: bool = False) -> Windows:
+    def _file_windows(self, artifacts: Artifacts, path: DataPath, tokens: Path, is_dev: bool = False) -> Windows:
         """Return the windows of a file's texts, whose tokens are cached in another file; errors name the file."""
         cached = token_file(tokens, artifacts, self.read(path))
         try:

@@ -17,6 +17,8 @@ from seqpipe.config.contract import answer_settings, build_component, has_member
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Overlaps, Record, dropped_message, resolve_overlaps
+from seqpipe.features.parts import DataPath, Part, read_records
+from seqpipe.features.spans import evidence_of
 from seqpipe.features.vocabulary import BOS, EOS, SPECIALS
 from seqpipe.files import make_folder, remove_partial_files, writing
 from seqpipe.runtime.predictor import chunks
@@ -39,11 +41,21 @@ class Example:
         return 2 * max(longest, self.match.length) if self.match else longest
 
 
-def read(reader: Component, path: Path, most: int | None = None, overlaps: Overlaps = "error") -> list[Record]:
-    """Return the records of a file, or its first `most`; DataError if there are none."""
-    records = list(itertools.islice(resolve_overlaps(build_component(reader).read(path), overlaps), most))
+def read(
+    reader: Component,
+    path: DataPath,
+    most: int | None = None,
+    overlaps: Overlaps = "error",
+    left_out: list[str] | None = None,
+) -> list[Record]:
+    """Return the records of a file, or its first `most`; DataError if there are none.
+
+    `left_out` takes the errors of records that cannot be read; without it the first one is raised.
+    """
+    records = list(itertools.islice(read_records(build_component(reader), path, overlaps, left_out), most))
     if not records:
-        raise DataError(f"{path}: has no records")
+        reason = f", except those that cannot be read, such as {left_out[0]}" if left_out else ""
+        raise DataError(f"{path}: has no records{reason}")
     return records
 
 
@@ -52,6 +64,8 @@ def of_epoch(config: Config, artifacts: Artifacts) -> Callable[[int], Sequence[E
     reader, path = build_component(config.data.reader), config.data.train
     if not (has_member(reader, "epoch") and reader.changes(path)):
         return None
+    if isinstance(path, Part):
+        raise DataError(f"{path}: its records are made anew in each epoch; give data.dev and data.test a file")
     return lambda number: examples(
         config, artifacts, list(resolve_overlaps(reader.epoch(path, number), config.data.overlaps))
     )
@@ -78,6 +92,13 @@ def examples(
         rules.append(SpanRules(config.data.misaligned, config.data.overlaps))
         make = task.head_task.target_maker(answer_settings(head), rules[-1])
         makers.append((f"{task.name}." if task.name else "", make))
+    evidence = evidence_of(records)
+    if evidence.message:
+        message = f"{config.data.train}: {evidence.message}; set data.offsets: {evidence.convention}"
+        if config.data.misaligned == "error":
+            raise DataError(message)
+        if warn:
+            warn(message)
     data, empty = list[Example](), []
     for record, doc in zip(records, artifacts.featurizer.docs(records), strict=True):
         if not len(doc):
@@ -215,12 +236,12 @@ _WRITE = 1 << 20  # tokens written at a time
 class Records(Sequence[Record]):
     """Records of a file, read again at each iteration."""
 
-    def __init__(self, reader: Component, path: Path):
+    def __init__(self, reader: Component, path: DataPath):
         self.reader, self.path = reader, path
 
     def __iter__(self) -> Iterator[Record]:
         empty = True
-        for record in build_component(self.reader).read(self.path):
+        for record in read_records(build_component(self.reader), self.path):
             empty = False
             yield record
         if empty:

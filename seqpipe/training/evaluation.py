@@ -271,8 +271,13 @@ def unwritable(artifacts: Artifacts, task: FittedTask, records: Sequence[Record]
         yield from task.head_task.unwritable(records, artifacts.featurizer.docs(records), longest)
 
 
+CHANGED = "change when encoded and decoded"
+
+
 def unwritable_notes(config: Config, artifacts: Artifacts, records: Sequence[Record]) -> Iterator[str]:
     """Yield messages about target texts that the heads cannot generate, for all heads."""
     for head, task in zip(config.head, artifacts.tasks, strict=True):
         longest = option_table(head).get("max_length", {}).get("default")
-        yield from (f"{head.key}: {note}" for note in unwritable(artifacts, task, records, longest))
+        for note in unwritable(artifacts, task, records, longest):
+            kind = "warning: " if CHANGED in note else ""  # what training cannot make good
+            yield f"{kind}{head.key}: {note}"

@@ -170,7 +170,7 @@ def test_a_word_outside_of_all_spans_has_no_tag_in_bmes() -> None:
     assert schemes.to_tags([("word", 0, 1), ("word", 1, 4)], 4, "BMES") == ["S-word", "B-word", "M-word", "E-word"]
     with pytest.raises(ValueError, match="word 1 is in no span, and BMES has no tag for it"):
         schemes.to_tags([("word", 0, 1), ("word", 2, 4)], 4, "BMES")
-    assert not schemes.belongs("O", "BMES")
+    assert schemes.belongs("O", "BMES")  # in files of entities
     assert schemes.strict_problem(["B", "M", "E", "S"], "BMES") is None
     assert schemes.strict_problem(["B", "S"], "BMES") == (1, "'S' cannot follow 'B' in BMES")
 

@@ -133,7 +133,7 @@ def test_check_tells_the_share_of_targets_that_survive(tmp_path: Path) -> None:
     worse = [*RECORDS[:2], {"text": "Cy", "target": "from Dora"}, {"text": "x", "target": "from, x"}]
     first, second = unwritable(artifacts, artifacts.tasks[0], worse, 100)
     assert first.startswith("50.0 % of 4 texts survive encoding and decoding; 2 have a word")
-    assert "texts change when encoded and decoded: 'from, x' as 'from x'" in second
+    assert "texts (50.0%) change when encoded and decoded: 'from, x' as 'from x'" in second
     assert "set detokenize: true" in second
     done = seqpipe("check", "debts.yaml", folder=tmp_path)
     assert done.code == 0

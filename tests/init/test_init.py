@@ -497,7 +497,10 @@ def test_a_name_that_says_nothing_is_never_used(place: str, tmp_path: Path, monk
         (b'{"words": ["a"], "label": "x"}\n{"words": ["b"]}\n', ":2: no 'label' in this object"),
         (b'{"question": "a", "context": "b", "answers": []}\n{"question": "a", "answers": []}\n', ":2: 'context' must"),
         (b'{"question": "a", "context": "b", "answers": "b"}\n' * 2, ":1: field 'answers' is str; write"),
-        (b"text\tlabel\tmore\n" + b"a b\tx\nb b\ty\nc b\tx\n" * 9, ":1: 3 cells in this row, but 2 in the others"),
+        (
+            b"text\tlabel\tmore\n" + b"a b\tx\nb b\ty\nc b\tx\n" * 9,
+            ":1: the first line has 3 cells, but the rows have 2",
+        ),
         (b'{"text": \n', ":1"),
         (b"a O\n\xff\xfe O\n", ":2: this line is not UTF-8"),
         (b"\x89PNG\r\n\x1a\n\x00\x00", r"is binary data, not text \(a picture\)"),

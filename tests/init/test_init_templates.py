@@ -90,6 +90,10 @@ def test_what_is_made_of_a_template_passes_the_check_for_any_data(kind: str, tmp
                 "test": dev,
                 "suffix": ".data",
                 "spans": False,
+                "dev_share": None,
+                "test_share": None if has_dev else 0.1,
+                "skips_bad": has_dev,
+                "has_bad": not has_dev,
             },
         )
         texts.add(head + model_yaml(summary, has_dev))
@@ -103,7 +107,7 @@ def test_what_is_made_of_a_template_passes_the_check_for_any_data(kind: str, tmp
 
 
 def test_a_line_is_written_where_its_conditions_hold() -> None:
-    values: dict[str, Any] = {"small": True, "dev": True, "entities": "1", "rare": False, "words": "2"}
+    values: dict[str, Any] = {"small": True, "dev": True, "entities": "1", "rare": False, "words": "2", "joint": False}
     values |= {"spaced": True, "unspaced": False, "segmented": False, "form": "NFC", "form_reason": "read alike"}
     text = fill("tagging", values)
     assert text.startswith(

@@ -70,7 +70,7 @@ def test_late_texts_that_cannot_be_written_are_counted(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "train.jsonl", [{"text": "ab", "reversed": "ba"}] * 1500 + [late] * LATE)
     config = load(path, ["head.target_tokenizer={use: words}"])
     (message,) = build_trial(config).messages
-    assert message.startswith(f"head: {LATE} of {1500 + LATE:,} texts change when encoded and decoded")
+    assert message.startswith(f"warning: head: {LATE} of {1500 + LATE:,} texts (")
 
 
 def corpus(folder: Path, lines: list[str], **head: Any) -> Config:

@@ -161,16 +161,16 @@ BAD: list[tuple[str | bytes, dict[str, Any], int, str]] = [
     ("# columns: a b b\na O O\n", {}, 1, "two columns are named 'b'"),
     ("# columns: a b c\na O\n", {}, 2, "2 columns in this line, but 3 have names: a, b, c"),
     ("a O\n", {"columns": ["x"]}, 1, "2 columns in this line, but 1 have names"),
-    ("\n\na O\nb X-PER\n", {}, 4, "'X-PER' is no IOB2 tag; `scheme: none` takes plain tags"),
+    ("\n\na O\nb X-PER\n", {}, 4, "'X-PER' is not a tag of IOB2; `scheme: none` takes plain tags"),
     ("a Disease\n", {}, 1, "`scheme: none`"),
-    ("a NOUN\nb VERB\n", {"scheme": "BIOES"}, 1, "'NOUN' is no BIOES tag"),
-    ("a O\nb S-X\n", {}, 2, "'S-X' is no IOB2 tag; the sentence is well-formed BIOES: set `scheme: BIOES`"),
+    ("a NOUN\nb VERB\n", {"scheme": "BIOES"}, 1, "'NOUN' is not a tag of BIOES"),
+    ("a O\nb S-X\n", {}, 2, "'S-X' is not a tag of IOB2; the sentence is well-formed BIOES: set `scheme: BIOES`"),
     ("a O\nb U-X\n", {}, 2, "set `scheme: BILOU`"),
-    ("a O\nb B-\n", {}, 2, "'B-' is no IOB2 tag"),
-    ("a O\nb O-X\n", {}, 2, "'O-X' is no IOB2 tag"),
-    ("a O\nb o\n", {}, 2, "'o' is no IOB2 tag"),
-    ("a X-PER\n", {"ill_formed": "repair"}, 1, "'X-PER' is no IOB2 tag"),
-    ("a I-X\nb Q\n", {"ill_formed": "repair"}, 2, "'Q' is no IOB2 tag"),
+    ("a O\nb B-\n", {}, 2, "'B-' is not a tag of IOB2"),
+    ("a O\nb O-X\n", {}, 2, "'O-X' is not a tag of IOB2"),
+    ("a O\nb o\n", {}, 2, "'o' is not a tag of IOB2"),
+    ("a X-PER\n", {"ill_formed": "repair"}, 1, "'X-PER' is not a tag of IOB2"),
+    ("a I-X\nb Q\n", {"ill_formed": "repair"}, 2, "'Q' is not a tag of IOB2"),
     ("a O\nb I-X\n", {}, 2, "'I-X' cannot follow 'O' in IOB2; the sentence is well-formed IOB1: set `scheme: IOB1`"),
     ("a I-X\n", {}, 1, "'I-X' cannot begin a sentence in IOB2"),
     ("a B-X\nb I-Y\n", {}, 2, "`ill_formed: repair`"),
@@ -215,7 +215,7 @@ def test_what_stands_before_a_bad_line_is_read(tmp_path: Path) -> None:
     path.write_text("a O\n\nb O\n\nc X\n")
     records = Conll().read(path)
     assert [next(records)["text"], next(records)["text"]] == ["a", "b"]
-    with pytest.raises(DataError, match=r"data\.conll:5: 'X' is no IOB2 tag"):
+    with pytest.raises(DataError, match=r"data\.conll:5: 'X' is not a tag of IOB2"):
         next(records)
 
 
@@ -352,3 +352,57 @@ def test_tags_of_word_segmentation_are_words_without_a_label(tmp_path: Path) -> 
     path.write_text("小\tB\n学\tS\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"a\.conll:2: 'S' cannot follow 'B' in BMES"):
         list(Conll(scheme="BMES", joiner="").read(path))
+
+
+@pytest.mark.parametrize(
+    ("options", "tags"),
+    [
+        ({"scheme": "BMES"}, ["B-PER", "M-PER", "E-PER", "O", "S-LOC", "S-LOC"]),
+        ({"scheme": "IOE1"}, ["I-PER", "I-PER", "I-PER", "O", "E-LOC", "I-LOC"]),
+        ({"scheme": "IOE2"}, ["I-PER", "I-PER", "E-PER", "O", "E-LOC", "E-LOC"]),
+        ({"tag_format": "PER_b", "outside": "other"}, ["PER_b", "PER_i", "PER_i", "other", "LOC_b", "LOC_b"]),
+        ({"tag_format": "b-PER"}, ["b-PER", "i-PER", "i-PER", "O", "b-LOC", "b-LOC"]),
+        ({"tag_format": "BPER", "scheme": "BILOU"}, ["BPER", "IPER", "LPER", "O", "ULOC", "ULOC"]),
+    ],
+)
+def test_schemes_and_spellings_of_tags_are_read_as_the_same_spans(
+    options: dict[str, Any], tags: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("".join(f"w{i} {tag}\n" for i, tag in enumerate(tags)))
+    (record,) = Conll(**options).read(path)
+    assert record["tags"] == ["B-PER", "I-PER", "I-PER", "O", "B-LOC", "B-LOC"]
+
+
+def test_equal_tags_in_a_row_are_one_entity_in_io(tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("Ida PER\nHolm PER\nin _\nOslo LOC\nOtto PER\n")
+    (record,) = Conll(scheme="IO", outside="_").read(path)
+    assert record["tags"] == ["B-PER", "I-PER", "O", "B-LOC", "B-PER"]
+
+
+def test_the_end_of_a_span_may_be_missing_in_ioe(tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("Ida I-PER\nHolm I-PER\nin O\n")
+    with pytest.raises(DataError, match=r"a\.conll:2: 'I-PER' cannot be followed by 'O' in IOE2; `ill_formed: repair`"):
+        list(Conll(scheme="IOE2").read(path))
+    (record,) = Conll(scheme="IOE2", ill_formed="repair").read(path)
+    assert record["tags"] == ["B-PER", "I-PER", "O"]
+
+
+def test_a_tag_in_another_spelling_than_that_of_the_file_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("Ida b-PER\nin o\n")
+    with pytest.raises(DataError, match=r"a\.conll:2: 'o' is not a tag of IOB2; .*bad_rows: skip"):
+        list(Conll(tag_format="b-PER").read(path))
+    with pytest.raises(UsageError, match="tag_format: 'X-PER' must be like 'B-PER'"):
+        Conll(tag_format="X-PER")
+
+
+def test_sentences_that_cannot_be_read_are_left_out_with_their_places(tmp_path: Path) -> None:
+    path = tmp_path / "a.conll"
+    path.write_text("Ida B-PER\n\nis o\n\nin\nOslo B-LOC\n\nhere O\n")
+    reader = Conll()
+    reader.left_out = []
+    assert [record["text"] for record in reader.read(path)] == ["Ida", "here"]
+    assert [error.partition(": ")[0] for error in reader.left_out] == [f"{path}:3", f"{path}:5"]

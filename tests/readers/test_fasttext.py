@@ -52,3 +52,14 @@ def test_a_line_without_its_label_is_an_error(line: str, message: str) -> None:
 def test_a_prefix_that_no_word_has_is_refused() -> None:
     with pytest.raises(UsageError, match=r"fasttext\.prefix"):
         FastText(prefix="a b")
+
+
+def test_labels_may_be_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("__label__-0.5 a\n__label__x b\n")
+    rows = FastText(numbers=True).read(path)
+    assert next(rows) == {"text": "a", "label": -0.5, "where": f"{path}:1"}
+    with pytest.raises(DataError, match=r"a\.txt:2: the label 'x' is no number"):
+        next(rows)
+    with pytest.raises(UsageError, match=r"fasttext\.numbers"):
+        FastText(numbers=True, multi=True)

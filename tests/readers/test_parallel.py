@@ -69,7 +69,7 @@ BAD: list[tuple[dict[str, str], str, int, str]] = [
         4,
         "lines: seq.in 3, seq.out 3, label 5; give all files the same number of lines",
     ),
-    ({"seq_out": "O O\nX\nO\n"}, "seq.out", 2, "tag 1: 'X' is no IOB2 tag"),
+    ({"seq_out": "O O\nX\nO\n"}, "seq.out", 2, "tag 1: 'X' is not a tag of IOB2"),
     ({"label": "x\n \nz\n"}, "label", 2, "the label is empty"),
     ({"seq_in": "a b\n\nc\n"}, "seq.in", 2, "there is no word in this line"),
 ]

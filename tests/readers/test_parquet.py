@@ -13,7 +13,8 @@ from pyarrow import parquet
 
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError, EnvError
-from seqpipe_plugins.readers.parquet import Parquet
+from seqpipe.init import init_yaml
+from seqpipe_plugins.readers.parquet import Datasets, Parquet
 
 
 def table(folder: Path, columns: dict[str, list[Any]], features: dict[str, Any] | None = None) -> Path:
@@ -66,3 +67,33 @@ def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(EnvError, match=r'pip install "seqpipe-nlp\[parquet\]"'):
         list(construct(Parquet).read(path))
+
+
+def saved(folder: Path, rows: list[dict[str, Any]], features: dict[str, Any]) -> Path:
+    """A folder as `save_to_disk` of the library datasets writes it, in two files."""
+    folder.mkdir()
+    for number, part in enumerate((rows[:2], rows[2:])):
+        content = pa.Table.from_pylist(part)
+        content = content.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+        with pa.ipc.new_stream(str(folder / f"data-0000{number}-of-00002.arrow"), content.schema) as writer:
+            writer.write_table(content)
+    (folder / "state.json").write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize("is_old", [True, False])
+def test_a_folder_of_datasets_is_read_with_the_names_of_its_numbers(is_old: bool, tmp_path: Path) -> None:
+    names = {"names": ["O", "B-town"], "_type": "ClassLabel"}
+    features = {"label": {"names": ["calm", "storm"]}, "ner_tags": [names] if is_old else {"feature": names}}
+    rows = [{"tokens": ["to", f"town{i}"], "ner_tags": [0, 1], "label": i % 2} for i in range(5)]
+    folder = saved(tmp_path / "train", rows, features)
+    records = list(construct(Datasets, words="tokens", tags="ner_tags").read(folder))
+    assert [record["label"] for record in records] == ["calm", "storm", "calm", "storm", "calm"]
+    assert (records[0]["tags"], records[4]["where"]) == (["O", "B-town"], f"{folder}:5")
+    single = sorted(folder.glob("*.arrow"))[0]
+    assert len(list(construct(Parquet, words="tokens", tags="ner_tags").read(single))) == 2
+    text = init_yaml(tmp_path, tmp_path / "a.yaml").read_text()
+    assert "{use: datasets, words: tokens, tags: ner_tags" in text
+    (folder / "data-00000-of-00002.arrow").write_bytes(b"damaged")
+    with pytest.raises(DataError, match="cannot be read after row 0"):
+        list(construct(Datasets, words="tokens", tags="ner_tags").read(folder))

@@ -11,6 +11,7 @@ import pytest
 
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
+from seqpipe.init import init_yaml
 from seqpipe_plugins.readers.jsonl import Jsonl
 from seqpipe_plugins.readers.squad import Squad
 
@@ -77,7 +78,7 @@ def test_articles_larger_than_what_is_read_at_once_are_whole_and_have_their_line
         (squad({**QA, "answers": None}), r"data.json:1 \(question '7'\): no field 'answers' with the answers"),
         (
             squad({**QA, "answers": [{"text": "Ada", "answer_start": 3}]}),
-            r"question '7'\): the answer 'Ada' does not stand",
+            r"question '7'\): the answer 'Ada' is not at 3",
         ),
         (b'{"data": ' + b"[" * 100_000, r"data.json:1: "),
     ],
@@ -102,3 +103,33 @@ def test_lines_of_json_without_a_text_are_read_as_they_are() -> None:
         DataError, match=r"neither `text` nor `words` is a key here.*or set `text: null` if there are two"
     ):
         list(construct(Jsonl).records([json.dumps(line)], "f"))
+
+
+@pytest.mark.parametrize(("offsets", "shift"), [("utf-16", 1), ("bytes", 3), ("one-based", 1)])
+def test_starts_that_all_count_otherwise_are_told_from_a_wrong_one(offsets: str, shift: int, tmp_path: Path) -> None:
+    context = CONTEXT if offsets != "one-based" else CONTEXT[2:]
+    start = context.index("Ada")
+    qas = [
+        {"id": str(i), "question": "Who?", "answers": [{"text": "Ada", "answer_start": start + shift}]}
+        for i in range(20)
+    ]
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": qas}]}]}))
+    with pytest.raises(
+        DataError, match=f"20 of 20 questions have such a fault; 20 questions fit with data.offsets: {offsets}"
+    ):
+        list(Squad().read(path))
+    assert f"{{use: squad, offsets: {offsets}}}" in init_yaml(path, tmp_path / "a.yaml").read_text()
+    assert [record["answers"]["answer_start"] for record in Squad(offsets=offsets).read(path)] == [[start]] * 20  # type: ignore[arg-type]
+
+
+def test_questions_with_wrong_starts_are_counted_and_may_be_left_out(tmp_path: Path) -> None:
+    wrong = {**QA, "id": "8", "answers": [{"text": "Ada", "answer_start": 5}]}
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps(squad(QA, wrong, QA)))
+    with pytest.raises(DataError, match=r"question '8'.*1 of 3 questions have such a fault; `bad_rows: skip`"):
+        list(Squad().read(path))
+    reader = Squad()
+    reader.left_out = []
+    assert len(list(reader.read(path))) == 2
+    assert "the answer 'Ada' is not at 5" in reader.left_out[0]

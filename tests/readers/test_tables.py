@@ -12,6 +12,7 @@ import pytest
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError, UsageError
 from seqpipe_plugins.readers.csv import Csv, Tsv
+from seqpipe_plugins.readers.tables import TableOptions
 
 
 def read(content: str | bytes, folder: Path, cls: type[Csv] | type[Tsv] = Csv, **options: Any) -> list[dict[str, Any]]:
@@ -98,7 +99,12 @@ BAD: list[tuple[str | bytes, dict[str, Any], int, str]] = [
     ("text,b\nc,d,e\n", {}, 2, "3 columns in this line, but 2 have names"),
     ("text,b\nc,d,e\n", {"quote": None}, 2, "look at `delimiter` and `quote`"),
     ("c,d\n", {"columns": ["text"]}, 1, "2 columns in this line, but 1 have names: text"),
-    ('text\na\n"b\nc\n', {}, 3, 'this row cannot be read (unexpected end of data); write "" for a " within'),
+    (
+        'text\na\n"b\nc\n',
+        {},
+        3,
+        "(unexpected end of data); a quote opens in it and is not closed as it should be; write",
+    ),
     ('text\n"b"c\n', {}, 2, "this row cannot be read (',' expected after '\"')"),
     ("text,y\na,\n", {"label": "y"}, 2, "the label in column 'y' is empty; write one, or remove the row"),
     ("text,y\na,x|\n", {"labels": "y"}, 2, "of the labels 'x|' one is empty; write each once"),
@@ -163,3 +169,44 @@ def test_a_quote_that_is_never_closed_does_not_take_the_file_into_memory() -> No
     lines = (line for line in ["text\n", '"open\n', *["x" * 1_000_000] * 30])
     with pytest.raises(DataError, match=r"x:2: this row cannot be read \(field larger than field limit"):
         list(construct(Csv).records(lines, "x"))
+
+
+def test_columns_of_zero_and_one_are_labels(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,rude,spam\na,1,0\nb,TRUE,true\nc,0.0,no\nd,,2\n")
+    reader = Csv(table=TableOptions(indicators=["rude", "spam"]))
+    rows = reader.read(path)
+    labels = [next(rows)["labels"] for _ in range(3)]
+    assert labels == [["rude"], ["rude", "spam"], []]
+    with pytest.raises(DataError, match=r"a\.csv:5: '2' in column 'spam' is no 0 or 1"):
+        next(rows)
+
+
+def test_an_empty_cell_of_several_labels_is_a_text_without_labels(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("text\tlabels\na\tx|y\nb\t\n")
+    assert [record["labels"] for record in Tsv(table=TableOptions(labels="labels")).read(path)] == [["x", "y"], []]
+
+
+def test_words_and_tags_of_two_columns_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,slots\nto  Oslo now,O B_city O\nto Oslo,O\n")
+    reader = Csv(table=TableOptions(words="text", tags="slots", tag_format="B_PER"))
+    rows = reader.read(path)
+    assert next(rows) == {
+        "text": "to Oslo now",
+        "words": ["to", "Oslo", "now"],
+        "tags": ["O", "B-city", "O"],
+        "where": f"{path}:2",
+    }
+    with pytest.raises(DataError, match=r"a\.csv:3: 1 tags for 2 words"):
+        next(rows)
+
+
+def test_rows_that_cannot_be_read_are_left_out_with_their_places(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('text,label\na,x\nb\nc,\n"d\ne",y\n')
+    reader = Csv(table=TableOptions(label="label"))
+    reader.left_out = []
+    assert [record["text"] for record in reader.read(path)] == ["a", "d\ne"]
+    assert [error.partition(": ")[0] for error in reader.left_out] == [f"{path}:3", f"{path}:4"]

@@ -372,7 +372,7 @@ BAD = [
     Bad(
         data(*READER, "test: [train.txt]"),
         ["4:9: data.test"],
-        "a path, a mapping from names to paths or null, not [train.txt]",
+        "a path, a share of the records, of at most 0.5, a mapping from names to paths or null, not [train.txt]",
     ),
     Bad(data(*READER, "test: {a: 3}"), ["4:13: data.test.a"], "3 does not fit here"),
     Bad(data(*READER, "test: {a b: train.txt}"), ["4:15: data.test.a b"], "does not fit here"),
@@ -380,7 +380,7 @@ BAD = [
     Bad(
         data(*READER, "valid: dev.txt"),
         ["4:3: data.valid"],
-        "there is: reader, train, dev, test, candidates, misaligned",
+        "there is: reader, train, dev, test, split_seed, candidates, bad_rows, misaligned",
     ),
     Bad(data(*READER, "overlaps: last"), ["4:13: data.overlaps"], "'error', 'longest' or 'first', not 'last'"),
     Bad(data(*READER, "tests: dev.txt"), ["4:3: data.tests"], "did you mean 'test'?"),

@@ -70,6 +70,7 @@ def readers() -> dict[str, tuple[dict[str, Any], bytes]]:
     return {
         "conll": ({}, b"-DOCSTART- -X- O\n\nAda B-PER\nin O\nNew B-LOC\nYork I-LOC\n\nrain O\n"),
         "conllu": ({}, conllu.format("\t_\t_\t").encode()),
+        "annotations": ({"form": "rasa"}, b"nlu:\n- intent: go\n  examples: |\n    - fly to [Oslo](town)\n"),
         "csv": ({"text": "text", "label": "label"}, b'text,label\n"a, b",x\n"two\nlines",y\n'),
         "tsv": ({"text": "text", "labels": "labels"}, b"text\tlabels\na b\tx|y\nc\tz\n"),
         "jsonl": ({}, json_bytes(spans) + b"\n" + json_bytes({**spans, "spans": []}) + b"\n"),

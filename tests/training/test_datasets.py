@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqpipe.config.loader import Config, load
-from seqpipe.errors import DataError
+from seqpipe.errors import ConfigError, DataError
 from seqpipe.features.document import Doc
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batches, Example, collate, examples, read, unseen_labels
@@ -213,3 +213,63 @@ def test_labels_that_training_never_saw_are_named_once(tmp_path: Path) -> None:
     artifacts, _ = prepared(tiny(tmp_path))
     record = {"words": ["a", "b"], "text": "a b", "tags": ["B-PER", "B-ORG"]}
     assert list(unseen_labels(artifacts, [record, record])) == [("ORG", record)]
+
+
+SHIFTS = {
+    "inclusive": lambda text, start, end: (start, end - 1),
+    "utf-16": lambda text, start, end: tuple(len(text[:i].encode("utf-16-le")) // 2 for i in (start, end)),
+    "bytes": lambda text, start, end: tuple(len(text[:i].encode()) for i in (start, end)),
+    "one-based": lambda text, start, end: (start + 1, end + 1),
+}
+
+
+@pytest.mark.parametrize("offsets", SHIFTS)
+def test_spans_that_all_count_otherwise_have_that_count_as_the_cure(offsets: str, tmp_path: Path) -> None:
+    yaml = writing(tmp_path, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
+    mark = "at sea, " if offsets in ("inclusive", "one-based") else "🦀 "
+    records = []
+    for n in range(20):
+        text = f"{mark}Ida sails to Oslo on day {n}"
+        place = text.index("Ida")
+        spans = [(place, place + 3, "PER"), (place + 13, place + 17, "LOC")]
+        moved = [(*SHIFTS[offsets](text, start, end), label) for start, end, label in spans]
+        records.append(
+            {"text": text, "spans": [dict(zip(("start", "end", "label"), span, strict=True)) for span in moved]}
+        )
+    write_jsonl(tmp_path / "train.jsonl", records)
+    cure = f"40 of 40 spans do not fit their texts as they stand; .*; set data.offsets: {offsets}"
+    with pytest.raises(DataError, match=cure):
+        prepared(load(yaml))
+    artifacts, data = prepared(load(yaml, [f"data.offsets={offsets}"]))
+    tags = [artifacts.tasks[0].labels[tag] for tag in data[0].targets["tags"]]
+    assert [tag for tag in tags if tag != "O"] == ["B-PER", "B-LOC"]
+
+
+def test_offsets_are_for_readers_of_spans_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    (tmp_path / "a.csv").write_text("text,label\na,b\n")
+    path.write_text(
+        "data: {reader: {use: csv}, train: a.csv, offsets: bytes}\n"
+        "tokenizer: {use: words}\nembedding: {use: lookup, dim: 2}\nhead: {use: label, pool: mean}\n"
+    )
+    with pytest.raises(ConfigError, match="the reader 'csv' reads no offsets of spans; delete it"):
+        load(path)
+
+
+def test_one_wrong_span_keeps_its_own_message(tmp_path: Path) -> None:
+    yaml = writing(tmp_path, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
+    records = [{"text": f"Ida sails {n}", "spans": [{"start": 0, "end": 3, "label": "PER"}]} for n in range(20)]
+    records[7]["spans"] = [{"start": 1, "end": 4, "label": "PER"}]
+    write_jsonl(tmp_path / "train.jsonl", records)
+    with pytest.raises(DataError, match=r"train\.jsonl:8: span 'da ' \(PER\) cuts a word"):
+        prepared(load(yaml))
+
+
+def test_widening_spans_that_all_count_otherwise_is_warned_of(tmp_path: Path) -> None:
+    yaml = writing(tmp_path, {"tokenizer": "words", "head": {"use": "crf", "scheme": "IOB2"}})
+    records = [{"text": f"Ida sails {n}", "spans": [{"start": 0, "end": 2, "label": "PER"}]} for n in range(20)]
+    write_jsonl(tmp_path / "train.jsonl", records)
+    config, warnings = load(yaml, ["data.misaligned=widen"]), list[str]()
+    artifacts, _ = prepared(config)
+    examples(config, artifacts, read(config.data.reader, config.data.train), warn=warnings.append)
+    assert any("20 of 20 spans do not fit" in line and "set data.offsets: inclusive" in line for line in warnings)

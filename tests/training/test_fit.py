@@ -149,13 +149,13 @@ def test_texts_that_can_never_be_written_are_told_before_training(tmp_path: Path
     task = replace(task, target_tokenizer=Words().train([record["reversed"] for record in records]))
     assert [*unwritable(artifacts, task, [records[0], records[3]], 100)] == []
     assert [*unwritable(artifacts, task, records, 4)] == [
-        "1 of 4 texts change when encoded and decoded: 'ab, c' as 'ab , c'; "
+        "1 of 4 texts (25.0%) change when encoded and decoded: 'ab, c' as 'ab , c'; "
         "use the target tokenizer {use: bpe, byte_level: true}, which is lossless",
     ]
     assert [
         *unwritable(artifacts, task, [{"text": "", "reversed": "a zoo"}, {"text": "", "reversed": "a a a a"}], 4)
     ] == [
-        "1 of 2 texts change when encoded and decoded: 'a zoo' as 'a'; "
+        "1 of 2 texts (50.0%) change when encoded and decoded: 'a zoo' as 'a'; "
         "use the target tokenizer {use: bpe, byte_level: true}, which is lossless",
         "1 of 2 texts have 4 tokens or more, and are cut for scores; callers may set max_length=5",
     ]

@@ -3,37 +3,75 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
-import zlib
+import io
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from seqpipe.plugin import DataError, did_you_mean
+from seqpipe.plugin import UNPACK_ERRORS, DataError, UsageError, did_you_mean, unpacked
 from seqpipe.plugin import tagging_schemes as schemes
 
 Record = dict[str, Any]
-SchemeOption = Literal["IOB1", "IOB2", "BIOES", "BILOU", "BMES", "none"]
+SchemeOption = Literal["IOB1", "IOB2", "IOE1", "IOE2", "BIOES", "BILOU", "BMES", "IO", "none"]
 IllFormed = Literal["error", "repair"]
 
 LONGEST_LINE = 10_000_000  # bytes of a file, characters of a text stream
 RESERVED = ("text", "words", "tags", "spans", "where")  # names in a record with a meaning of their own
-_UTF8 = "convert the file, for instance with `iconv -f ENCODING -t UTF-8`"
+_REPAIR = "`ill_formed: repair` reads it as conlleval does"
+_UTF8 = (
+    "convert the file, for instance with `iconv -f ENCODING -t UTF-8`, or name its `encoding` in the reader's options"
+)
 _SIGNATURES = {
     b"\x1f\x8b": "it is compressed with gzip: unpack it, or give it a name that ends in .gz",
-    b"\xff\xfe": f"it looks like UTF-16: {_UTF8}",
-    b"\xfe\xff": f"it looks like UTF-16: {_UTF8}",
+    b"\xff\xfe": "it looks like UTF-16: set the reader's option `encoding: utf-16`",
+    b"\xfe\xff": "it looks like UTF-16: set the reader's option `encoding: utf-16`",
 }
 
 
-class FileReader(ABC):
-    """A reader of text files, one record at a time."""
+def check_encoding(encoding: str) -> str:
+    """Return the name of an encoding; UsageError if Python knows none of that name."""
+    try:
+        "".encode(encoding)
+    except (LookupError, ValueError) as error:
+        names = "utf-8, utf-16, cp1252, latin-1, cp1251, shift_jis or gb18030"
+        raise UsageError(f"encoding: {encoding!r} is no encoding; write one such as {names}") from error
+    return encoding
+
+
+class Lenient:
+    """A reader that can leave records out.
+
+    Attributes:
+        left_out: The errors of the records that were left out; None where the first such error ends the reading.
+    """
+
+    left_out: list[str] | None = None
+
+    def leave_out(self, error: DataError) -> None:
+        """Raise the error of a record, or note it where such records are left out (`data.bad_rows: skip`)."""
+        if self.left_out is None:
+            raise error
+        self.left_out.append(str(error))
+
+
+class FileReader(Lenient, ABC):
+    """A reader of text files, one record at a time.
+
+    Args:
+        encoding: Encoding of the file, such as cp1252 or utf-16.
+    """
+
+    encoding = "utf-8"
+
+    def __init__(self, *, encoding: str = "utf-8"):
+        self.encoding = check_encoding(encoding)
 
     def read(self, path: Path) -> Iterator[Record]:
         """The records of a UTF-8 file, one at a time; DataError names file, line and fix."""
         empty = True
-        for record in self.records(file_lines(path), str(path)):
+        for record in self.records(file_lines(path, self.encoding), str(path)):
             empty = False
             yield record
         if empty:
@@ -51,39 +89,54 @@ class LineReader(FileReader):
         for number, line in numbered(lines, name):
             if line.strip():
                 where = f"{name}:{number}"
-                yield {**self.parse(line, where), "where": where}
+                try:
+                    record = self.parse(line, where)
+                except DataError as error:
+                    self.leave_out(error)
+                else:
+                    yield {**record, "where": where}
 
     @abstractmethod
     def parse(self, line: str, where: str) -> Record:
         """The record of one line, without `where`, which messages begin with."""
 
 
-def file_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file with their ends, unpacked on the way if its name ends in .gz."""
+def file_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
+    """The lines of a file with their ends, unpacked on the way if its name ends in .gz, .zst or .zip."""
     with opened(path) as file:
-        yield from decoded(file, str(path))
+        yield from decoded(file, str(path), encoding)
 
 
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """A file to read from, unpacked on the way if its name ends in .gz; DataError if it cannot be read."""
-    packed = Path(path).suffix == ".gz"
-    try:
-        with gzip.open(path, "rb") if packed else Path(path).open("rb") as file:
-            yield file
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: there is no such file{_similar(Path(path))}") from error
-    except IsADirectoryError as error:
-        raise DataError(f"{path}: this is a folder; name a file in it") from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be unpacked ({error}); `gzip -t` tells whether the file is whole") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """A file to read from, unpacked on the way by its name; DataError if it cannot be read."""
+    with contextlib.ExitStack() as stack:
+        try:
+            yield stack.enter_context(unpacked(Path(path)))
+        except FileNotFoundError as error:
+            raise DataError(f"{path}: there is no such file{_similar(Path(path))}") from error
+        except IsADirectoryError as error:
+            raise DataError(f"{path}: this is a folder; name a file in it") from error
+        except UNPACK_ERRORS as error:
+            fix = "`gzip -t`, `zstd -t` or `unzip -t` tells whether the file is whole"
+            raise DataError(f"{path}: cannot be unpacked ({error}); {fix}") from error
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
 
 
-def decoded(file: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[str]:
-    """The lines of an open UTF-8 file, with their ends."""
+def decoded(file: IO[bytes], name: str, encoding: str = "utf-8") -> Iterator[str]:
+    """The lines of an open file, with their ends."""
     number, head = 0, b""
+    if encoding.lower().replace("_", "-") not in ("utf-8", "utf8"):
+        try:
+            with io.TextIOWrapper(file, encoding, newline="\n") as text:
+                while part := text.readline(LONGEST_LINE + 1):
+                    number += 1
+                    yield part
+        except UnicodeError as error:
+            problem = f"the file is not {encoding} here or behind ({error})"
+            raise DataError(f"{name}:{number + 1}: {problem}; correct the reader's option `encoding`") from error
+        return
     while line := file.readline(LONGEST_LINE + 1):
         number += 1
         head = head or line[:2]
@@ -97,35 +150,80 @@ def decoded(file: IO[bytes] | gzip.GzipFile, name: str) -> Iterator[str]:
             raise DataError(f"{name}:{number}: this line is not UTF-8 ({byte}); {fix}") from error
 
 
-def numbered(lines: Iterable[str], name: str) -> Iterator[tuple[int, str]]:
-    """Lines counted from 1, without line ends and byte order mark; DataError for lines that no text file has."""
+def numbered(lines: Iterable[str], name: str, within: bool = False) -> Iterator[tuple[int, str]]:
+    """Lines counted from 1, without line ends and byte order mark; DataError for lines that no text file has.
+
+    A carriage return within a line may stand `within` a quoted cell, of which the reader of the cells knows.
+    """
     for number, line in enumerate(lines, 1):
         line = (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n")
         if len(line) > LONGEST_LINE:
             raise _too_long(name, number)
         if "\0" in line:
             raise DataError(f"{name}:{number}: a NUL character stands in this line; is it a UTF-8 text file? {_UTF8}")
-        if "\r" in line:
-            fix = "end lines with LF or CRLF, for instance with `tr '\\r' '\\n'`"
+        if "\r" in line and not within:
+            fix = "remove it; if all lines of the file end with one, write LF with `tr '\\r' '\\n'`"
             raise DataError(f"{name}:{number}: a carriage return stands within this line; {fix}")
         yield number, line
 
 
-def to_iob2(tags: Sequence[str], scheme: SchemeOption, ill_formed: IllFormed) -> list[str]:
-    """The tags as IOB2 (as they stand with `scheme: none`); TagError says which tag is wrong, and the fix."""
-    for i, tag in enumerate(tags):
-        if not tag or tag != tag.strip():
-            raise TagError(i, f"the tag {tag!r} is empty or has blanks around it; clean the file or set `separator`")
-    if scheme == "none":
-        return list(tags)
-    for i, tag in enumerate(tags):
-        if not schemes.belongs(tag, scheme):
-            raise TagError(i, f"{tag!r} is no {scheme} tag; {_other_scheme(tags)}`scheme: none` takes plain tags")
-    problem = schemes.strict_problem(tags, scheme) if ill_formed == "error" else None
-    if problem:
-        fix = "`ill_formed: repair` reads it as conlleval does"
-        raise TagError(problem[0], f"{problem[1]}; {_other_scheme(tags)}{fix}")
-    return schemes.to_tags(schemes.from_scheme(tags, scheme), len(tags), "IOB2")
+@dataclass(frozen=True)
+class Tagging:
+    """The tags of a file: their scheme, their spelling, and what happens to ill-formed ones."""
+
+    scheme: SchemeOption
+    ill_formed: IllFormed
+    tag_format: str
+    outside: str
+
+    def __post_init__(self) -> None:
+        if schemes.tag_pattern(self.tag_format) is None:
+            forms = "'B-PER', 'b_PER' or 'PER-B', the tag of the first word of an entity PER"
+            raise UsageError(f"tag_format: {self.tag_format!r} must be like {forms}")
+
+    def is_tag(self, tag: str) -> bool:
+        """Return whether a tag is one of the scheme, in its spelling."""
+        if self.scheme in ("IO", "none"):
+            return True
+        tag = schemes.canonical(tag, self.tag_format, self.outside)
+        if self.scheme in ("IOE1", "IOE2"):
+            return tag == "O" or (schemes.parts(tag)[0] in ("I", "E") and tag[1:] != "-")
+        return schemes.belongs(tag, self.scheme)
+
+    def to_iob2(self, tags: Sequence[str]) -> list[str]:
+        """The tags as IOB2 (as they stand with `scheme: none`); TagError says which tag is wrong, and the fix."""
+        for i, tag in enumerate(tags):
+            if not tag or tag != tag.strip():
+                problem = f"the tag {tag!r} is empty or has blanks around it"
+                raise TagError(i, f"{problem}; clean the file or set `separator`")
+        if self.scheme == "none":
+            return list(tags)
+        for i, tag in enumerate(tags):
+            if not self.is_tag(tag):
+                fix = "`scheme: none` takes plain tags, and `bad_rows: skip` under `data:` leaves such records out"
+                raise TagError(i, f"{tag!r} is not a tag of {self.scheme}; {_other_scheme(tags)}{fix}")
+        if self.scheme == "IO":
+            inside = ["O" if tag == self.outside else f"I-{tag}" for tag in tags]
+            return schemes.to_tags(schemes.from_scheme(inside, "IOB1"), len(tags), "IOB2")
+        tags = [schemes.canonical(tag, self.tag_format, self.outside) for tag in tags]
+        scheme = self.scheme
+        if scheme == "IOE1" or scheme == "IOE2":  # read from behind, E begins a span
+            return self._ends_to_iob2(tags)
+        broken = schemes.strict_problem(tags, scheme) if self.ill_formed == "error" else None
+        if broken:
+            raise TagError(broken[0], f"{broken[1]}; {_other_scheme(tags)}{_REPAIR}")
+        return schemes.to_tags(schemes.from_scheme(tags, scheme), len(tags), "IOB2")
+
+    def _ends_to_iob2(self, tags: Sequence[str]) -> list[str]:
+        size, mirrored = len(tags), ["B" + tag[1:] if tag[0] == "E" else tag for tag in reversed(tags)]
+        scheme: schemes.Scheme = "IOB1" if self.scheme == "IOE1" else "IOB2"
+        problem = schemes.strict_problem(mirrored, scheme) if self.ill_formed == "error" else None
+        if problem:
+            i = size - 1 - problem[0]
+            place = "end a sentence" if i == size - 1 else f"be followed by {tags[i + 1]!r}"
+            raise TagError(i, f"{tags[i]!r} cannot {place} in {self.scheme}; {_REPAIR}")
+        spans = schemes.from_scheme(mirrored, scheme)
+        return schemes.to_tags([(label, size - end, size - start) for label, start, end in spans], size, "IOB2")
 
 
 class TagError(ValueError):

@@ -10,9 +10,8 @@ from itertools import chain
 import regex
 
 from seqpipe.plugin import DataError, UsageError, did_you_mean
-from seqpipe.plugin import tagging_schemes as schemes
 
-from . import FileReader, IllFormed, Record, SchemeOption, TagError, free, numbered, to_iob2
+from . import FileReader, IllFormed, Record, SchemeOption, TagError, Tagging, free, numbered
 
 MATCH_SECONDS = 1.0  # for a pattern and a line; a pattern that backtracks exponentially would take years
 LONGEST_SENTENCE = 100_000  # words; more means that the empty lines are missing
@@ -42,8 +41,10 @@ class Conll(FileReader):
         tags: Column of the tags, by index or by name; null for a file without tags.
         columns: Names of all columns, in order; a column named _ is skipped.
         separator: Separator of columns; "tab" for exactly one tab, null for any sequence of spaces and tabs.
-        scheme: Tagging scheme; none for plain tags, such as parts of speech.
+        scheme: Tagging scheme; IO for entities without B- and I-, none for plain tags, such as parts of speech.
         ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
+        tag_format: Spelling of the tag that begins an entity PER, such as B_PER, PER-B or b-PER.
+        outside: Tag of words outside of entities.
         comment: Beginning of comment lines before a sentence; null: no comments.
         document: First column of a line that begins a document; records get the document's number as the field
             `document`.
@@ -63,18 +64,22 @@ class Conll(FileReader):
         separator: str | None = None,
         scheme: SchemeOption = "IOB2",
         ill_formed: IllFormed = "error",
+        tag_format: str = "B-PER",
+        outside: str = "O",
         comment: str | None = "# ",
         document: str | None = "-DOCSTART-",
         skip: str | None = None,
         pattern: str | None = None,
         joiner: str = " ",
+        encoding: str = "utf-8",
     ):
+        super().__init__(encoding=encoding)
         for option, value in (("separator", separator), ("comment", comment), ("document", document)):
             if value == "":
                 raise UsageError(f"conll.{option}: an empty string is none; write null")
         self.words, self.tags, self.columns = words, tags, columns
         self.separator = "\t" if separator == "tab" else separator
-        self.scheme, self.ill_formed, self.joiner = scheme, ill_formed, joiner
+        self.tagging, self.joiner = Tagging(scheme, ill_formed, tag_format, outside), joiner
         self.comment, self.document = comment, document
         self.skip, self.pattern = _compiled("skip", skip), _compiled("pattern", pattern)
         if self.pattern and self.pattern.groups > 1:
@@ -88,15 +93,21 @@ class Conll(FileReader):
         names, layout = self.columns, None
         rows: list[tuple[int, list[str]]] = []
         comments: Record = {}
-        document = 0
+        document, is_bad = 0, False
         for number, line in chain(numbered(lines, name), [(0, "")]):
             opens = (
                 self.document is not None and line.startswith(self.document) and self._split(line)[0] == self.document
             )
             if opens or not line.strip():
-                if layout and rows:
-                    yield self._record(rows, layout, ({"document": document} if document else {}) | comments, name)
-                    rows, comments = [], {}
+                if layout and rows and not is_bad:
+                    try:
+                        record = self._record(rows, layout, comments, name)
+                    except DataError as error:
+                        self.leave_out(error)
+                    else:
+                        yield {"document": document, **record} if document else record
+                if rows:
+                    rows, comments, is_bad = [], {}, False
                 document += opens
             elif not rows and self._is_comment(line, layout, f"{name}:{number}"):
                 header = self._header(line, name) if number == 1 else None
@@ -107,7 +118,12 @@ class Conll(FileReader):
             elif not (self.skip and _match("skip", self.skip, line, f"{name}:{number}")):
                 cells = self._split(line)
                 layout = layout or self._layout(cells, names, number, name)
-                self._check(cells, layout, f"{name}:{number}", len(rows))
+                try:
+                    self._check(cells, layout, f"{name}:{number}", len(rows))
+                except DataError as error:
+                    if not is_bad:  # a sentence is left out once
+                        self.leave_out(error)
+                    is_bad = True
                 rows.append((number, cells))
 
     def _record(self, rows: list[tuple[int, list[str]]], layout: Layout, fields: Record, name: str) -> Record:
@@ -115,7 +131,7 @@ class Conll(FileReader):
         record: Record = {"text": self.joiner.join(words), "words": words}
         if layout.tag is not None:
             try:
-                record["tags"] = to_iob2([cells[layout.tag] for _, cells in rows], self.scheme, self.ill_formed)
+                record["tags"] = self.tagging.to_iob2([cells[layout.tag] for _, cells in rows])
             except TagError as error:
                 raise DataError(f"{name}:{rows[error.position][0]}: {error}") from error
         columns = {field: [cells[i] for _, cells in rows] for field, i in layout.fields.items()}
@@ -140,19 +156,20 @@ class Conll(FileReader):
         if self.comment is None or not line.startswith(self.comment):
             return False
         # The character of comments is a word too in many files. What a comment is, this order decides: `key = value`, a
-        # single column or another number of columns are comments; among lines as wide as the others, what has a tag of
-        # the scheme is a word.
+        # single column or another number of columns are comments, and so is what begins with several signs; among lines
+        # as wide as the others, what has a tag of the scheme is a word.
         cells = self._split(line)
-        if " = " in line or len(cells) == 1 or (layout and len(cells) != layout.width):
+        is_wide = len(cells) > 1 and (not layout or len(cells) == layout.width)
+        if " = " in line or not is_wide or len(self.comment.strip()) > 1:
             return True
-        if self.tags is None or self.scheme == "none":
+        if self.tags is None or self.tagging.scheme in ("IO", "none"):
             if layout:
                 fix = "set `comment: null` if it is a word, or write it as `key = value`"
                 raise DataError(f"{where}: this line can be a comment or a word; {fix}")
             return True
         column = layout.tag if layout else self.tags
         known = isinstance(column, int) and -len(cells) <= column < len(cells)
-        return not (isinstance(column, int) and known and schemes.belongs(cells[column], self.scheme))
+        return not (isinstance(column, int) and known and self.tagging.is_tag(cells[column]))
 
     def _header(self, line: str, name: str) -> list[str] | None:
         """The columns' names, if the file's first line gives them."""

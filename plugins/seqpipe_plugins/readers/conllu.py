@@ -46,16 +46,24 @@ class Conllu(FileReader):
 
     fields = ("text", "words", "tags", "lemma", "upos", "xpos", "feats", "head", "deprel", "where")
 
-    def __init__(self, *, tags: TagColumn | None = "upos"):
+    def __init__(self, *, tags: TagColumn | None = "upos", encoding: str = "utf-8"):
+        super().__init__(encoding=encoding)
         self.tags = tags
 
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        sentence = Sentence()
+        sentence, is_bad = Sentence(), False
         for number, line in chain(numbered(lines, name), [(0, "")]):
             if not line.strip():
-                if sentence.words:
-                    yield self._record(sentence, name)
-                sentence = Sentence()
+                if sentence.words and not is_bad:
+                    try:
+                        record = self._record(sentence, name)
+                    except DataError as error:
+                        self.leave_out(error)
+                    else:
+                        yield record
+                sentence, is_bad = Sentence(), False
+            elif is_bad:
+                continue
             elif line.startswith("#"):
                 key, equals, value = (part.strip() for part in line[1:].partition("="))
                 if key == "text" and equals:
@@ -63,7 +71,11 @@ class Conllu(FileReader):
                 elif key and equals:
                     sentence.comments[free(key)] = value
             else:
-                self._line(sentence, line.split("\t"), number, f"{name}:{number}")
+                try:
+                    self._line(sentence, line.split("\t"), number, f"{name}:{number}")
+                except DataError as error:
+                    self.leave_out(error)
+                    is_bad = True
 
     def _line(self, sentence: Sentence, cells: list[str], number: int, where: str) -> None:
         """Adds a line of ten columns to the sentence."""

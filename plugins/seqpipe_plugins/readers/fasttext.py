@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from seqpipe.plugin import DataError, UsageError
 
 from . import LineReader, Record
@@ -15,14 +17,20 @@ class FastText(LineReader):
     Args:
         multi: Whether a text has any number of labels, which become the field `labels`; else it has one, `label`.
         prefix: What the words that are labels begin with.
+        numbers: Whether labels are numbers, as of regression; the field `label` is a number then.
     """
 
     fields = ("text", "label", "labels", "where")
 
-    def __init__(self, *, multi: bool = False, prefix: str = "__label__"):
+    def __init__(
+        self, *, multi: bool = False, prefix: str = "__label__", numbers: bool = False, encoding: str = "utf-8"
+    ):
+        super().__init__(encoding=encoding)
         if not prefix or prefix.split() != [prefix]:
             raise UsageError(f"fasttext.prefix: {prefix!r} must be characters without blanks, such as '__label__'")
-        self.multi, self.prefix = multi, prefix
+        if multi and numbers:
+            raise UsageError("fasttext.numbers: a number is one for each text; leave out `multi`")
+        self.multi, self.prefix, self.numbers = multi, prefix, numbers
 
     def parse(self, line: str, where: str) -> Record:
         labels: list[str] = []
@@ -44,4 +52,12 @@ class FastText(LineReader):
             count = f"{len(labels)} labels" if labels else f"no word that begins with {self.prefix!r}"
             fix = "set the reader's option `multi: true`" if labels else "label each line"
             raise DataError(f"{where}: this line has {count}; {fix}")
-        return {"text": rest, "label": labels[0]}
+        if not self.numbers:
+            return {"text": rest, "label": labels[0]}
+        try:
+            number = float(labels[0])
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            raise DataError(f"{where}: the label {labels[0]!r} is no number; correct it, or leave out `numbers`")
+        return {"text": rest, "label": number}

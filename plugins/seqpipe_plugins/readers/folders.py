@@ -7,7 +7,7 @@ from pathlib import Path, PurePath
 
 from seqpipe.plugin import DataError, UsageError
 
-from . import LONGEST_LINE, Record, file_lines, numbered
+from . import LONGEST_LINE, Record, check_encoding, file_lines, numbered
 
 _FORM = "write each text as a file in the folder of its label, such as pos/17.txt, or set the reader's option `pattern`"
 
@@ -21,15 +21,16 @@ class Folders:
     Args:
         labels: The labels whose folders are read; null: all folders.
         pattern: Names of the files that are texts, with * for any characters.
+        encoding: Encoding of the files, such as cp1252 or utf-16.
     """
 
     fields = ("text", "label", "where")
     folder = True
 
-    def __init__(self, *, labels: list[str] | None = None, pattern: str = "*.txt"):
+    def __init__(self, *, labels: list[str] | None = None, pattern: str = "*.txt", encoding: str = "utf-8"):
         if not pattern or PurePath(pattern).name != pattern:
             raise UsageError(f"folders.pattern: {pattern!r} is no name of files; write one such as '*.txt'")
-        self.labels, self.pattern = labels, pattern
+        self.labels, self.pattern, self.encoding = labels, pattern, check_encoding(encoding)
 
     def files(self, path: Path) -> list[Path]:
         """Every file that is read; DataError if there is none."""
@@ -58,7 +59,7 @@ class Folders:
         for file in self.files(path):
             lines: list[str] = []
             size = 0
-            for _, line in numbered(file_lines(file), str(file)):
+            for _, line in numbered(file_lines(file, self.encoding), str(file)):
                 lines.append(line)
                 size += len(line)
                 if size > LONGEST_LINE:

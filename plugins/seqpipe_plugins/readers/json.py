@@ -8,7 +8,7 @@ from typing import Any
 
 from seqpipe.plugin import DataError, UsageError
 
-from . import Record, opened
+from . import Record, check_encoding, opened
 from .json_stream import JsonStream
 from .objects import ObjectOptions, Objects
 
@@ -24,25 +24,31 @@ class Json(Objects):
     Args:
         list: Key of the list in the object that the file holds, dotted within objects (`data.examples`); null: the file
             is the list.
+        encoding: Encoding of the file, such as cp1252 or utf-16.
     """
 
-    def __init__(self, *, list: str | None = None, objects: ObjectOptions):
+    def __init__(self, *, list: str | None = None, encoding: str = "utf-8", objects: ObjectOptions):
         super().__init__(objects=objects)
+        self.encoding = check_encoding(encoding)
         if list is not None and "" in list.split("."):
             raise UsageError(f"json.list: {list!r} is no key; write one such as data, or data.examples")
         self.list = list
 
-    def read(self, path: Path) -> Iterator[Record]:
-        """The records of a UTF-8 file, one at a time; DataError names file, line and fix."""
+    def items(self, path: Path) -> Iterator[Record]:
         count, before = 0, ""
         with opened(path) as file:
-            stream = JsonStream(file, str(path), "a JSON list", _FORM)
+            stream = JsonStream(file, str(path), "a JSON list", _FORM, self.encoding)
             for count, (item, line) in enumerate(self._items(stream, self.list.split(".") if self.list else []), 1):
                 where = f"{path}:{line}"
                 where, before = f"{where} (item {count})" if where == before else where, where
                 if not isinstance(item, dict):
                     raise DataError(f"{where}: this item of the list is no object; {_FORM}")
-                yield {**self.record(item, where), "where": where}
+                try:
+                    record = self.record(item, where)
+                except DataError as error:
+                    self.leave_out(error)
+                else:
+                    yield {**record, "where": where}
             stream.end("the list")
         if not count:
             raise DataError(f"{path}: there is no object in the list; give a file with at least one example")

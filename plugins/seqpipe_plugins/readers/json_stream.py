@@ -17,10 +17,11 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 class JsonStream:
     """The parts of a JSON text; `form` ends the messages about a text of another form."""
 
-    def __init__(self, file: IO[bytes] | Any, name: str, kind: str, form: str):
+    def __init__(self, file: IO[bytes] | Any, name: str, kind: str, form: str, encoding: str = "utf-8"):
         self.file, self.name, self.kind, self.form = file, name, kind, form
         self.text, self.at, self.line, self.ended, self.size = "", 0, 1, False, _FIRST
-        self.decoder = codecs.getincrementaldecoder("utf-8-sig")()
+        self.encoding = encoding
+        self.decoder = codecs.getincrementaldecoder("utf-8-sig" if encoding == "utf-8" else encoding)()
 
     @property
     def where(self) -> str:
@@ -104,8 +105,10 @@ class JsonStream:
         self.ended = not data
         try:
             self.text += self.decoder.decode(data, self.ended)
-        except UnicodeDecodeError as error:
-            self.line += self.text.count("\n") + error.object[: error.start].count(b"\n")
+        except UnicodeError as error:
+            lines = error.object[: error.start].count(b"\n") if isinstance(error, UnicodeDecodeError) else 0
+            self.line += self.text.count("\n") + lines
+            name = "UTF-8" if self.encoding == "utf-8" else self.encoding
             raise self.fault(
-                "this is not UTF-8; convert the file, for instance with `iconv -f ENCODING -t UTF-8`"
+                f"this is not {name}; convert the file, or name its encoding with the reader's option `encoding`"
             ) from error

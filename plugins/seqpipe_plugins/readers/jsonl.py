@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 
 from seqpipe.plugin import JSON_DECODER, DataError
 
-from . import LineReader, Record
-from .objects import Objects, kind_of
+from . import LineReader, Record, check_encoding
+from .objects import ObjectOptions, Objects, kind_of
 
 
 class Jsonl(Objects, LineReader):
@@ -19,6 +21,13 @@ class Jsonl(Objects, LineReader):
     (for several labels) has no duplicates. What is within an object has a dotted name: of `{"user": {"says": "hi"}}`
     the text is `user.says`, in the reader's options and as a field.
     """
+
+    def __init__(self, *, encoding: str = "utf-8", objects: ObjectOptions):
+        super().__init__(objects=objects)
+        self.encoding = check_encoding(encoding)
+
+    def items(self, path: Path) -> Iterator[Record]:
+        return LineReader.read(self, path)
 
     def parse(self, line: str, where: str) -> Record:
         try:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from seqpipe.plugin import DataError, did_you_mean
+from seqpipe.plugin import DataError, OffsetEvidence, Offsets, StatedSpan, did_you_mean, stated_span, to_characters
 
-from . import IllFormed, Record, SchemeOption, TagError, free, to_iob2
+from . import IllFormed, Lenient, Record, SchemeOption, TagError, Tagging, free
 
-_LABEL_KEYS = ("label", "entity_group", "entity", "type")
+MOST_SPANS = 20_000  # that are looked at to tell what offsets count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +27,13 @@ class ObjectOptions:
         words: Key of the words of a pre-split text.
         tags: Key of the tags.
         spans: Key of the spans; a span may also be a list [start, end, label].
-        scheme: Tagging scheme; none for plain tags, such as parts of speech.
+        scheme: Tagging scheme; IO for entities without B- and I-, none for plain tags, such as parts of speech.
         ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
+        tag_format: Spelling of the tag that begins an entity PER, such as B_PER, PER-B or b-PER.
+        outside: Tag of words outside of entities.
         joiner: Text between two words; "" for Chinese characters.
+        offsets: What the offsets of spans count: characters (code points, the end exclusive), UTF-16 units, bytes of
+            UTF-8, characters with inclusive ends, or characters from 1. `data.offsets` sets it.
     """
 
     text: str | None = "text"
@@ -37,10 +44,82 @@ class ObjectOptions:
     spans: str = "spans"
     scheme: SchemeOption = "IOB2"
     ill_formed: IllFormed = "error"
+    tag_format: str = "B-PER"
+    outside: str = "O"
     joiner: str = " "
+    offsets: Offsets = "characters"
 
 
-class Objects:
+class SpanError(DataError):
+    """The offsets of a span do not fit its text."""
+
+
+class Spans(Lenient, ABC):
+    """A reader of texts with spans, whose offsets count what `offsets` says."""
+
+    offsets: Offsets = "characters"
+    evidence: OffsetEvidence | None = None  # where spans are counted, and not checked
+
+    @abstractmethod
+    def items(self, path: Path) -> Iterator[Record]:
+        """The records of a file; SpanError for the first span that does not fit its text."""
+
+    def read(self, path: Path) -> Iterator[Record]:
+        """The records of a UTF-8 file, one at a time; DataError names file, line and fix."""
+        try:
+            yield from self.items(path)
+        except SpanError as error:
+            evidence = self.offset_evidence(path)
+            if self.offsets != "characters" and not evidence.wrong:
+                fix = f"all {evidence.spans:,} spans fit with data.reader.offsets: characters"
+                raise DataError(f"{error} ({fix})") from error
+            if not evidence.message:
+                fix = (
+                    f"{evidence.wrong:,} of {evidence.spans:,} spans do not fit; `bad_rows: skip` leaves such texts out"
+                )
+                raise DataError(f"{error} ({fix})") from error
+            fix = f"set data.offsets: {evidence.convention}"
+            raise DataError(f"{path}: {evidence.message}; {fix} (the first: {error})") from error
+
+    def offset_evidence(self, path: Path) -> OffsetEvidence:
+        """The spans of a file counted by the conventions that fit them, as they stand."""
+        reader = copy.copy(self)
+        reader.offsets, reader.evidence, reader.left_out = "characters", OffsetEvidence(), []
+        for _ in reader.items(path):
+            if reader.evidence.spans >= MOST_SPANS:
+                break
+        return reader.evidence
+
+    def spans_of(self, items: Iterable[StatedSpan], text: str, where: str) -> list[Record]:
+        """The spans of a text, in its order; DataError begins with `where`."""
+        spans = []
+        for number, item in enumerate(items, 1):
+            place = f"{where}: span {number}"
+            for key, offset in (("start", item.start), ("end", item.end)):
+                if not isinstance(offset, int) or isinstance(offset, bool):
+                    raise DataError(f"{place} has {kind_of(offset)} as `{key}`; it must be a whole number")
+            if self.evidence is not None:
+                self.evidence.add(text, item.start, item.end, item.text)
+                continue
+            start, end = to_characters(text, item.start, item.end, self.offsets)
+            if not 0 <= start < end <= len(text):
+                size = f"the text's {len(text)} code points"
+                problem = f"{item.start} to {item.end} is empty or not within {size}{_unit(end, text)}"
+                raise SpanError(f"{place}: {problem}; correct the offsets")
+            stated, there = item.text, text[start:end]
+            if stated is not None and "".join(stated.split()).casefold() != "".join(there.split()).casefold():
+                fix = "offsets must count code points"
+                raise SpanError(f"{place}: {start} to {end} is {there!r}, not {stated!r}; {fix}")
+            for label in item.labels:
+                if not isinstance(label, str) or not label:
+                    raise DataError(
+                        f"{place} has {kind_of(label)} as `label`; it must be a string with something in it"
+                    )
+                spans.append({"start": start, "end": end, "label": label})
+        return sorted(spans, key=lambda span: (span["start"], span["end"]))
+
+
+class Objects(Spans):
     """Makes records of objects."""
 
     fields = ("text", "words", "tags", "spans", "where")
@@ -49,7 +128,8 @@ class Objects:
         self.text, self.words, self.tags, self.spans = objects.text, objects.words, objects.tags, objects.spans
         renamed = (("label", objects.label), ("labels", objects.labels))
         self.renamed = {key: field for field, key in renamed if key is not None}
-        self.scheme, self.ill_formed, self.joiner = objects.scheme, objects.ill_formed, objects.joiner
+        self.tagging = Tagging(objects.scheme, objects.ill_formed, objects.tag_format, objects.outside)
+        self.joiner, self.offsets = objects.joiner, objects.offsets
 
     def record(self, item: dict[str, Any], where: str) -> Record:
         """The record of an object; DataError begins with `where` and names the fix."""
@@ -93,7 +173,7 @@ class Objects:
                     f"{where}: {len(words)} `{self.words}` but {len(tags)} `{self.tags}`; give one tag a word"
                 )
             try:
-                record["tags"] = to_iob2(tags, self.scheme, self.ill_formed)
+                record["tags"] = self.tagging.to_iob2(tags)
             except TagError as error:
                 raise DataError(f"{where}: tag {error.position + 1}: {error}") from error
         return record
@@ -116,8 +196,14 @@ class Objects:
             return {"text": text}
         if not isinstance(item[self.spans], list):
             raise DataError(f"{where}: `spans` is {kind_of(item[self.spans])}; it must be a list")
-        spans = [_span(span, text, f"{where}: span {i}") for i, span in enumerate(item[self.spans], 1)]
-        return {"text": text, "spans": sorted(spans, key=lambda span: (span["start"], span["end"]))}
+        stated = []
+        for i, span in enumerate(item[self.spans], 1):
+            read = stated_span(span)
+            if read is None:
+                fix = 'write {"start": 0, "end": 5, "label": "PER"} or [0, 5, "PER"]'
+                raise DataError(f"{where}: span {i} is {kind_of(span)}; {fix}")
+            stated.append(read)
+        return {"text": text, "spans": self.spans_of(stated, text, where)}
 
 
 def _within(item: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -147,34 +233,6 @@ def _check_labels(labels: list[Any], where: str) -> None:
             raise DataError(f"{where}: item {i} of `labels` is {kind}; write a string with something in it; {fix}")
         if label in labels[: i - 1]:
             raise DataError(f"{where}: `labels` holds {label!r} twice; write each label once; {fix}")
-
-
-def _span(item: object, text: str, where: str) -> Record:
-    if isinstance(item, list) and len(item) == 3:
-        item = dict(zip(("start", "end", "label"), item, strict=True))
-    if not isinstance(item, dict):
-        raise DataError(f'{where} is {kind_of(item)}; write {{"start": 0, "end": 5, "label": "PER"}} or [0, 5, "PER"]')
-    start, end = _offset(item, "start", where), _offset(item, "end", where)
-    label = next((item[key] for key in _LABEL_KEYS if key in item), None)
-    if not isinstance(label, str) or not label:
-        raise DataError(f"{where} has {kind_of(label)} as `label`; it must be a string with something in it")
-    if not 0 <= start < end <= len(text):
-        size = f"the text's {len(text)} code points"
-        raise DataError(
-            f"{where}: {start} to {end} is empty or not within {size}{_unit(end, text)}; correct the offsets"
-        )
-    for key in ("text", "word"):
-        stated, there = item.get(key), text[start:end]
-        if isinstance(stated, str) and "".join(stated.split()).casefold() != "".join(there.split()).casefold():
-            raise DataError(f"{where}: {start} to {end} is {there!r}, not {stated!r}; offsets must count code points")
-    return {"start": start, "end": end, "label": label}
-
-
-def _offset(span: dict[str, Any], key: str, where: str) -> int:
-    offset = span.get(key)
-    if not isinstance(offset, int) or isinstance(offset, bool):
-        raise DataError(f"{where} has {kind_of(offset)} as `{key}`; it must be a whole number")
-    return offset
 
 
 def _unit(end: int, text: str) -> str:

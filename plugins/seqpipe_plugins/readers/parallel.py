@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +11,25 @@ from pydantic import Field
 
 from seqpipe.plugin import DataError, UsageError
 
-from . import IllFormed, Record, SchemeOption, TagError, file_lines, numbered, to_iob2
+from . import IllFormed, Record, SchemeOption, TagError, Tagging, check_encoding, file_lines, numbered
+
+
+def files_beside(path: Path, names: Mapping[str, str], option: str) -> list[Path]:
+    """Every file of these names that belongs to this one, in their order; DataError if one is not there."""
+    name, stem = Path(path).name, None
+    for template in names.values():
+        before, star, after = template.partition("*")
+        if name == template or (star and name.startswith(before) and name[len(before) :].endswith(after)):
+            stem = name[len(before) : len(name) - len(after)] if star else ""
+            break
+    if stem is None:
+        listed = ", ".join(names.values())
+        raise DataError(f"{path}: is none of the files of `{option}` ({listed}); name one of them in `data`")
+    files = [Path(path).with_name(file.replace("*", stem)) for file in names.values()]
+    for key, file in zip(names, files, strict=True):
+        if not file.is_file():
+            raise DataError(f"{path}: there is no file {file} beside it for `{key}`; correct `{option}`")
+    return files
 
 
 class Parallel:
@@ -23,9 +41,12 @@ class Parallel:
 
     Args:
         fields: The file of each field, such as {words: seq.in, tags: seq.out, label: label}.
-        scheme: Tagging scheme; none for plain tags, such as parts of speech.
+        scheme: Tagging scheme; IO for entities without B- and I-, none for plain tags, such as parts of speech.
         ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
+        tag_format: Spelling of the tag that begins an entity PER, such as B_PER, PER-B or b-PER.
+        outside: Tag of words outside of entities.
         joiner: Text between two words; "" for Chinese characters.
+        encoding: Encoding of the files, such as cp1252 or utf-16.
     """
 
     fields = ("text", "words", "tags", "label", "where")
@@ -36,7 +57,10 @@ class Parallel:
         fields: Annotated[dict[str, str], Field(min_length=1)],
         scheme: SchemeOption = "IOB2",
         ill_formed: IllFormed = "error",
+        tag_format: str = "B-PER",
+        outside: str = "O",
         joiner: str = " ",
+        encoding: str = "utf-8",
     ):
         for name in ("spans", "where"):
             if name in fields:
@@ -48,30 +72,17 @@ class Parallel:
         for name, file in fields.items():
             if Path(file).name != file or file.count("*") > 1:
                 raise UsageError(f"parallel.fields: {name}: {file!r} is no file's name with one * at most")
-        self.names = dict(fields)
-        self.scheme, self.ill_formed, self.joiner = scheme, ill_formed, joiner
+        self.names, self.encoding = dict(fields), check_encoding(encoding)
+        self.tagging, self.joiner = Tagging(scheme, ill_formed, tag_format, outside), joiner
 
     def files(self, path: Path) -> list[Path]:
         """Every file that belongs to this one, in the order of the fields; DataError if one is not there."""
-        name, stem = Path(path).name, None
-        for template in self.names.values():
-            before, star, after = template.partition("*")
-            if name == template or (star and name.startswith(before) and name[len(before) :].endswith(after)):
-                stem = name[len(before) : len(name) - len(after)] if star else ""
-                break
-        if stem is None:
-            listed = ", ".join(self.names.values())
-            raise DataError(f"{path}: is none of the files of `fields` ({listed}); name one of them in `data`")
-        files = [Path(path).with_name(file.replace("*", stem)) for file in self.names.values()]
-        for field, file in zip(self.names, files, strict=True):
-            if not file.is_file():
-                raise DataError(f"{path}: there is no file {file} beside it for `{field}`; correct `fields`")
-        return files
+        return files_beside(path, self.names, "fields")
 
     def read(self, path: Path) -> Iterator[Record]:
         """The records of the file and its siblings, one at a time; DataError names file, line and fix."""
         files = dict(zip(self.names, self.files(path), strict=True))
-        sources = [numbered(file_lines(file), str(file)) for file in files.values()]
+        sources = [numbered(file_lines(file, self.encoding), str(file)) for file in files.values()]
         number = 0
         for number, row in enumerate(zip_longest(*sources), 1):
             if None in row:
@@ -105,7 +116,7 @@ class Parallel:
                 fix = f"give one tag a word (the words are {places['words']})"
                 raise DataError(f"{places['tags']}: {len(tags)} tags for {len(record['words'])} words; {fix}")
             try:
-                record["tags"] = to_iob2(tags, self.scheme, self.ill_formed)
+                record["tags"] = self.tagging.to_iob2(tags)
             except TagError as error:
                 raise DataError(f"{places['tags']}: tag {error.position + 1}: {error}") from error
         return record

@@ -12,12 +12,13 @@ from seqpipe.plugin import DataError, EnvError
 from . import Record
 from .objects import Objects
 
+_ARROW = (".arrow", ".feather")
 _ROWS = 256  # read at once
 _HINT = "is it a Parquet file, and whole?"
 
 
 class Parquet(Objects):
-    """Reads Parquet tables, one record a row: texts with spans, a label or labels, words with tags, or either alone.
+    """Reads Parquet and Arrow tables, one record a row: texts with spans or labels, words with tags, or either alone.
 
     The options have the same meaning as those of the reader `jsonl`. Numbers of a column whose names the file states,
     as files of the library `datasets` do, become these names. `where` counts rows. It needs pyarrow: `pip install
@@ -32,29 +33,59 @@ class Parquet(Objects):
         spans: Column of the spans; a span may also be a list [start, end, label].
     """
 
-    def read(self, path: Path) -> Iterator[Record]:
-        """The records of a file, one at a time; DataError names file, row and fix."""
+    def items(self, path: Path) -> Iterator[Record]:
         try:
             import pyarrow as pa
-            from pyarrow import parquet
         except ImportError as error:
             fix = 'pip install "seqpipe-nlp[parquet]"'
             raise EnvError(f"{path}: pyarrow, which reads Parquet, is not installed: {fix}") from error
         row = 0
         try:
-            with parquet.ParquetFile(path) as file:
-                names = _names((file.schema_arrow.metadata or {}).get(b"huggingface"))
-                for batch in file.iter_batches(_ROWS):
-                    for item in batch.to_pylist():
-                        row += 1
-                        where = f"{path}:{row}"
-                        item = {key: _name(value, names[key]) if key in names else value for key, value in item.items()}
-                        yield {**self.record(item, where), "where": where}
+            for item, names in self.rows(Path(path)):
+                row += 1
+                where = f"{path}:{row}"
+                item = {key: _name(value, names[key]) if key in names else value for key, value in item.items()}
+                try:
+                    record = self.record(item, where)
+                except DataError as error:
+                    self.leave_out(error)
+                else:
+                    yield {**record, "where": where}
         except (OSError, pa.ArrowException) as error:
             text = " ".join(str(error).split())
             raise DataError(f"{path}: cannot be read after row {row} ({text}); {_HINT}") from error
         if not row:
             raise DataError(f"{path}: there is no row in this file; give one with at least one example")
+
+    def rows(self, path: Path) -> Iterator[tuple[dict[str, Any], dict[str, list[str]]]]:
+        """The rows of a Parquet or Arrow file, or of the Arrow files of a folder, with the names of their numbers."""
+        from pyarrow import ArrowInvalid, ipc, memory_map, parquet
+
+        for part in sorted(path.glob("*.arrow")) if path.is_dir() else [path]:
+            if part.suffix not in _ARROW:
+                with parquet.ParquetFile(part) as file:
+                    names = _names((file.schema_arrow.metadata or {}).get(b"huggingface"))
+                    for batch in file.iter_batches(_ROWS):
+                        yield from ((item, names) for item in batch.to_pylist())
+                continue
+            with memory_map(str(part)) as source:
+                try:
+                    table = ipc.open_stream(source).read_all()
+                except ArrowInvalid:  # with a footer, as Feather
+                    table = ipc.open_file(source).read_all()
+                names = _names((table.schema.metadata or {}).get(b"huggingface"))
+                for batch in table.to_batches(_ROWS):
+                    yield from ((item, names) for item in batch.to_pylist())
+
+
+class Datasets(Parquet):
+    """Reads a folder that the library `datasets` wrote with `save_to_disk`, of one split; as the reader `parquet`."""
+
+    folder = True
+
+    def files(self, path: Path) -> list[Path]:
+        """Every file that is read."""
+        return sorted(Path(path).glob("*.arrow"))
 
 
 def _names(stated: bytes | None) -> dict[str, list[str]]:
@@ -65,7 +96,9 @@ def _names(stated: bytes | None) -> dict[str, list[str]]:
         return {}
     return {
         key: names
-        for key, feature in features.items()
+        for key, feature in (
+            (key, part[0] if isinstance(part, list) and part else part) for key, part in features.items()
+        )
         if isinstance(feature, Mapping)
         and (names := feature.get("names") or (feature.get("feature") or {}).get("names"))
         and isinstance(names, list)

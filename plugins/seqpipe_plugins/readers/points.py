@@ -45,7 +45,8 @@ class Points(LineReader):
 
     fields = ("points", "pointers", "where")
 
-    def __init__(self, *, width: PositiveInt = 2):
+    def __init__(self, *, width: PositiveInt = 2, encoding: str = "utf-8"):
+        super().__init__(encoding=encoding)
         self.width = width
 
     def read(self, path: Path) -> Iterator[Record]:

@@ -22,16 +22,30 @@ class Segmented(LineReader):
         joiner: Text between two words: none for Chinese, Japanese and Thai, " " for Vietnamese.
         syllables: What separates the syllables of a word, such as _ in Việt_Nam; in the text it is a blank. Null: a
             word holds no blank.
+        tag: What separates a word and its tag, such as / in dog/NN: then a record has `words` and `tags`. Null: the
+            words have no tags.
+        encoding: Encoding of the file, such as cp1252 or utf-16.
     """
 
     fields = ("text", "spans", "where")
 
-    def __init__(self, *, joiner: str = "", syllables: str | None = None):
+    def __init__(
+        self, *, joiner: str = "", syllables: str | None = None, tag: str | None = None, encoding: str = "utf-8"
+    ):
+        super().__init__(encoding=encoding)
         if syllables is not None and (not syllables or syllables.isspace()):
             raise UsageError(f"segmented.syllables: {syllables!r} does not stand within words; write _, or null")
-        self.joiner, self.syllables = joiner, syllables
+        if tag is not None and (not tag or tag.isspace()):
+            raise UsageError(f"segmented.tag: {tag!r} does not stand behind words; write / or _, or null")
+        self.joiner, self.syllables, self.tag = joiner, syllables, tag
 
     def parse(self, line: str, where: str) -> Record:
+        if self.tag is not None:
+            pairs = [word.rpartition(self.tag) for word in line.split()]
+            if wrong := next((tag for word, _, tag in pairs if not word or not tag), None):
+                raise DataError(f"{where}: {wrong!r} is no word with a tag behind {self.tag!r}; write both")
+            words = [self._word(word, where) for word, _, _ in pairs]
+            return {"text": self.joiner.join(words), "words": words, "tags": [tag for _, _, tag in pairs]}
         words, spans, start = [self._word(word, where) for word in line.split()], [], 0
         for word in words:
             spans.append({"start": start, "end": start + len(word), "label": LABEL})

@@ -22,7 +22,8 @@ class Text(FileReader):
 
     fields = ("text", "record_continues", "where")
 
-    def __init__(self, *, unit: Literal["file", "paragraph", "line"] = "file"):
+    def __init__(self, *, unit: Literal["file", "paragraph", "line"] = "file", encoding: str = "utf-8"):
+        super().__init__(encoding=encoding)
         self.unit = unit
 
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:

@@ -1,0 +1,125 @@
+"""Parts of a data file: the records that shares take for dev and test, and those that are left for training."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from seqpipe.errors import DataError
+from seqpipe.features.document import Overlaps, Record, resolve_overlaps
+
+Role = Literal["train", "dev", "test"]
+LISTED = 3  # records that were left out, in a warning
+
+
+@dataclass(frozen=True)
+class Part:
+    """The records of a file that have one role.
+
+    Attributes:
+        file: The file, which is what its name and path are.
+        role: The role.
+        dev, test: The shares of all records that are dev and test records.
+        seed: Decides which.
+    """
+
+    file: Path
+    role: Role
+    dev: float
+    test: float
+    seed: int
+
+    def __fspath__(self) -> str:
+        return str(self.file)
+
+    def __str__(self) -> str:
+        return str(self.file)
+
+    def of(self, records: Iterable[Record]) -> list[Record]:
+        """Return the records of this role; DataError if there are none."""
+        every = list(records)
+        roles = split(every, self.dev, self.test, self.seed)
+        part = [record for record, role in zip(every, roles, strict=True) if role == self.role]
+        if not part:
+            fix = f"data.{self.role} needs a file or a greater share, or the file more records"
+            raise DataError(f"{self.file}: none of its {len(every):,} records are left for {self.role}; {fix}")
+        return part
+
+
+DataPath = Path | Part
+
+
+def split(records: Sequence[Record], dev: float, test: float, seed: int) -> list[Role]:
+    """Return the role of each record, in their order.
+
+    Which records are dev and test records follows from the seed and the texts, not from the order of the file. Records
+    of one text have one role: a model is not to be tested on texts that it was trained on. Each label has its share of
+    them, but one that training would not see stays there.
+    """
+    groups: dict[str, list[int]] = {}
+    for i, record in enumerate(records):
+        groups.setdefault(str(record.get("text") or i), []).append(i)
+    labels = {text: set[str]().union(*(labels_of(records[i]) for i in numbers)) for text, numbers in groups.items()}
+
+    def place(text: str) -> tuple[str, str]:
+        digest = hashlib.blake2b(f"{seed}\0{text}".encode("utf-8", "surrogatepass"), digest_size=8)
+        first = records[groups[text][0]]
+        return str(first.get("label", first.get("labels", bool(labels[text])))), digest.hexdigest()
+
+    chosen = [text for i, text in enumerate(sorted(groups, key=place)) if _turns(i, dev + test)]
+    counts = Counter(label for text in groups for label in labels[text])
+    left = counts - Counter(label for text in chosen for label in labels[text])
+    roles: list[Role] = ["train"] * len(records)
+    for i, text in enumerate(chosen):
+        if any(label not in left for label in labels[text]):
+            left.update(labels[text])
+            continue
+        role: Role = "dev" if _turns(i, dev / (dev + test)) else "test"
+        for number in groups[text]:
+            roles[number] = role
+    return roles
+
+
+def labels_of(record: Record) -> set[str]:
+    """Return all labels of a record: of its text, its spans and its words."""
+    spans = [span["label"] for span in record.get("spans") or [] if isinstance(span, dict) and "label" in span]
+    several = [record.get("labels"), record.get("tags")]
+    listed = [label for labels in several if isinstance(labels, list) for label in labels]
+    own = [record["label"]] if "label" in record else []
+    return {str(label) for label in (*spans, *listed, *own) if label != "O"}
+
+
+def _turns(i: int, share: float) -> bool:
+    """Return whether item `i` is one of those that a share takes, evenly spread and as exact as can be."""
+    return math.floor((i + 1) * share + 0.5) > math.floor(i * share + 0.5)
+
+
+def read_records(
+    reader: Any, source: DataPath, overlaps: Overlaps = "error", left_out: list[str] | None = None
+) -> Iterator[Record]:
+    """Yield the records of a file or a part of it.
+
+    Args:
+        reader: The reader.
+        source: The file, or a part of it.
+        overlaps: Which of overlapping spans are kept.
+        left_out: Takes the errors of records that cannot be read; None: the first such error is raised.
+    """
+    if left_out is not None:
+        reader.left_out = left_out
+    if isinstance(source, Part):
+        yield from source.of(resolve_overlaps(reader.read(source.file), overlaps))
+    else:
+        yield from resolve_overlaps(reader.read(source), overlaps)
+
+
+def left_out_message(source: str, left_out: Sequence[str]) -> str:
+    """Return the warning about records that were left out: how many, and the first ones."""
+    count = "1 record is" if len(left_out) == 1 else f"{len(left_out):,} records are"
+    more = "; …" if len(left_out) > LISTED else ""
+    return f"{count} left out of {source} (bad_rows: skip): {'; '.join(left_out[:LISTED])}{more}"

@@ -1,0 +1,271 @@
+"""Rows of files and of data frames as records, and answers as columns of tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqpipe.answers.answer_types import Answer
+from seqpipe.config.plugins import Plugins
+from seqpipe.errors import DataError, EnvError, UsageError, did_you_mean
+from seqpipe.features.document import Record
+from seqpipe.features.sources import fields_of
+from seqpipe.files import PACKED, UNPACK_ERRORS, encoding_fix, unpacked, writing
+from seqpipe.runtime.bundle import reader_from
+from seqpipe.runtime.manifest import Reader
+
+if TYPE_CHECKING:
+    from seqpipe.runtime.model import Model
+
+TABLES = ("csv", "tsv", "json", "parquet", "conllu")
+OUTPUTS = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # endings of tables that are written, with their delimiter
+ENDINGS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".conll": "conll",
+    ".bio": "conll",
+    ".iob": "conll",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".conllu": "conllu",
+}
+_ROWS = {"csv", "tsv", "jsonl", "json", "parquet"}
+_DELIMITERS = (",", ";", "\t", "|")
+_NO_TEXT = {".docx", ".doc", ".xlsx", ".xls", ".ods", ".odt", ".pdf", ".html", ".htm", ".xml", ".yaml", ".yml", ".pkl"}
+_NO_TEXT |= {".arrow", ".feather", ".npy", ".db", ".sqlite", ".pptx", ".rtf", ".spacy", ".bz2", ".xz", ".7z", ".tar"}
+
+
+def ending(source: Path) -> str:
+    """Return the ending of a file's name, without that of its compression."""
+    return Path(source.name.removesuffix(source.suffix) if source.suffix in PACKED else source.name).suffix.lower()
+
+
+def form_of(source: Path, names: Sequence[str], usual: str) -> str:
+    """Return the form of a file by its ending, or the usual one if it has none.
+
+    Raises:
+        DataError: if it is a table or JSON under another ending, or of a form that is not read.
+    """
+    form = ENDINGS.get(ending(source))
+    if form or not source.is_file():
+        return form or usual
+    try:
+        with unpacked(source) as file:
+            start = file.read(4_000)
+    except (OSError, *UNPACK_ERRORS) as error:
+        raise DataError(f"{source}: cannot be read: {error}") from error
+    line = next((line.strip() for line in start.decode("utf-8-sig", "replace").splitlines() if line.strip()), "")
+    seen = "parquet" if start.startswith(b"PAR1") else ""
+    cells = [delimiter for delimiter in _DELIMITERS if {*line.split(delimiter)} & {*names} and delimiter in line]
+    if cells:
+        seen = "tsv" if cells == ["\t"] else "csv"
+    elif line.startswith(("# sent_id", "# text =", "# newdoc")):
+        seen = "conllu"
+    elif line.startswith(("{", "[")):
+        try:
+            seen = "jsonl" if isinstance(json.loads(line), dict) else "json"
+        except ValueError:
+            seen = "json" if line in ("{", "[") else ""
+    if ending(source) in _NO_TEXT and not seen:
+        fix = f"give text, {', '.join(sorted({*ENDINGS.values()}))}, or name its form with --format"
+        raise DataError(f"{source}: is of no form that is read; {fix}")
+    if seen and seen != usual:
+        fix = f"give --format {seen} to read it so, or --format {usual}"
+        raise DataError(f"{source}: looks like {seen}, but its name does not end so; {fix}")
+    return usual
+
+
+def reader_for(stored: Reader, data: Path | None) -> Reader:
+    """Return the reader of a file: that of the training data, or for a table or JSON of another form its own."""
+    form = ENDINGS.get(ending(data), stored.use) if data else stored.use
+    if form == stored.use or not {form, stored.use} <= _ROWS:
+        return stored
+    names = ("text", "label", "labels", "encoding") if form != "parquet" else ("text", "label", "labels")
+    options: dict[str, Any] = {name: stored.options[name] for name in names if name in stored.options}
+    if form in ("csv", "tsv"):
+        options |= {"numbers": stored.options["numbers"]} if "numbers" in stored.options else {}
+        options = {name: value for name, value in options.items() if (name, value) != ("text", None)}
+    return Reader(use=form, options=options)
+
+
+class Columns:
+    """The columns of a table, or the keys of objects, that hold the texts that a model reads.
+
+    Args:
+        model: The model.
+        names: The columns of its fields, in their order; empty: those of its training data, or of the fields' names.
+    """
+
+    def __init__(self, model: Model, names: Sequence[str] = ()):
+        self.fields = fields_of(model.predictor.featurizer)
+        if names and len(names) != len(self.fields):
+            raise UsageError(f"--field: this bundle reads {', '.join(self.fields)}; name as many columns")
+        text = model.manifest.reader.options.get("text")
+        usual = {"text": text if isinstance(text, str) else "text"}
+        self.names, self.are_given = [*names] or [usual.get(field, field) for field in self.fields], bool(names)
+
+    def record(self, row: Mapping[str, Any], where: str) -> Record:
+        """Return the record of a row; DataError if it has no such column."""
+        if "words" in row and not self.are_given:
+            return {"words": row["words"], **({"text": row["text"]} if "text" in row else {})}
+        record: dict[str, Any] = {}
+        for field, name in zip(self.fields, self.names, strict=True):
+            column = name if name in row or self.are_given else field
+            if column not in row and len(row) == len(self.fields) == 1:
+                (column,) = row
+            if column not in row:
+                hint = f"{did_you_mean(name, row)} (there is: {', '.join(row)})"
+                raise DataError(f"{where}: no column or key is named {name!r}{hint}; name it with --field")
+            record[field] = row[column]
+        return record
+
+
+def read_rows(
+    model: Model, source: Path, form: str, columns: Columns
+) -> Iterator[tuple[Record, Record | DataError, str]]:
+    """Yield each row of a table, its record or the error if it has none, and its place."""
+    stored = model.manifest.reader
+    encoding = stored.options.get("encoding", "utf-8") if stored.use == form else "utf-8"
+    if form in ("csv", "tsv"):
+        rows = _cells(source, form, stored, columns, str(encoding))
+    else:
+        options: dict[str, Any] = {"tags": None} if form == "conllu" else {"text": None}
+        if stored.use == form == "json":
+            options |= {key: stored.options[key] for key in ("list", "encoding") if key in stored.options}
+        rows = reader_from(Reader(use=form, options=options), Plugins()).read(source)
+    for row in rows:
+        where = row.pop("where")
+        if isinstance(row.get(None), DataError):
+            yield {}, row[None], where
+            continue
+        try:
+            yield (
+                {key: row[key] for key in row if "." not in key or key.split(".")[0] not in row},
+                columns.record(row, where),
+                where,
+            )
+        except DataError as error:
+            yield row, error, where
+
+
+def _cells(source: Path, form: str, stored: Reader, columns: Columns, encoding: str) -> Iterator[dict[Any, Any]]:
+    """Yield the rows of a table by the names of its columns; a row of another length has its error below None."""
+    options = stored.options if stored.use == form else {}
+    encoding = "utf-8-sig" if encoding == "utf-8" else encoding
+    usual = {"tab": "\t"}.get(str(options.get("delimiter")), options.get("delimiter")) or (
+        "\t" if form == "tsv" else ","
+    )
+    quote = options.get("quote", None if form == "tsv" else '"')
+    csv.field_size_limit(10_000_000)
+    try:
+        with unpacked(source) as raw, io.TextIOWrapper(raw, encoding, newline="") as file:
+            first = file.readline()
+            delimiters = (str(usual), *(_DELIMITERS if form == "csv" else ()))
+            wanted = {*columns.names, *columns.fields}
+            delimiter = next(
+                (sign for sign in delimiters if wanted & {*next(csv.reader([first], delimiter=sign), [])}), str(usual)
+            )
+            quoting: Any = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
+            lines = (line for part in ([first], file) for line in part)
+            rows = csv.reader(lines, delimiter=delimiter, quotechar=quote, quoting=quoting)  # type: ignore[arg-type]
+            names: Any = None
+            for cells in rows:
+                where = f"{source}:{rows.line_num}"
+                if not cells:
+                    continue
+                if names is None:
+                    named = options.get("columns")
+                    names = cells
+                    if isinstance(named, list) and len(named) == len(cells) and not wanted & {*cells}:
+                        names = named
+                    else:
+                        continue
+                if len(cells) != len(names):
+                    problem = f"{len(cells)} cells in this row, but {len(names)} columns: {', '.join(map(str, names))}"
+                    yield {None: DataError(f"{where}: {problem}; quote cells that hold {delimiter!r}"), "where": where}
+                else:
+                    yield {**dict(zip(names, cells, strict=True)), "where": where}
+    except UnicodeError as error:
+        fix = encoding_fix(error.object) if isinstance(error, UnicodeDecodeError) else "convert it to UTF-8"
+        raise DataError(f"{source}: is not {encoding.removesuffix('-sig')}; {fix}") from error
+    except csv.Error as error:
+        raise DataError(f"{source}: cannot be read as {form}: {error}; look at its quotes and line ends") from error
+    except (OSError, *UNPACK_ERRORS) as error:
+        raise DataError(f"{source}: cannot be read: {error}") from error
+
+
+def answer_columns(answer: Answer | DataError) -> dict[str, Any]:
+    """Return an answer as cells: its values by `answer.` and their names, or all of it as JSON in `answer`."""
+    if isinstance(answer, DataError):
+        return {"error": str(answer)}
+    if isinstance(answer, dict) and all(isinstance(value, (str, int, float, bool)) for value in answer.values()):
+        return {f"answer.{name}": value for name, value in answer.items()}
+    return {"answer": json.dumps(answer, ensure_ascii=False)}
+
+
+def write_table(target: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows to a CSV, TSV or Parquet file, which appears when it is whole."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    plain = [
+        {
+            name: json.dumps(row[name], ensure_ascii=False)
+            if isinstance(row.get(name), (dict, list))
+            else row.get(name)
+            for name in names
+        }
+        for row in rows
+    ]
+    with writing(target) as temporary:
+        if delimiter := OUTPUTS[target.suffix.lower()]:
+            with temporary.open("w", encoding="utf-8", newline="") as file:
+                table = csv.DictWriter(file, names, delimiter=delimiter, lineterminator="\n")
+                table.writeheader()
+                table.writerows(plain)
+            return
+        try:
+            import pyarrow as pa
+            from pyarrow import parquet
+        except ImportError as error:
+            fix = 'pip install "seqpipe-nlp[parquet]", or write .csv'
+            raise EnvError(f"{target}: pyarrow, which writes Parquet, is not installed: {fix}") from error
+        try:
+            columns = pa.Table.from_pylist(plain)
+        except pa.ArrowException:  # values of several kinds in a column
+            columns = pa.Table.from_pylist(
+                [{name: None if cell is None else str(cell) for name, cell in row.items()} for row in plain]
+            )
+        parquet.write_table(columns, temporary)
+
+
+def answer_table(model: Model, table: Any, names: Sequence[str], options: Mapping[str, Any]) -> Any:
+    """Answer the rows of a data frame of pandas or polars, or of an Arrow table; return it with columns of answers."""
+    is_arrow = hasattr(table, "append_column")
+    listed = getattr(table, "column_names", None) or list(table.columns)
+    columns = Columns(model, names)
+    columns.record(dict.fromkeys(listed), type(table).__name__)
+    wanted = {}
+    for field, name in zip(columns.fields, columns.names, strict=True):
+        column = table[name if name in listed else field if field in listed else listed[0]]
+        wanted[field] = column.to_pylist() if is_arrow else column.to_list()
+    rows = [dict(zip(wanted, cells, strict=True)) for cells in zip(*wanted.values(), strict=True)]
+    for number, row in enumerate(rows, 1):
+        if not all(isinstance(value, (str, list)) for value in row.values()):
+            raise DataError(f"row {number}: holds no text, but {next(iter(row.values()))!r}; leave it out, or fill it")
+    cells = [answer_columns(answer) for answer in model(iter(rows), **options)]
+    new = {name: [row.get(name) for row in cells] for name in dict.fromkeys(name for row in cells for name in row)}
+    if is_arrow:
+        import pyarrow as pa
+
+        for name, values in new.items():
+            table = table.append_column(name, pa.array(values))
+        return table
+    if hasattr(table, "assign"):
+        return table.assign(**new)
+    return table.hstack(type(table)(new))

@@ -1,0 +1,159 @@
+"""Readings of a file: doubts with their commands, two that are as good, shares for dev and test, and bad records."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from factory import seqpipe
+
+from seqpipe import OpenChoiceError, Pipeline
+from seqpipe.config import loader
+
+SCORES = "".join(f"a good day number {n}\tone more text of {n}\t{n / 7:.2f}\n" for n in range(120))
+TWO_COLUMNS = "Ada B-NAME B-PER\nin O O\nRome B-NAME B-LOC\n\n" * 40
+
+
+def small(path: Path) -> Path:
+    """A table of 200 texts with two labels, and three rows that cannot be read."""
+    rows = [f"{'good' if n % 4 else 'cold'} soup number {n},{'yes' if n % 4 else 'no'}" for n in range(200)]
+    rows[10] += ",more"
+    rows[50] = "no label"
+    rows[60] = "no label here"
+    path.write_text("\n".join(["text,label", *rows]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "heads"),
+    [("pairs.tsv", SCORES, ["score", "seq2seq"]), ("names.conll", TWO_COLUMNS, ["crf", "crf"])],
+)
+def test_two_readings_that_are_as_good_write_nothing_and_each_command_works(
+    name: str, content: str, heads: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    done = seqpipe("init", name, folder=tmp_path)
+    assert done.code == 3
+    assert not [*tmp_path.glob("*.yaml")]
+    commands = [line for line in done.err.splitlines() if line.startswith("seqpipe init ")]
+    made = []
+    for number, command in enumerate(commands):
+        _, *arguments = shlex.split(command)
+        assert seqpipe(*arguments, "-o", f"{number}.yaml", folder=tmp_path).code == 0
+        made.append(loader.load(tmp_path / f"{number}.yaml"))
+    assert [config.head[0].use for config in made] == heads
+    assert made[0].data.reader.options != made[1].data.reader.options or heads[0] != heads[1]
+
+
+def test_the_command_of_a_doubt_gives_the_other_reading_and_check_repeats_the_doubt(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label,urgent\n" + "some words here,bill,1\nother words,card,0\n" * 30)
+    done = seqpipe("init", "a.csv", folder=tmp_path)
+    (doubt,) = [line for line in done.err.splitlines() if line.startswith("doubtful: ")]
+    assert doubt in seqpipe("check", "--static", "a.yaml", folder=tmp_path).err
+    _, *arguments = shlex.split(doubt.rpartition(": ")[2])
+    assert seqpipe(*arguments, "-o", "b.yaml", folder=tmp_path).code == 0
+    assert loader.load(tmp_path / "b.yaml").data.reader.options["label"] == "urgent"
+    (tmp_path / "a.yaml").write_text((tmp_path / "a.yaml").read_text().replace(f"# {doubt}\n", ""))
+    assert "doubtful" not in seqpipe("check", "--static", "a.yaml", folder=tmp_path).err
+
+
+def test_json_lists_the_readings_with_what_speaks_for_them(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label,urgent\n" + "some words here,bill,1\nother words,card,0\n" * 30)
+    content = json.loads(seqpipe("init", "a.csv", "--json", folder=tmp_path).out)
+    assert content["file"] == "a.yaml"
+    chosen, other = content["readings"]
+    assert (chosen["task"], chosen["records"], chosen["command"]) == ("label", 60, "seqpipe init a.csv --task label")
+    assert "Chose: column 'label' has 2 values in 60 rows." in chosen["evidence"]
+    assert other["command"] == "seqpipe init a.csv --task label --target urgent"
+    (tmp_path / "pairs.tsv").write_text(SCORES)
+    refused = seqpipe("init", "pairs.tsv", "--json", folder=tmp_path)
+    assert refused.code == 3
+    assert json.loads(refused.out)["error"]["kind"] == "OpenChoiceError"
+
+
+def test_a_terminal_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text(SCORES)
+    leader, follower = pty.openpty()
+    with os.fdopen(follower) as terminal:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "seqpipe", "init", "pairs.tsv"],
+            cwd=tmp_path,
+            stdin=terminal,
+            stderr=terminal,
+            stdout=subprocess.DEVNULL,
+        )
+    os.write(leader, b"7\n1\n")
+    assert process.wait(60) == 0
+    os.close(leader)
+    assert loader.load(tmp_path / "pairs.yaml").head[0].use == "score"
+
+
+def test_python_writes_and_returns_the_pipeline_or_raises_with_the_readings(tmp_path: Path) -> None:
+    said: list[str] = []
+    with contextlib.chdir(tmp_path):
+        small(Path("shop.csv"))
+        pipeline = Pipeline.init("shop.csv", progress=lambda progress: said.append(progress.text))
+        assert (pipeline.name, pipeline.config.file.name) == ("shop", "shop.yaml")
+        assert any(line.startswith("doubtful: 3 rows have other columns") for line in said)
+        Path("pairs.tsv").write_text(SCORES)
+        with pytest.raises(OpenChoiceError) as raised:
+            Pipeline.init("pairs.tsv")
+        assert raised.value.readings == [["--task", "score"], ["--task", "seq2seq"]]
+        assert Pipeline.init("pairs.tsv", "a.yaml", task="seq2seq").config.head[0].use == "seq2seq"
+
+
+@pytest.mark.parametrize(("records", "beside", "shares"), [(99, [], []), (100, [], [0.1, 0.1]), (100, ["dev"], [0.1])])
+def test_shares_are_written_where_there_are_records_enough_and_no_files(
+    records: int, beside: list[str], shares: list[float], tmp_path: Path
+) -> None:
+    rows = "".join(f"some words {n},{'ab'[n % 2]}\n" for n in range(records))
+    for name in ("train", *beside):
+        (tmp_path / f"{name}.csv").write_text(f"text,label\n{rows}")
+    seqpipe("init", "train.csv", "-o", "a.yaml", folder=tmp_path)
+    data = loader.load(tmp_path / "a.yaml").data
+    parts: list[Any] = [part for part in (data.dev, *data.tests.values()) if not isinstance(part, Path)]
+    assert [getattr(part, part.role) for part in parts if part] == shares
+
+
+def test_a_run_trains_on_what_the_shares_leave_and_scores_the_parts_that_it_writes(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    small(tmp_path / "shop.csv")
+    assert seqpipe("init", "shop.csv", folder=tmp_path).code == 0
+    done = seqpipe("run", "shop.yaml", "train.epochs=1", "--device", "cpu", folder=tmp_path)
+    assert done.code == 0, done.err
+    assert "warning: 3 records are left out of " in done.err
+    places = [f"{tmp_path}/shop.csv:{line}: " for line in (12, 52, 62)]
+    assert all(place in done.err for place in places)
+    assert "158 examples" in done.err
+    assert "test: 19 records" in done.err
+    parts = {
+        role: [json.loads(line) for line in (tmp_path / "runs/shop/data" / f"{role}.jsonl").read_text().splitlines()]
+        for role in ("dev", "test")
+    }
+    assert {role: len(records) for role, records in parts.items()} == {"dev": 20, "test": 19}
+    assert sum(record["label"] == "no" for record in parts["test"]) == 5
+    again = json.loads(seqpipe("evaluate", "runs/shop/bundle", "--json", folder=tmp_path).out)
+    scores = json.loads((tmp_path / "runs/shop/metrics.json").read_text())
+    assert again["scores" if "scores" in again else "test"] in (scores, scores["test"])
+    changed = seqpipe("run", "shop.yaml", "train.epochs=1", "data.split_seed=2", "--device", "cpu", folder=tmp_path)
+    assert changed.code == 2
+    assert "data.split_seed" in changed.err
+
+
+def test_a_share_must_be_one_and_bad_rows_a_reader_that_can(tmp_path: Path) -> None:
+    small(tmp_path / "shop.csv")
+    seqpipe("init", "shop.csv", folder=tmp_path)
+    too_much = seqpipe("check", "shop.yaml", "data.dev=0.7", folder=tmp_path)
+    assert too_much.code == 2
+    assert "data.dev" in too_much.err
+    other = seqpipe("check", "shop.yaml", "data.reader={use: folders}", folder=tmp_path)
+    assert "the reader 'folders' cannot leave records out; delete the key" in other.err

@@ -1,0 +1,180 @@
+"""The forms of annotation tools, chatbots and data sets through the reader annotations; the files are init's corpus."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seqpipe.config.signature import construct
+from seqpipe.errors import DataError, UsageError
+from seqpipe_plugins.readers.annotations import FORMS, Annotations, Brat
+
+CORPUS = Path(__file__).parents[1] / "corpus" / "init" / "forms"
+SPANS = [{"start": 0, "end": 3, "label": "person"}, {"start": 13, "end": 17, "label": "town"}]
+LABELLED: dict[str, Any] = {"text": "Ida sails to Bodø on day 0", "labels": ["sail"], "label": "sail"}
+SPANNED: dict[str, Any] = {"text": "Ida sails to Bodø on day 0", "spans": SPANS}
+NUMBERED = [{**span, "label": str(len(span["label"]))} for span in SPANS]  # type: ignore[arg-type]
+FIRST: dict[str, tuple[str, dict[str, Any]]] = {
+    "watson.json": ("intents", LABELLED),
+    "tags-of-patterns.json": ("intents", LABELLED),
+    "texts-by-label.json": ("lists", LABELLED),
+    "intents-by-name.json": ("lists", LABELLED),
+    "nlu.yml": ("rasa", {**SPANNED, **LABELLED}),
+    "nlu.md": ("rasa", {**SPANNED, **LABELLED}),
+    "nlu-objects.yml": ("rasa", {**LABELLED, "spans": []}),
+    "rasa.json": ("rasa-json", {**SPANNED, **LABELLED}),
+    "spacy-pairs.jsonl": ("spacy", {**SPANNED, "labels": []}),
+    "spacy-annotator.json": ("spacy", {**SPANNED, "labels": []}),
+    "spacy-cat-pairs.json": ("spacy", {**LABELLED, "spans": []}),
+    "spacy-cats.jsonl": ("spacy-cats", {**LABELLED, "spans": []}),
+    "prodigy.jsonl": ("prodigy", {**SPANNED, "labels": []}),
+    "prodigy-choice.jsonl": ("prodigy", {**LABELLED, "spans": []}),
+    "label-studio.json": ("label-studio", {**SPANNED, "labels": []}),
+    "label-studio-choices.json": ("label-studio", {**LABELLED, "spans": []}),
+    "doccano-1.jsonl": ("doccano", {**SPANNED, "spans": NUMBERED}),
+    "dataturks.json": ("dataturks", {**SPANNED, "labels": []}),
+    "dataturks-labels.json": ("dataturks", {**LABELLED, "spans": []}),
+    "dialogflow_usersays_en.json": ("dialogflow", SPANNED),
+    "snips-benchmark.json": ("snips", {**SPANNED, "labels": ["Sail"], "label": "Sail"}),
+    "snips.json": ("snips", {**SPANNED, **LABELLED}),
+    "luis.json": ("luis", {**SPANNED, **LABELLED}),
+    "nlu-evaluation.json": ("nlu-evaluation", {**SPANNED, **LABELLED}),
+    "massive.jsonl": ("massive", {**SPANNED, **LABELLED}),
+    "pairs.json": ("pairs", LABELLED),
+    "text-to-sql.json": (
+        "text-to-sql",
+        {"text": "which ships lie in town0", "target": "SELECT name FROM ship WHERE town = 'town0' ;"},
+    ),
+    "mrqa.jsonl": (
+        "questions",
+        {
+            "question": "Who sails?",
+            "context": "Ida sails to Bodø on day 0",
+            "answers": {"text": ["Ida"], "answer_start": [0]},
+        },
+    ),
+    "cluener.json": (
+        "cluener",
+        {
+            "text": "张伟住在上海第0天",
+            "spans": [{"start": 0, "end": 2, "label": "name"}],
+        },
+    ),
+    "spacy-train.json": (
+        "spacy-json",
+        {
+            "text": "Ida sails to Bodø on day 0",
+            "words": ["Ida", "sails", "to", "Bodø", "on", "day", "0"],
+            "tags": ["B-person", "O", "O", "B-town", "O", "O", "O"],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_a_file_is_recognised_and_read_as_its_form_says(name: str) -> None:
+    form, expected = FIRST[name]
+    assert Annotations.recognise(CORPUS / name) == form
+    record = next(Annotations(form=form).read(CORPUS / name))
+    assert record.pop("where").startswith(f"{CORPUS / name}:")
+    assert record == expected
+
+
+def test_every_form_has_a_file() -> None:
+    assert {form for form, _ in FIRST.values()} == FORMS.keys()
+
+
+def test_what_was_rejected_or_has_no_annotation_is_left_out() -> None:
+    for name, left_out in (("prodigy.jsonl", 4), ("label-studio.json", 1)):
+        reader = Annotations(form=FIRST[name][0])
+        texts = {record["text"] for record in reader.read(CORPUS / name)}
+        assert (len(texts), reader.omitted) == (24 - (4 if "prodigy" in name else 0), left_out)
+
+
+def test_stated_offsets_win_over_those_of_the_form(tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    point = {"start": 0, "end": 3, "text": "Ida"}
+    path.write_text(json.dumps({"content": "Ida, sails", "annotation": [{"label": ["person"], "points": [point]}]}))
+    with pytest.raises(DataError, match=r"all 1 spans fit with data.reader.offsets: characters"):
+        list(Annotations(form="dataturks").read(path))
+    (record,) = construct(Annotations, form="dataturks", offsets="characters").read(path)
+    assert record["spans"] == [{"start": 0, "end": 3, "label": "person"}]
+
+
+@pytest.mark.parametrize(
+    ("form", "content", "message"),
+    [
+        ("rasa", "nlu:\n- intent: [\n", r"data:\d+: this is not YAML of Rasa"),
+        ("rasa", "nlu:\n- intent: a\n", "there is no text in this file in the form of Rasa's"),
+        ("rasa", "nothing\n", "there is no text in this file"),
+        (
+            "prodigy",
+            '{"text": "a", "answer": "accept", "spans": [{"start": 0, "end": 9, "label": "x"}]}',
+            "0 to 9 is empty",
+        ),
+        ("prodigy", '{"text": "a b", "answer": "accept", "spans": [{"label": "x"}]}', "here is no span in the form"),
+        ("luis", '{"utterances": [{"intent": "a"}]}', "no text stands here in the form of LUIS"),
+        ("questions", '[{"context": "a", "qas": [{"question": "b", "answers": ["c"]}]}]', "'c' does not stand at"),
+        ("questions", '[{"context": "a", "qas": [{"question": "b", "answers": [{}]}]}]', "here is no answer"),
+        ("spacy", '["a", {"entities": []}]\n{', "data:2: this is not JSON"),
+        ("spacy", '[["a", {"entities": []}]', "this is not JSON"),
+        ("text-to-sql", '[{"sentences": [{"text": "a"}], "sql": []}]', "there is no text to write"),
+    ],
+)
+def test_a_fault_is_named_with_its_place(form: str, content: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=message) as caught:
+        list(Annotations(form=form).read(path))
+    assert str(caught.value).startswith(str(path))
+
+
+def test_an_unknown_form_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UsageError, match="no form is named 'label-studoi'; did you mean 'label-studio'"):
+        Annotations(form="label-studoi")
+
+
+def brat(folder: Path, annotations: str) -> list[dict[str, Any]]:
+    (folder / "1.txt").write_text("Ida sails\nto Bodø. New\nYork\n\n", encoding="utf-8")
+    (folder / "1.ann").write_text(annotations, encoding="utf-8")
+    return list(Brat().read(folder))
+
+
+def test_a_folder_of_brat_gives_lines_and_those_that_share_a_span_as_one(tmp_path: Path) -> None:
+    relations = "R1\tx Arg1:T1 Arg2:T2\nT4\tpair 0 3;4 9\tIda sails\n#1\tNote T1\tsure\n"
+    first, second = brat(tmp_path, f"T1\tperson 0 3\tIda\nT2\ttown 13 17\tBodø\nT3\ttown 19 27\tNew York\n{relations}")
+    assert first == {"text": "Ida sails", "spans": SPANS[:1], "where": f"{tmp_path}/1.txt:1"}
+    assert (second["text"], second["where"]) == ("to Bodø. New\nYork", f"{tmp_path}/1.txt:2")
+    assert [second["text"][span["start"] : span["end"]] for span in second["spans"]] == ["Bodø", "New\nYork"]
+
+
+def test_faults_of_a_folder_of_brat_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"there is no file \*.ann in this folder"):
+        list(Brat().read(tmp_path))
+    for line, message in (("T1 person", "1.ann:1: not a span"), ("T1\tperson 4 9\tIda", "'sails', not 'Ida'")):
+        with pytest.raises(DataError, match=message):
+            brat(tmp_path, f"{line}\n")
+    (tmp_path / "1.txt").unlink()
+    with pytest.raises(DataError, match="no such file"):
+        list(Brat().read(tmp_path))
+
+
+def test_a_list_on_one_long_line_is_read(tmp_path: Path) -> None:
+    value = {"start": 0, "end": 3, "labels": ["PER"]}
+    task = {"data": {"text": "Ida sails " + 2_000 * "far "}, "annotations": [{"result": [{"value": value}]}]}
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps(1_500 * [task]))
+    assert path.stat().st_size > 10_000_000
+    assert Annotations.recognise(path) == "label-studio"
+    assert sum(1 for _ in Annotations(form="label-studio").read(path)) == 1_500
+
+
+def test_one_list_of_objects_is_no_list_of_texts_by_label(tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    rows = [{"text": f"Ida sails on day {n}", "label": "ab"[n % 2]} for n in range(30)]
+    for value in ({"version": 1, "rows": rows}, {"rows": rows}, {"days": [row["text"] for row in rows]}):
+        path.write_text(json.dumps(value))
+        assert Annotations.recognise(path) is None

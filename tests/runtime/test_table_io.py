@@ -1,0 +1,186 @@
+"""Tables, JSON lists, CoNLL-U and Parquet through `predict`, and answers as tables."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+from seqpipe import Model
+from seqpipe.errors import DataError, SkippedError, UsageError
+from seqpipe.runtime.file_io import predict_file
+from seqpipe.runtime.manifest import Reader
+from seqpipe.runtime.table_io import reader_for
+
+ROWS = [{"id": "1", "text": "Anna, in\nBern"}, {"id": "2", "text": "calls"}]
+CONLLU = "# sent_id = 1\n# text = Anna calls\n1\tAnna\tAnna\tPROPN\t_\t_\t2\tnsubj\t_\t_\n"
+CONLLU += "2\tcalls\tcall\tVERB\t_\t_\t0\troot\t_\t_\n\n"
+
+
+def predicted(model: Model, source: Path, names: tuple[str, ...] = (), form: str = "auto", **options: Any) -> list[Any]:
+    target = source.parent / "out.jsonl"
+    predict_file(model, source, target, form, False, options, names=names)
+    return [json.loads(line) for line in target.read_text(encoding="utf-8").splitlines()]
+
+
+def table(path: Path, delimiter: str = ",", names: tuple[str, ...] = ("id", "text"), encoding: str = "utf-8") -> Path:
+    with path.open("w", encoding=encoding, newline="") as file:
+        writer = csv.writer(file, delimiter=delimiter)
+        writer.writerow(names)
+        writer.writerows([row.values() for row in ROWS])
+    return path
+
+
+def write(path: Path) -> Path:
+    """The rows in the form that the file's name says."""
+    name = path.name
+    if name.endswith((".csv", ".tsv")):
+        return table(path, "\t" if name.endswith(".tsv") else ",")
+    if name.endswith(".parquet"):
+        parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
+    elif name.endswith(".gz"):
+        path.write_bytes(gzip.compress(write(path.with_suffix("")).read_bytes()))
+    elif name.endswith(".zip"):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.write(write(path.with_suffix("")), path.stem)
+    else:
+        path.write_text(json.dumps(ROWS), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.json", "a.parquet", "a.csv.gz", "a.json.gz", "a.csv.zip"])
+def test_rows_are_answered_by_their_text_and_given_back_with_the_answer(name: str, tiny: Model, tmp_path: Path) -> None:
+    path = write(tmp_path / name)
+    if name.endswith(".tsv"):  # whose cells have no quotes
+        path.write_text("id\ttext\n1\tAnna in Bern\n2\tcalls\n", encoding="utf-8")
+    answers = predicted(tiny, path)
+    assert [row.pop("answer") and row["id"] for row in answers] == ["1", []]
+    assert [row["id"] for row in answers] == ["1", "2"]
+    assert predicted(tiny, path)[0]["answer"] == tiny("Anna in Bern" if name == "a.tsv" else "Anna, in\nBern")
+
+
+def test_conllu_is_answered_by_its_words(tiny: Model, tmp_path: Path) -> None:
+    source, target = tmp_path / "a.conllu", tmp_path / "out"
+    source.write_text(CONLLU, encoding="utf-8")
+    predict_file(tiny, source, target, "auto", False, {})
+    assert [line.split("\t")[0] for line in target.read_text().splitlines()] == ["Anna", "calls", ""]
+
+
+@pytest.mark.parametrize(("delimiter", "encoding"), [(";", "utf-8"), ("|", "utf-8-sig"), ("\t", "utf-8")])
+def test_the_delimiter_is_that_of_the_line_with_the_column(
+    delimiter: str, encoding: str, tiny: Model, tmp_path: Path
+) -> None:
+    assert len(predicted(tiny, table(tmp_path / "a.csv", delimiter, encoding=encoding))) == 2
+
+
+def test_a_column_is_named_by_field(tiny: Model, tmp_path: Path) -> None:
+    path = table(tmp_path / "a.csv", names=("id", "body"))
+    with pytest.raises(DataError, match=r"no column or key is named 'text' .there is: id, body.; name it with --field"):
+        predicted(tiny, path)
+    assert predicted(tiny, path, ("body",))[0]["answer"] == tiny("Anna, in\nBern")
+    lines = tmp_path / "a.jsonl"
+    lines.write_text('{"body": "Anna calls"}\n')
+    assert predicted(tiny, lines, ("body",))[0]["answer"] == tiny("Anna calls")
+    with pytest.raises(UsageError, match="this bundle reads text; name as many columns"):
+        predicted(tiny, path, ("id", "body"))
+    with pytest.raises(UsageError, match="--field: names a column of a table"):
+        predicted(tiny, path, ("body",), "text")
+    one = tmp_path / "one.csv"
+    one.write_text("body\nAnna calls\n")
+    assert predicted(tiny, one)[0]["answer"] == tiny("Anna calls")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", "text\tlabel\nAnna\tx\n", "looks like tsv, but its name does not end so; give --format tsv"),
+        ("a.dat", "id,text\n1,Anna\n", "looks like csv"),
+        ("a.txt", '{"text": "Anna"}\n', "looks like jsonl"),
+        ("a.txt", '[\n{"text": "Anna"}\n]', "looks like json"),
+        ("a.txt", CONLLU, "looks like conllu"),
+        ("a.docx", "Anna", "is of no form that is read; give text"),
+        ("a.xlsx", "PK\x03\x04", "is of no form that is read"),
+        ("a.csv", "text,label\nAnna\n", "a.csv:2: 1 cells in this row, but 2 columns"),
+        ("a.csv", 'text,label\n"Anna', "no column|1 cells|unexpected"),
+        ("a.json", '{"text": "Anna"}', "here is an object, not a list"),
+        ("a.csv.gz", "text\nAnna\n", "cannot be read: Not a gzipped file"),
+    ],
+)
+def test_other_forms_and_faults_are_refused(name: str, content: str, message: str, tiny: Model, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        predicted(tiny, path)
+
+
+def test_a_text_that_only_looks_like_something_is_read_where_its_form_is_named(tiny: Model, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("text\tlabel\nAnna\tx\n")
+    target = tmp_path / "out"
+    predict_file(tiny, path, target, "text", False, {})
+    assert len(target.read_text().splitlines()) == 2
+    path.write_text("Anna, in Bern\n[Anna] calls\n")
+    predict_file(tiny, path, target, "auto", False, {})
+    assert len(target.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.tsv", "out.parquet"])
+def test_answers_are_written_as_a_table(name: str, tiny: Model, tmp_path: Path) -> None:
+    source, target = table(tmp_path / "a.csv"), tmp_path / name
+    predict_file(tiny, source, target, "auto", False, {})
+    frame = (
+        pandas.read_parquet(target)
+        if name == "out.parquet"
+        else pandas.read_csv(target, sep="\t" if "tsv" in name else ",", dtype=str)
+    )
+    assert list(frame.columns) == ["id", "text", "answer"]
+    assert list(frame["text"]) == [row["text"] for row in ROWS]
+    assert json.loads(frame["answer"][0]) == tiny("Anna, in\nBern")
+
+
+def test_a_row_without_an_answer_has_its_error_in_the_table(tiny: Model, tmp_path: Path) -> None:
+    source, target = tmp_path / "a.csv", tmp_path / "out.csv"
+    source.write_text("id,text\n1,Anna\n2\n3,calls\n")
+    with pytest.raises(SkippedError, match="1 of 3 inputs have no answer"):
+        predict_file(tiny, source, target, "auto", False, {}, "skip")
+    with target.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [bool(row["error"]) for row in rows] == [False, True, False]
+    assert "1 cells in this row" in rows[1]["error"]
+
+
+def test_a_frame_gets_columns_of_answers(tiny: Model) -> None:
+    frame = pandas.DataFrame(ROWS)
+    answered = tiny.predict_table(frame)
+    assert "answer" not in frame
+    assert json.loads(answered["answer"][0]) == tiny("Anna, in\nBern")
+    arrow = tiny.predict_table(pyarrow.Table.from_pandas(frame.rename(columns={"text": "body"})), field="body")
+    assert arrow.column("answer").to_pylist() == list(answered["answer"])
+    with pytest.raises(DataError, match="no column or key is named 'body'"):
+        tiny.predict_table(frame, field="body")
+    with pytest.raises(DataError, match="row 2: holds no text"):
+        tiny.predict_table(pandas.DataFrame({"text": ["Anna", None]}))
+
+
+def test_a_polars_frame_gets_columns_of_answers(tiny: Model) -> None:
+    polars = pytest.importorskip("polars")
+    answered = tiny.predict_table(polars.DataFrame(ROWS))
+    assert answered.columns == ["id", "text", "answer"]
+
+
+def test_a_file_of_another_form_than_the_training_data_is_evaluated_by_its_own_reader() -> None:
+    stored = Reader(use="csv", options={"text": "body", "label": "verdict", "columns": None, "numbers": []})
+    assert reader_for(stored, Path("a.csv.gz")) is stored
+    assert reader_for(stored, None) is stored
+    assert reader_for(stored, Path("a.jsonl")).options == {"text": "body", "label": "verdict"}
+    assert reader_for(stored, Path("a.conll")) is stored
+    other = reader_for(Reader(use="jsonl", options={"text": None, "label": "y"}), Path("a.tsv"))
+    assert (other.use, other.options) == ("tsv", {"label": "y"})
