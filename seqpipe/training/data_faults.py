@@ -8,11 +8,12 @@ from typing import Any
 
 from seqpipe.answers.task import list_examples
 from seqpipe.answers.types import PASSAGE
-from seqpipe.config.contract import build_component, is_self_supervised
+from seqpipe.config.contract import is_self_supervised
 from seqpipe.config.loader import Config
-from seqpipe.features.document import Record, resolve_overlaps
+from seqpipe.features.document import Record
 from seqpipe.features.sources import fields_of
 from seqpipe.training.artifacts import Artifacts
+from seqpipe.training.datasets import read
 
 # Of a record about 400 bytes are held: the hashes of its input and its answers, and its place, never a text.
 MOST = 200_000  # records of each file that are compared
@@ -36,9 +37,10 @@ def data_faults(config: Config, artifacts: Artifacts, train: Iterable[Record], d
     def answers_of(record: Record) -> list[int]:
         return [_digest(part.gold(record)) for part in judged.values()]
 
-    fields, reader, rule = fields_of(artifacts.featurizer), build_component(config.data.reader), config.data.overlaps
+    fields, data = fields_of(artifacts.featurizer), config.data
+    left_out: list[str] | None = [] if data.bad_rows == "skip" else None
     sets: dict[str, Iterable[Record]] = {"train": train, "dev": dev}
-    sets |= {name: resolve_overlaps(reader.read(path), rule) for name, path in config.data.tests.items()}
+    sets |= {name: read(data.reader, path, None, data.overlaps, left_out) for name, path in data.tests.items()}
     # By the hash of an input: the set, the place and the answers of its first record. The answers are hashes, or the
     # record where the caller holds it anyway: few inputs repeat, and to find the answers of tagged words takes longest.
     first: dict[int, tuple[str, str, Record | list[int]]] = {}

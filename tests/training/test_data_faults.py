@@ -63,6 +63,16 @@ def test_texts_of_train_in_dev_and_test_are_counted_and_shown(tmp_path: Path) ->
     assert of_test == f"test: 2 of 4 records {ALIKE}test.csv:2 is train.csv:2; test.csv:3 is train.csv:4{fix}test"
 
 
+def test_the_shares_of_one_file_are_compared_as_the_parts_that_they_are(tmp_path: Path) -> None:
+    records = [{"text": f"text {i}", "label": "ab"[i % 2]} for i in range(40)]
+    config = load(pipeline(tmp_path, "label", train=records), ["data.dev=0.2", "data.test=0.2"])
+    form = data_form(config)
+    assert config.data.dev
+    train, dev = form.read(config.data.train), form.read(config.data.dev)
+    assert len(train) == 24
+    assert [*data_faults(config, fit_artifacts(config, train), train, dev)] == []
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [("1/12", "11/2"), (":)", ":("), ("कि", "का"), ("?", "!"), ("a", "ä"), ("C++", "C"), (" ", "")],
