@@ -100,7 +100,7 @@ def speed(run: Path, checkpoint: Path, environment: Path, rounds: int, texts: li
     """Texts a second, every side in turn, `rounds` times; medians, and the ratios of the promises."""
     ours = _ours(run / "bundle", texts)
     seconds: dict[str, list[float]] = {}
-    with _peers(environment, checkpoint, texts) as peers:
+    with peer_process(environment, checkpoint, texts) as peers:
         ways = peers.greeting
         for side in (*ours, *ways):
             peers.ask(side) if side in ways else ours[side]()  # to warm up
@@ -162,7 +162,7 @@ def _feeds(model: Any, texts: list[str]) -> list[tuple[list[int], Any]]:
     return [(rows, model.predictor.featurizer.collate([docs[i] for i in rows])) for rows in parts]
 
 
-def _peers(environment: Path, checkpoint: Path, texts: list[str]) -> common.Peer:
+def peer_process(environment: Path, checkpoint: Path, texts: list[str]) -> common.Peer:
     """A process in the peers' environment that names its ways first, and times one way when asked."""
     python = common.peer_python(environment, "requirements-bert.txt", "torch==2.13.0")
     folder = ROOT / "runs" / "bench-bert-peer"

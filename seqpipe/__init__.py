@@ -1,6 +1,6 @@
 """Train a sequence model from one YAML; ship it as one ONNX bundle that needs neither PyTorch nor plugin code.
 
-This module has what a user of the library needs. Authors of components import from `seqpipe.plugin` instead.
+This module has the names for users of the library. Authors of components import from `seqpipe.plugin` instead.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 ]
 __version__ = VERSION
 
-_LATER = {  # imported when first asked for: NumPy, pydantic and onnxruntime take their time
+_LATER = {  # imported at first use, since NumPy, pydantic and onnxruntime load slowly
     "Bundle": "seqpipe.runtime.model",
     "Model": "seqpipe.runtime.model",
     "Pipeline": "seqpipe.pipeline.pipeline",

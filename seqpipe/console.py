@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, Protocol
 
-EVERY = 30.0  # seconds between lines where there is no terminal
+EVERY = 30.0  # seconds between lines if there is no terminal
 RED, YELLOW, BOLD = "31", "33", "1"
 
 
 def printable(text: str) -> str:
-    """The text without characters that command a terminal: line breaks stay, others are shown as their code."""
+    """Return the text with each control character except line breaks replaced by its code."""
     return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
 
 
 def text_table(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[str]:
-    """Rows of cells as lines in columns; with `numbers`, all columns but the first are aligned at the right."""
+    """Format rows of cells as lines in columns; with `numbers`, all columns except the first are right-aligned."""
     widths = [max(map(text_width, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
@@ -37,7 +37,7 @@ def text_table(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[str
 
 
 def text_width(text: str) -> int:
-    """Columns on a terminal: Chinese and Japanese characters take two."""
+    """Return the number of columns on a terminal: two for each Chinese or Japanese character."""
     return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
 
 
@@ -47,7 +47,7 @@ def write_error(text: str, style: str = "") -> None:
         width, lines = shutil.get_terminal_size().columns, []
         for line in text.split("\n"):
             indent = line[: len(line) - len(line.lstrip())] + "  "
-            if text_width(line) > width and "seqpipe " not in line:  # a command that is to be copied stays on one line
+            if text_width(line) > width and "seqpipe " not in line:  # a command to copy stays on one line
                 line = textwrap.fill(
                     line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
                 )
@@ -64,11 +64,11 @@ class Progress:
     """One report on the work of a pipeline, for a callback.
 
     Attributes:
-        kind: `message`, `warning`, `detail` (of interest to few) or `result` (a score): a line of text. `step`: an
-            advance of something that takes long. `end`: that step has ended, or failed.
+        kind: `message`, `warning`, `detail` (with --verbose) or `result` (a score): a line of text. `step`: progress of
+            a long step. `end`: that step has ended, or failed.
         text: The line, or the name of the step, such as `training`.
-        done: Amount of the step that is done, such as batches.
-        total: Amount of the step in all; None if it is unknown.
+        done: Completed amount of the step, such as batches.
+        total: Total amount of the step; None if it is unknown.
         note: Remark on the step, such as the epoch and the loss.
     """
 
@@ -84,7 +84,7 @@ class Tick(Protocol):
 
 
 class Console:
-    """Says things at one of three volumes: -1 quiet, 0 normal, 1 verbose. As a callback it says what is reported."""
+    """Messages at one of three verbosity levels: -1 quiet, 0 normal, 1 verbose. As a callback it prints reports."""
 
     def __init__(self, volume: int = 0):
         self.volume = volume
@@ -92,7 +92,7 @@ class Console:
         self._tick: Tick | None = None
 
     def __call__(self, progress: Progress) -> None:
-        """Say a line, advance the progress of a step, or end it."""
+        """Print a line, advance the progress of a step, or end it."""
         match progress.kind:
             case "message" | "warning":
                 self.say(progress.text)
@@ -110,32 +110,32 @@ class Console:
                 self._step.close()
 
     def say(self, text: str = "") -> None:
-        """A line that belongs to normal work."""
+        """Print a line, unless quiet."""
         if self.volume >= 0:
             write_error(text, YELLOW if text.lstrip().startswith(("note:", "warning:")) else "")
 
     def warn(self, text: str, indent: str = "") -> None:
-        """A line about what is probably a mistake."""
+        """Print a warning about a probable mistake."""
         self.say(f"{indent}warning: {text}")
 
     def result(self, text: str) -> None:
-        """A line that was asked for: said at any volume."""
+        """Print a requested line at any verbosity."""
         write_error(text, BOLD)
 
     def detail(self, text: str) -> None:
-        """A line for those who asked for more."""
+        """Print a line only if verbose."""
         if self.volume > 0:
             self.say(text)
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int | None) -> Iterator[Tick]:
-        """Yields a function to call with how much is done."""
+        """Yield a function to call with the completed amount."""
         if self.volume >= 0 and sys.stderr.isatty():
             with self._bar(what, total) as tick:
                 yield tick
             return
         last = start = time.monotonic()
-        first = 0  # the amount at the first tick: a resumed run is not at its beginning then
+        first = 0  # the amount at the first tick, which is not 0 in a resumed run
 
         def line(done: int, note: str = "") -> None:
             nonlocal last, first
@@ -176,7 +176,7 @@ class Console:
 
 
 class CallbackConsole(Console):
-    """A console that writes nothing: everything said is reported to a callback, or to nobody."""
+    """A console that prints nothing: all messages go to a callback, if there is one."""
 
     def __init__(self, callback: Callable[[Progress], None] | None):
         super().__init__()
@@ -198,7 +198,7 @@ class CallbackConsole(Console):
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int | None) -> Iterator[Tick]:
-        """Report the start and the end of a step; yield a function to call with how much is done."""
+        """Report the start and the end of a step; yield a function to call with the completed amount."""
         self.callback(Progress("step", what, 0, total))
 
         def tick(done: int, note: str = "") -> None:

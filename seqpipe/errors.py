@@ -1,4 +1,4 @@
-"""The tree of everything that seqpipe raises on purpose, each with its exit code.
+"""The tree of the exceptions of seqpipe, each with its exit code.
 
 SeqpipeError
 ├── UsageError          2   an invalid command or call
@@ -25,7 +25,7 @@ from typing import Any, Self
 
 
 class SeqpipeError(Exception):
-    """Whatever seqpipe raises on purpose; the message names the fix."""
+    """Base class of the exceptions of seqpipe; the message names the fix."""
 
     exit_code = 1
 
@@ -36,7 +36,7 @@ class UsageError(SeqpipeError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake in a YAML: where it stands (line and column from 1; 0: command line), which key, what to do."""
+    """One mistake in a YAML: its place (line and column from 1; 0: command line), its key, and the message."""
 
     file: str
     line: int
@@ -50,13 +50,13 @@ class Problem:
 
 
 class ConfigError(UsageError):
-    """A YAML that cannot be run; `problems` holds every mistake found."""
+    """A YAML that cannot be run; `problems` lists every mistake."""
 
     def __init__(self, problems: Sequence[Problem]):
         self.problems = sorted(problems, key=lambda problem: (problem.line, problem.column))
         super().__init__("\n".join(map(str, self.problems)))
 
-    def __reduce__(self) -> Any:  # a pool of processes pickles what its workers raise
+    def __reduce__(self) -> Any:  # a pool of processes pickles the exceptions of its workers
         return type(self), (self.problems,)
 
 
@@ -69,7 +69,7 @@ class DataError(SeqpipeError):
 
     @classmethod
     def at(cls, record: Mapping[str, Any], message: str) -> Self:
-        """The error of one record, which begins with the record's place."""
+        """Return the error of one record; the message begins with the record's place."""
         return cls(f"{record.get('where', 'record')}: {message}")
 
 
@@ -98,7 +98,7 @@ class ExportError(SeqpipeError):
 
 
 class ParityError(ExportError):
-    input = ""  # of the graph, that the bundle reads otherwise than training
+    input = ""  # of the graph, if the bundle reads it differently from training
 
 
 class BundleError(SeqpipeError):
@@ -110,7 +110,7 @@ class EnvError(SeqpipeError):
 
 
 class InterruptedRunError(SeqpipeError):
-    """A signal ended the work after its state was saved."""
+    """A signal ended the run after its state was saved."""
 
     def __init__(self, signal_number: int, message: str):
         self.exit_code = 128 + signal_number
@@ -121,6 +121,6 @@ class InterruptedRunError(SeqpipeError):
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """The hint for a misspelt name: `; did you mean 'x'?`, or nothing when none is near."""
+    """Return the hint for a misspelt name: `; did you mean 'x'?`, or "" if no name is similar."""
     close = difflib.get_close_matches(str(name), list(names), n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""

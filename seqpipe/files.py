@@ -1,4 +1,4 @@
-"""Bytes and folders to disk, whole or not at all: written beside their place, synced, then renamed."""
+"""Atomic writing of files and folders: each is written to a temporary path beside its own, synced, then renamed."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def _integer(digits: str) -> int:
 
 
 _STRICT: dict[str, Any] = {"object_pairs_hook": _unique, "parse_constant": _no_constant, "parse_int": _integer}
-JSON_DECODER = json.JSONDecoder(**_STRICT)  # Decodes JSON; ValueError for NaN and for a key given twice in an object.
+JSON_DECODER = json.JSONDecoder(**_STRICT)  # Decodes JSON; ValueError for NaN and for duplicate keys of an object.
 
 
 def encoding_fix(data: bytes) -> str:
-    """Return the fix for bytes that are not UTF-8, by the mark that they begin with."""
+    """Return the fix for bytes that are not UTF-8, from their first bytes."""
     if data.startswith(b"\x1f\x8b"):
         return "it is compressed; unpack it: gunzip"
     encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
@@ -115,7 +115,7 @@ def sha256(data: bytes) -> str:
 
 
 def json_bytes(value: Any, indent: int | None = None, default: Callable[[Any], Any] | None = None) -> bytes:
-    """JSON as UTF-8; lone surrogates, which UTF-8 cannot say, are escaped. `default`: as json.dumps has it."""
+    """Return JSON as UTF-8; lone surrogates, which UTF-8 lacks, are escaped. `default`: as in json.dumps."""
     if indent is None and default is None:
         text = _encode(value)
     else:
@@ -123,17 +123,17 @@ def json_bytes(value: Any, indent: int | None = None, default: Callable[[Any], A
     return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode()
 
 
-def finite(value: Any) -> Any:
-    """The value with None, JSON's null, for every number in it that is NaN or infinite: JSON has no such numbers."""
+def null_non_finite(value: Any) -> Any:
+    """Replace every NaN and infinite number in a value by None (null), since JSON has no such numbers."""
     if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
+        return {key: null_non_finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
+        return [null_non_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def sha256_file(path: Path) -> str:
-    """The sha256 of a file of any size; DataError if it cannot be read."""
+    """Return the sha256 of a file of any size; DataError if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -142,19 +142,19 @@ def sha256_file(path: Path) -> str:
 
 
 def write(path: Path, data: bytes | str) -> None:
-    """Replaces a file at once and for good; what was there stays if the disk is full."""
+    """Replace a file atomically and durably; the old content stays if the disk is full."""
     with writing(path) as temporary:
         temporary.write_bytes(data if isinstance(data, bytes) else data.encode())
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the block ends well, and vanishes otherwise."""
+    """Yield a temporary path beside `path`, which replaces it if the block succeeds and is removed otherwise."""
     if not path.parent.is_dir():
-        raise UsageError(f"{path}: there is no folder {path.parent}; make it first")
+        raise UsageError(f"{path}: there is no folder {path.parent}; create it first")
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path}: is no ordinary file and is left as it is; name a file")
-    with disk_errors_named(path), _part(path, lambda part: part.touch(0o600, exist_ok=False)) as temporary:
+        raise UsageError(f"{path}: is not a regular file; name another path")
+    with explain_disk_errors(path), _temporary_path(path, lambda part: part.touch(0o600, exist_ok=False)) as temporary:
         yield temporary
         temporary.chmod(0o644)
         _sync(temporary)
@@ -164,13 +164,13 @@ def writing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def writing_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder beside `path` that takes its place when the block ends well, and vanishes otherwise.
+    """Yield a temporary folder beside `path`, which replaces it if the block succeeds and is removed otherwise.
 
-    A folder that was there is moved aside first and removed last: at any moment one of the two is whole.
+    An existing folder is moved aside first and removed last: at any moment one of the two is complete.
     """
-    with disk_errors_named(path):
+    with explain_disk_errors(path):
         make_folder(path.parent)
-        with _part(path, lambda part: part.mkdir(0o700)) as temporary:
+        with _temporary_path(path, lambda part: part.mkdir(0o700)) as temporary:
             yield temporary
             temporary.chmod(0o755)
             for file in temporary.rglob("*"):
@@ -187,21 +187,21 @@ def writing_folder(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _part(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
-    """A place for what is to take the place of `path`, which nobody else makes; it vanishes when the block ends.
+def _temporary_path(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """Create a unique temporary path for the replacement of `path`; it is removed when the block ends.
 
-    A writer locks its own, and the lock ends with it: what a killed one left beside `path` is removed.
+    A writer locks its own, until it ends; temporary paths of killed writers of `path` are removed.
     """
-    for torn in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        with contextlib.suppress(OSError), _locked(torn, wait=False) as is_locked:
+    for partial in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        with contextlib.suppress(OSError), _locked(partial, wait=False) as is_locked:
             if is_locked:
-                _remove(torn)
+                _remove(partial)
     while True:
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
-        try:  # a signal may come as soon as it is there
+        try:  # a signal may arrive as soon as it exists
             make(temporary)
             with _locked(temporary, wait=True):
-                if temporary.exists():  # nobody took it for torn before it was locked
+                if temporary.exists():  # no other writer removed it before it was locked
                     yield temporary
                     return
         finally:
@@ -211,7 +211,7 @@ def _part(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
 @contextlib.contextmanager
 def _locked(path: Path, wait: bool) -> Iterator[bool]:
     """Lock a file or folder; False if another process has the lock, or if the system or the file system has none."""
-    if _WINDOWS or sys.platform == "win32":  # which neither renames nor removes what is open
+    if _WINDOWS or sys.platform == "win32":  # Windows neither renames nor removes open files
         yield False
         return
     import fcntl
@@ -228,7 +228,7 @@ def _locked(path: Path, wait: bool) -> Iterator[bool]:
 
 
 def _remove(path: Path) -> None:
-    """Removes a file or a folder, if it is there."""
+    """Remove a file or a folder, if it exists."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -236,59 +236,59 @@ def _remove(path: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Return the folder of what may be computed again: `$SEQPIPE_CACHE`, or else one of the user's."""
+    """Return the folder of the cache: `$SEQPIPE_CACHE`, otherwise the user's cache folder."""
     import platformdirs  # of the extra `train`
 
     return Path(os.environ.get(CACHE_VARIABLE) or platformdirs.user_cache_dir("seqpipe", appauthor=False))
 
 
 def make_folder(path: Path) -> None:
-    """Makes a folder and those above it, where they are not there yet."""
-    with disk_errors_named(path):
+    """Create a folder and its parents, if they do not exist."""
+    with explain_disk_errors(path):
         try:
             path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
             way = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
-            what = "a link to a folder that is not there" if way.is_symlink() else "a file, where a folder is needed"
-            raise UsageError(f"{way}: is {what}; move it out of the way, or work in another folder") from error
+            what = "a link to a folder that does not exist" if way.is_symlink() else "a file, where a folder is needed"
+            raise UsageError(f"{way}: is {what}; move it, or work in another folder") from error
 
 
-def remove_torn(folder: Path, names: Sequence[str] = ("*",)) -> None:
-    """Removes what a process that was killed while writing such files left in a folder.
+def remove_partial_files(folder: Path, names: Sequence[str] = ("*",)) -> None:
+    """Remove the temporary files of a process that was killed while it wrote such files in a folder.
 
-    A folder that it had moved aside, and did not replace any more, is put back. Nobody else may be writing them.
+    A folder that it had moved aside but not replaced is restored. No other process may be writing them.
     """
-    with disk_errors_named(folder):
+    with explain_disk_errors(folder):
         for name in names:
             for aside in folder.glob(f".{name}.*.old"):
                 for kept in aside.iterdir():
                     if not (folder / kept.name).exists():
                         kept.rename(folder / kept.name)
                 shutil.rmtree(aside)
-            for torn in folder.glob(f".{name}.*.part"):
-                _remove(torn)
+            for partial in folder.glob(f".{name}.*.part"):
+                _remove(partial)
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file that a run wrote; DataError if it was damaged since."""
+    """Return the content of a JSON file of a run; DataError if it is damaged."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
         raise DataError(f"{path}: damaged: {error}; run with --fresh to move the run aside and start anew") from error
 
 
-def set_aside(path: Path) -> Path:
-    """Moves a folder to the first free `path.N`, and says where it went."""
+def move_aside(path: Path) -> Path:
+    """Move a folder to the first free `path.N`, and return that path."""
     number = 1
     while (target := path.with_name(f"{path.name}.{number}")).exists():
         number += 1
-    with disk_errors_named(path):
+    with explain_disk_errors(path):
         path.rename(target)
     return target
 
 
 def _sync(path: Path) -> None:
-    """Waits until a file or a folder is on the disk. Windows syncs files alone, and only those open for writing."""
+    """Wait until a file or folder is on the disk. Windows syncs only files, and only those open for writing."""
     if _WINDOWS and path.is_dir():
         return
     handle = os.open(path, os.O_RDWR if _WINDOWS else os.O_RDONLY)
@@ -299,8 +299,8 @@ def _sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def disk_errors_named(path: Path) -> Iterator[None]:
-    """EnvError with a fix where a disk is full, or a place may not be written to."""
+def explain_disk_errors(path: Path) -> Iterator[None]:
+    """Raise EnvError with a fix if a disk is full, or a path is not writable."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Everything that an author of components imports, flat: `from seqpipe.plugin import DataError, Size, hookimpl`.
+"""All names for authors of components, in one flat module: `from seqpipe.plugin import DataError, Size, hookimpl`.
 
-The names are listed once, in `plugin.pyi` beside this file. Each is imported when it is first asked for, so that
-plugins are listed without NumPy, and readers and tokenizers run without PyTorch.
+The names are listed once, in `plugin.pyi` beside this file. Each is imported at first use, so that plugins are listed
+without NumPy, and readers and tokenizers run without PyTorch.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-# Type checkers and editors read the stub, since they cannot follow a module's `__getattr__`. A table here would repeat
-# the stub; to parse it takes half a millisecond.
+# Type checkers and editors read the stub, since they cannot follow a module's `__getattr__`. A table would repeat the
+# stub; parsing it takes half a millisecond.
 SOURCES = {
     alias.name: statement.module
     for statement in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body

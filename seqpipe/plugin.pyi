@@ -1,6 +1,6 @@
-"""The names that `seqpipe.plugin` offers, each with the module that it is imported from when it is first asked for.
+"""The names that `seqpipe.plugin` offers, each with the module from which it is imported at first use.
 
-This list is the only one: `plugin.py` reads it, and type checkers and editors do.
+This list is the only one: `plugin.py`, type checkers and editors read it.
 """
 
 from seqpipe.answers import tagging_schemes as tagging_schemes

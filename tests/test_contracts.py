@@ -19,6 +19,7 @@ OFFERS = {(offer.kind, offer.name): offer for offer in Plugins().offers if offer
 TOY_VECTORS = Path(__file__).parent / "embeddings" / "toy.vec"  # of the conformance kit's words
 TOY_LEXICON = Path(__file__).parent / "tokenizers" / "toy-lexicon.txt"
 CHECKPOINT = Path("a checkpoint of the conformance kit's words")  # stands for one that is made on the spot
+CLASSIFIER, TAGGER, READER = (Path(f"a {name} of the same words") for name in ("classifier", "tagger", "reader"))
 DECODER = Path("a decoder's checkpoint of the same words")
 T5, T5_1 = Path("a T5 of the same words"), Path("a T5 1.1 of the same words")
 BART, MARIAN = Path("a BART of the same words"), Path("a Marian of the same words")
@@ -78,6 +79,12 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"hidden": 5, "layers": 2, "width": 4, "gated": True, "dilated": False, "residual": False},
         {"layers": 2, "causal": True, "iterations": 2},
     ],
+    ("encoder", "fine-tuned"): [
+        {"checkpoint": CLASSIFIER, "task": "sequence-classification"},
+        {"checkpoint": TAGGER, "task": "token-classification", "longest": 20},
+        *({"checkpoint": CHECKPOINT, "pool": pool} for pool in ("mean", "cls")),
+    ],
+    ("encoder", "fine-tuned-reader"): [{"checkpoint": READER}, {"checkpoint": READER, "token_types": False}],
     ("encoder", "gru"): [
         {"hidden": 5, "layers": 2, "dropout": 0.1},
         {"hidden": 5, "direction": "backward", "reset": "before", "bias": False},
@@ -125,7 +132,7 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"hidden": 8, "layers": 1, "positions": "learned", "longest": 4, "norm": "post", "activation": "gelu"},
         {"heads": 2, "positions": "none", "feedforward": 8, "causal": True},
     ],
-    ("encoder", "words"): [{}, {"pool": "mean"}, {"pool": "max"}],
+    ("encoder", "words"): [{}, {"pool": "mean"}, {"pool": "max", "joined": True}],
     ("head", "answer-span"): [{"no_answer": True, "dropout": 0.1}, {}],
     ("head", "bilm"): [{"dropout": 0.1}],
     ("head", "copy-seq2seq"): [
@@ -271,6 +278,9 @@ def made(options: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The options with a checkpoint on the disk where they name one."""
     make: dict[Any, Callable[[Path], Path]] = {
         CHECKPOINT: of_the_kit,
+        CLASSIFIER: partial(of_the_kit, task="SequenceClassification"),
+        TAGGER: partial(of_the_kit, task="TokenClassification"),
+        READER: partial(of_the_kit, task="QuestionAnswering"),
         DECODER: decoder_of_the_kit,
         T5: partial(t5_of_the_kit, version="1.0"),
         T5_1: partial(t5_of_the_kit, version="1.1"),

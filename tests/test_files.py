@@ -107,7 +107,7 @@ def test_on_windows_folders_are_not_synced_and_files_are_opened_for_writing(
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"there is no folder .*/nowhere; make it first"):
+    with pytest.raises(UsageError, match=r"there is no folder .*/nowhere; create it first"):
         files.write(tmp_path / "nowhere" / "a", "")
 
 
@@ -115,7 +115,7 @@ def test_what_is_no_ordinary_file_is_never_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     for name in ("pipe", "folder"):
-        with pytest.raises(UsageError, match="no ordinary file"):
+        with pytest.raises(UsageError, match="not a regular file"):
             files.write(tmp_path / name, "")
     assert names(tmp_path) == ["folder", "pipe"]
 
@@ -123,7 +123,7 @@ def test_what_is_no_ordinary_file_is_never_replaced(tmp_path: Path) -> None:
 def test_an_old_run_is_set_aside_under_the_first_free_number(tmp_path: Path) -> None:
     for expected in ("run.1", "run.2"):
         (tmp_path / "run").mkdir()
-        assert files.set_aside(tmp_path / "run").name == expected
+        assert files.move_aside(tmp_path / "run").name == expected
     assert names(tmp_path) == ["run.1", "run.2"]
 
 
@@ -154,18 +154,18 @@ def test_a_folder_that_was_moved_aside_and_not_replaced_is_put_back(tmp_path: Pa
         (tmp_path / ".bundle.y.part").mkdir()
 
     torn()
-    files.remove_torn(tmp_path, ["bundle"])
+    files.remove_partial_files(tmp_path, ["bundle"])
     assert (names(tmp_path), names(tmp_path / "bundle")) == (["bundle"], ["old"])
     (tmp_path / "bundle/old").rename(tmp_path / "bundle/new")
     torn()
-    files.remove_torn(tmp_path, ["bundle"])
+    files.remove_partial_files(tmp_path, ["bundle"])
     assert (names(tmp_path), names(tmp_path / "bundle")) == (["bundle"], ["new"])
 
 
 def test_only_what_is_named_is_taken_for_torn(tmp_path: Path) -> None:
     for name in (".a.json.x.part", ".b.json.x.part"):
         (tmp_path / name).touch()
-    files.remove_torn(tmp_path, ["a.json"])
+    files.remove_partial_files(tmp_path, ["a.json"])
     assert names(tmp_path) == [".b.json.x.part"]
 
 

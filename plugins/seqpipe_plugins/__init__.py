@@ -67,6 +67,8 @@ def register_encoders() -> dict[str, str]:
         "cnn": "seqpipe_plugins.encoders.cnn:CNN",
         "compare": "seqpipe_plugins.encoders.compare:Compare",
         "conv": "seqpipe_plugins.encoders.conv:Conv",
+        "fine-tuned": "seqpipe_plugins.encoders.fine_tuned:FineTuned",
+        "fine-tuned-reader": "seqpipe_plugins.encoders.fine_tuned:FineTunedReader",
         "gru": "seqpipe_plugins.encoders.gru:GRU",
         "lstm": "seqpipe_plugins.encoders.lstm:LSTM",
         "nested-lstm": "seqpipe_plugins.encoders.nested_lstm:NestedLSTM",

@@ -28,7 +28,7 @@ NOTHING = "(nothing)"  # an answer without content as text
 WARNING = "warning"  # the key of a warning about the input in an answer
 
 
-class PieceReader(ABC, Generic[A]):
+class ChunkReader(ABC, Generic[A]):
     """Converts the decisions about the chunks of one text, in order, to parts of its answer.
 
     Attributes:
@@ -55,7 +55,7 @@ class PieceReader(ABC, Generic[A]):
         """Return the remaining parts at the end of the text."""
 
 
-class WholeSoFar(PieceReader[A]):
+class WholeSoFar(ChunkReader[A]):
     """Reader that returns the answer to the text so far, for kinds that answer a text as a whole."""
 
     def __init__(self, kind: AnswerKind[A]):
@@ -86,6 +86,8 @@ class AnswerKind(ABC, Generic[A]):
     drawing: Mapping[str, Any]
     is_generated: ClassVar[bool] = False  # whether it continues its input token by token, and may be streamed
     every_token: bool = False  # whether all tokens of the input are read, or those of white space are left out
+    reads_blanks: bool = False  # whether a text of white space is read, as by a converted checkpoint
+    of_whole_text: ClassVar[bool] = True  # whether such a checkpoint also answers a text without tokens
     is_embedding: ClassVar[bool] = False  # whether it answers with a vector, under the key `vector`
     tags_words: ClassVar[bool] = False  # whether it labels words: the answer to a document joins those to its sentences
     scoring_options: ClassVar[Mapping[str, Any] | None] = None  # options of a run for the log-probability of a text
@@ -115,7 +117,7 @@ class AnswerKind(ABC, Generic[A]):
         """Decode options that `answers` reads beside the decision; the graph does not have them."""
         return {}
 
-    def piece_reader(self) -> PieceReader[A]:
+    def chunk_reader(self) -> ChunkReader[A]:
         """Return a reader of decisions about the chunks of one text."""
         return WholeSoFar(self)
 
@@ -136,8 +138,8 @@ class AnswerKind(ABC, Generic[A]):
         """Return the JSON Schema of the answers of a bundle with these decode options, including alternatives."""
 
     def text_length(self, doc: Doc) -> int:
-        """Return the number of input tokens of a text."""
-        return len(doc.ids)
+        """Return the number of input tokens of a text; 0 if it is answered without the graph."""
+        return len(doc.ids) or int(self.reads_blanks and self.of_whole_text)
 
     def refuse_empty(self, docs: Sequence[Doc], records: Sequence[Record], before: int) -> None:
         """Raise DataError for the first text without a token, if it cannot be answered; numbers start at `before`."""

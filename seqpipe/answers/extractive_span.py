@@ -27,6 +27,7 @@ class ExtractiveSpan(HeadAnswer[PassageAnswers]):
 
     kind = "span"
     hub_task = "question-answering"
+    of_whole_text = False
     answer_type = PassageAnswer
     drawing = {"as": "passage"}
     decided = {

@@ -164,7 +164,10 @@ def head_answer_from(manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -
         raise BundleError(f"unknown answer kind {name!r}{hint}; update seqpipe")
     if ANSWER_KINDS[name].needs_tokenizer and tokenizer is None:
         raise BundleError(f"answer kind {name!r} lacks its target tokenizer; export it again")
-    return ANSWER_KINDS[name].from_manifest(manifest, tokenizer)
+    kind = ANSWER_KINDS[name].from_manifest(manifest, tokenizer)
+    if manifest.get("every_token") and not kind.needs_tokenizer:  # a kind that writes text reads this itself
+        kind.every_token = kind.reads_blanks = True
+    return kind
 
 
 def join_kinds(parts: Mapping[str, HeadAnswer]) -> AnswerKind:

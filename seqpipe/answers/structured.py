@@ -444,7 +444,9 @@ class StructuredTask(HeadTask[StructuredAnswers, Structured]):
         for before in fields_of(old["fields"]):
             field = fields.get(before.name, before)
             if (field.per, field.type) != (before.per, before.type):
-                return f"the field {before.name!r} of {where} is {before.type} per {before.per}; use the same"
+                return (
+                    f"the field {before.name!r} of {where} has per: {before.per} and type: {before.type}; use the same"
+                )
             if field.per == PAIR and field.labels[:1] != before.labels[:1]:
                 return f"{before.labels[0]!r} is `outside` in the field {before.name!r} of {where}; use the same"
         return ""

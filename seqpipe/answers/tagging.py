@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing_extensions import TypeVar
 
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.answers.answer_types import LabelledSpan, ScoredSpan, ScoredWord, SpanSequence, TaggedWord, TagSequence
-from seqpipe.answers.base import A, HeadAnswer, PieceReader, probability, with_score, without_missing
+from seqpipe.answers.base import A, ChunkReader, HeadAnswer, probability, with_score, without_missing
 from seqpipe.answers.metrics.f1 import SpanCounter, TagCounter
 from seqpipe.answers.task import HeadInfo, HeadTask, present, required_field
 from seqpipe.answers.types import (
@@ -49,7 +50,7 @@ class _Span:
     closes: float
 
 
-class SpanReader(PieceReader[SpansAnswer]):
+class SpanReader(ChunkReader[SpansAnswer]):
     """Reader of spans, equal to those of the whole text: `opens` and `closes` of a chunk start at its first word.
 
     Args:
@@ -106,7 +107,7 @@ def _scored_span(label: str, log_p: float, word: str, start: int, end: int) -> S
     return {"entity_group": label, "score": probability(np.exp(log_p)), "word": word, "start": start, "end": end}
 
 
-class TagReader(PieceReader[TagsAnswer]):
+class TagReader(ChunkReader[TagsAnswer]):
     """Reader of the tag of each word, with its offsets in the whole text."""
 
     def __init__(self) -> None:
@@ -136,7 +137,7 @@ class WordLabels(HeadAnswer[A]):
         PATH_SCORES: Array("(B, K)", "float32", required=False),
         STOPS: Array("(B,)", "float32", required=False),
     }
-    tags_words = True
+    tags_words, of_whole_text = True, False
     label_key: ClassVar[str]  # of a word, or a span, in an answer
 
     def __init__(self, labels: Sequence[str], target: str | None = None):
@@ -206,7 +207,7 @@ class Tags(WordLabels[TagsAnswer]):
             alternatives.append({"tags": words, "score": score})
         return alternatives
 
-    def piece_reader(self) -> PieceReader[TagsAnswer]:
+    def chunk_reader(self) -> ChunkReader[TagsAnswer]:
         return TagReader()
 
     def empty(self, several: bool) -> TagsAnswer:
@@ -282,7 +283,7 @@ class Spans(WordLabels[SpansAnswer]):
         spans = schemes.spans([self.labels[tag] for tag in tags[: len(words)]])
         return [(label, first, end, words[first][0], words[end - 1][1]) for label, first, end in spans]
 
-    def piece_reader(self) -> PieceReader[SpansAnswer]:
+    def chunk_reader(self) -> ChunkReader[SpansAnswer]:
         return SpanReader(self.labels)
 
     def empty(self, several: bool) -> SpansAnswer:
@@ -291,11 +292,10 @@ class Spans(WordLabels[SpansAnswer]):
         return [nothing] if several else []
 
     def word_tags(self, answer: Any, places: Sequence[tuple[int, int]]) -> list[str]:
-        """Return tags in the scheme IOB2."""
-        first = {start: i for i, (start, _) in enumerate(places)}
-        last = {end: i + 1 for i, (_, end) in enumerate(places)}
-        spans = [(span["entity_group"], first[span["start"]], last[span["end"]]) for span in answer]
-        return schemes.to_tags(spans, len(places), "IOB2")
+        """Return tags in the scheme IOB2; a span that begins or ends within a word has the words that begin in it."""
+        starts = [start for start, _ in places]
+        spans = [(s["entity_group"], bisect_left(starts, s["start"]), bisect_left(starts, s["end"])) for s in answer]
+        return schemes.to_tags([span for span in spans if span[1] < span[2]], len(places), "IOB2")
 
 
 def _has_alternatives(decision: Arrays) -> bool:

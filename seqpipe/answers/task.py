@@ -6,7 +6,9 @@ from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Generic
+from unicodedata import normalize
 
 from tokenizers import Tokenizer
 from typing_extensions import TypeVar
@@ -288,6 +290,7 @@ class Census:
         self._heads = {head: part for head, part in compared.items() if part.answer_labels()}
         self._counted = bool(compared)
         self._labels: dict[str, Counter[str]] = {head: Counter() for head in self._heads}
+        self._places: dict[str, dict[str, str]] = {head: {} for head in self._heads}  # of each label, the first
         self._unknown: dict[str, Counter[str]] = {head: Counter() for head in self._heads}
         self._missed: Counter[str] = Counter()  # records with a label that the model does not know, by head
         self._records = 0
@@ -300,6 +303,8 @@ class Census:
             for head, part in self._heads.items():
                 labels = part.labels_in(part.gold(record))
                 self._labels[head].update(labels)
+                for label in labels:
+                    self._places[head].setdefault(label, record.get("where", ""))
                 unknown = [label for label in labels if label not in known[head]]
                 self._unknown[head].update(unknown)
                 self._missed[head] += bool(unknown)
@@ -317,11 +322,15 @@ class Census:
                 yield f"{where}{message}; {one_sided}; add records of each"
             groups: dict[str, Counter[str]] = defaultdict(Counter)
             for label, count in labels.items():
-                groups[" ".join(label.split())][label] = count
+                groups[folded_label(label)][label] = count
+            alike: dict[str, list[str]] = defaultdict(list)
             for group in groups.values():
                 if len(group) > 1:
-                    message = "differ only by white space, and count as different; correct the data"
-                    yield f"{where}the labels {_list_labels(group)} {message}"
+                    cause = next(cause for cause, fold in _FOLDS.items() if len(set(map(fold, group))) == 1)
+                    alike[cause].append(_list_labels(group, self._places[head]))
+            for cause, examples in alike.items():
+                message = f"differ only by {cause}, and count as different; correct the data"
+                yield f"{where}the labels {list_examples(examples)} {message}"
             if unknown := self._unknown[head]:
                 message = (
                     f"{self._missed[head]:,} of {self._records:,} records have labels that the model does not know"
@@ -329,7 +338,27 @@ class Census:
                 yield f"{where}{message}; these count as missed: {_list_labels(unknown)}"
 
 
-def _list_labels(labels: Counter[str]) -> str:
+def list_examples(examples: Sequence[str]) -> str:
+    """Return the first examples of a fault, and the number of the others."""
+    rest = f"; and {len(examples) - 3:,} more" if len(examples) > 3 else ""
+    return "; ".join(examples[:3]) + rest
+
+
+def folded_label(label: str) -> str:
+    """Return a label without differences of case, Unicode form and white space."""
+    return " ".join(normalize("NFKC", normalize("NFKC", label).casefold()).split())
+
+
+_FOLDS: Mapping[str, Callable[[str], str]] = {
+    "white space": lambda label: " ".join(label.split()),
+    "Unicode form": partial(normalize, "NFKC"),
+    "case": str.casefold,
+    "case, Unicode form and white space": folded_label,
+}
+
+
+def _list_labels(labels: Counter[str], places: Mapping[str, str] | None = None) -> str:
     rest = len(labels) - SHOWN
-    listed = ", ".join(f"{label!r} ({count:,})" for label, count in labels.most_common(SHOWN))
-    return listed + (f" and {rest:,} more" if rest > 0 else "")
+    where = {label: f", {place}" for label, place in (places or {}).items() if place}
+    shown = ", ".join(f"{label!r} ({count:,}{where.get(label, '')})" for label, count in labels.most_common(SHOWN))
+    return shown + (f" and {rest:,} more" if rest > 0 else "")

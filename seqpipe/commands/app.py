@@ -1,6 +1,6 @@
 """The command `seqpipe`: its commands, its global options, its exit codes, and the report of an error that ends it.
 
-Each command has a file of its name with its options; what does the work is imported when the command runs, so that
+Each command has a file of its name with its options; the implementation is imported when the command runs, so that
 `seqpipe --help` and the commands on bundles start without PyTorch.
 """
 
@@ -24,6 +24,7 @@ import typer
 from seqpipe.commands.bench import bench
 from seqpipe.commands.candidates import candidates
 from seqpipe.commands.check import check
+from seqpipe.commands.convert import convert
 from seqpipe.commands.deploy import app as deploy_app
 from seqpipe.commands.doctor import doctor
 from seqpipe.commands.evaluate import evaluate
@@ -54,7 +55,7 @@ app = typer.Typer(
 _GROUPS = {
     "Everyday": (init, check, run, train, evaluate, predict, serve),
     "Data": (candidates, vectors),
-    "Deploy": (export, verify, bench, doctor),
+    "Deploy": (export, convert, verify, bench, doctor),
     "Extend": (schema,),
     "Research": (explain, distill_vectors),
 }
@@ -98,8 +99,8 @@ def _raise_terminated(number: int, frame: object) -> None:
 
 def main() -> None:
     """Run the command that `sys.argv` names; end with its exit code."""
-    # Imports and traces make millions of objects that live on. To look for cycles among them at every 700th new one, as
-    # Python does, is a fifth of the time of `seqpipe check`.
+    # Imports and traces create millions of long-lived objects. With Python's default threshold of 700 objects, garbage
+    # collection is a fifth of the time of `seqpipe check`.
     gc.set_threshold(50_000, 20, 50)
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
@@ -160,18 +161,18 @@ def main() -> None:
 # The report of an error that ends a command.
 
 
-_ROOM = "make room, or write to another place"
-_FILE = "a file stands where a folder has to be; move it, or give another path"
-_PERMISSION = "this user may not do that; give another path, or change its permissions"
+_SPACE = "free some space, or write to another path"
+_FILE = "it is a file, not a folder; move it, or name another path"
+_PERMISSION = "permission denied for this user; name another path, or change its permissions"
 _FIXES = {
-    errno.ENOSPC: _ROOM,
-    errno.EDQUOT: _ROOM,
+    errno.ENOSPC: _SPACE,
+    errno.EDQUOT: _SPACE,
     errno.ENOTDIR: _FILE,
     errno.EEXIST: _FILE,
     errno.EISDIR: "it is a folder; name a file in it",
     errno.EACCES: _PERMISSION,
     errno.EPERM: _PERMISSION,
-    errno.EROFS: "it cannot be written to; give another path",
+    errno.EROFS: "it is read-only; name another path",
 }
 
 
@@ -184,13 +185,13 @@ def report(error: SeqpipeError, as_json: bool = False) -> None:
     if isinstance(error, ConfigError):
         count = len(error.problems)
         text += f"\n{count} problem{'s' if count > 1 else ''}; nothing was run"
-    write_error(printable(text), RED)  # messages quote files, which strangers may have written
+    write_error(printable(text), RED)  # messages quote files, which may be untrusted
 
 
 def report_system_error(error: OSError | MemoryError, exit_code: int, as_json: bool = False) -> None:
     """Write to standard error what failed, where, and the fix; with `--json` also to standard output."""
     if isinstance(error, MemoryError):
-        message = "out of memory; give shorter texts, a smaller train.batch_tokens, or fewer --threads"
+        message = "out of memory; use shorter texts, a smaller train.batch_tokens, or fewer --threads"
     else:
         fix = _FIXES.get(error.errno or 0, "seqpipe --debug shows where it happened")
         message = f"{error.filename or 'standard output or error'}: {error.strerror or error}; {fix}"
@@ -204,14 +205,14 @@ def _print_json(error: Exception, exit_code: int, message: str, problems: Sequen
     content: dict[str, Any] = {"kind": type(error).__name__, "exit_code": exit_code, "message": message}
     if problems:
         content["problems"] = problems
-    with contextlib.suppress(OSError):  # standard output takes nothing more, and standard error has the message
+    with contextlib.suppress(OSError):  # standard output is closed, and standard error has the message
         sys.stdout.write(json.dumps({"error": content}, indent=1) + "\n")
 
 
 def drop_unwritable_output() -> None:
     """Discard output that standard output did not accept.
 
-    That was reported once; Python would try again at its end, and end with code 120.
+    The error was reported; Python would write again when it ends, and exit with code 120.
     """
     try:
         sys.stdout.flush()

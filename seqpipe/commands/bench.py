@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from seqpipe.runtime.model import Model
 
 BATCHES, THREADS = "1,8,32,128", "1,4,16"
-MOST_INPUTS = 1000  # inputs that are kept, and repeated as often as there is time
+MOST_INPUTS = 1000  # inputs that are used, and repeated until the time is over
 MOST_STARTS = 5
-# The parts of the time that each measurement gets, and the part of each measurement that passes before anything counts.
+# Each measurement's share of the time, and the warm-up's share of each measurement.
 START_PART, ONE_BY_ONE_PART, BATCHES_PART, THREADS_PART, STAGES_PART = 0.15, 0.25, 0.25, 0.2, 0.15
 WARM_UP = 0.1
 PERCENTILES = {"p50_ms": "p50 ms", "p90_ms": "p90 ms", "p99_ms": "p99 ms", "max_ms": "max ms"}
@@ -91,19 +91,19 @@ def bench(
     make_console(quiet).say(f"{bundle}: {settings}, about {seconds:g} seconds")
     result = measure(bundle, model, records, decode_options, numbers[0], numbers[1], seconds)
     if not as_json:
-        typer.echo(tables(result))
+        typer.echo(format_tables(result))
     print_json(result, as_json)
 
 
 def bundle_inputs(model: Model, source: Path | None, form: str) -> list[Record]:
-    """Return the first records of a file, or the golden examples; DataError for the first that cannot be read."""
+    """Return the first records of a file, or the golden examples; DataError for an invalid record."""
     from seqpipe.features.sources import all_texts
     from seqpipe.runtime.file_io import input_format, open_source, read_lines, read_records
 
     if source is None:
         examples: list[Any] = [example.record for example in model.manifest.golden]
         if not examples:
-            raise UsageError("the bundle has no golden examples; give a file of inputs: --input FILE")
+            raise UsageError("the bundle has no golden examples; pass a file of inputs: --input FILE")
         return examples
     form = input_format(form, source, "text" if all_texts(model.predictor.featurizer) else "jsonl")
     name = str(source)
@@ -115,7 +115,7 @@ def bundle_inputs(model: Model, source: Path | None, form: str) -> list[Record]:
                 raise record
             records.append({**record, "where": where})
     if not records:
-        raise DataError(f"{name}: holds no input")
+        raise DataError(f"{name}: has no input")
     return records
 
 
@@ -158,16 +158,18 @@ def measure(
         "inputs": len(records),
         "options": options,
         "seconds": seconds,
-        "start": start_up(bundle, model, records[0], options, seconds * START_PART),
-        "one_by_one": one_by_one(model, records, options, seconds * ONE_BY_ONE_PART),
-        "batches": in_batches(model, records, options, sizes, seconds * BATCHES_PART),
-        "clients": from_threads(model, records, options, threads, seconds * THREADS_PART),
-        "stages": by_stage(model, records, options, seconds * STAGES_PART),
+        "start": time_start(bundle, model, records[0], options, seconds * START_PART),
+        "one_by_one": time_singles(model, records, options, seconds * ONE_BY_ONE_PART),
+        "batches": time_batches(model, records, options, sizes, seconds * BATCHES_PART),
+        "clients": time_threads(model, records, options, threads, seconds * THREADS_PART),
+        "stages": time_stages(model, records, options, seconds * STAGES_PART),
         "memory": memory(),
     }
 
 
-def start_up(bundle: Path, model: Model, record: Record, options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+def time_start(
+    bundle: Path, model: Model, record: Record, options: Mapping[str, Any], seconds: float
+) -> dict[str, Any]:
     """Measure the seconds from process start to the first answer, and the memory then: medians of several runs."""
     arguments = [str(bundle), model.device, str(model.predictor.workers), json.dumps(record), json.dumps(options)]
     command = [sys.executable, "-m", "seqpipe.runtime.first_answer", *arguments]
@@ -181,7 +183,7 @@ def start_up(bundle: Path, model: Model, record: Record, options: Mapping[str, A
             total = time.perf_counter() - clock
             _, errors = process.communicate()
         if process.returncode:
-            raise EnvError(f"{bundle}: a new process gave no answer:\n{errors.strip()}")
+            raise EnvError(f"{bundle}: a new process returned no answer:\n{errors.strip()}")
         times, held = json.loads(line)
         times = {"python_s": total - sum(times.values()), **times, "total_s": total}
         starts.append({name: round(value, 4) for name, value in times.items()} | {"memory": held})
@@ -189,13 +191,13 @@ def start_up(bundle: Path, model: Model, record: Record, options: Mapping[str, A
     return {"processes": len(starts), **median}
 
 
-def one_by_one(model: Model, records: Sequence[Record], options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+def time_singles(model: Model, records: Sequence[Record], options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """Measure the latency of single inputs, one after the other."""
-    taken = _timed(_singles(model, records, options), seconds)
+    taken = _time_calls(_single_calls(model, records, options), seconds)
     return {"per_second": round(len(taken) / sum(taken), 2), **asdict(Latency.of(taken))}
 
 
-def in_batches(
+def time_batches(
     model: Model, records: Sequence[Record], options: Mapping[str, Any], sizes: Sequence[int], seconds: float
 ) -> list[dict[str, Any]]:
     """Measure inputs per second in lists of each size."""
@@ -203,12 +205,12 @@ def in_batches(
     for size in sizes:
         endless = itertools.cycle(records)
         calls = (partial(model, [record, *itertools.islice(endless, size - 1)], **options) for record in endless)
-        taken = _timed(calls, seconds / len(sizes))
+        taken = _time_calls(calls, seconds / len(sizes))
         rows.append({"size": size, "per_second": round(size * len(taken) / sum(taken), 2)})
     return rows
 
 
-def from_threads(
+def time_threads(
     model: Model, records: Sequence[Record], options: Mapping[str, Any], numbers: Sequence[int], seconds: float
 ) -> list[dict[str, Any]]:
     """Measure inputs per second and latency with this many threads, each of which calls the model without pause."""
@@ -216,15 +218,15 @@ def from_threads(
     for number in numbers:
         with ThreadPoolExecutor(number) as pool:
             rotated = [[*records[i % len(records) :], *records[: i % len(records)]] for i in range(number)]
-            calls = [_singles(model, some, options) for some in rotated]
-            parts = list(pool.map(_timed, calls, itertools.repeat(seconds / len(numbers))))
+            calls = [_single_calls(model, some, options) for some in rotated]
+            parts = list(pool.map(_time_calls, calls, itertools.repeat(seconds / len(numbers))))
         taken = [each for part in parts for each in part]
         rate = sum(len(part) / sum(part) for part in parts)
         rows.append({"clients": number, "per_second": round(rate, 2), **asdict(Latency.of(taken))})
     return rows
 
 
-def by_stage(model: Model, records: Sequence[Record], options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+def time_stages(model: Model, records: Sequence[Record], options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """Measure milliseconds per input for features, the run of the graph, and the answer."""
     from seqpipe.runtime.decode_options import resolve_options
     from seqpipe.runtime.predictor import ROWS, batches
@@ -266,12 +268,12 @@ def by_stage(model: Model, records: Sequence[Record], options: Mapping[str, Any]
     return stages
 
 
-def _singles(model: Model, records: Sequence[Record], options: Mapping[str, Any]) -> Iterator[Call]:
+def _single_calls(model: Model, records: Sequence[Record], options: Mapping[str, Any]) -> Iterator[Call]:
     for record in itertools.cycle(records):
         yield partial(model, record, **options)
 
 
-def _timed(calls: Iterator[Call], seconds: float) -> list[float]:
+def _time_calls(calls: Iterator[Call], seconds: float) -> list[float]:
     """Return the seconds of each call after the warm-up; of at least one call."""
     start = time.perf_counter()
     taken: list[float] = []
@@ -286,7 +288,7 @@ def _timed(calls: Iterator[Call], seconds: float) -> list[float]:
     return taken
 
 
-def tables(result: Mapping[str, Any]) -> str:
+def format_tables(result: Mapping[str, Any]) -> str:
     """Return the results as tables for a person."""
 
     def rate(row: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ def candidates(
     plugins: PluginFiles = None,
     quiet: Quiet = False,
 ) -> None:
-    """Replace the texts that a bundle chooses its answers from (retrieval), without training. Needs no PyTorch."""
+    """Replace the candidate texts of a retrieval bundle, without training. Needs no PyTorch."""
     try:
         from seqpipe.export.candidates import replace_candidates
     except ModuleNotFoundError as error:
@@ -35,7 +35,7 @@ def candidates(
     refuse_other(path)
     manifest, _ = read_manifest(bundle)
     reader = reader_from(manifest.reader, Plugins(files=plugins or ()))
-    records = reader.read(file)  # read once the bundle is known to take them
+    records = reader.read(file)  # lazily, after the bundle is checked
     with lock_around(path):
         model = replace_candidates(bundle, records, path)
     candidates = model.predictor.kind.parts[""].candidates

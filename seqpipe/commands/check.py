@@ -57,7 +57,7 @@ def check(
         result["needs"] = list(checked.needs)
         console.say(f"{file}: ok; its export is checked once these are there")
     elif checked.export:
-        result |= asdict(checked.export)
+        result |= asdict(checked.export) | {"warnings": list(checked.warnings)}
     else:
         console.say(f"{file}: ok")
     if checked.needs or not static:

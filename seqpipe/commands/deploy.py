@@ -1,6 +1,6 @@
-"""`seqpipe deploy`: write the files with which Triton, Docker, KServe or systemd runs a bundle.
+"""`seqpipe deploy`: write the files that Triton, Docker, KServe or systemd needs to run a bundle.
 
-For every target the bundle is checked, its name suits the target, and the folder appears as a whole.
+For every target, the bundle and its name are checked, and the folder is written atomically.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from seqpipe.version import VERSION
 if TYPE_CHECKING:
     from seqpipe.runtime.bundle import BundleContent
 
-app = typer.Typer(help="Write the files with which another tool runs a bundle.", rich_markup_mode=None)
+app = typer.Typer(help="Write the files that another tool needs to run a bundle.", rich_markup_mode=None)
 
 DISTRIBUTION = "seqpipe-nlp"
 DOCKER_IMAGE = "python:3.12-slim"
@@ -45,8 +45,8 @@ class NameRule:
 
     Args:
         target: The tool, for messages.
-        pattern: What the whole name matches.
-        longest: The most characters.
+        pattern: Regular expression that the whole name must match.
+        longest: Maximum number of characters.
         words: The pattern in words.
     """
 
@@ -56,33 +56,33 @@ class NameRule:
     words: str
 
     def choose(self, name: str | None, content: BundleContent) -> str:
-        """Return the name that was given, else the bundle's own; UsageError if the target does not take it."""
+        """Return the given name, or the bundle's own; UsageError if the target does not accept it."""
         from seqpipe.serve.settings import check_name
 
         name = content.manifest.name if name is None else name
         if not re.fullmatch(self.pattern, name) or len(name) > self.longest:
             rule = f"{self.words}, at most {self.longest} characters"
-            raise UsageError(f"{self.target} takes no name {name!r}; give one with --name: {rule}")
+            raise UsageError(f"{self.target} does not accept the name {name!r}; set one with --name: {rule}")
         check_name(name)
         return name
 
 
 TRITON_NAMES = NameRule("Triton", r"[A-Za-z0-9][A-Za-z0-9_.-]*", 90, "letters, digits, '.', '_' and '-'")
-DOCKER_NAMES = NameRule("Docker", _PART, 100, "small letters and digits, with single '.', '_' or '-' between them")
+DOCKER_NAMES = NameRule("Docker", _PART, 100, "lower-case letters and digits, with single '.', '_' or '-' between them")
 KSERVE_NAMES = NameRule(  # KServe appends -predictor and the number of a revision to it
-    "KServe", r"[a-z]([a-z0-9-]*[a-z0-9])?", 40, "small letters, digits and '-', a letter first and no '-' last"
+    "KServe", r"[a-z]([a-z0-9-]*[a-z0-9])?", 40, "lower-case letters, digits and '-', a letter first and no '-' last"
 )
 SYSTEMD_NAMES = NameRule("systemd", r"[A-Za-z0-9][A-Za-z0-9_.-]*", 100, "letters, digits, '.', '_' and '-'")
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to write; it must be new or empty.")]
 Name = Annotated[str | None, typer.Option("--name", help="Name to serve the bundle as; default: the bundle's own.")]
-OnCuda = Annotated[bool, typer.Option("--cuda", help="Run on an NVIDIA GPU in place of the CPU.")]
-Port = Annotated[int, typer.Option("--port", "-p", min=1, max=65535, help="Port that the server listens at.")]
+OnCuda = Annotated[bool, typer.Option("--cuda", help="Run on an NVIDIA GPU instead of the CPU.")]
+Port = Annotated[int, typer.Option("--port", "-p", min=1, max=65535, help="Port on which the server listens.")]
 
 
 @app.command(cls=Command)
 def triton(bundle: BundlePath, output: Output, name: Name = None, cuda: OnCuda = False, quiet: Quiet = False) -> None:
-    """Write a model repository for NVIDIA Triton: NAME takes texts, NAME_graph takes the tensors of the graph."""
+    """Write a model repository for NVIDIA Triton: NAME reads texts, NAME_graph reads the tensors of the graph."""
     from seqpipe.features.sources import fields_of
     from seqpipe.runtime.model import Model
 
@@ -133,10 +133,10 @@ def kserve(
 ) -> None:
     """Write an InferenceService for KServe, the same for Kubernetes alone, and the image that they run."""
     if not _IMAGE_NAME.fullmatch(image):
-        raise UsageError(f"--image {image}: is no name of an image; write one such as registry.example.com/ner:1")
+        raise UsageError(f"--image {image}: is not an image name; use one such as registry.example.com/ner:1")
     content = checked_bundle(bundle, output, cuda)
     name = KSERVE_NAMES.choose(name, content)
-    # The runtime takes 768 MiB, and the weights may stand in memory four times while the bundle is opened.
+    # The runtime needs 768 MiB, and the weights may be in memory four times while the bundle is opened.
     mib = 768 + 4 * sum(map(len, content.files.values())) / (1 << 20)
     memory, gpu = f"{256 * -(-int(mib) // 256)}Mi", ', nvidia.com/gpu: "1"' if cuda else ""
     values = {"name": name, "image": image, "port": port, "memory": memory, "gpu": gpu}
@@ -177,7 +177,7 @@ def systemd(
             raise UsageError(f"{flag} {path}: must be an absolute path of letters, digits and . _ + @ -")
         hidden = next((parent for parent in _HIDDEN if path.is_relative_to(parent)), None)
         if hidden:
-            raise UsageError(f"{flag} {path}: the service does not see {hidden}; choose a place such as /opt or /srv")
+            raise UsageError(f"{flag} {path}: the service cannot read {hidden}; choose a folder such as /opt or /srv")
     service = f"seqpipe-{name}.service"
     unit = template(
         "unit.service",
@@ -199,13 +199,13 @@ def systemd(
 
 
 def checked_bundle(path: Path, output: Path, cuda: bool = False) -> BundleContent:
-    """Return a bundle that answers its golden examples here, and is to be written to `output`.
+    """Return a bundle that answers its golden examples on this machine; check that `output` is new or empty.
 
-    Those are answered on the CPU unless this machine has the GPU too: it need not be the one that serves.
+    With `cuda` they are answered on a GPU if this machine has one: it need not be the machine that serves.
 
     Raises:
-        UsageError: if the output is there already, or CUDA cannot run the bundle.
-        BundleError: if the bundle is damaged, or answers otherwise.
+        UsageError: if the output exists already, or CUDA cannot run the bundle.
+        BundleError: if the bundle is damaged, or answers differently.
     """
     from seqpipe.runtime import bundle
     from seqpipe.runtime.model import verify_bundle
@@ -213,9 +213,9 @@ def checked_bundle(path: Path, output: Path, cuda: bool = False) -> BundleConten
 
     if output.is_dir():
         if any(output.iterdir()):
-            raise UsageError(f"{output} is there and not empty; name another folder with --output, or remove it")
+            raise UsageError(f"{output} exists and is not empty; name another folder with --output, or remove it")
     elif output.exists() or output.is_symlink():
-        raise UsageError(f"{output} is there and no folder; name another folder with --output")
+        raise UsageError(f"{output} exists and is not a folder; name another folder with --output")
     report = verify_bundle(path, "auto" if cuda else "cpu", threads=1)
     content = bundle.read(path, report["sha256"])
     if cuda and content.manifest.parity.get("precision") == "int8":
@@ -249,7 +249,7 @@ def image_files(content: BundleContent, name: str, cuda: bool, port: int) -> dic
 
 
 def write_files(output: Path, files: Mapping[str, bytes | str], quiet: bool, *next_steps: str) -> None:
-    """Write the folder atomically, readable for every account as servers need; print the next command."""
+    """Write the folder atomically, readable for every account, as servers need; print the next command."""
     from seqpipe.files import writing_folder
 
     with writing_folder(output) as temporary:
@@ -281,7 +281,7 @@ def _quoted(path: Path) -> str:
 
 
 def text_config(name: str, fields: Sequence[str], cuda: bool) -> str:
-    """Return the config.pbtxt of the model that takes texts: one input for each field of a record."""
+    """Return the config.pbtxt of the model that reads texts: one input for each field of a record."""
     from seqpipe.runtime.predictor import ROWS
 
     inputs = [_tensor(field, "TYPE_STRING", [1]) for field in fields]
@@ -292,7 +292,7 @@ def text_config(name: str, fields: Sequence[str], cuda: bool) -> str:
             f"max_batch_size: {8 * ROWS}",  # of texts, which the runtime divides among the cores
             *_list("input", inputs),
             *_list("output", [_tensor(ANSWER, "TYPE_STRING", [1])]),
-            "dynamic_batching { } # takes what waits, without a delay",
+            "dynamic_batching { } # passes on waiting requests without a delay",
             _instances(cuda),
             "",
         ]
@@ -303,7 +303,7 @@ def graph_config(name: str, session: Any, cuda: bool) -> str:
     """Return the config.pbtxt of the graph, batched if the batch is the first axis of all its tensors.
 
     Raises:
-        BundleError: if a tensor has a type that no graph of a bundle has.
+        BundleError: if a tensor has an unsupported type.
     """
     from seqpipe.runtime.predictor import ROWS
 

@@ -36,9 +36,7 @@ def evaluate(
     ] = None,
     pairs: Annotated[
         Path | None,
-        typer.Option(
-            "--pairs", metavar="FILE", help="Minimal pairs or alternatives that a language model is scored on."
-        ),
+        typer.Option("--pairs", metavar="FILE", help="Minimal pairs or alternatives to score a language model on."),
     ] = None,
     normalize: Annotated[
         Literal["none", "token", "character"],
@@ -63,18 +61,18 @@ def evaluate(
     if pairs:
         if data or raw or items:
             raise UsageError(
-                "--pairs scores the texts of its file, nothing is decoded; leave --data, --raw, --option out"
+                "--pairs scores the texts of its file and decodes nothing; omit --data, --raw and --option"
             )
         result = score_pairs(
             target, console, pairs=pairs, normalize=normalize, masking=masking, by=by, errors=errors, device=device
         )
     elif (normalize, masking) != ("none", "token"):
-        raise UsageError("--normalize and --masking are for --pairs; give a file of pairs")
+        raise UsageError("--normalize and --masking need --pairs; add a file of pairs")
     else:
         parse, files = partial(parse_decode_options, items, {}), plugins or ()
         result = score_target(
             target, console, data=data, raw=raw, by=by, errors=errors, device=device, options=parse, plugins=files
         )
     if errors:
-        console.say(f"\nwhat went wrong is listed in {errors}")
+        console.say(f"\nthe mistakes are listed in {errors}")
     print_json(result, as_json)

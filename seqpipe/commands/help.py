@@ -11,13 +11,13 @@ from typer.core import TyperCommand, TyperGroup
 
 
 def examples(path: str) -> list[str]:
-    """The command lines that a command or a group shows; seqpipe itself shows the way from data to a server."""
+    """Return the example command lines of a command or group; those of seqpipe itself lead from data to a server."""
     lines = resources.files("seqpipe.commands").joinpath("examples.txt").read_text("utf-8").splitlines()
     return [line for line in lines if f"{line} ".startswith(f"seqpipe {path} ")] if path else lines[:3]
 
 
 class _Help:
-    """The help of a command or a group, without types of Python and without a summary that is cut."""
+    """The help of a command or a group, without Python types and with the whole summary."""
 
     def collect_usage_pieces(self: Any, ctx: Any) -> list[str]:
         pieces = ["COMMAND"] if isinstance(self, TyperGroup) else []
@@ -57,7 +57,7 @@ class Group(_Help, TyperGroup): ...
 
 
 def _option(option: Any) -> tuple[str, str]:
-    """The names of an option with its value, and its meaning with the bounds and the default."""
+    """Return the names of an option with its value, and its help with the bounds and the default."""
     opts = sorted(option.opts, key=len)
     names, notes = ", ".join(opts), []
     if option.is_flag:
@@ -75,7 +75,7 @@ def _option(option: Any) -> tuple[str, str]:
 
 
 def _columns(rows: Sequence[tuple[str, str]], width: int) -> str:
-    """Names and texts in two columns; a name that is too long for its column has a line of its own."""
+    """Format names and texts in two columns; a name that is too long for its column has a separate line."""
     left = min(26, max(len(name) for name, _ in rows))
     lines = []
     for name, text in rows:

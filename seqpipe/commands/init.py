@@ -40,6 +40,14 @@ def init(
             "seq2seq, answer-span, pointer or lm.",
         ),
     ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoint",
+            metavar="FOLDER",
+            help="A transformers checkpoint to fine-tune on FILE: a folder, or a name on the Hugging Face hub.",
+        ),
+    ] = None,
     target: Annotated[
         str | None,
         typer.Option("--target", help="Column or key to learn: its name, or its number from 1."),
@@ -57,7 +65,7 @@ def init(
         raise UsageError("name one data file: seqpipe init train.csv")
     console, source = Console(), file or data or Path()
     readings: list[dict[str, Any]] = []
-    write = partial(init_yaml, source, output, console.say, show=readings.extend)
+    write = partial(init_yaml, source, output, console.say, show=readings.extend, checkpoint=checkpoint)
     try:
         path = write(task, target, text or ())
     except OpenChoiceError as error:

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def complete_override(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    """The keys that may be meant, each with its meaning, or behind `=` the components that are installed."""
+    """Return the matching keys, each with its meaning, or after `=` the installed components."""
     key, equals, _ = incomplete.partition("=")
     words, before = context.params.get("overrides") or [], f"{key}="
-    if words[-1:] == ["="]:  # bash parts words at "="
+    if words[-1:] == ["="]:  # bash splits words at "="
         key, equals, before = words[-2], "=", ""
     if not equals:
         keys = [(f"{name}=", meaning) for name, meaning in dotted_keys().items() if name.startswith(key)]
-        # bash puts a blank behind the only word that fits. A second one prevents it, and what both share is typed.
+        # bash appends a space to the only match. A second match prevents it, and bash completes their common prefix.
         is_single = len(keys) == 1 and os.environ.get("_SEQPIPE_COMPLETE") == "complete_bash"
         return [*keys, (f"{keys[0][0]}…", "")] if is_single else keys
     from seqpipe.config.plugins import installed_names
@@ -66,7 +66,7 @@ DecodeOptions = Annotated[
 
 
 def make_console(quiet: bool, verbose: bool = False) -> Console:
-    """Return a console of the volume that `--quiet` and `--verbose` ask for."""
+    """Return a console with the verbosity of `--quiet` and `--verbose`."""
     if quiet:
         return Console(-1)
     return Console(1 if verbose else 0)
@@ -92,7 +92,7 @@ def load_pipeline(
     return pipeline
 
 
-# Options that other tools have, and the keys of the YAML that are the same.
+# Options of other tools, and the equivalent keys of the YAML.
 _USUAL_OPTIONS = {
     **dict.fromkeys(("o", "out", "output", "output_dir"), "name"),
     **dict.fromkeys(("lr", "learning_rate"), "train.optimizer.lr"),
@@ -104,19 +104,19 @@ _USUAL_OPTIONS = {
 
 
 def dotted_keys() -> dict[str, str]:
-    """The dotted keys of a YAML, each with its meaning: those of the built-in components, as the wheel carries them."""
+    """Return the dotted keys of a YAML, each with its meaning: those of the built-in components, from the wheel."""
     keys: dict[str, str] = json.loads(resources.files("seqpipe.commands").joinpath("keys.json").read_text("utf-8"))
     return keys
 
 
 def override_message(error: Any, arguments: Sequence[str]) -> str:
-    """The override that an unknown option of a command on a YAML stands for; nothing for other errors."""
+    """Return a message with the override equivalent to an unknown option; "" for other errors."""
     option, context = getattr(error, "option_name", ""), error.ctx
     if not option or context is None or "overrides" not in {parameter.name for parameter in context.command.params}:
         return ""
     name = option.lstrip("-").replace("-", "_")
     if name in ("gpu", "cuda"):
-        return f"no option {option}; give --device cuda"
+        return f"no option {option}; use --device cuda"
     usual = _USUAL_OPTIONS.get(name)
     keys = [usual] if usual else [key for key in dotted_keys() if name in (key, key.rpartition(".")[2])]
     place = next((i for i, argument in enumerate(arguments) if argument.partition("=")[0] == option), len(arguments))
@@ -135,11 +135,11 @@ def parse_decode_options(
 ) -> dict[str, Any]:
     """Parse KEY=VALUE items, with values read as YAML.
 
-    A value of an option that takes tokens or texts is a text as it stands, unless quoted or a list.
+    The value of an option of tokens or texts is plain text, unless it is quoted or a list.
 
     Args:
-        items: What was given with the flag.
-        shortcuts: Values of options that have a flag of their own, None where it was left out.
+        items: The values of the flag.
+        shortcuts: Values of options that have a separate flag; None if it was omitted.
         declared: The options of the bundle with their types.
         flag: For messages.
     """
@@ -160,8 +160,8 @@ def parse_decode_options(
 
 
 def print_json(result: Any, wanted: bool = True) -> None:
-    """Print a result to standard output if `--json` was given."""
+    """Print a result to standard output, with `--json`."""
     if wanted:
-        from seqpipe.files import finite
+        from seqpipe.files import null_non_finite
 
-        typer.echo(json.dumps(finite(result), ensure_ascii=False, indent=1))
+        typer.echo(json.dumps(null_non_finite(result), ensure_ascii=False, indent=1))

@@ -28,8 +28,8 @@ LICENSES = ("Apache-2.0", "MIT", "BSD-3-Clause", "none")
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _LONGEST = 30  # the import of the class stays within a line
-_WIDTH = 75  # of what stands between the braces in a line of 88
-_PIPELINE = {  # the example's, where the new component does not stand
+_WIDTH = 75  # maximum width between the braces in a line of 88
+_PIPELINE = {  # the components of the example, except the new one
     "reader": "jsonl",
     "tokenizer": "words",
     "embedding": "{use: lookup, dim: 32}",
@@ -37,7 +37,7 @@ _PIPELINE = {  # the example's, where the new component does not stand
     "head": "crf",
 }
 
-app = typer.Typer(help="What is installed: components, their options, and what is broken.", rich_markup_mode=None)
+app = typer.Typer(help="Installed components, their options, and broken plugins.", rich_markup_mode=None)
 
 
 @app.callback()
@@ -159,30 +159,30 @@ def write_package(
     Args:
         name: Of the distribution.
         kind: reader, tokenizer, embedding, encoder or head.
-        folder: Where the package's folder goes; the current one by default.
+        folder: The folder in which the package's folder is created; by default the current one.
         license: Apache-2.0, MIT, BSD-3-Clause or none.
-        use: What a YAML calls the component; by default the distribution's name.
+        use: Name of the component in a YAML; by default the distribution's name.
 
     Raises:
-        UsageError: if there is no such kind or licence, the name will not do, or something is there already.
+        UsageError: for an unknown kind or licence, an invalid name, or an existing folder.
     """
     from seqpipe.config.plugins import KINDS, Plugins
     from seqpipe.files import write, writing_folder
 
-    for value, choices, what in ((kind, KINDS, "kind"), (license, LICENSES, "licence")):
-        if value not in choices:
-            raise UsageError(f"{value!r} is no {what}{did_you_mean(value, choices)} (there is: {', '.join(choices)})")
+    for value, known, what in ((kind, KINDS, "kind"), (license, LICENSES, "licence")):
+        if value not in known:
+            raise UsageError(f"{value!r} is not a {what}{did_you_mean(value, known)} (there is: {', '.join(known)})")
     module = _module_name(name)
     place = (folder or Path()) / name
     if place.exists():
-        raise UsageError(f"{place} is there already; choose another name, or another folder with --output")
+        raise UsageError(f"{place} exists already; choose another name, or another folder with --output")
     _check_free(name, module)
     use = use or name
     _module_name(use)
     for offer in Plugins().offers:
         if offer.name.lower() == use.lower():
             whose = f"{offer.distribution} {offer.version}"
-            fix = f"choose another, such as 'acme-{use}', or give --use its name in a YAML"
+            fix = f"choose another, such as 'acme-{use}', or set its name in a YAML with --use"
             raise UsageError(f"{use!r} is the name of {offer.kind} {offer.name!r} of {whose}; {fix}")
     files = _files(name, use, module, kind, license)
     with writing_folder(place) as temporary:
@@ -198,12 +198,12 @@ def _module_name(name: str) -> str:
 
     if not _NAME.fullmatch(name):
         rule = "letters, digits, '.', '_' and '-', the first and the last a letter or digit"
-        raise UsageError(f"{name!r} is no name of a distribution; write a name of {rule}, such as acme-conv")
+        raise UsageError(f"{name!r} is not a distribution name; use {rule}, such as acme-conv")
     if len(name) > _LONGEST:
-        raise UsageError(f"{name!r} is {len(name)} characters long; at most {_LONGEST}, for every YAML has to say it")
+        raise UsageError(f"{name!r} is {len(name)} characters long; at most {_LONGEST}, as every YAML contains it")
     module = re.sub("[-.]", "_", name).lower()
     if not module.isidentifier() or keyword.iskeyword(module) or resolve(name) != name:
-        raise UsageError(f"{name!r} can be no module of Python, or no text in a YAML; try 'my-{name}'")
+        raise UsageError(f"{name!r} is not valid as a Python module or as text in a YAML; try 'my-{name}'")
     return module
 
 
@@ -223,7 +223,7 @@ def _check_free(name: str, module: str) -> None:
         if importlib.util.find_spec(module) is None:
             return
         whose = f"a module {module!r}"
-    raise UsageError(f"{name!r}: there is {whose} here already; {fix}")
+    raise UsageError(f"{name!r}: {whose} is already installed; {fix}")
 
 
 def _files(name: str, use: str, module: str, kind: str, license: str) -> dict[str, str]:

@@ -32,7 +32,7 @@ def predict(
         bool,
         typer.Option(
             "--stream",
-            help="Write answers as the input comes: tags and labels of a bundle with export.streaming, or the "
+            help="Write answers as the input arrives: tags and labels of a bundle with export.streaming, or the "
             "tokens of a language model as they are generated.",
         ),
     ] = False,
@@ -61,7 +61,7 @@ def predict(
     items = [*([] if n_best is None else [f"n_best={n_best}"]), *(options or [])]
     decode_options = parse_decode_options(items, {"beams": beams}, model.predictor.options)
     if stream and on_error != "stop":
-        raise UsageError("--on-error: --stream stops at a line without an answer; leave one of the two out")
+        raise UsageError("--on-error: --stream stops at a line without an answer; use only one of the two")
     if stream:
         stream_file(model, input, output, form, decode_options)
     else:

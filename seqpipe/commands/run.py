@@ -80,7 +80,7 @@ def train(
 
     folder = RUNS / pipeline.name
     if resume and not (folder / STATE).exists():
-        raise UsageError(f"--resume: {folder} is no run yet; leave --resume out to start one")
+        raise UsageError(f"--resume: {folder} is not a run yet; omit --resume to start one")
     pipeline.train(device=device, fresh=fresh, progress=console)
     files = "".join(f" --plugin {shlex.quote(str(file))}" for file in plugins or [])
     console.say(f"\nnext: seqpipe evaluate {folder}{files}, then seqpipe export {folder}{files}")
@@ -105,7 +105,7 @@ def export(
 
     for item in sets or []:
         if not item.startswith("export."):
-            raise UsageError(f"--set {item}: the run is trained; only keys of `export` can change, as export.opset=20")
+            raise UsageError(f"--set {item}: only `export` keys can change after training, such as export.opset=20")
     console = make_console(quiet)
     path = export_run(folder, output, sets or [], console, None if no_cache else default_cache(), plugins or ())
     console.say(f"\nnext: seqpipe predict {path}")

@@ -1,4 +1,4 @@
-"""`seqpipe serve`: bundles behind HTTP."""
+"""`seqpipe serve`: serve bundles over HTTP."""
 
 from __future__ import annotations
 
@@ -15,45 +15,46 @@ _Bundles = Annotated[
     list[str] | None,
     typer.Argument(metavar="[BUNDLE | NAME=BUNDLE]...", help="Folders of bundles, with the name to serve each as."),
 ]
-_Host = Annotated[str, typer.Option("--host", help="Address to listen at; 0.0.0.0: every one.")]
-_Port = Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="Port; 0: any that is free.")]
+_Host = Annotated[str, typer.Option("--host", help="Address to listen on; 0.0.0.0: all.")]
+_Port = Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help="Port; 0: any free one.")]
 _Threads = Annotated[
     int | None, typer.Option("--threads", min=1, help="Parallel runs of each bundle; default: one per core.")
 ]
 _Processes = Annotated[int, typer.Option("--processes", min=1, help="Processes that share the port.")]
 _Delay = Annotated[
-    float, typer.Option("--delay-ms", min=0, help="Time a request waits for others to form a batch with.")
+    float, typer.Option("--delay-ms", min=0, help="Time that a request waits for others to form a batch.")
 ]
 _Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Maximum time of a request, in seconds.")]
 _WaitingTokens = Annotated[
-    int, typer.Option("--max-waiting-tokens", min=1, help="Tokens, read and written, that may wait for each bundle.")
+    int,
+    typer.Option("--max-waiting-tokens", min=1, help="Maximum number of waiting tokens per bundle."),
 ]
-_Body = Annotated[int, typer.Option("--max-body", min=1, help="Largest request body, in bytes.")]
-_Items = Annotated[int, typer.Option("--max-items", min=1, help="Most inputs in one request.")]
-_Length = Annotated[int, typer.Option("--max-length", min=1, help="Most tokens that a request may ask to be written.")]
-_Beams = Annotated[
-    int, typer.Option("--max-beams", min=1, help="Most beams and alternatives that a request may ask for.")
+_Body = Annotated[int, typer.Option("--max-body", min=1, help="Maximum size of a request body, in bytes.")]
+_Items = Annotated[int, typer.Option("--max-items", min=1, help="Maximum number of inputs in one request.")]
+_Length = Annotated[int, typer.Option("--max-length", min=1, help="Maximum of max_length in a request.")]
+_Beams = Annotated[int, typer.Option("--max-beams", min=1, help="Maximum of beams and n_best in a request.")]
+_Connections = Annotated[
+    int, typer.Option("--max-connections", min=1, help="Maximum number of connections; more wait.")
 ]
-_Connections = Annotated[int, typer.Option("--max-connections", min=1, help="Most connections at a time; more wait.")]
 _Read = Annotated[float, typer.Option("--read-timeout", min=0.1, help="Maximum time to send a body, in seconds.")]
 _Idle = Annotated[
     float, typer.Option("--idle-timeout", min=0.1, max=60, help="Maximum time until the next request's headers, in s.")
 ]
-_Uds = Annotated[Path | None, typer.Option("--uds", help="Unix socket to listen at, in place of host and port.")]
+_Uds = Annotated[Path | None, typer.Option("--uds", help="Unix socket to listen on, instead of host and port.")]
 _TokenFile = Annotated[
     Path | None,
     typer.Option("--token-file", help="File with the bearer token that clients send; default: SEQPIPE_TOKEN."),
 ]
 _Cors = Annotated[
-    list[str] | None, typer.Option("--cors", metavar="ORIGIN", help="Origin whose pages may call; repeatable.")
+    list[str] | None, typer.Option("--cors", metavar="ORIGIN", help="Origin whose pages may send requests; repeatable.")
 ]
 _Hosts = Annotated[
     list[str] | None,
-    typer.Option("--allow-host", metavar="NAME", help="Name by which clients may call beside localhost; repeatable."),
+    typer.Option("--allow-host", metavar="NAME", help="Host name that clients may use besides localhost; repeatable."),
 ]
 _Repository = Annotated[
     Path | None,
-    typer.Option("--repository", help="Folder of bundles: all are served, and may be loaded and unloaded by HTTP."),
+    typer.Option("--repository", help="Folder of bundles: all are served, and can be loaded and unloaded over HTTP."),
 ]
 _AccessLog = Annotated[
     bool, typer.Option("--access-log/--no-access-log", help="Log each request as a line of JSON on standard error.")
@@ -90,9 +91,9 @@ def serve(
         raise EnvError("seqpipe serve needs Linux or macOS; on Windows run it in the Windows Subsystem for Linux")
     try:
         from seqpipe.serve.auth import check_hosts, check_origins, read_token
-        from seqpipe.serve.repository import bundles as stored
+        from seqpipe.serve.repository import bundles as repository_bundles
         from seqpipe.serve.server import serve as run_server
-        from seqpipe.serve.settings import Settings, named
+        from seqpipe.serve.settings import Settings, bundles_by_name
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package == "seqpipe":
@@ -101,7 +102,7 @@ def serve(
     if not bundles and repository is None:
         raise UsageError("name at least one bundle, or --repository FOLDER: seqpipe serve runs/NAME/bundle")
     settings = Settings(
-        bundles={**(stored(repository) if repository else {}), **named(bundles or [])},
+        bundles={**(repository_bundles(repository) if repository else {}), **bundles_by_name(bundles or [])},
         host=host,
         port=port,
         device=device,

@@ -43,7 +43,7 @@ def vectors(
         key, table = _table(pipeline, folder, stage)
         vocabulary = pipeline.artifacts.vocabularies[pipeline.source_of[key]]
         ids = [i for i, word in enumerate(vocabulary) if is_word(word)]
-        write(path, word2vec([vocabulary[i] for i in ids], table[ids], binary))
+        write(path, word2vec_bytes([vocabulary[i] for i in ids], table[ids], binary))
     console.say(f"{len(ids):,} words -> {path}\n\nnext: embedding: {{use: vectors, path: {path}}}")
 
 
@@ -55,7 +55,7 @@ def distill_vectors(
     output: Annotated[Path, typer.Option("--output", "-o", help="Output file.")],
     vocabulary: Annotated[
         Path | None,
-        typer.Option("--vocabulary", metavar="FILE", help="Words, one a line, the most frequent first."),
+        typer.Option("--vocabulary", metavar="FILE", help="Words, one per line, the most frequent first."),
     ] = None,
     pipeline: Annotated[
         Path | None,
@@ -76,10 +76,12 @@ def distill_vectors(
     from seqpipe.pipeline.training import resolve_device
 
     if vocabulary and pipeline:
-        raise UsageError("--vocabulary and --pipeline each say which words; leave one of them out")
+        raise UsageError("--vocabulary and --pipeline both select the words; use only one of them")
     console = make_console(quiet)
     with lock_around(output), writing(output) as temporary:
-        words = _listed(vocabulary) if vocabulary else _trained(pipeline, plugins or ()) if pipeline else None
+        words = (
+            _read_words(vocabulary) if vocabulary else _training_words(pipeline, plugins or ()) if pipeline else None
+        )
         distiller = Distiller(checkpoint, resolve_device(device))
         ids = distiller.tokens() if words is None else distiller.words(words)
         ids = {word: subwords for word, subwords in ids.items() if is_word(word)}
@@ -91,7 +93,7 @@ def distill_vectors(
         rows = principal_components(rows, dim)
         if weighting == "zipf":
             rows = rows * zipf_weights(len(ids))
-        temporary.write_bytes(word2vec([*ids], rows, binary))
+        temporary.write_bytes(word2vec_bytes([*ids], rows, binary))
     if words is not None and len(words) > len(ids):
         unknown = f"{len(words) - len(ids):,} of {len(words):,} words"
         console.say(f"{unknown} are unknown to the tokenizer of {checkpoint} and have no vector")
@@ -100,7 +102,7 @@ def distill_vectors(
     console.say(f"\nnext: {tokenizer}embedding: {{use: static, path: {output}}}")
 
 
-def _listed(path: Path) -> list[str]:
+def _read_words(path: Path) -> list[str]:
     """Return the distinct words of a file with one word per line."""
     from seqpipe.runtime.file_io import open_source, read_lines
 
@@ -111,27 +113,27 @@ def _listed(path: Path) -> list[str]:
                 raise line
             word = line.strip()
             if len(word.split()) > 1:
-                raise DataError(f"{where}: {word[:40]!r} holds white space; write one word a line")
+                raise DataError(f"{where}: {word[:40]!r} contains white space; write one word per line")
             words += [word] * bool(word)
     if not words:
-        raise DataError(f"{path}: holds no word")
+        raise DataError(f"{path}: has no words")
     return list(dict.fromkeys(words))
 
 
-def _trained(path: Path, plugins: Sequence[Path]) -> list[str]:
-    """Return the vocabulary that a pipeline's tokenizers learn from its training data, without special tokens."""
+def _training_words(path: Path, plugins: Sequence[Path]) -> list[str]:
+    """Return the vocabulary of a pipeline's tokenizers, fitted on its training data, without special tokens."""
     from seqpipe.config.loader import load
     from seqpipe.features.sources import tokenizers_of
     from seqpipe.features.splitting import splits_words
     from seqpipe.training.datasets import read
     from seqpipe.training.fit import fit_artifacts
 
-    config = load(path, files=False, plugin_files=plugins)  # the file of vectors may not be there yet
+    config = load(path, files=False, plugin_files=plugins)  # the file of vectors may not exist yet
     records = read(config.data.reader, config.data.train, overlaps=config.data.overlaps)
     artifacts = fit_artifacts(config, records)
     if any(map(splits_words, tokenizers_of(artifacts.featurizer).values())):
-        fix = "leave --pipeline out, so that the subwords of the checkpoint get the vectors, or set tokenizer: words"
-        raise UsageError(f"--pipeline {path}: its tokenizer splits words into subwords of its own; {fix}")
+        fix = "omit --pipeline for vectors of the checkpoint's subwords, or set tokenizer: words"
+        raise UsageError(f"--pipeline {path}: its tokenizer splits words into subwords; {fix}")
     vocabularies = artifacts.vocabularies.values()
     words = dict.fromkeys(word for vocabulary in vocabularies for word in vocabulary if is_word(word))
     if not words:
@@ -140,18 +142,17 @@ def _trained(path: Path, plugins: Sequence[Path]) -> list[str]:
 
 
 def is_word(word: str) -> bool:
-    """Return whether a file of vectors can hold this token: it is not special and has no white space."""
+    """Return whether a file of vectors can contain this token: it is not special and has no white space."""
     from seqpipe.features.vocabulary import MASK, SPECIALS
 
     return word not in (*SPECIALS, MASK) and bool(word) and not any(character.isspace() for character in word)
 
 
-def word2vec(words: Sequence[str], rows: np.ndarray, binary: bool) -> bytes:
-    """Return the file that holds these words and their vectors, in word2vec's text or binary format.
+def word2vec_bytes(words: Sequence[str], rows: np.ndarray, binary: bool) -> bytes:
+    """Return a file with these words and their vectors, in word2vec's text or binary format.
 
-    Both begin with a line of the number of words and of numbers a word. In the text format each word has a line; the
-    numbers are those of float32, none is rounded. In the binary format a blank and the numbers, little end first,
-    follow each word.
+    Both begin with a line with the number of words and the width. In the text format each word has a line, with all
+    digits of the float32 numbers. In the binary format each word is followed by a space and the little-endian numbers.
     """
     lines = [f"{len(words)} {rows.shape[1]}\n".encode()]
     for word, row in zip(words, rows, strict=True):

@@ -1,4 +1,4 @@
-"""`seqpipe verify`: check that a bundle is intact and gives the same answers as on the machine that exported it."""
+"""`seqpipe verify`: check that a bundle is intact and answers as on the machine that exported it."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def verify(
         from seqpipe.runtime.untrusted import Limits, verify_untrusted
 
         if device not in ("auto", "cpu") or fail_on:
-            raise UsageError("--untrusted opens a bundle on the CPU; leave --device and --fail-on out")
+            raise UsageError("--untrusted opens a bundle on the CPU; omit --device and --fail-on")
         limits = Limits(Limits.memory if memory is None else memory, Limits.seconds if timeout is None else timeout)
         result = verify_untrusted(bundle, limits, sha256)
     else:
         from seqpipe import Bundle
 
         if memory is not None or timeout is not None:
-            raise UsageError("--memory and --timeout are limits of --untrusted; give that too")
+            raise UsageError("--memory and --timeout are limits of --untrusted; add --untrusted")
         result = Bundle(bundle, sha256).verify(device)
     summary = f"hashes right, {result['golden']} golden examples answered the same on {result['device']}"
     if "no_golden" in result:

@@ -18,7 +18,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
-from seqpipe.config.loader import INPUT_NAME, Config
+from seqpipe.config.loader import INHERITED, INPUT_NAME, Config
 from seqpipe.config.plugins import KINDS, Offer, Plugins
 from seqpipe.config.schema import OF_A_SOURCE, STAGES, TOP, DataKeys, Name, NeedKeys
 from seqpipe.config.signature import COMMON_KEYS, TARGET_TOKENIZER_KEYS, CommonKeys, options_model, wired
@@ -220,6 +220,8 @@ class _Schema:
         properties: Json = {"use": {"description": USE.format(offer.kind), **one_of(self.names(offer))}}
         properties |= of_options["properties"] | {key: common[key] for key in common_keys if key in common}
         required = ["use", *of_options.get("required", [])]
+        if offer.kind in STAGES:  # an option that the tokenizer may have stated
+            required = [name for name in required if name != INHERITED]
         if "target_tokenizer" in common_keys:
             writes = "target_vocabulary" in wired(cls)
             choice: Json = {"anyOf": [{"const": "same"}, ref("target_tokenizer")]} if writes else NULL

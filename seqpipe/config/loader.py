@@ -54,6 +54,7 @@ from seqpipe.types import CHECKPOINT, FOLDER
 __all__ = ["Component", "Config", "Data", "load", "resolved"]
 
 INPUT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+INHERITED = "checkpoint"  # option of a stage that may be that of the tokenizer of its source
 RENAMED = {"carry": "stateful"}  # old names of options
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ON_THE_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?", re.ASCII)
@@ -182,6 +183,7 @@ class _Loader:
         self.tree, self.root, self.files, self.runs = tree, root, files, runs
         self.problems: list[Problem] = []
         self.invalid: set[str] = set()  # keys of components with invalid options
+        self.tokenizer_checkpoint: Plain = None  # the default of stages without a checkpoint
         keys = tree.data.get("plugins") if isinstance(tree.data, dict) else None
         self.plugin_keys = self.keys(PluginKeys, self.mapping(keys, ("plugins",)), ("plugins",), "'plugins'")
         allow = self.plugin_keys.allow if self.plugin_keys else ()
@@ -246,6 +248,8 @@ class _Loader:
         tokenizer, number = None, None
         if not name or keys.get("tokenizer") is not None:
             tokenizer = self.required("tokenizer", keys, path, "tokenizer")
+            stated_options = keys.get("tokenizer")
+            self.tokenizer_checkpoint = stated_options.get(INHERITED) if isinstance(stated_options, dict) else None
             if tokenizer and field:
                 stated = isinstance(keys["tokenizer"], dict) and "field" in keys["tokenizer"]
                 if stated and tokenizer.common_keys["field"] != field:
@@ -416,9 +420,11 @@ class _Loader:
         if resolved is None:
             return None
         use, offer, cls, model = resolved
-        instance, mistakes = validate(
-            model, {key: option for key, option in mapping.items() if key not in ALL_COMMON_KEYS}
-        )
+        stated = {key: option for key, option in mapping.items() if key not in ALL_COMMON_KEYS}
+        shared = option_fields(model).get(INHERITED)
+        if kind in STAGES and shared and CHECKPOINT in shared.metadata and self.tokenizer_checkpoint is not None:
+            stated = {INHERITED: self.tokenizer_checkpoint, **stated}
+        instance, mistakes = validate(model, stated)
         if mistakes:
             self.report(mistakes, path, [*option_fields(model), *allowed], repr(use), "option")
         spot, key = self.tree.spot((*path, "use")), yaml.key_text(path)

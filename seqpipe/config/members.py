@@ -111,6 +111,13 @@ MEMBERS: Mapping[str, Member] = {
     "max_tokens": Member(
         ("encoder",), "attribute", "int or None", "Maximum number of tokens of a text; a longer one is refused.", ABSENT
     ),
+    "cuts_texts": Member(
+        ("encoder",),
+        "attribute",
+        "bool",
+        "Whether only the first `max_tokens` tokens of a longer text are read.",
+        False,
+    ),
     # embeddings and encoders of a language model, or of a pipeline that answers in chunks
     "tokenwise": Member(
         ("embedding", "encoder"),
@@ -177,7 +184,7 @@ MEMBERS: Mapping[str, Member] = {
     "state_shape": Member(
         ("head",), "attribute", "(int, int)", "Shape of the state that it carries from chunk to chunk.", ABSENT
     ),
-    "decide_piece": Member(
+    "decide_chunk": Member(
         ("head",),
         "method",
         "(x, mask, state, *, options) -> dict",

@@ -16,12 +16,12 @@ from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe.files import json_bytes, write
 from seqpipe.runtime.explanation import Attention, Explanation, Figure, visible_blanks
 
-MOST_CELLS = 40_000  # of all the matrices of one attention; browsers crawl beyond
+MOST_CELLS = 40_000  # of all the matrices of one attention; browsers are slow with more
 SIDE, EDGE, DOT = 480, 40, 5  # pixels of the square of points, its margin, and a point
-LARGE = 80  # letters of an answer that is written large
-UPRIGHT = 2  # letters of a column's name that fit above a cell without being turned
+LARGE = 80  # maximum number of letters of an answer in large type
+UPRIGHT = 2  # letters of a column's name that fit above a cell without rotation
 STYLE = Path(__file__).parents[1] / "serve" / "page"  # the stylesheet and the icon of both pages
-NOTE = "Weights show how much a place of the text contributes inside the model, not why it decides as it does."
+NOTE = "Weights show how much each part of the text contributes inside the model, not the reasons for the answer."
 
 
 def check_ending(path: Path) -> None:
@@ -48,13 +48,13 @@ def page(explanation: Explanation, facts: Mapping[str, str] | None = None) -> st
     text, figure = explanation.text, explanation.figure
     if figure is not None:
         text = "\n".join(" ".join(f"{number:g}" for number in row) for row in figure.points)
-    if text.strip() and not shaded:  # else it is the text that is shaded
+    if text.strip() and not shaded:  # otherwise the shaded text is shown
         cards.append(_card("Input", f'<p class="text" dir="auto">{_safe(text)}</p>'))
     cards = [f'<div class="columns">{"".join(cards)}</div>' if len(cards) > 1 else cards[0]]
     if figure is not None:
         cards.append(_figure(figure))
     for view in shaded:
-        # The legend says what the strongest shade stands for, as far as that is one number.
+        # The legend shows the weight of the strongest shade, if that is one number.
         is_one_number = view.words is not None and view.sentences is None
         ends = ("0", f"{view.words.weights.max(initial=0.0):.3f}") if view.words and is_one_number else ("low", "high")
         rows = "".join(_row(row) for row in view.rows(explanation.text))
@@ -62,7 +62,7 @@ def page(explanation: Explanation, facts: Mapping[str, str] | None = None) -> st
         cards.append(_card(view.title, f'<div class="{shape}">{rows}</div>{_legend(*ends, view.legend)}', view.stages))
     cards += [_pairs(explanation.text, a) for a in explanation.attentions if a.is_matrix]
     for name, origins in explanation.copied.items():
-        # Each word that was written, shaded by the probability that it was copied, and where it stands in the text.
+        # Each generated word, shaded by the probability that it was copied, and its position in the text.
         lines = "".join(
             f'<tr><td class="heat" style="--weight:{1 - origin.generating:.3f}"><bdi>{_safe(row[0])}</bdi></td>'
             f'<td class="number">{1 - origin.generating:.3f}</td><td dir="auto">{_safe(row[2])}</td></tr>'
@@ -73,7 +73,7 @@ def page(explanation: Explanation, facts: Mapping[str, str] | None = None) -> st
         legend = _legend("0", "1", "probability that the token was copied from the input, not generated")
         cards.append(_card("Tokens copied from the input", f"{_scrolling(table)}{legend}", name))
     if not explanation.attentions and figure is None:
-        cards.append('<p class="nothing">No token was read of this text, so there are no weights to show.</p>')
+        cards.append('<p class="nothing">This text has no tokens, so there are no weights to show.</p>')
     dated = {**(facts or {}), "Date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")}
     icon = (STYLE / "icon.svg").read_text(encoding="utf-8")
     return Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8")).substitute(
@@ -138,7 +138,7 @@ def _figure(figure: Figure) -> str:
         style = "first" if is_first else "chosen" if i in figure.way else "point"
         circle = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{DOT + 2 * is_first}"/>'
         parts.append(f'<g class="{style}">{circle}<text x="{x + 8:.1f}" y="{y - 8:.1f}">{i}</text></g>')
-    way = "polygon" if is_filled else "way"
+    way = "polygon" if is_filled else "path"
     title = f"{len(figure.points)} points and the {way} through {len({*figure.way})} of them"
     size = SIDE + 2 * EDGE
     label = f'role="img" aria-label="{title}"'
@@ -150,12 +150,12 @@ def _row(row: Row) -> str:
     if row.weight is not None:
         bar = f'<div class="share">{_bar(row.share, row.weight)}</div>'
     markup = ""
-    for piece in row.pieces:
-        if piece.weight is None:
-            markup += _safe(piece.text)
+    for fragment in row.fragments:
+        if fragment.weight is None:
+            markup += _safe(fragment.text)
         else:
-            shade = f'title="{piece.weight:.3f}" style="--weight:{piece.shade:.3f}"'
-            markup += f'<mark class="heat" {shade}>{_safe(piece.text)}</mark>'
+            shade = f'title="{fragment.weight:.3f}" style="--weight:{fragment.shade:.3f}"'
+            markup += f'<mark class="heat" {shade}>{_safe(fragment.text)}</mark>'
     return f'{bar}<p class="text" dir="auto">{markup}</p>'
 
 
@@ -191,9 +191,9 @@ def _pairs(text: str, attention: Attention) -> str:
         f"<details class='table'><summary>Head {number}</summary>{table}</details>\n" if number else table
         for number, table in enumerate(tables)
     )
-    title, row = "Input tokens that each answer token looks at", "answer"
+    title, row = "Input tokens that each answer token attends to", "answer"
     if written is None:
-        title, row = "Tokens that each input token looks at", "input"
+        title, row = "Tokens that each input token attends to", "input"
     mean = "" if heads == 1 else f"; mean of {heads} heads, each of which is below"
     return _card(
         title, content, f"Rows: tokens of the {row}; columns: tokens of the input{mean}{cut}. {attention.name}"
@@ -201,4 +201,4 @@ def _pairs(text: str, attention: Attention) -> str:
 
 
 def _safe(text: str) -> str:
-    return escape(replace_surrogates(text).replace("\0", "\ufffd"))  # which no HTML file can hold
+    return escape(replace_surrogates(text).replace("\0", "\ufffd"))  # not allowed in HTML

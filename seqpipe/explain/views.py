@@ -13,8 +13,8 @@ Mark = tuple[int, int, float, float]  # start, end, weight, shade
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A stretch of the text: its weight (None: no token) and how strongly it is shaded, 0 to 1."""
+class Fragment:
+    """A part of the text: its weight (None: no token) and its shade, 0 to 1."""
 
     text: str
     weight: float | None = None
@@ -23,16 +23,16 @@ class Piece:
 
 @dataclass(frozen=True)
 class Row:
-    """A stretch of the text that stands by itself: a sentence with its weight, or the whole text with none."""
+    """A separate part of the text: a sentence with its weight, or the whole text without one."""
 
-    pieces: tuple[Piece, ...]
+    fragments: tuple[Fragment, ...]
     weight: float | None = None
     share: float = 0.0  # of the greatest weight of a sentence
 
 
 @dataclass(frozen=True)
 class View:
-    """The text once, shaded by one attention over words, with the bars of one over sentences; or one of the two."""
+    """One copy of the text, shaded by an attention over words, with bars of one over sentences; or one of the two."""
 
     words: Attention | None
     sentences: Attention | None
@@ -44,7 +44,7 @@ class View:
 
     @property
     def stages(self) -> str:
-        """Names of the attentions, as the YAML has their stages."""
+        """Names of the attentions, from the YAML keys of their stages."""
         return ", ".join(a.name for a in (self.words, self.sentences) if a)
 
     @property
@@ -55,16 +55,16 @@ class View:
         return "colour: weight of the word" if self.words else "bar: weight of the sentence"
 
     def rows(self, text: str) -> list[Row]:
-        """Return the whole text as rows of pieces; every code point is in exactly one piece."""
+        """Return the whole text as rows of fragments; every code point is in exactly one fragment."""
         cuts = [0, len(text)]
         weights: list[float | None] = [None]
         if self.sentences and self.sentences.places:
             cuts = [0, *(start for start, _ in self.sentences.places[1:]), len(text)]
             weights = self.sentences.weights.tolist()
-        # Each word's stretch of text; tokens that share a code point are one, with the sum of their weights.
+        # Each word's part of the text; tokens that share a code point are merged, with the sum of their weights.
         marks: list[Mark] = []
         if self.words is not None and self.words.places:
-            # A word counts as much as its sentence does: shades (N,) are weights scaled by the root of the sentence's
+            # A word counts as much as its sentence: shades (N,) are weights scaled by the root of the sentence's
             # weight, as in Yang et al. (2016), so that a word of an unimportant sentence does not look important.
             starts = [start for start, _ in self.words.places]
             rows = np.searchsorted(cuts[1:-1], starts, side="right")
@@ -81,21 +81,21 @@ class View:
                     marks.append((a, b, weight, shade))
         most = max((w for w in weights if w), default=0.0)
         return [
-            Row(tuple(_pieces(text, a, b, marks)), w, w / most if w and most else 0.0)
+            Row(tuple(_fragments(text, a, b, marks)), w, w / most if w and most else 0.0)
             for a, b, w in zip(cuts, cuts[1:], weights, strict=False)
         ]
 
 
-def _pieces(text: str, start: int, end: int, marked: Sequence[Mark]) -> list[Piece]:
-    """Return the text from start to end in pieces."""
-    pieces: list[Piece] = []
+def _fragments(text: str, start: int, end: int, marked: Sequence[Mark]) -> list[Fragment]:
+    """Return the text from start to end in fragments."""
+    fragments: list[Fragment] = []
     at = start
     for a, b, weight, shade in marked:
         if start <= a < end:
-            pieces += [Piece(text[at:a])] if at < a else []
+            fragments += [Fragment(text[at:a])] if at < a else []
             at = min(b, end)
-            pieces.append(Piece(text[a:at], weight, shade))
-    return [*pieces, Piece(text[at:end])] if at < end else pieces
+            fragments.append(Fragment(text[a:at], weight, shade))
+    return [*fragments, Fragment(text[at:end])] if at < end else fragments
 
 
 def views(explanation: Explanation) -> list[View]:

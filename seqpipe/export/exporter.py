@@ -38,7 +38,7 @@ from seqpipe.features import encoding
 from seqpipe.features.document import Record
 from seqpipe.features.sources import TextSource, columns, tokenizer_file_of, tokenizers_of
 from seqpipe.features.splitting import Cut
-from seqpipe.files import CACHE_VARIABLE, finite
+from seqpipe.files import CACHE_VARIABLE, null_non_finite
 from seqpipe.runtime import bundle
 from seqpipe.runtime.evaluate import headlines
 from seqpipe.runtime.manifest import Golden, Json, Limits, Manifest, MetricsOwner, Option, Reader, Streaming, Weights
@@ -240,6 +240,8 @@ def bundle_manifest(
     artifacts = pipeline.artifacts
     answer = artifacts.kind.manifest()
     for task, head in zip(artifacts.tasks, pipeline.heads, strict=True):
+        if task.answer.get("every_token"):
+            (answer["parts"][task.name] if task.name else answer)["every_token"] = True
         calibration = member(head, "calibration")
         if calibration and (chosen := calibration()):
             (answer["parts"][task.name] if task.name else answer)["calibration"] = chosen
@@ -283,7 +285,7 @@ def bundle_manifest(
         limits=limits,
         reader=Reader(use=config.data.reader.use, options=config.data.reader.options),
         golden=(),
-        metrics=finite(scores),
+        metrics=null_non_finite(scores),
         parity={},
         made_with={
             "packages": {name: importlib.metadata.version(name) for name in (BUILTIN, *PACKAGES)},
@@ -372,6 +374,7 @@ def export(
     scores: Mapping[str, Any] | None = None,
     cache: GraphCache | None = None,
     outcome: Mapping[str, Any] | None = None,
+    references: bool = True,
 ) -> Model:
     """Write the bundle to `path` and return it as an open Model.
 
@@ -384,6 +387,7 @@ def export(
         scores: PyTorch's scores on the test sets, for the manifest.
         cache: Cache of graphs.
         outcome: The outcome of training (`seqpipe.training.progress`), for the manifest.
+        references: Whether the records have references; without them answers are compared, but no metric.
 
     Raises:
         ExportError: if a component does not export.
@@ -408,7 +412,7 @@ def export(
             model = Model(replace(bundle.read(Path(folder) / path.name), path=path), "cpu")
         console.say(f"  {len(graph):,} bytes ({time.monotonic() - start:.1f} s)\ncomparing onnxruntime with PyTorch")
         comparison = Comparison(pipeline, config, model)
-        parity = verify_parity(comparison, records, console)
+        parity = verify_parity(comparison, records, console, references)
         return _ComparedBundle(comparison, model, files, parity, golden_examples(comparison, records))
 
     compared = use_graph(pipeline, config, cache, console, compare)
@@ -440,10 +444,12 @@ class _ComparedBundle:
     def report(self, held_out: int, metrics: Mapping[str, Metric], console: Console) -> None:
         """Print the agreement of PyTorch and the bundle."""
         parity = self.parity
-        score = format_score(parity["metric"], parity["pytorch"], metrics)
+        score = ""
+        if "metric" in parity:
+            score = f"; {parity['metric']} {format_score(parity['metric'], parity['pytorch'], metrics)} in both"
         console.say(
             f"  onnxruntime = PyTorch in {parity['decisions']:,} decisions, of which {parity['ties']} are ties; "
-            f"scores within {parity['worst_score']:.1g}; {parity['metric']} {score} in both"
+            f"scores within {parity['worst_score']:.1g}{score}"
         )
         optional = parity["records_with_options"]
         drawn = f"{parity['records']:,} of {held_out:,} (drawn with seed {SEED})"

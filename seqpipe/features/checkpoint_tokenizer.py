@@ -255,7 +255,7 @@ def _renumber_tokens(
         model["vocab"] = new
     else:
         scores = dict(map(tuple, vocabulary))
-        model["vocab"] = [[names.get(token, token), scores.get(token, 0.0)] for token in order]
+        model["vocab"] = [[names.get(token, token), _exact(scores.get(token, 0.0))] for token in order]
     content["added_tokens"] = [token | {"id": new[token["content"]]} for token in read_whole]
     unknown = list(names.values())[1]
     if "unk_id" in model:
@@ -263,6 +263,17 @@ def _renumber_tokens(
     else:
         model["unk_token"] = unknown
     return [old[token] for token in order]
+
+
+def _exact(score: float) -> float:
+    """Return the score of a piece, or its neighbour in steps of 2^-26, that `tokenizers` reads from JSON as written.
+
+    Its parser is off by the last bit for some numbers of 17 digits. Scores are float32, whose sums are exact here, so
+    that of two ways to split a text with the same pieces the first wins; a wrong bit would decide otherwise.
+    """
+    steps = (score + sign * step * 2.0**-26 for step in range(1_000) for sign in (1, -1))
+    digits = ((step, repr(step).lstrip("-").replace(".", "")) for step in steps)
+    return next((step for step, text in digits if not text.isdecimal() or int(text) < 2**53), score)
 
 
 def language_tokens(checkpoint: str | Path, language: str | None) -> tuple[list[int], list[int]]:

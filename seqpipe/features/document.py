@@ -151,6 +151,17 @@ def words_of(doc: Doc, first: int, last: int) -> Doc:
     )
 
 
+def first_tokens(doc: Doc, count: int) -> Doc:
+    """Return the Doc of the same text with only its first `count` tokens; a word that is cut ends there."""
+    if len(doc) <= count:
+        return doc
+    offsets, starts, places = doc.offsets[:count], doc.starts, doc.places
+    if starts is not None and places is not None:
+        starts = [start for start in starts if start < count]
+        places = [*places[: len(starts) - 1], (places[len(starts) - 1][0], offsets[-1][1])]
+    return replace(doc, words=doc.words[:count], offsets=offsets, ids=doc.ids[:count], starts=starts, places=places)
+
+
 # The output vocabulary of a copying head: that of a target tokenizer, then the source's words missing from it.
 
 _LAST_SPECIAL = SPECIALS.index(EOS)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from seqpipe.errors import DataError
 from seqpipe.features import splitting
@@ -107,7 +107,8 @@ _CACHED, _CACHED_LENGTH = 100_000, 64  # words whose ids are cached, and the mos
 class TextSource:
     """A tokenizer and the fitted features of one text: records become Docs, Docs become padded arrays.
 
-    `lossless`: tokens of white space count too, for language models.
+    `lossless`: tokens of white space count too, for language models and converted checkpoints. `raw`: a text is read as
+    `transformers` reads it, with the library's own offsets, and words are joined by spaces.
     """
 
     def __init__(
@@ -116,11 +117,13 @@ class TextSource:
         features: Mapping[str, FeatureKind],
         field: str | Sequence[str] = "text",
         lossless: bool = False,
+        raw: bool = False,
     ):
         self.tokenizer, self.features = tokenizer, dict(features)
         self.fields = (field,) if isinstance(field, str) else tuple(field)
         self.pairs = len(self.fields) == 2  # a record has two texts, which are joined
-        self.lossless = lossless
+        self.lossless, self.raw = lossless, raw
+        self._joins_words = any(feature.joins_words for feature in self.features.values())
         self._unknown, self._splits_words = special_id(tokenizer, UNK), splitting.splits_words(tokenizer)
         self._alignment = Alignment(tokenizer)
         # A feature that is replaced later gets a head's tokenizer, and reads no other field.
@@ -181,7 +184,7 @@ class TextSource:
 
     def presplit(self, record: Record) -> bool:
         words = self.fields == ("text",) and record.get("words") is not None
-        return words and not (self.lossless and isinstance(record.get("text"), str))
+        return words and not (self.lossless and (self.raw or isinstance(record.get("text"), str)))
 
     def _whole(self, raw_texts: Sequence[str], records: Sequence[Record]) -> list[Doc]:
         """Return a Doc for each text of these records."""
@@ -191,6 +194,9 @@ class TextSource:
         for raw, text, encoding in zip(raw_texts, texts, encodings, strict=True):
             if self._splits_words and not self.lossless:
                 docs.append(self._piece_doc(raw, text, splitting.of_text(self._alignment, encoding, text)))
+                continue
+            if self.raw:
+                docs.append(self._raw(raw, text, encoding))
                 continue
             ids, offsets = encoding.ids, self._alignment.places(encoding.offsets, text)
             if self._alignment.forms and not self._splits_words:
@@ -205,6 +211,26 @@ class TextSource:
                 offsets = places
             docs.append(Doc(raw, [text[a:b] for a, b in offsets], offsets, self._plain(ids)))
         return docs
+
+    def _raw(self, raw: str, text: str, encoding: Encoding) -> Doc:
+        """Return a Doc of all tokens of a text; with a feature that joins them to words, these as in `transformers`.
+
+        A token continues a word if it is not as long as its text, as `##ing` is, where the tokenizer marks pieces so;
+        of other tokenizers if no blank stands before it or at its beginning.
+        """
+        offsets = encoding.offsets
+        doc = Doc(raw, [text[a:b] for a, b in offsets], offsets, self._plain(encoding.ids))
+        if not self._joins_words:
+            return doc
+        if getattr(self.tokenizer.model, "continuing_subword_prefix", None):
+            lengths = zip(encoding.tokens, encoding.ids, offsets, strict=True)
+            continues = [len(token) != b - a and i != self._unknown for token, i, (a, b) in lengths]
+        else:
+            pairs = zip(encoding.ids, offsets, strict=True)
+            continues = [a > 0 and " " not in text[a - 1 : a + 1] and i != self._unknown for i, (a, _) in pairs]
+        starts = [i for i in range(len(offsets)) if i == 0 or not continues[i]]
+        places = [(offsets[a][0], offsets[b - 1][1]) for a, b in pairwise([*starts, len(offsets)])]
+        return replace(doc, starts=starts, places=places)
 
     def collate(self, docs: Sequence[Doc]) -> Arrays:
         """Pad Docs to the longest (at least one token): `ids` and `mask` (B, T), then all other features."""
@@ -234,6 +260,8 @@ class TextSource:
         """Return the record's text in this field, by default the input's; DataError if there is none."""
         field = field or self.fields[0]
         text = record.get(field)
+        if text is None and self.raw and field == "text" and record.get("words") is not None:
+            return " ".join(record["words"])
         if not isinstance(text, str):
             message, fix = f"field {field!r} must be a text, not {type(text).__name__}", ""
             if field not in record:
@@ -336,11 +364,15 @@ InputSource = TextSource | NumericSource | MultiSource
 
 
 def source_from(
-    field: Any, features: Mapping[str, FeatureKind], tokenizers: Mapping[str, Tokenizer], lossless: bool = False
+    field: Any,
+    features: Mapping[str, FeatureKind],
+    tokenizers: Mapping[str, Tokenizer],
+    lossless: bool = False,
+    raw: bool = False,
 ) -> InputSource:
     """Return the input source that a bundle or a run describes by its field, features and tokenizers.
 
-    `lossless`: see TextSource; of several sources none is.
+    `lossless`, `raw`: see TextSource; of several sources none is.
 
     Raises:
         ValueError: if a field is neither a name nor two.
@@ -349,11 +381,16 @@ def source_from(
         lossless = lossless and len(field) == 1
         parts = {name: _single(name, part, features, tokenizers.get(name), lossless) for name, part in field.items()}
         return MultiSource(parts)
-    return _single("", field, features, tokenizers.get(""), lossless)
+    return _single("", field, features, tokenizers.get(""), lossless, raw)
 
 
 def _single(
-    name: str, field: Any, features: Mapping[str, FeatureKind], tokenizer: Tokenizer | None, lossless: bool = False
+    name: str,
+    field: Any,
+    features: Mapping[str, FeatureKind],
+    tokenizer: Tokenizer | None,
+    lossless: bool = False,
+    raw: bool = False,
 ) -> TextSource | NumericSource:
     prefix = f"{name}." if name else ""
     features = {full.removeprefix(prefix): feature for full, feature in features.items() if full.startswith(prefix)}
@@ -361,7 +398,7 @@ def _single(
     if len(fields) not in (1, 2) or not all(isinstance(part, str) for part in fields):
         raise ValueError(f"field {field!r}, which is neither one name nor two")
     if tokenizer is not None:
-        return TextSource(tokenizer, features, fields, lossless)
+        return TextSource(tokenizer, features, fields, lossless, raw)
     if len(fields) > 1 or not all(feature.reads_numbers for feature in features.values()):
         raise ValueError(f"source {name!r}, which has no tokenizer and is not a field of numbers")
     return NumericSource(features, fields[0])

@@ -7,6 +7,7 @@ it. Lines that begin with `##` explain the template and are not written.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -20,7 +21,7 @@ from typing import Any
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.signature import construct
 from seqpipe.config.yaml import dump
-from seqpipe.errors import UsageError, did_you_mean
+from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.files import write
 from seqpipe.init.look import TASKS, summarise
 from seqpipe.init.refuse import refuse_useless
@@ -50,6 +51,9 @@ _HOLE = re.compile(r"(, \w+: |; |  # |)\$(\w+)")
 _CONDITIONS = re.compile(r"  #\? ([\w, ]+)$")
 
 
+STEPS = 200  # that a checkpoint is fine-tuned for, at least
+WIDE = 512  # units of a hidden layer: from there on the lower learning rate of large models
+
 # The training of a linear model over n-grams, for labels of whole texts.
 EXAMPLES = 48_000  # that are seen in all, within the bounds of epochs
 FEWEST_EPOCHS, MOST_EPOCHS, EPOCHS_OF_LONG_TEXTS = 5, 60, 15
@@ -65,6 +69,7 @@ def init_yaml(
     target: str | None = None,
     texts: Sequence[str] = (),
     show: Callable[[list[dict[str, Any]]], None] | None = None,
+    checkpoint: str | None = None,
 ) -> Path:
     """Look at `data`, `say` what was seen and chosen, and write the YAML; return its path.
 
@@ -76,6 +81,7 @@ def init_yaml(
         target: The column or key to learn.
         texts: The columns or keys of the text, one or two.
         show: Called with all readings of the file, the chosen one first, each with its evidence and its command.
+        checkpoint: A checkpoint to fine-tune, as a folder or by its name on the hub.
 
     Raises:
         DataError: if the file is of no known format, or nothing can be learned from it.
@@ -111,7 +117,11 @@ def init_yaml(
         show([{**chosen, "evidence": evidence, "command": command}, *others])
     run = re.sub("[^A-Za-z0-9._-]", "-", name if file.stem in _GENERIC else file.stem).lstrip("._-")
     has_dev = sibling(data, "dev") is not None or takes_shares(summary)
-    content = data_yaml(summary, data, file, run or "pipeline") + model_yaml(summary, has_dev)
+    content = data_yaml(summary, data, file, run or "pipeline")
+    if checkpoint is None:
+        content += model_yaml(summary, has_dev)
+    else:
+        content += checkpoint_yaml(summary, checkpoint, file, has_dev)
     write(file, f"{EDITOR}{content}")
     return file
 
@@ -231,6 +241,45 @@ def target_tokenizer(summary: DataSummary) -> tuple[str, str]:
     summary.doubt(f"{share}: no answer can be equal to them; write the data so")
     options, reason = tries[shares.index(min(shares))]
     return flow(options), reason
+
+
+def checkpoint_yaml(summary: DataSummary, checkpoint: str, target: Path, has_dev: bool) -> str:
+    """Return the keys of a model that fine-tunes a checkpoint; DataError or UsageError if it cannot be an encoder."""
+    kind, folder = summary.label_kind, Path(checkpoint)
+    if kind not in ("Labels", "Entities", "Tags", "Numbers", "Answers"):
+        fix = "leave --checkpoint out; for texts to write see the encoder pretrained-seq2seq (docs/tasks/pretrained.md)"
+        raise UsageError(f"--checkpoint: an encoder is fine-tuned for labels, tags, numbers and answers; {fix}")
+    wide = True
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise DataError(f"{folder}: no config.json; a checkpoint is a folder that save_pretrained wrote")
+        try:
+            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise DataError(f"{folder / 'config.json'}: not JSON: {error}; get the checkpoint again") from error
+        name = str((config.get("architectures") or ["it"])[0])
+        if config.get("is_encoder_decoder") or name.endswith(("LMHeadModel", "ForCausalLM")):
+            raise DataError(f"{folder}: {name} writes text; choose the checkpoint of an encoder, as BERT")
+        wide = (config.get("hidden_size") or config.get("dim") or WIDE) >= WIDE
+        checkpoint = Path(os.path.relpath(folder.resolve(), target.resolve().parent)).as_posix()
+    elif folder.is_absolute() or checkpoint.startswith("."):
+        raise UsageError(f"--checkpoint: {checkpoint}: no such folder")
+    values = {
+        "checkpoint": flow(checkpoint),
+        "fields": flow(summary.fields) if len(summary.fields) > 1 else None,
+        "wide": wide,
+        "tags": kind in ("Entities", "Tags"),
+        "entities": kind == "Entities",
+        "labels": kind == "Labels",
+        "numbers": kind == "Numbers",
+        "answers": kind == "Answers",
+        "multi": summary.multi,
+        "target": flow(summary.target),
+        "no_answer": flow(summary.unanswered > 0),
+        "epochs": min(MOST_EPOCHS, max(4, math.ceil(STEPS * 16 / max(1, summary.records)))),
+        "dev": has_dev,
+    }
+    return fill("checkpoint", values)
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:

@@ -373,7 +373,7 @@ def _requested(method: Callable[..., Any], available: Collection[str]) -> Iterat
 LENGTH, HEAD = "length", "head"  # the number of tokens read and the state of the head in a cache
 
 
-class Piece(NamedTuple):
+class Chunk(NamedTuple):
     """The next tokens of streamed texts, as input of a head."""
 
     x: Tensor  # (B, T, D), 0 in the padding
@@ -382,7 +382,7 @@ class Piece(NamedTuple):
     cache: dict[str, Tensor]  # `present.…` of the stages before the head
 
 
-def read_piece(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Mapping[str, Tensor]) -> Piece:
+def read_chunk(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Mapping[str, Tensor]) -> Chunk:
     """Run embeddings and causal encoders over more tokens of each text.
 
     Args:
@@ -407,7 +407,7 @@ def read_piece(embedding: Sequence[nn.Module], encoder: Sequence[Any], names: Ma
             x, present[f"{PRESENT}{number}"] = _encoded(stage, x, mask, {**names, "cache": cache}, read)
     state = torch.where((read > 0)[:, None, None], _last(names[PAST + HEAD], B), 0.0)
     present[PRESENT + LENGTH] = (read + names["mask"].sum(1))[:, None]
-    return Piece(torch.where(mask[..., None], x, 0.0), mask, state, present)
+    return Chunk(torch.where(mask[..., None], x, 0.0), mask, state, present)
 
 
 def stage_entries(encoder: Sequence[Any]) -> tuple[CacheEntry, ...]:

@@ -46,7 +46,12 @@ _PICKLED = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 
 
 def pretrained_model(
-    checkpoint: str | Path, vocabulary: Sequence[str], *, depth: int | None = None, dropout: float | None = None
+    checkpoint: str | Path,
+    vocabulary: Sequence[str],
+    *,
+    depth: int | None = None,
+    dropout: float | None = None,
+    task: str | None = None,
 ) -> tuple[Any, int]:
     """Return the checkpoint's model (`transformers.AutoModel`) in fp32, its token vectors in the order of the
     vocabulary.
@@ -58,19 +63,21 @@ def pretrained_model(
         vocabulary: The tokens that ids stand for, those of `pretrained_tokenizer`.
         depth: Number of its layers to keep, from the bottom; None: all.
         dropout: All of its dropout probabilities; None: unchanged.
+        task: Load it with its head for this task, such as `SequenceClassification` (`transformers.AutoModelFor…`).
 
     Raises:
         DataError: The folder holds no such model, or only a pickled one, or one of another vocabulary.
         EnvError: It is a name on the hub, and the hub cannot be reached or has no such checkpoint.
         UsageError: The vocabulary is not the checkpoint's.
     """
-    from transformers import AutoConfig, AutoModel
+    import transformers
+    from transformers import AutoConfig
 
     tokenizer, ids, separators = pretrained_tokenizer(checkpoint)
     if tuple(vocabulary) != vocabulary_of(tokenizer):
         fix = f"set tokenizer: {{use: pretrained, checkpoint: {checkpoint}}}"
         raise UsageError(f"pretrained.checkpoint: the tokens are not those of {checkpoint}; {fix}")
-    _refuse_pickles(checkpoint)
+    refuse_pickles(checkpoint)
     with reading(checkpoint, "config"):
         config = AutoConfig.from_pretrained(**where(checkpoint), trust_remote_code=False)
     if optional_attribute(config, "is_encoder_decoder"):
@@ -83,7 +90,8 @@ def pretrained_model(
         if dropout is not None and isinstance(optional_attribute(config, name), int | float):
             setattr(config, name, dropout)
     with reading(checkpoint, "weights"):
-        model, report = AutoModel.from_pretrained(
+        model_class = getattr(transformers, f"AutoModelFor{task}" if task else "AutoModel")
+        model, report = model_class.from_pretrained(
             **where(checkpoint),
             config=config,
             trust_remote_code=False,
@@ -93,11 +101,11 @@ def pretrained_model(
             ignore_mismatched_sizes=True,  # they are reported below
             output_loading_info=True,
         )
-    lacking = sorted(name for name in report["missing_keys"] if "pooler" not in name)
+    lacking = sorted(name for name in report["missing_keys"] if task or "pooler" not in name)
     if lacking or report["mismatched_keys"]:
         problem = f"the weights lack {lacking[0]}" if lacking else "the weights have other shapes than config.json says"
         raise DataError(f"{checkpoint}: {problem}; download the checkpoint again")
-    if optional_attribute(model, "pooler") is not None:
+    if task is None and optional_attribute(model, "pooler") is not None:
         model.pooler = None  # heads read the first token instead
     table = model.get_input_embeddings()
     _refuse_other_tokens(checkpoint, ids, table.weight)
@@ -203,7 +211,7 @@ def _writer(
             target_tokenizer = f"{{use: pretrained, checkpoint: {checkpoint}, side: target}}"
             fix += f", and of the head target_tokenizer: {'same' if source == target else target_tokenizer}"
         raise UsageError(f"{use}.checkpoint: the tokens are not those of {checkpoint}; {fix}")
-    _refuse_pickles(checkpoint)
+    refuse_pickles(checkpoint)
     with reading(checkpoint, "config"):
         config = transformers.AutoConfig.from_pretrained(**where(checkpoint), trust_remote_code=False)
     if config.model_type not in families:
@@ -253,7 +261,7 @@ def _refuse_other_tokens(checkpoint: str | Path, ids: Sequence[int], table: torc
         raise DataError(f"{checkpoint}: {problem}; the two belong to different checkpoints")
 
 
-def _refuse_pickles(checkpoint: str | Path) -> None:
+def refuse_pickles(checkpoint: str | Path) -> None:
     """Raise DataError for a folder without weights, or with pickled ones, which could run any code when loaded."""
     if not is_folder(checkpoint) or any(Path(checkpoint).glob("*.safetensors")):
         return

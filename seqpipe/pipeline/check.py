@@ -30,6 +30,7 @@ from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import refuse_long
 from seqpipe.training.artifacts import Artifacts
+from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import DataForm, TrainingData, data_form, refuse_long_candidates
 from seqpipe.training.datasets import Batch, read
 from seqpipe.training.evaluation import DevScores, first_not_finite, option_table, predictor, unwritable_notes
@@ -130,7 +131,7 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
     trial = build_trial(config)
     pipeline, artifacts, data = trial.pipeline, trial.pipeline.artifacts, trial.data
     _try_hostile_texts(config, artifacts, console)
-    for warning in data.warnings:
+    for warning in (*data.warnings, *data_faults(config, artifacts, trial.records, data.dev)):
         console.warn(warning)
     raw = compare(artifacts.featurizer, trial.records)
     if raw.is_large:

@@ -170,7 +170,7 @@ def run_all(
         else:
             pipeline = train_run(run, console, device)
             scores = score_test_sets(run, predictor(pipeline, config), console)
-            files.write(run.folder / SCORES, json.dumps(files.finite(scores), indent=1, ensure_ascii=False))
+            files.write(run.folder / SCORES, json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False))
             records, outcome = held_out_records(run), run.outcome
             model = export(pipeline, config, records, run.bundle_folder, console, scores, cache, outcome)
             print_answers(model, records, console)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from seqpipe.config.run_layout import LOCK, RUN_FILES, STATE
 from seqpipe.errors import EnvError, UsageError
-from seqpipe.files import disk_errors_named, make_folder, remove_torn
+from seqpipe.files import explain_disk_errors, make_folder, remove_partial_files
 
 if sys.platform == "win32":
     import msvcrt
@@ -54,7 +54,7 @@ def run_lock(folder: Path) -> Iterator[None]:
     make_folder(folder)
     handle = None if os.environ.get(VARIABLE) == "off" else _open_locked(folder)
     try:
-        remove_torn(folder, RUN_FILES)
+        remove_partial_files(folder, RUN_FILES)
         yield
     finally:
         if handle is not None:
@@ -70,7 +70,7 @@ def lock_around(path: Path) -> Iterator[None]:
         yield
     else:
         with run_lock(folder):
-            remove_torn(place, [glob.escape(path.name)])
+            remove_partial_files(place, [glob.escape(path.name)])
             yield
 
 
@@ -78,7 +78,7 @@ def _open_locked(folder: Path) -> int:
     """Open the lock file of a folder, lock it and write this process into it; return the handle."""
     path, deadline = folder / LOCK, time.monotonic() + _PATIENCE
     while True:
-        with disk_errors_named(path):
+        with explain_disk_errors(path):
             try:
                 handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
             except FileNotFoundError:  # the folder was just moved aside
@@ -93,7 +93,7 @@ def _open_locked(folder: Path) -> int:
             with suppress(FileNotFoundError):
                 is_here = os.path.samestat(os.fstat(handle), path.stat())
             if is_locked and is_here:
-                with disk_errors_named(path):
+                with explain_disk_errors(path):
                     os.ftruncate(handle, 0)
                     os.lseek(handle, 0, os.SEEK_SET)
                     os.write(handle, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode())

@@ -155,7 +155,7 @@ def start_run(config: Config, console: Console, fresh: bool = False, runs: Path 
         if fresh and (folder / STATE).exists():
             if os.name == "nt":
                 locks.close()  # Windows cannot move a folder with an open file, so not another process's run either
-            console.say(f"the old run is now {files.set_aside(folder)}")
+            console.say(f"the old run is now {files.move_aside(folder)}")
             locks.enter_context(run_lock(folder))
         _prepare_folder(config, folder, current)
         yield Run(folder, config)

@@ -7,6 +7,7 @@ import json
 import torch
 
 from seqpipe import files
+from seqpipe.answers.task import folded_label, list_examples
 from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import LAST, OUTCOME, PARTS
 from seqpipe.console import Console
@@ -16,6 +17,7 @@ from seqpipe.pipeline.run import Run
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.predictor import refuse_long
 from seqpipe.training.artifacts import FILE, Artifacts
+from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import TrainingData, data_form, refuse_long_candidates
 from seqpipe.training.datasets import unseen_labels
 from seqpipe.training.evaluation import DevScores, calibrate, unknown_share, unwritable_notes
@@ -32,15 +34,22 @@ def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console)
     if not any(task.labels for task in artifacts.tasks):
         return
     problems = []
+    known = {
+        folded_label(label): label for task in artifacts.tasks for label in task.head_task.answer_labels() if label
+    }
     for name, path in {"dev": config.data.dev, **config.data.tests}.items():
         if path is None:
             continue
+        examples = []
         for label, record in unseen_labels(artifacts, data_form(config).read(path)):
-            place = record.get("where", path)
-            message = f"{place}: the {name} set has the label {label!r}, which training never saw"
+            twin = f", training has {known[fold]!r}" if (fold := folded_label(label)) in known else ""
+            examples.append(f"{label!r} ({record.get('where', path)}{twin})")
+        if examples:
+            labels = "1 label" if len(examples) == 1 else f"{len(examples):,} labels"
+            message = f"the {name} set has {labels} that training never saw: {list_examples(examples)}"
             problems.append(message)
             if config.data.unseen_labels == "miss":
-                console.say(f"  note: {message}; it counts as missed")
+                console.say(f"  note: {message}; such a label counts as missed")
     if problems and config.data.unseen_labels == "error":
         fix = "correct the data, add training records with it, or set data.unseen_labels: miss to count it as missed"
         raise DataError("\n".join([*problems, fix]))
@@ -106,7 +115,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     notes = (*dev_messages(config, artifacts, data.dev), *unwritable_notes(config, artifacts, data.targets))
     for message in (*init_report, *pipeline.messages(), *notes):
         console.say(f"  {message}")
-    for warning in data.warnings:
+    for warning in (*data.warnings, *data_faults(config, artifacts, records, data.dev)):
         console.warn(warning, "  ")
     if data.dev:
         unknown = unknown_share(artifacts, artifacts.featurizer.docs(data.dev))
@@ -118,7 +127,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     outcome = outcome_of(progress, config) | {"data": {"train": data.size, **sizes_of_sets}}
     if rise := rise_of_loss(outcome):  # before the export, which such weights may not pass
         console.warn(rise, "  ")
-    files.write(run.folder / OUTCOME, json.dumps(files.finite(outcome), indent=1))
+    files.write(run.folder / OUTCOME, json.dumps(files.null_non_finite(outcome), indent=1))
     return pipeline
 
 

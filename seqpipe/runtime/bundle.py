@@ -262,7 +262,7 @@ def build(content: BundleContent) -> tuple[InputSource, AnswerKind]:
             name: feature_from(feature, by_file) for name, feature in manifest.inputs.items() if "kind" in feature
         }
         kind = answer_from(stated, targets)
-        source = source_from(manifest.field, features, tokenizers, kind.every_token)
+        source = source_from(manifest.field, features, tokenizers, kind.every_token, kind.reads_blanks)
         for feature in features.values():
             if message := feature.out_of_bounds():
                 raise ValueError(message)

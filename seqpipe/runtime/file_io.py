@@ -124,8 +124,11 @@ def read_records(
         if form == "jsonl" and isinstance(line, str) and not line.strip():
             continue
         try:
-            text = _raise_error(line)
-            yield _plain(text, fields, where) if form == "text" else _parse_json(text, fields, where, numbers), where
+            text = raise_error(line)
+            yield (
+                plain_record(text, fields, where) if form == "text" else parse_record(text, fields, where, numbers),
+                where,
+            )
         except DataError as error:
             yield error, where
 
@@ -139,13 +142,13 @@ def _sentences(
         options = {"separator": "tab"}  # words may contain spaces, as in Vietnamese
     reader = reader_from(Reader(use="conll", options={**options, "tags": None}), Plugins())
     try:
-        for record in reader.records((_raise_error(line) for line, _ in lines), name):
+        for record in reader.records((raise_error(line) for line, _ in lines), name):
             yield record, record["where"]
     except DataError as error:
         yield error, name
 
 
-def _raise_error(line: str | DataError) -> str:
+def raise_error(line: str | DataError) -> str:
     if isinstance(line, DataError):
         raise line
     return line
@@ -158,11 +161,11 @@ def one_record(model: Model, text: str) -> Record:
     if one_text(featurizer):
         return {fields[0]: text}
     if text.startswith("{") or numbers:
-        return _parse_json(text.rstrip("\n"), fields, "the text", numbers)
-    return _plain(text.rstrip("\n"), fields, "the text")
+        return parse_record(text.rstrip("\n"), fields, "the text", numbers)
+    return plain_record(text.rstrip("\n"), fields, "the text")
 
 
-def _plain(line: str, fields: Sequence[str], where: str) -> Record:
+def plain_record(line: str, fields: Sequence[str], where: str) -> Record:
     """Return the record of a plain line: a text, or the tab-separated texts of a pair or of several sources."""
     texts = [line] if len(fields) == 1 else line.split("\t")
     if len(texts) != len(fields):
@@ -174,7 +177,7 @@ def _plain(line: str, fields: Sequence[str], where: str) -> Record:
     return dict(zip(fields, texts, strict=True))
 
 
-def _parse_json(line: str, fields: Sequence[str], where: str, numbers: bool) -> Record:
+def parse_record(line: str, fields: Sequence[str], where: str, numbers: bool) -> Record:
     """Return the record of a JSON line: an object, or the value of its only field."""
     try:
         record = JSON_DECODER.decode(line)
@@ -201,7 +204,7 @@ Write = Callable[[bytes], None]
 FORMS = ("text", "conll")
 
 
-def answer_pieces(model: Model, source: BinaryIO, name: str, form: str, write: Write) -> None:
+def answer_chunks(model: Model, source: BinaryIO, name: str, form: str, write: Write) -> None:
     """Answer the texts of `source` as they arrive, with an empty line at the end of each text.
 
     For a bundle of tags or spans, each line is a text, and each token or span is answered by a line of JSON. For
@@ -472,7 +475,7 @@ class _Documents:
 def stream_file(model: Model, source: Path | None, target: Path | None, form: str, options: Mapping[str, Any]) -> None:
     """Write each line of `source`, a prompt, and its continuation to standard output as it is generated.
 
-    A bundle with streaming answers the texts of `source` as they arrive (`answer_pieces`).
+    A bundle with streaming answers the texts of `source` as they arrive (`answer_chunks`).
     """
     if target is not None:
         raise UsageError("--stream: answers go to standard output; leave --output out")
@@ -481,7 +484,7 @@ def stream_file(model: Model, source: Path | None, target: Path | None, form: st
             raise UsageError("--stream: streamed answers have no decode options; leave them out")
         with ExitStack() as stack:
             write, form = _writer(None, stack), input_format(form, source, "text")
-            answer_pieces(model, open_source(source, stack), str(source or "standard input"), form, write)
+            answer_chunks(model, open_source(source, stack), str(source or "standard input"), form, write)
         return
     if form not in ("auto", "text"):
         raise UsageError("--stream: texts go to standard output; leave --format out")

@@ -96,9 +96,13 @@ TokenCount = Annotated[int, Field(ge=1, le=MOST_TOKENS)]
 
 
 class Limits(_Form):
-    """Maximum number of tokens of a text, of the first of a pair, and of any input in training."""
+    """Maximum number of tokens of a text, of the first of a pair, and of any input in training.
+
+    With `cut` only the first tokens of a longer text are read; else it is refused.
+    """
 
     tokens: TokenCount
+    cut: bool = False
     first_tokens: TokenCount = MOST_TOKENS
     trained: TokenCount = MOST_TOKENS
 

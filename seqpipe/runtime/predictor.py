@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 import numpy as np
 
 from seqpipe.answers.answer_types import Answer
-from seqpipe.answers.base import AnswerKind, HeadAnswer, PieceReader
+from seqpipe.answers.base import AnswerKind, ChunkReader, HeadAnswer
 from seqpipe.answers.registry import metric_types, task_of
 from seqpipe.answers.task import Task as AnswerTask
 from seqpipe.answers.types import Metric
 from seqpipe.errors import BundleError, DataError, UsageError
-from seqpipe.features.document import Arrays, Doc, Record
+from seqpipe.features.document import Arrays, Doc, Record, first_tokens
 from seqpipe.features.encoding import is_library_error
 from seqpipe.features.sources import InputSource, TextSource
 from seqpipe.features.splitting import sentences
@@ -215,6 +215,8 @@ class Predictor:
             size = -(-len(records) // self.workers)
             parts = [records[i : i + size] for i in range(0, len(records), size)]
             docs = [doc for some in self._pool.map(self.featurizer.docs, parts) for doc in some]
+        if self.limits.cut:
+            docs = [first_tokens(doc, self.limits.tokens) for doc in docs]
         refuse_long(docs, records, self.limits, before, self.kind.tags_words)
         if [] in [doc.ids for doc in docs]:
             self.kind.refuse_empty(docs, records, before)
@@ -227,12 +229,12 @@ class Predictor:
             (len(text), max(MOST_CHARACTERS, CHARACTERS * self.limits.tokens), "characters") for text in texts.values()
         ]
         if isinstance(words := record.get("words"), Sequence):
-            sizes.append((len(words), self.limits.tokens, "words"))
+            sizes.append((len(words), MOST_CHARACTERS if self.limits.cut else self.limits.tokens, "words"))
         for size, most, unit in sizes:
             if size > most:
                 message = f"{size:,} {unit} exceed the limit of {most:,}; split the text"
                 raise DataError(f"{_place(record, number - 1)}: {message}")
-        keeps_blanks = keeps_blanks or bool(words) or self.kind.is_generated
+        keeps_blanks = keeps_blanks or bool(words) or self.kind.is_generated or self.kind.reads_blanks
         blank = {} if keeps_blanks else {field: "" for field, text in texts.items() if _BLANK.fullmatch(text)}
         return {**record, **blank} if blank else record
 
@@ -288,7 +290,7 @@ class Predictor:
         """Answer the texts of one batch."""
         return self.read(docs, self.run(self.featurizer.collate(docs) | decoding.of(docs)), decoding)
 
-    def read_piece(self, reader: PieceReader, doc: Doc, decision: Arrays) -> Answer:
+    def read_chunk(self, reader: ChunkReader, doc: Doc, decision: Arrays) -> Answer:
         """Return the answers that are completed by the decision about the next chunk of a text."""
         return reader.read(doc, decision, self.read([doc], decision)[0])
 
@@ -413,8 +415,8 @@ class BundlePredictor(Predictor):
         refuse_nan(self._numbers, docs, decision)
         return self._check_decision(super().read, docs, decision, decoding)
 
-    def read_piece(self, reader: PieceReader, doc: Doc, decision: Arrays) -> Answer:
-        return self._check_decision(super().read_piece, reader, doc, decision)
+    def read_chunk(self, reader: ChunkReader, doc: Doc, decision: Arrays) -> Answer:
+        return self._check_decision(super().read_chunk, reader, doc, decision)
 
     def _check_decision(self, read: Callable[..., Any], *arguments: Any) -> Any:
         """Read a decision by this method; BundleError for a decision that is not an answer."""

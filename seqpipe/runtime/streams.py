@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from seqpipe.answers.answer_types import Answer
-from seqpipe.answers.base import PieceReader
+from seqpipe.answers.base import ChunkReader
 from seqpipe.answers.text import GeneratedText, Generation, held_back
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Doc, Record
@@ -41,7 +41,7 @@ def stream(predictor: Predictor, graph: GraphSession, record: Record, **options:
     if several := [name for name in ("beams", "n_best") if options.get(name, 1) != 1]:
         raise UsageError(f"stream: only a single answer can be streamed; leave {several[0]} out")
     (doc,) = predictor.docs([record])
-    return _pieces(predictor, graph, cast(Generation, kind), doc, resolve_options(predictor.options, options, kind))
+    return _chunks(predictor, graph, cast(Generation, kind), doc, resolve_options(predictor.options, options, kind))
 
 
 def prompt(predictor: Predictor, record: Record) -> str:
@@ -50,7 +50,7 @@ def prompt(predictor: Predictor, record: Record) -> str:
     return cast(Generation, predictor.kind).prompt(doc)
 
 
-def _pieces(
+def _chunks(
     predictor: Predictor, graph: GraphSession, kind: Generation, doc: Doc, decoding: Chosen
 ) -> Iterator[GeneratedText]:
     option_arrays = decoding.of([doc])
@@ -125,8 +125,8 @@ class PieceStream:
         self._grows = any(entry.grows for entry in graph.cache)
         self.tags: list[str] = []
         self._is_text: bool | None = None  # whether this text is fed as text or as words; None before its first chunk
-        self._pieces: TextChunks
-        self._reader: PieceReader
+        self._chunks: TextChunks
+        self._reader: ChunkReader
         self._cache: dict[str, np.ndarray]
         self._has_words: bool
         self._skipped: str  # text read after the last word
@@ -134,7 +134,7 @@ class PieceStream:
         if lacking := {*self._reader.outputs}.difference(output.name for output in graph.session.get_outputs()):
             raise BundleError(f"the graph has no output {', '.join(sorted(lacking))}; export the bundle again")
 
-    def feed(self, piece: str | Sequence[str]) -> Answer:
+    def feed(self, chunk: str | Sequence[str]) -> Answer:
         """Read one more chunk and return the answers that it completes.
 
         A word of a text is complete when white space follows it, a word of a list at once. If every character is a
@@ -145,7 +145,7 @@ class PieceStream:
             UsageError: for a text after words or words after a text, and for a text that the bundle's tokenizer splits
                 differently in chunks.
         """
-        is_text = isinstance(piece, str)
+        is_text = isinstance(chunk, str)
         if self._is_text not in (None, is_text):
             raise UsageError("a text is fed either as text or as words; call `finish` before the other")
         if is_text and self._cut is None:
@@ -153,14 +153,14 @@ class PieceStream:
         if not is_text and self._source.fields != ("text",):
             raise UsageError(f"this bundle reads the field {self._source.fields[0]!r}, which has no words; feed text")
         self._is_text = is_text
-        if isinstance(piece, str):
-            return self._read(self._pieces.feed(piece), None)
-        text = " ".join(piece)
-        return self._read(" " + text if self._has_words and piece else text, list(piece))
+        if isinstance(chunk, str):
+            return self._read(self._chunks.feed(chunk), None)
+        text = " ".join(chunk)
+        return self._read(" " + text if self._has_words and chunk else text, list(chunk))
 
     def finish(self) -> Answer:
         """End the text and return its last tags or spans; for other kinds, the answer to the whole text."""
-        answer = self._read(self._pieces.finish(), None)
+        answer = self._read(self._chunks.finish(), None)
         tags, rest = self.tags, self._reader.finish()
         self._begin()
         self.tags = tags
@@ -170,7 +170,7 @@ class PieceStream:
         """Reset the text."""
         kind = self._predictor.kind
         self._is_text, self._has_words, self._skipped, self._count = None, False, "", 0
-        self._pieces, self._reader, self._cache = TextChunks(self._cut or "word"), kind.piece_reader(), {}
+        self._chunks, self._reader, self._cache = TextChunks(self._cut or "word"), kind.chunk_reader(), {}
         self._answer = kind.empty(False)  # to the text so far, for kinds that answer whole texts
 
     def _read(self, text: str, words: list[str] | None) -> Answer:
@@ -188,6 +188,6 @@ class PieceStream:
             raise DataError(f"over {most:,} tokens, the limit of this bundle's cache; call `finish` earlier")
         decision = self._graph.run_with_cache(predictor.featurizer.collate([doc]) | self._cache)
         self._cache = next_inputs(self._graph.cache, decision)
-        self._answer = predictor.read_piece(self._reader, doc, decision)
+        self._answer = predictor.read_chunk(self._reader, doc, decision)
         self.tags = self._reader.tags
         return self._answer

@@ -24,7 +24,7 @@ from seqpipe.serve.service import Catalog
 from seqpipe.serve.settings import Settings
 
 log = logging.getLogger("seqpipe.serve")
-_PARAMETERS = {"load": ("version",), "unload": ("unload_dependents",)}  # the latter: no bundle has any
+_PARAMETERS = {"load": ("version",), "unload": ("unload_dependents",)}  # no bundle has dependents
 
 
 def routes(catalog: Catalog, settings: Settings, metrics: Metrics) -> list[BaseRoute]:
@@ -104,9 +104,9 @@ class Repository:
     """The bundles below one folder: FOLDER/NAME, or the newest version FOLDER/NAME/VERSION.
 
     Args:
-        folder: Of the repository.
-        catalog: Serves what is loaded.
-        metrics: Counts what was loaded, unloaded and refused.
+        folder: Folder of the repository.
+        catalog: Services of the loaded bundles.
+        metrics: Counts loaded, unloaded and refused bundles.
         started: The folders of the bundles that are served from the start, by name.
     """
 
@@ -116,8 +116,8 @@ class Repository:
         for name, path in started.items():
             if path.parent == self._folder / name:
                 self._status[name] = Status(path.name)
-        # One change of a name at a time. Those of several names do not wait for each other, since one of them may take
-        # forever: the machine needs the memory of as many bundles more as are loaded at once.
+        # One change of a name at a time. Changes of several names do not wait for each other, since one may never end:
+        # the machine needs memory for all bundles that are loaded at once.
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -133,10 +133,10 @@ class Repository:
         return {"name": name, "version": status.version, "state": state, "reason": reason}
 
     async def load(self, name: str, version: str | None = None) -> dict[str, str]:
-        """Load a bundle; the one of its name answers until the new one takes over. Return the index entry.
+        """Load a bundle; the old one of this name answers until it is replaced. Return the index entry.
 
         Raises:
-            HttpError: 404 for a name that is not there, 422 for a bundle that is refused: the old one stays.
+            HttpError: 404 for an unknown name, 422 for a bundle that is refused: the old one stays.
         """
         location = locate(self._folder, name, version)
         return await self._finish(self._load(name, location))
@@ -144,7 +144,7 @@ class Repository:
     async def unload(self, name: str) -> dict[str, str]:
         """Unload a bundle after its accepted requests are answered. Return the index entry."""
 
-        self._catalog.get(name)  # 404 for a name that is not served, which gets no lock
+        self._catalog.get(name)  # 404 for a name that is not served, before a lock is created
 
         async def change() -> dict[str, str]:
             async with self._locks[name]:
@@ -181,11 +181,11 @@ class Repository:
             try:
                 return await change
             finally:
-                # A model refers to itself: without a collection its memory would stay for long.
+                # A model has reference cycles: without a collection its memory would stay for long.
                 await asyncio.to_thread(gc.collect)
                 await asyncio.to_thread(trim_heap)
 
         task = asyncio.create_task(run())
-        self._tasks.add(task)  # the loop itself keeps no task alive
+        self._tasks.add(task)  # the event loop does not keep tasks alive
         task.add_done_callback(self._tasks.discard)
         return await asyncio.shield(task)

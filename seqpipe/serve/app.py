@@ -25,41 +25,41 @@ from seqpipe.serve import admin, inference_v2, openai, openapi, v1
 from seqpipe.serve.auth import SiteCheck, TokenCheck
 from seqpipe.serve.http import HttpError, error_content, http_error, send_error
 from seqpipe.serve.metrics import Metrics
-from seqpipe.serve.observe import CLIENT_GONE, AccessLog, Ended, begin
+from seqpipe.serve.observe import CLIENT_GONE, AccessLog, EndedRequest, begin_request
 from seqpipe.serve.service import Catalog
-from seqpipe.serve.settings import GOODBYE, RESERVED, Settings
+from seqpipe.serve.settings import RESERVED, SHUTDOWN_NOTICE, Settings
 
-PROTOCOLS = (inference_v2, openai, openapi, v1)  # each has `routes(catalog, settings)`; v1 has every other name
+PROTOCOLS = (inference_v2, openai, openapi, v1)  # each has `routes(catalog, settings)`; v1 matches all other names
 PAGE_HEADERS = {
-    "Cache-Control": "no-cache",  # asked again with its ETag: an update of seqpipe shows at once
+    "Cache-Control": "no-cache",  # revalidated with its ETag: an update of seqpipe is visible at once
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
-    "Referrer-Policy": "same-origin",  # without one, a browser may send `Origin: null`, which is that of no server
+    "Referrer-Policy": "same-origin",  # without one, a browser may send `Origin: null`, which matches no server
     "X-Content-Type-Options": "nosniff",
 }
 _BEAT = 0.2  # seconds between two reports of a process
-_WATCH_AFTER = 0.05  # seconds without an answer after which a client is watched for leaving
+_WATCH_AFTER = 0.05  # seconds without an answer after which the server watches whether the client disconnects
 
 
 def make_app(
     settings: Settings, models: Mapping[str, Model], report: Callable[[str], None] = lambda state: None
 ) -> Observed:
-    """Return the application that answers and counts every request of a server.
+    """Return the application that answers and counts the requests to a server.
 
     Args:
-        settings: Of the server.
+        settings: Settings of the server.
         models: The bundles to serve, by name.
-        report: Is called with "loaded" when the bundles are served, and then again and again with "alive".
-            OSError says that the process that listens to it is gone: then this one ends too.
+        report: Called with "loaded" when the bundles are served, and then regularly with "alive". OSError means that
+            the parent process has ended: then this one ends too.
     """
     catalog, metrics = Catalog(settings), Metrics()
     catalog.observers.append(metrics.batch)
 
     async def beat() -> None:
         while True:
-            if settings.processes > 1:  # another process may be asked for the metrics
+            if settings.processes > 1:  # another process may answer requests for the metrics
                 metrics.refresh(admin.waiting(catalog))
             try:
                 report("alive")
@@ -70,11 +70,11 @@ def make_app(
     @contextlib.asynccontextmanager
     async def lifespan(starlette: Starlette) -> AsyncIterator[None]:
         catalog.start(models)
-        asyncio.get_running_loop().add_signal_handler(GOODBYE, application.say_goodbye)
+        asyncio.get_running_loop().add_signal_handler(SHUTDOWN_NOTICE, application.announce_shutdown)
         report("loaded")
         beating = asyncio.create_task(beat())
         yield
-        # The server closes its connections before it ends the application: nothing more comes in.
+        # The server closes its connections before it ends the application: no more requests arrive.
         beating.cancel()
         await catalog.stop()
 
@@ -82,7 +82,7 @@ def make_app(
     routes += [*page_routes(), *admin.routes(catalog, settings, metrics)]
     handlers: dict[Any, Any] = dict.fromkeys((HTTPException, HttpError, SeqpipeError, Exception), _error)
     starlette = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
-    starlette.router.redirect_slashes = False  # it would repeat the Host of the request
+    starlette.router.redirect_slashes = False  # a redirect would repeat the Host of the request
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         # Most requests take this path. Routing through Starlette would cost them a third of their time.
@@ -97,7 +97,7 @@ def make_app(
         await starlette(scope, receive, send)
 
     guarded: ASGIApp = TokenCheck(app, settings.token) if settings.token else app
-    if settings.cors:  # outside of the token: a browser asks whether it may send one without sending one
+    if settings.cors:  # outside of the token check: preflight requests of browsers have no token
         headers = ("Authorization", "Content-Type", "X-Request-Id", "X-Request-Timeout")
         exposed = ("Retry-After", "X-Request-Id")
         guarded = CORSMiddleware(guarded, settings.cors, ("GET", "POST"), headers, expose_headers=exposed)
@@ -110,19 +110,19 @@ class Observed:
     """Outermost layer: assigns request ids, cancels requests of disconnected clients, and records each request.
 
     Args:
-        app: Answers the requests.
+        app: The application that answers the requests.
         metrics: Counts them.
-        log: The access log; None: none is written.
+        log: The access log; None: no log.
         read_s: How long a client may take to read a part of a streamed response.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, log: AccessLog | None, read_s: float):
         self._app, self._metrics, self._log, self._read_s = app, metrics, log, read_s
-        self._ended: list[Ended] = []
+        self._ended: list[EndedRequest] = []
         self._is_ending = False
 
-    def say_goodbye(self) -> None:
-        """Announce to each client that its connection will close: a request sent at that moment would be lost."""
+    def announce_shutdown(self) -> None:
+        """Announce to each client that its connection will close, since a request sent at that moment would be lost."""
         self._is_ending = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -130,7 +130,7 @@ class Observed:
             await self._app(scope, receive, send)
             return
         start = perf_counter()
-        record = begin(scope["headers"])
+        record = begin_request(scope["headers"])
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -165,7 +165,7 @@ class Observed:
             # All requests that end in one turn of the event loop are written at once.
             if not self._ended:
                 asyncio.get_running_loop().call_soon(self._write)
-            self._ended.append(Ended(scope, record, perf_counter() - start))
+            self._ended.append(EndedRequest(scope, record, perf_counter() - start))
 
     def _write(self) -> None:
         ended, self._ended = self._ended, []
@@ -177,11 +177,11 @@ class Observed:
 class Client:
     """Client of the running task's request; the task is cancelled when the client disconnects.
 
-    ASGI servers say that a client has left to whoever receives after the body. To receive takes a task of its own,
-    which a request that is answered at once does not need: it starts after a while.
+    An ASGI server reports a disconnected client in a `receive` after the body. This needs a separate task, which starts
+    only after a while, since a request that is answered at once does not need it.
 
     Attributes:
-        is_gone: Whether the client left, and the task was cancelled.
+        is_gone: Whether the client has disconnected, and the task was cancelled.
     """
 
     def __init__(self, receive: Receive):
@@ -235,7 +235,7 @@ def page_routes() -> list[BaseRoute]:
 
 
 async def _error(request: Request, error: Exception) -> JSONResponse:
-    if isinstance(error, HTTPException):  # Starlette's own: no such path, no such method
+    if isinstance(error, HTTPException):  # of Starlette: no such path, no such method
         return JSONResponse(error_content(error.detail), error.status_code, error.headers)
     answer = http_error(error)
     return JSONResponse(error_content(answer.message), answer.status, answer.headers)

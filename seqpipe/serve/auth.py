@@ -1,4 +1,4 @@
-"""Access control: the bearer token, which all routes but health require, and the allowed hosts and origins."""
+"""Access control: the bearer token, which all routes except health require, and the allowed hosts and origins."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from seqpipe.serve.settings import Settings
 
 VARIABLE = "SEQPIPE_TOKEN"
 OPEN = frozenset({"/", "/v2/health/live", "/v2/health/ready"})  # paths that need no token
-PAGE = "/page/"  # nor what is below it: the page holds nothing of a bundle, and asks its reader for the token
+PAGE = "/page/"  # needs no token either: the page has no data of a bundle, and asks its user for the token
 SHORTEST = 16  # characters
 _SCHEME = b"bearer "
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?")
 _HOST = re.compile(r"\[[0-9a-f:.]+\]|[a-z0-9._-]+")
-_LOOPBACK = ("localhost", r"127(?:\.[0-9]{1,3}){3}", r"\[::1\]")  # names that no name server leads elsewhere
-_SAFE = ("GET", "HEAD", "OPTIONS")  # methods that change nothing; a page of another site cannot read their answers
+_LOOPBACK = ("localhost", r"127(?:\.[0-9]{1,3}){3}", r"\[::1\]")  # names that no name server can redirect
+_SAFE = ("GET", "HEAD", "OPTIONS")  # methods without side effects; a page of another site cannot read their responses
 _FIX = "make one with `openssl rand -hex 32`"
 
 
 def read_token(file: Path | None, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return the token in this file, else that of the variable SEQPIPE_TOKEN; None if neither is set.
+    """Return the token in this file, otherwise that of the variable SEQPIPE_TOKEN; None if neither is set.
 
     Raises:
-        UsageError: for a file that cannot be read, and a token that is empty, short, or no single printable word.
+        UsageError: for a file that cannot be read, and a token that is empty, short, or not one printable word.
     """
     if file is not None:
         try:
@@ -55,7 +55,7 @@ class TokenCheck:
     """ASGI middleware that requires a token: 401 for a request without it.
 
     Args:
-        app: Answers the requests that have the token.
+        app: The application that answers requests with the token.
         token: The token.
     """
 
@@ -69,7 +69,7 @@ class TokenCheck:
         if is_open or (has_scheme and hmac.compare_digest(values[0][len(_SCHEME) :].strip(), self._token)):
             await self._app(scope, receive, send)
             return
-        content = error_content("this server asks for a token: send the header `Authorization: Bearer TOKEN`")
+        content = error_content("this server needs a token: send the header `Authorization: Bearer TOKEN`")
         await JSONResponse(content, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
 
 
@@ -92,12 +92,12 @@ def check_hosts(names: Sequence[str]) -> tuple[str, ...]:
 class SiteCheck:
     """ASGI middleware that refuses requests with a foreign origin or an unknown host name.
 
-    A browser sends a POST of another site's page before it asks whether it may. It takes a site whose name was made to
-    lead to 127.0.0.1 (DNS rebinding) for the server's own. The headers tell both apart, whatever the server holds.
+    A browser may send a POST of another site's page without a preflight request. A site can also map its own name to
+    127.0.0.1 (DNS rebinding), so that its pages have the origin of the server. The headers reveal both.
 
     Args:
-        app: Answers the requests.
-        settings: Of the server, whose `host` is an address.
+        app: The application that answers the requests.
+        settings: Settings of the server; `host` is an address.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings):
@@ -119,26 +119,26 @@ class SiteCheck:
                 origin = value
             elif name == b"sec-fetch-site":
                 site = value
-        host = hosts[0].lower() if hosts else b""  # empty where there is none: granian adds it
+        host = hosts[0].lower() if hosts else b""  # granian adds an empty one if there is none
         if len(hosts) > 1 or (not host and scope["http_version"] == "1.1"):
-            return HttpError(400, "a request has one header Host: send the name by which you call the server")
+            return HttpError(400, "a request must have one header Host, with the name of the server")
         if host and not self._hosts.fullmatch(host):
-            fix = "call it localhost, or start it with --allow-host and the name"
-            return HttpError(421, f"the server does not answer to the name in the header Host; {fix}")
+            fix = "use localhost, or start the server with --allow-host and that name"
+            return HttpError(421, f"the name in the header Host is not allowed; {fix}")
         if scope["method"] in _SAFE or origin in self._cors:
             return None
-        if b"*" in self._cors and not scope["path"].startswith("/v2/repository"):  # any page may ask, none may change
+        if b"*" in self._cors and not scope["path"].startswith("/v2/repository"):  # any page may read, none may change
             return None
         is_other = site not in (b"none", b"same-origin") if origin is None else origin.partition(b"://")[2] != host
         fix = "a page of another site may not send requests; allow its origin with --cors"
         return HttpError(403, fix) if is_other else None
 
 
-def exposure(host: str, token: str | None) -> str | None:
+def exposure_warning(host: str, token: str | None) -> str | None:
     """Return a warning if other machines can reach the address and no token is required."""
     if token is not None or ipaddress.ip_address(host).is_loopback:
         return None
     return (
-        f"bound to {host} without a token: whoever reaches this machine can use the bundles; "
+        f"bound to {host} without a token: everyone who can reach this machine can use the bundles; "
         f"set {VARIABLE} or --token-file, or bind to 127.0.0.1 behind a proxy that authenticates"
     )

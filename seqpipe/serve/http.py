@@ -19,12 +19,12 @@ log = logging.getLogger("seqpipe.serve")
 
 
 class HttpError(Exception):
-    """A request without an answer: the status of its response, and the reason.
+    """An error response to a request: its status, and the reason.
 
     Args:
-        status: From 400 on.
-        message: What was wrong, and the fix.
-        headers: Of the response, such as Retry-After.
+        status: 400 or above.
+        message: The reason, and the fix.
+        headers: Headers of the response, such as Retry-After.
     """
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None):
@@ -32,15 +32,15 @@ class HttpError(Exception):
         self.status, self.message, self.headers = status, message, dict(headers or {})
 
 
-def full(seconds: int) -> HttpError:
+def queue_full_error(seconds: int) -> HttpError:
     """Return the error for a full queue."""
     message = f"too many requests are waiting; try again in {seconds} s"
     return HttpError(429, message, {"Retry-After": str(seconds)})
 
 
-def late(seconds: float) -> HttpError:
+def timeout_error(seconds: float) -> HttpError:
     """Return the error for a request that timed out after this time."""
-    return HttpError(504, f"no answer within {seconds:.3g} s; send less at a time, or allow more with --timeout")
+    return HttpError(504, f"no answer within {seconds:.3g} s; send fewer inputs at a time, or increase --timeout")
 
 
 def http_error(error: Exception) -> HttpError:
@@ -50,49 +50,49 @@ def http_error(error: Exception) -> HttpError:
     if isinstance(error, DataError | UsageError):
         return HttpError(422, str(error))
     log.error("a request has failed", exc_info=error)
-    return HttpError(500, str(error) if isinstance(error, SeqpipeError) else "internal error; the server's log has it")
+    return HttpError(500, str(error) if isinstance(error, SeqpipeError) else "internal error; see the server's log")
 
 
 class Bodies:
-    """Budget of bytes for all incomplete bodies: without it, slow clients could hold one on each connection."""
+    """Budget of bytes for all incomplete bodies: without it, slow clients could fill the memory."""
 
-    held, most = 0, 48 << 20
+    used, limit = 0, 48 << 20
 
 
 async def read_body(scope: Scope, receive: Receive, settings: Settings) -> bytes:
     """Return the whole body of a request.
 
     Raises:
-        HttpError: 413 if it is too large, 408 if it takes too long to come, 429 if too many are slow.
+        HttpError: 413 if it is too large, 408 if it arrives too slowly, 429 if too many are incomplete.
     """
     most = settings.max_body_bytes
     too_large = HttpError(413, f"the body is over {most:,} bytes; send fewer inputs at a time")
     if int(header(scope, b"content-length") or 0) > most and header(scope, b"expect") is not None:
-        raise too_large  # the client waits for leave to send the body
+        raise too_large  # the client waits for permission to send the body
     parts, size, more = list[bytes](), 0, True
     try:
         async with asyncio.timeout(settings.read_s):
             while more:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise HttpError(400, "the client left before its request was whole")
+                    raise HttpError(400, "the client disconnected before its request was complete")
                 part, more = message.get("body", b""), message.get("more_body", False)
-                Bodies.held += min(size + len(part), most) - min(size, most)
+                Bodies.used += min(size + len(part), most) - min(size, most)
                 size += len(part)
-                if more and Bodies.held > max(Bodies.most, most):
+                if more and Bodies.used > max(Bodies.limit, most):
                     close = {"Connection": "close", "Retry-After": "1"}
                     raise HttpError(429, "too many bodies are being sent; try again, or send a smaller one", close)
                 if size > most:
                     # The rest is read and dropped: a response before the end of the body would be lost to clients that
-                    # read only when they have sent it, since the connection is reset.
+                    # read only after sending it, since the connection is reset.
                     parts.clear()
                 else:
                     parts.append(part)
     except TimeoutError:
         close = {"Connection": "close"}
-        raise HttpError(408, f"the request was not whole after {settings.read_s:g} s", close) from None
+        raise HttpError(408, f"the request was not complete after {settings.read_s:g} s", close) from None
     finally:
-        Bodies.held -= min(size, most)
+        Bodies.used -= min(size, most)
     if size > most:
         raise too_large
     return parts[0] if len(parts) == 1 else b"".join(parts)
@@ -123,7 +123,7 @@ async def send_json(send: Send, status: int, value: Any, headers: Mapping[str, s
 
 
 async def send_error(send: Send, error: HttpError) -> None:
-    """Send the response of a request without an answer."""
+    """Send an error response."""
     await send_json(send, error.status, error_content(error.message), error.headers)
 
 
@@ -148,7 +148,7 @@ def deadline(scope: Scope, settings: Settings) -> float:
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """Return the first header of this name, which is given in lower case."""
+    """Return the first header of this lower-case name."""
     headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
     for key, value in headers:
         if key == name:

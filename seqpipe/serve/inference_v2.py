@@ -29,11 +29,11 @@ from seqpipe.version import VERSION
 
 BYTES, FP32, INT64 = "BYTES", "FP32", "INT64"
 _DTYPES = {FP32: "<f4", INT64: "<i8"}
-_LENGTH = struct.Struct("<I")  # stands before each element of BYTES in binary data
+_LENGTH = struct.Struct("<I")  # precedes each element of BYTES in binary data
 _SIZE = "binary_data_size"
-JSON = "answer_json"  # the output that holds whole answers
+JSON = "answer_json"  # the output with the whole answers
 _DATATYPES = {"string": BYTES, "number": FP32, "integer": INT64}
-MODEL_VERSION = "1"  # the only one of a bundle at a time
+MODEL_VERSION = "1"  # a bundle has one version at a time
 HEADER_LENGTH = "Inference-Header-Content-Length"
 _ALL_BINARY, _BINARY, _DOCUMENTS, _TIMEOUT = "binary_data_output", "binary_data", "documents", "timeout"
 
@@ -43,10 +43,10 @@ class Tensor:
     """A named tensor.
 
     Args:
-        name: Of the input or output.
+        name: Name of the input or output.
         datatype: BYTES, FP32 or INT64.
         shape: Its sizes.
-        data: All elements in row-major order; None: a number that is missing.
+        data: All elements in row-major order; None: a missing number.
     """
 
     name: str
@@ -59,11 +59,11 @@ def read_request(body: bytes, header_length: int | None) -> tuple[dict[str, Any]
     """Parse an inference request: return its JSON object, and its input tensors of texts by name.
 
     Args:
-        body: Of the HTTP request.
-        header_length: Bytes of JSON before the binary data, as Inference-Header-Content-Length says; None: all.
+        body: Body of the HTTP request.
+        header_length: Bytes of JSON before the binary data (Inference-Header-Content-Length); None: all.
 
     Raises:
-        UsageError: if it is none.
+        UsageError: if it is not one.
     """
     end = len(body) if header_length is None else header_length
     if not 0 <= end <= len(body):
@@ -82,7 +82,7 @@ def read_request(body: bytes, header_length: int | None) -> tuple[dict[str, Any]
         if unknown := [key for key in parameters if key != _SIZE]:
             raise UsageError(f"input {name!r}: the parameter {unknown[0]!r} is not supported; leave it out")
         if name in tensors:
-            raise UsageError(f"input {name!r} stands twice among the inputs")
+            raise UsageError(f"input {name!r} occurs twice in the inputs")
         size = parameters.get(_SIZE)
         if size is None:
             data = _flat(entry.get("data"), name)
@@ -92,7 +92,7 @@ def read_request(body: bytes, header_length: int | None) -> tuple[dict[str, Any]
             raise UsageError(f"input {name!r}: {len(data):,} elements do not fill the shape {[*shape]}")
         tensors[name] = Tensor(name, BYTES, shape, data)
     if at != len(body):
-        raise UsageError(f"the body has {len(body) - at:,} bytes more than its inputs state with {_SIZE}")
+        raise UsageError(f"the body has {len(body) - at:,} bytes more than the {_SIZE} of its inputs")
     return request, tensors
 
 
@@ -153,7 +153,7 @@ def _binary_texts(body: bytes, at: int, size: Any, name: str) -> list[str]:
     """Decode texts from binary data; UsageError if they are not UTF-8 or not of the stated length."""
     if type(size) is not int or not 0 <= size <= len(body) - at:
         left = f"{len(body) - at:,} bytes are left of the body"
-        raise UsageError(f"input {name!r}: {_SIZE} is {size!r}, and {left}")
+        raise UsageError(f"input {name!r}: {_SIZE} is {size!r}, but {left}")
     texts, end = [], at + size
     try:
         while at < end:
@@ -164,19 +164,19 @@ def _binary_texts(body: bytes, at: int, size: Any, name: str) -> list[str]:
             texts.append(body[at - length : at].decode())
         return texts
     except (UnicodeDecodeError, struct.error) as error:
-        fault = "no UTF-8" if isinstance(error, UnicodeDecodeError) else "cut off"
-        raise UsageError(f"input {name!r}: the binary data are {fault}: {error}") from error
+        fault = "not UTF-8" if isinstance(error, UnicodeDecodeError) else "cut off"
+        raise UsageError(f"input {name!r}: the binary data is {fault}: {error}") from error
 
 
 @dataclass(frozen=True)
 class Output:
-    """An output: the value at this path of every answer.
+    """An output: the value at a path of every answer.
 
     Args:
-        name: The path joined by dots; of several heads each begins with its head's name.
+        name: The path joined by dots; with several heads it begins with the head's name.
         datatype: BYTES, FP32 or INT64.
-        path: Keys of an answer; none: the whole answer, as JSON.
-        is_vector: Whether there are several numbers.
+        path: Keys of an answer; empty: the whole answer, as JSON.
+        is_vector: Whether it has several numbers.
     """
 
     name: str
@@ -190,11 +190,11 @@ class Output:
     def tensor(self, answers: Sequence[Answer], shape: tuple[int, ...]) -> Tensor:
         """Return the output of these answers; of several alternatives that of the best.
 
-        A text that is missing is empty, a number that is missing is None.
+        A missing text is empty, a missing number is None.
 
         Args:
-            answers: To all inputs.
-            shape: Of the inputs.
+            answers: The answers to all inputs.
+            shape: Shape of the inputs.
         """
         if not self.path:
             return Tensor(self.name, BYTES, shape, [json_bytes(answer).decode() for answer in answers])
@@ -228,7 +228,7 @@ def _typed(schema: Schema, path: tuple[str, ...]) -> Iterator[Output]:
             yield from _typed(schema["properties"][name], (*path, name))
     elif kind == "array" and path and schema["items"].get("type") == "number":
         yield Output(".".join(path), FP32, path, is_vector=True)
-    elif kind in _DATATYPES and not (may_be_null and kind == "integer"):  # no integer says that it is missing
+    elif kind in _DATATYPES and not (may_be_null and kind == "integer"):  # no integer could represent a missing value
         yield Output(".".join(path), _DATATYPES[kind], path)
 
 
@@ -240,7 +240,7 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
         extensions = ["binary_tensor_data", *repository]
         return JSONResponse({"name": "seqpipe", "version": VERSION, "extensions": extensions})
 
-    # The server listens when every bundle has answered its golden examples, and not while it stops.
+    # The server listens only after every bundle has answered its golden examples, and not while it stops.
     async def live(request: Request) -> JSONResponse:
         return JSONResponse({"live": True})
 
@@ -290,7 +290,7 @@ def metadata(service: Service) -> dict[str, Any]:
 async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Response:
     end = deadline(request.scope, settings)
     if encoding := request.headers.get("content-encoding"):
-        raise HttpError(415, f"Content-Encoding: {encoding} is not supported; send the body as it is")
+        raise HttpError(415, f"Content-Encoding: {encoding} is not supported; send the body without it")
     body = await read_body(request.scope, request.receive, settings)
     header_length = header(request.scope, HEADER_LENGTH.lower().encode())
     if header_length is not None and not header_length.isdigit():

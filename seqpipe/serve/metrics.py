@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from seqpipe.serve.observe import Ended
+from seqpipe.serve.observe import EndedRequest
 from seqpipe.serve.service import Batch
 
 SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the folder that several processes share
@@ -35,7 +35,7 @@ class Metrics:
     """All metrics of one process; with the variable PROMETHEUS_MULTIPROC_DIR each process reports those of all."""
 
     def __init__(self) -> None:
-        if SHARED in os.environ:  # prometheus_client itself looks only when it is imported
+        if SHARED in os.environ:  # prometheus_client reads the variable only when it is imported
             values.ValueClass = values.get_value_class()
         registry = self.registry = CollectorRegistry()
         self._requests = Counter(
@@ -70,7 +70,7 @@ class Metrics:
             "seqpipe_bundle_loads", "Bundles loaded, unloaded or refused.", ("bundle", "result"), registry=registry
         )
         self._loaded_at = self._gauge(
-            "seqpipe_bundle_loaded_timestamp_seconds", "When the version that answers took over; 0: unloaded.", "max"
+            "seqpipe_bundle_loaded_timestamp_seconds", "Time when the current version was loaded; 0: unloaded.", "max"
         )
         self._watched: set[str] = set()
         self._bundles: dict[str, BundleMetrics] = {}
@@ -82,7 +82,7 @@ class Metrics:
         return Gauge(name, text, _BUNDLE, registry=self.registry, multiprocess_mode=mode)  # type: ignore[arg-type]
 
     def of(self, bundle: str) -> BundleMetrics:
-        """Return the metrics of one bundle's batches and requests."""
+        """Return the metrics of the batches and requests of one bundle."""
         if bundle not in self._bundles:
             self._bundles[bundle] = BundleMetrics(
                 self._items.labels(bundle),
@@ -95,7 +95,7 @@ class Metrics:
             )
         return self._bundles[bundle]
 
-    def requests(self, ended: Sequence[Ended]) -> None:
+    def requests(self, ended: Sequence[EndedRequest]) -> None:
         """Observe requests that have ended."""
         for key, count in Tally((request.record.bundle, request.record.status) for request in ended).items():
             counter = self._codes.get(key)
@@ -133,7 +133,7 @@ class Metrics:
 
 
 class BundleMetrics(NamedTuple):
-    """The metrics of one bundle, looked up once."""
+    """The metrics of one bundle, for a single look-up."""
 
     items: Counter
     tokens: Counter
@@ -145,7 +145,7 @@ class BundleMetrics(NamedTuple):
     run: Histogram
     answer: Histogram
 
-    def requests(self, ended: Sequence[Ended]) -> None:
+    def requests(self, ended: Sequence[EndedRequest]) -> None:
         """Observe requests to this bundle that have ended."""
         self.items.inc(sum(request.record.items for request in ended))
         self.tokens.inc(sum(request.record.tokens for request in ended))

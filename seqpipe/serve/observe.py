@@ -13,22 +13,22 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, NamedTuple, TextIO
 
-CLIENT_GONE = 499  # nginx's status for a client that left before its answer was whole
+CLIENT_GONE = 499  # nginx's status for a client that disconnected before its response was complete
 _VALID_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
-_QUIET = ("/metrics", "/v2/health/live", "/v2/health/ready")  # asked every few seconds; logged when they fail
-_encode = lru_cache(1000)(json.dumps)  # of what the lines of many requests share
+_QUIET = ("/metrics", "/v2/health/live", "/v2/health/ready")  # requested every few seconds; logged only when they fail
+_encode = lru_cache(1000)(json.dumps)  # for values that many lines share
 
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One request; every layer that handles it adds its figures. It holds no text of the client.
+    """One request; every layer that handles it adds its figures. It has no text of the client.
 
     Args:
         id: The request's id.
-        bundle: Name of the bundle that answers; empty where none does (health, metrics, unknown names).
+        bundle: Name of the bundle that answers; empty if there is none (health, metrics, unknown names).
         items: Inputs.
         tokens: Tokens of all inputs, estimated.
-        queued: Seconds that the request waited for a worker; of one without an answer, until it was given up.
+        queued: Seconds that the request waited for a worker; without an answer, until it was cancelled.
         status: HTTP status of the response; 0 before it starts.
     """
 
@@ -46,7 +46,7 @@ class RequestRecord:
         self.queued += queued
 
 
-class Ended(NamedTuple):
+class EndedRequest(NamedTuple):
     """A request that has ended: its ASGI scope, its record, and the seconds that it took."""
 
     scope: Any
@@ -57,7 +57,7 @@ class Ended(NamedTuple):
 _current: ContextVar[RequestRecord | None] = ContextVar("seqpipe_request", default=None)
 
 
-def begin(headers: Iterable[tuple[bytes, bytes]]) -> RequestRecord:
+def begin_request(headers: Iterable[tuple[bytes, bytes]]) -> RequestRecord:
     """Create the record of a request with these headers and attach it to the running task."""
     record = RequestRecord(request_id(headers))
     _current.set(record)
@@ -70,7 +70,7 @@ def current() -> RequestRecord | None:
 
 
 def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """Return the client's X-Request-Id if it is at most 128 harmless characters, else a new one."""
+    """Return the client's X-Request-Id if it is valid, otherwise a new one."""
     for name, value in headers:
         if name == b"x-request-id":
             return value.decode() if _VALID_ID.fullmatch(value) else _new_id()
@@ -78,12 +78,12 @@ def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def _new_id() -> str:
-    """Return a unique id. It is no secret, and a system call for it would cost a switch of threads."""
+    """Return a unique id. It is not a secret, and a system call for it would cost a switch of threads."""
     return f"{random.getrandbits(128):032x}"
 
 
 class AccessLog:
-    """Writes the lines of several requests at once.
+    """The access log, which writes the lines of several requests at once.
 
     Args:
         stream: Where lines go; standard error by default.
@@ -92,15 +92,15 @@ class AccessLog:
     def __init__(self, stream: TextIO | None = None):
         self._stream = stream if stream is not None else sys.stderr
 
-    def write(self, ended: Sequence[Ended]) -> None:
+    def write(self, ended: Sequence[EndedRequest]) -> None:
         """Write a line for each request that has ended just now."""
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
         lines = []
         for request in ended:
-            # The pattern of the path, since the path itself may hold what a client typed; None: there is no such path.
+            # The pattern of the path, since the path itself may contain a client's text; None: there is no such path.
             route = getattr(request.scope.get("route"), "path", None)
             if route is None and request.record.bundle:
-                route = "/v1/{name}"  # the one that is answered without Starlette's routing
+                route = "/v1/{name}"  # answered without Starlette's routing
             if route not in _QUIET or request.record.status >= 400:
                 lines.append(line(request, route, time))
         if lines:
@@ -108,8 +108,8 @@ class AccessLog:
             self._stream.flush()
 
 
-def line(ended: Ended, route: str | None, time: str) -> str:
-    """Return one request as a line of JSON; an id has no character that JSON would escape."""
+def line(ended: EndedRequest, route: str | None, time: str) -> str:
+    """Return one request as a line of JSON; an id needs no JSON escapes."""
     scope, record, seconds = ended
     peer, *_ = scope.get("client") or (None,)  # empty on a Unix socket
     return (

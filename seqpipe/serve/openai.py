@@ -35,12 +35,12 @@ MAX_TOKENS = 16  # OpenAI's default
 _KEYS = ("model", "prompt", "max_tokens", "n", "temperature", "top_p", "seed", "stop", "stream", "echo")
 _MORE_KEYS = ("stream_options", "user")
 _NEUTRAL: Mapping[str, Any] = {"best_of": 1, "frequency_penalty": 0, "presence_penalty": 0, "logit_bias": {}}
-_STANDS_FOR = ("max_length", "beams", "n_best", "stop")  # decode options that the keys above set
+_STANDS_FOR = ("max_length", "beams", "n_best", "stop")  # decode options that are set by the keys above
 _MOST_STOPS, _MOST_SEED = 4, 1 << 31
 
 
 class InvalidRequestError(UsageError):
-    """A parameter that cannot be answered; its name is part of OpenAI's error object."""
+    """An invalid parameter; its name is part of OpenAI's error object."""
 
     def __init__(self, parameter: str, message: str):
         super().__init__(f"{parameter}: {message}")
@@ -58,12 +58,12 @@ def error_object(error: Exception) -> tuple[HttpError, dict[str, Any]]:
 
 
 def json_response(content: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Return a JSON response; unlike Starlette's, it can hold a lone surrogate of a client's text."""
+    """Return a JSON response; unlike Starlette's, it can contain a lone surrogate of a client's text."""
     return Response(json_bytes(content), status, headers, "application/json")
 
 
-def checked_keys(body: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Raise InvalidRequestError for an unknown parameter; null is the same as leaving one out."""
+def check_keys(body: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise InvalidRequestError for an unknown parameter; null is the same as omitting one."""
     for name, value in body.items():
         if name not in known and value is not None:
             raise InvalidRequestError(
@@ -76,7 +76,7 @@ def texts_of(parameter: str, value: Any, settings: Settings) -> list[str]:
 
     Raises:
         InvalidRequestError: for anything else, such as token ids.
-        HttpError: 413 for more texts than a request may hold.
+        HttpError: 413 for more texts than a request may have.
     """
     texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) for text in texts):
@@ -123,9 +123,8 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
         body = await read_json(request.scope, request.receive, settings)
         service = _service(catalog, body.get("model"))
         if not service.model.predictor.kind.is_embedding:
-            fix = f"POST /v1/{service.name} asks for its answers"
-            raise InvalidRequestError("model", f"{service.name!r} gives no vectors; {fix}")
-        checked_keys(body, _EMBEDDING_KEYS)
+            raise InvalidRequestError("model", f"{service.name!r} returns no vectors; use POST /v1/{service.name}")
+        check_keys(body, _EMBEDDING_KEYS)
         texts = texts_of("input", body.get("input"), settings)
         encoding = body.get("encoding_format") or "float"
         if encoding not in _FORMATS:
@@ -136,7 +135,7 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
                 raise answer
             vector: Any = cast(VectorAnswer, answer)["vector"]
             if vector is None:
-                raise DataError(f"record {i + 1}: a text without a token has no vector; leave it out")
+                raise DataError(f"record {i + 1}: a text without a token has no vector; omit it")
             if encoding == "base64":
                 vector = base64.b64encode(np.array(vector, "<f4").tobytes()).decode()
             data.append({"object": "embedding", "index": i, "embedding": vector})
@@ -187,9 +186,9 @@ class CompletionRequest:
 
     Args:
         prompts: Each is continued `count` times.
-        count: How many continuations of each prompt there are.
+        count: Number of continuations of each prompt.
         options: Decode options of the bundle.
-        echo: Whether the prompt stands before its continuation.
+        echo: Whether the prompt is returned before its continuation.
     """
 
     prompts: Sequence[str]
@@ -201,8 +200,7 @@ class CompletionRequest:
 async def complete(service: Service, body: Mapping[str, Any], settings: Settings, end: float) -> Response:
     """Return the response to a completion request."""
     if not service.model.predictor.kind.is_generated:
-        fix = f"POST /v1/{service.name} asks for its answers"
-        raise InvalidRequestError("model", f"{service.name!r} is no language model; {fix}")
+        raise InvalidRequestError("model", f"{service.name!r} is not a language model; use POST /v1/{service.name}")
     parsed = _parse(service, body, settings)
     base = {"id": f"cmpl-{secrets.token_hex(12)}", "object": "text_completion", "created": int(time.time())}
     base["model"] = service.name
@@ -226,10 +224,10 @@ async def complete(service: Service, body: Mapping[str, Any], settings: Settings
 
 def _parse(service: Service, body: Mapping[str, Any], settings: Settings) -> CompletionRequest:
     options_of_bundle = own_options(service.model.manifest.options)
-    checked_keys(body, (*_KEYS, *_MORE_KEYS, *_NEUTRAL, *options_of_bundle))
+    check_keys(body, (*_KEYS, *_MORE_KEYS, *_NEUTRAL, *options_of_bundle))
     for name, value in _NEUTRAL.items():
         if body.get(name) not in (None, value):
-            raise InvalidRequestError(name, f"is not supported; leave it out, or give {value}")
+            raise InvalidRequestError(name, f"is not supported; omit it, or set it to {value}")
     prompts = texts_of("prompt", body.get("prompt"), settings)
     count, most = whole_number(body, "n", 1), whole_number(body, "max_tokens", MAX_TOKENS)
     for name, value, option in (("n", count, "beams"), ("max_tokens", most, "max_length")):
@@ -247,7 +245,7 @@ def _parse(service: Service, body: Mapping[str, Any], settings: Settings) -> Com
     if stops:
         options["stop"] = stops
     options |= {name: body[name] for name in ("temperature", "seed", "top_p") if body.get(name) is not None}
-    if options.get("temperature") != 0:  # sampling is OpenAI's default; at temperature 0 nothing is drawn
+    if options.get("temperature") != 0:  # sampling is OpenAI's default; temperature 0 is greedy search
         options.setdefault("seed", secrets.randbelow(_MOST_SEED))
     return CompletionRequest(prompts, count, options, flag(body, "echo"))
 
@@ -262,9 +260,9 @@ def _wants_usage(body: Mapping[str, Any]) -> bool:
     if options is None:
         return False
     if not flag(body, "stream"):
-        raise InvalidRequestError("stream_options", "is for a stream; give stream: true too")
+        raise InvalidRequestError("stream_options", "needs a stream; add stream: true")
     if not isinstance(options, dict) or options.keys() - {"include_usage"}:
-        raise InvalidRequestError("stream_options", 'must be an object with the key "include_usage" alone')
+        raise InvalidRequestError("stream_options", 'must be an object with only the key "include_usage"')
     return flag(options, "include_usage")
 
 
@@ -274,32 +272,32 @@ async def _stream(
     """Return the response with server-sent events; a refusal is raised before the first event."""
     if parsed.count > 1 or len(parsed.prompts) > 1:
         name = "n" if parsed.count > 1 else "prompt"
-        raise InvalidRequestError(name, "a stream is of one continuation of one prompt; leave stream out")
-    pieces = service.stream(parsed.prompts[0], parsed.options, deadline=end)
-    first = await anext(pieces, None)
-    return StreamingResponse(_events(service, parsed, base, pieces, first, usage), media_type="text/event-stream")
+        raise InvalidRequestError(name, "a stream has one continuation of one prompt; omit stream")
+    chunks = service.stream(parsed.prompts[0], parsed.options, deadline=end)
+    first = await anext(chunks, None)
+    return StreamingResponse(_events(service, parsed, base, chunks, first, usage), media_type="text/event-stream")
 
 
 async def _events(
     service: Service,
     parsed: CompletionRequest,
     base: Mapping[str, Any],
-    pieces: AsyncGenerator[GeneratedText],
+    chunks: AsyncGenerator[GeneratedText],
     first: GeneratedText | None,
     usage: bool,
 ) -> AsyncIterator[bytes]:
     prompt = parsed.prompts[0]
-    piece = last = first
+    chunk = last = first
     if parsed.echo:
         yield _event({**base, "choices": [_part(prompt)]})
     try:
-        async with aclosing(pieces):
-            while piece is not None:
-                if piece:
-                    yield _event({**base, "choices": [_part(piece)]})
-                last, piece = piece, await anext(pieces, None)
+        async with aclosing(chunks):
+            while chunk is not None:
+                if chunk:
+                    yield _event({**base, "choices": [_part(chunk)]})
+                last, chunk = chunk, await anext(chunks, None)
         read = sum(await asyncio.to_thread(token_counts, service.model, [prompt]))
-    except Exception as error:  # the response has begun: its status cannot tell
+    except Exception as error:  # the response has begun, so its status cannot change
         yield _event(error_object(error)[1])
         return
     end = GeneratedText("", 0, "length") if last is None else last

@@ -23,12 +23,12 @@ from seqpipe.version import VERSION
 JSON = "application/json"
 _REFUSALS = {
     "413": "too large",
-    "422": "no valid input",
-    "429": "too many requests wait; Retry-After says for how long",
+    "422": "invalid input",
+    "429": "too many waiting requests; see Retry-After",
     "503": "the server is stopping",
     "504": "no answer in time",
 }
-_OPENAI_REFUSALS = {"400": "no valid input", "404": "no such model"}
+_OPENAI_REFUSALS = {"400": "invalid input", "404": "no such model"}
 _OPENAI_REFUSALS |= {status: reason for status, reason in _REFUSALS.items() if status != "422"}
 TEXT: Schema = {"type": "string"}
 
@@ -56,7 +56,7 @@ _SERVER_SCHEMAS: Mapping[str, Schema] = {
 
 
 def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
-    """`/openapi.json`."""
+    """Return the route `/openapi.json`."""
 
     async def as_json(request: Request) -> Response:
         return JSONResponse(document(catalog.services.values(), settings))
@@ -106,8 +106,8 @@ def _server_paths() -> dict[str, Any]:
         "/v1/models": {"get": _get("All bundles, as OpenAI's models", ref("Models"))},
         "/v2": {"get": _get("The server, in the Open Inference Protocol", ref("Server"))},
         "/metrics": {"get": metrics},
-        "/v2/health/live": {"get": _get("Whether the server lives", obj({"live": {"type": "boolean"}}))},
-        "/v2/health/ready": {"get": _get("Whether the server takes requests", obj({"ready": {"type": "boolean"}}))},
+        "/v2/health/live": {"get": _get("Whether the server is alive", obj({"live": {"type": "boolean"}}))},
+        "/v2/health/ready": {"get": _get("Whether the server accepts requests", obj({"ready": {"type": "boolean"}}))},
     }
 
 
@@ -141,7 +141,7 @@ def _bundle_paths(service: Service) -> dict[str, Any]:
     return {
         f"/v1/{name}": {"get": _get(f"Description of {name}", ref("Description")), "post": answered},
         f"/v2/models/{name}": {"get": _get(f"Inputs and outputs of {name}", ref("Metadata"))},
-        f"/v2/models/{name}/ready": {"get": _get(f"Whether {name} takes requests", ready)},
+        f"/v2/models/{name}/ready": {"get": _get(f"Whether {name} accepts requests", ready)},
         f"/v2/models/{name}/infer": {"post": infer},
     }
 
@@ -151,7 +151,7 @@ def _get(summary: str, schema: Schema) -> dict[str, Any]:
 
 
 def _post(summary: str, request: str, response: str) -> dict[str, Any]:
-    responses = {"200": _content("the answer", ref(response)), "400": _content("no JSON", ref("Error"))}
+    responses = {"200": _content("the answer", ref(response)), "400": _content("not JSON", ref("Error"))}
     responses |= {status: _content(reason, ref("Error")) for status, reason in _REFUSALS.items()}
     return _operation(summary, request, responses)
 
@@ -200,7 +200,7 @@ def bundle_schemas(name: str, model: Model) -> Mapping[str, Schema]:
 def input_schema(source: InputSource) -> Schema:
     """Return the schema of a record; for a single text field, also of a bare text."""
     numeric, properties, columns = numeric_fields(source), dict[str, Schema](), dict[str, Schema]()
-    for feature in source.features.values():  # fields besides the input, with what each may hold where that is known
+    for feature in source.features.values():  # fields besides the input, with their possible values if these are known
         columns |= dict.fromkeys(feature.fields, one_of(feature.names) if feature.names else TEXT)
     for field in fields_of(source):
         properties[field] = _ROWS if field in numeric else columns.get(field, TEXT)
@@ -209,7 +209,7 @@ def input_schema(source: InputSource) -> Schema:
         return record
     others = [field for field in properties if field not in source.fields]
     split = {**record, "properties": {**properties, "words": array(TEXT)}, "required": ["words", *others]}
-    records = [record, {**split, "description": "Words that are split already."}]
+    records = [record, {**split, "description": "Pre-split words."}]
     return {"anyOf": [TEXT, *records] if one_text(source) else records}
 
 
@@ -221,15 +221,15 @@ def _request(name: str, model: Model) -> Schema:
         "on_error": {
             **one_of(ON_ERROR),
             "default": ON_ERROR[0],
-            "description": "Whether an input that cannot be answered fails the request, or has its error in place.",
+            "description": "Whether an input that cannot be answered fails the request, or its answer is an error.",
         },
     }
     if model.predictor.reads_documents:
-        properties["documents"] = {**flag, "description": "Take each text as a document; split it into sentences."}
+        properties["documents"] = {**flag, "description": "Treat each text as a document, and split it into sentences."}
     if model.explains:
-        properties["explain"] = {**flag, "description": "Show what the model looked at, for one input."}
+        properties["explain"] = {**flag, "description": "Return the attention weights, for one input."}
     if model.predictor.kind.is_generated:
-        properties["stream"] = {**flag, "description": "Send the text as it is written, for one input."}
+        properties["stream"] = {**flag, "description": "Send the text as it is generated, for one input."}
     return obj(properties, optional=[key for key in properties if key != "inputs"])
 
 

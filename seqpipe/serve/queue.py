@@ -10,14 +10,14 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from seqpipe.runtime.predictor import ROWS, TOKENS
-from seqpipe.serve.http import HttpError, full
+from seqpipe.serve.http import HttpError, queue_full_error
 
-_UNKNOWN = 64.0  # what a run is taken to cost before there were any of different sizes
-_MEMORY = 0.99  # weight of a run against the one after it
-_SPREAD = 0.05  # least relative variance of sizes that shows what size costs
-POOL = 2 * ROWS  # how many of the oldest a batch is chosen from
-_SMALL = 0.02  # of all that may wait
-_RECENT = 0.1  # weight of the last one in a mean
+_UNKNOWN = 64.0  # assumed cost of a run before there were runs of different sizes
+_MEMORY = 0.99  # weight of a run relative to the next one
+_SPREAD = 0.05  # minimum relative variance of sizes for an estimate of the cost
+POOL = 2 * ROWS  # number of the oldest jobs from which a batch is chosen
+_SMALL = 0.02  # share of the maximum number of waiting tokens
+_RECENT = 0.1  # weight of the newest value in a moving average
 
 
 class Sized(Protocol):
@@ -57,11 +57,11 @@ class BatchCost:
         return min(max(y / slope - x, 0.0), float(TOKENS)) if slope > 0 else _UNKNOWN
 
     def choose(self, first: S, others: Sequence[S]) -> list[S]:
-        """Return the batch with `first` in it that has the least cost per token without padding; longest last.
+        """Return the batch that contains `first` and has the lowest cost per real token, sorted by length.
 
         Args:
             first: One of `others`.
-            others: What may go together.
+            others: The items that may be in one batch.
         """
         items = sorted(others, key=lambda item: item.length)
         lengths, run = [item.length for item in items], self.run
@@ -86,20 +86,20 @@ class BatchCost:
 
 
 class Job:
-    """One input that waits for its answer, or one call.
+    """One input that is waiting for its answer, or one call.
 
     Args:
-        key: What has to be equal for jobs to be answered in one batch; None: it is alone.
-        tokens: Read, estimated.
-        deadline: When nobody waits any more, by `time.monotonic`.
-        payload: What a worker needs to know.
-        request: Whose part it is, for whoever gets the answer.
+        key: Jobs with equal keys may be in one batch; None: never in a batch.
+        tokens: Tokens of the input, estimated.
+        deadline: Time by `time.monotonic` after which nobody waits.
+        payload: Data for the worker.
+        request: The request that it belongs to.
         place: Its position in the request.
-        written: The most tokens that are written for it, over all beams.
+        written: Maximum number of generated tokens, over all beams.
 
     Attributes:
-        cost: Its tokens, read and written.
-        length: Its tokens as the model reads them, once they are counted.
+        cost: Number of tokens, read and generated.
+        length: Exact number of its input tokens, once they are counted.
         waits: Whether it is in the queue.
     """
 
@@ -117,9 +117,9 @@ class BatchQueue:
     """Queue of jobs for one bundle. Thread-safe.
 
     Args:
-        most: How many tokens may wait: what a run takes of memory grows with those that it reads and those it writes.
-        delay: Seconds that the oldest waits for others.
-        measure: Sets the `length` of jobs; called by the worker that takes a batch, with those that came since.
+        most: Maximum number of waiting tokens; the memory of a run grows with the tokens that it reads and generates.
+        delay: Seconds that the oldest job waits for others.
+        measure: Sets the `length` of jobs; called with the new ones by the worker that is about to choose a batch.
     """
 
     def __init__(self, most: int, delay: float = 0.0, measure: Callable[[Sequence[Job]], None] | None = None):
@@ -129,10 +129,10 @@ class BatchQueue:
         self._changed = threading.Condition(threading.Lock())
         self._cost = BatchCost()
         self._closed = False
-        self._speed = 0.0  # tokens a second, of late
-        self._log_size = 0.0  # of the cost of a request, of late: a few large ones leave it as it is
+        self._speed = 0.0  # tokens per second, a moving average
+        self._log_size = 0.0  # of the cost of a request, a moving average: robust against a few large ones
         self._count = 0  # jobs that wait
-        self.tokens = 0  # read and written, of the jobs that wait
+        self.tokens = 0  # of the waiting jobs, read and generated
 
     def __len__(self) -> int:
         return self._count
@@ -147,7 +147,7 @@ class BatchQueue:
         """Add all jobs of a request, or none.
 
         Raises:
-            HttpError: 429 if too much waits, 413 if it could never wait here, 503 after `close`.
+            HttpError: 429 if the queue is full, 413 if the request could never fit, 503 after `close`.
         """
         tokens = sum(job.cost for job in jobs)
         if tokens > self._most:
@@ -157,7 +157,7 @@ class BatchQueue:
             if self._closed:
                 raise HttpError(503, "the server is stopping; try again", {"Retry-After": "1"})
             if self.tokens + tokens > self._most:
-                raise full(self._wait())
+                raise queue_full_error(self._wait())
             self._log_size = _mean(self._log_size, math.log(max(1, tokens)))
             self.tokens += tokens
             self._count += len(jobs)
@@ -168,12 +168,12 @@ class BatchQueue:
 
     def refuse_early(self) -> None:
         """Raise HttpError 429 if there is no room for a request of the usual size, before it is read."""
-        usual = min(math.exp(self._log_size), _SMALL * self._most)  # where requests are large, small ones may still fit
+        usual = min(math.exp(self._log_size), _SMALL * self._most)  # if requests are large, small ones may still fit
         if self.tokens + usual > self._most:
-            raise full(self._wait())
+            raise queue_full_error(self._wait())
 
     def cancel(self, jobs: Sequence[Job]) -> None:
-        """Remove those that still wait."""
+        """Remove the jobs that are still waiting."""
         with self._changed:
             for job in jobs:
                 self._remove(job)
@@ -211,7 +211,7 @@ class BatchQueue:
                 self._cost.add(len(jobs) * longest, seconds)
 
     def close(self) -> None:
-        """Accept no more jobs; workers finish those that wait."""
+        """Accept no more jobs; workers finish the waiting ones."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -28,10 +28,10 @@ def bundles(folder: Path) -> Mapping[str, Path]:
     """Return the newest version of every bundle of a repository, by name.
 
     Raises:
-        UsageError: if the folder is not there, or a bundle has a name that none can be served under.
+        UsageError: if the folder does not exist, or a bundle has an invalid name.
     """
     if not folder.is_dir():
-        raise UsageError(f"--repository: {folder}: no such folder; make it, with a folder NAME for each bundle")
+        raise UsageError(f"--repository: {folder}: no such folder; create it, with a folder NAME for each bundle")
     try:
         return {name: locate(folder.resolve(), name).folder for name in names(folder)}
     except HttpError as error:
@@ -39,7 +39,7 @@ def bundles(folder: Path) -> Mapping[str, Path]:
 
 
 def names(folder: Path) -> list[str]:
-    """Return the names in a repository: folders that hold a bundle, or versions of one."""
+    """Return the names in a repository: folders with a bundle, or with versions of one."""
     folders = [
         entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink() and entry.name[0] != "."
     ]
@@ -56,13 +56,13 @@ def locate(root: Path, name: str, version: str | None = None) -> Location:
     """Return the location of a bundle: the given version, or the newest.
 
     Raises:
-        UsageError: for a name that none can be served under.
-        HttpError: 404 where there is no such bundle or version, 422 for a link.
+        UsageError: for an invalid name.
+        HttpError: 404 if there is no such bundle or version, 422 for a link.
     """
     check_name(name)
     folder = root / name
     if not _is_folder(folder):
-        raise HttpError(404, f"the repository holds no bundle {name!r}{did_you_mean(name, names(root))}")
+        raise HttpError(404, f"the repository has no bundle {name!r}{did_you_mean(name, names(root))}")
     present = versions(folder)
     if version is None and ((folder / bundle.MANIFEST).exists() or not present):
         return Location(folder, "")
@@ -76,11 +76,11 @@ def locate(root: Path, name: str, version: str | None = None) -> Location:
 
 
 def _is_folder(path: Path) -> bool:
-    """Return whether this is a folder; HttpError for a link, which might lead out of the repository."""
+    """Return whether this is a folder; HttpError for a link, which might point outside of the repository."""
     try:
         mode = path.lstat().st_mode
     except OSError:
         return False
     if stat.S_ISLNK(mode):
-        raise HttpError(422, f"{path.name}: is a link; a repository holds folders alone: copy the bundle there")
+        raise HttpError(422, f"{path.name}: is a link, which a repository may not contain; copy the bundle there")
     return stat.S_ISDIR(mode)

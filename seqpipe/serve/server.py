@@ -30,31 +30,31 @@ from starlette.types import ASGIApp
 
 from seqpipe.console import Console
 from seqpipe.errors import SeqpipeError, UsageError
-from seqpipe.serve.auth import exposure
-from seqpipe.serve.settings import GOODBYE, Settings
+from seqpipe.serve.auth import exposure_warning
+from seqpipe.serve.settings import SHUTDOWN_NOTICE, Settings
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)  # after which a server ends well
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # that shut a server down gracefully
 READY, ALIVE = "READY=1", "WATCHDOG=1"  # states for systemd, see sd_notify(3)
-_GRACE = 5  # seconds that the server may take to end beyond the time of a request
-_FAREWELL = 0.5  # of them, in which answers ask clients to close their connections; 1.5 more are for stopping
-_METRICS = "seqpipe-metrics-"  # begins the name of a folder
+_GRACE = 5  # seconds for the shutdown in addition to the time limit of a request
+_NOTICE_SECONDS = 0.5  # of them, in which responses ask clients to close their connections; 1.5 more are for stopping
+_METRICS = "seqpipe-metrics-"  # prefix of the folder's name
 _MODE = 0o660  # of a Unix socket: owner and group may connect
-_OTHER_FILES = 200  # descriptors that a process needs besides those of connections
-Report = tuple[int, str | SeqpipeError]  # from a process: its number, and its state or why it cannot start
+_OTHER_FILES = 200  # descriptors that a process needs in addition to connections
+Report = tuple[int, str | SeqpipeError]  # from a process: its id, and its state or the error that prevents its start
 
 
 def serve(settings: Settings, console: Console) -> None:
     """Answer requests until SIGTERM or SIGINT, then finish accepted requests.
 
     Raises:
-        UsageError: if the address cannot be listened at.
+        UsageError: if the server cannot listen on the address.
         BundleError: if a bundle is refused.
     """
     if settings.repository is not None and settings.processes > 1:
-        raise UsageError("--repository needs one process, which loads and unloads for all; leave out --processes")
+        raise UsageError("--repository needs a single process, as loading changes only one; omit --processes")
     _allow_connections(settings.max_connections)
-    # A process that inherits nothing: a fork would copy the threads' locks, and keep the pipe open on which a process
-    # notices that the one that started it is gone.
+    # A process that inherits nothing: a fork would copy the threads' locks, and keep the pipe open by which a process
+    # notices that its parent has ended.
     multiprocessing.set_start_method("spawn", force=True)
     reports, sender = multiprocessing.Pipe(duplex=False)
     with contextlib.ExitStack() as stack:
@@ -64,9 +64,9 @@ def serve(settings: Settings, console: Console) -> None:
             _check_unix_socket(settings.uds)
             listener, address = Listener(socket.AF_UNIX, str(settings.uds)), ("", 0)
         else:
-            listener, address = stack.enter_context(_reserved(settings))
-            settings = replace(settings, host=address[0])  # a name would not say whether it is a loopback address
-            if warning := exposure(settings.host, settings.token):
+            listener, address = stack.enter_context(_reserve_address(settings))
+            settings = replace(settings, host=address[0])  # a name does not show whether it is a loopback address
+            if warning := exposure_warning(settings.host, settings.token):
                 console.result(f"warning: {warning}")
         server = Granian(
             "seqpipe",
@@ -75,7 +75,7 @@ def serve(settings: Settings, console: Console) -> None:
             uds_permissions=None if settings.uds is None else _MODE,
             interface=Interfaces.ASGI,
             workers=settings.processes,
-            loop=Loops.auto,  # uvloop, which the extra `serve` installs where it can be had
+            loop=Loops.auto,  # uvloop, which the extra `serve` installs if it is available
             http=HTTPModes.http1,
             websockets=False,
             backpressure=settings.max_connections,
@@ -84,7 +84,7 @@ def serve(settings: Settings, console: Console) -> None:
             ),
             log_enabled=False,
             respawn_failed_workers=True,
-            workers_kill_timeout=int(settings.timeout_s + _GRACE - 4 * _FAREWELL),
+            workers_kill_timeout=int(settings.timeout_s + _GRACE - 4 * _NOTICE_SECONDS),
         )
         processes = Processes(settings, listener, console)
         server.on_startup(processes.handle_signals)
@@ -104,10 +104,10 @@ def serve(settings: Settings, console: Console) -> None:
 
 def _load(settings: Settings, sender: Connection) -> ASGIApp:
     """Return the application of one process, with its bundles loaded; granian calls it before it listens."""
-    os.setpgrp()  # Ctrl+C is for the process that started this one, which then ends all of them
+    os.setpgrp()  # Ctrl+C is for the parent process, which then ends all processes
     for number in SIGNALS:  # granian sets handlers of its own later; until then a signal ends the process at once
         signal.signal(number, signal.SIG_DFL)
-    # Imported here: the process that starts the others needs neither onnxruntime nor the memory that it takes.
+    # Imported here, since the parent process does not need onnxruntime and its memory.
     from seqpipe.serve.app import make_app
     from seqpipe.serve.service import open_model
 
@@ -126,13 +126,13 @@ def _load(settings: Settings, sender: Connection) -> ASGIApp:
 def _metrics_folder() -> Iterator[str]:
     """Create a folder in which processes share their metrics; remove those of killed servers.
 
-    A server holds the lock of its folder for as long as it runs, and the system releases it whatever ends the server.
+    A server has the lock of its folder as long as it runs; the system releases the lock when the process ends.
     """
     for left in Path(tempfile.gettempdir()).glob(f"{_METRICS}*"):
         with contextlib.suppress(OSError), _locked(left, fcntl.LOCK_NB):  # of another user, in use, or gone already
             shutil.rmtree(left)
     new = Path(tempfile.mkdtemp(prefix=f".{_METRICS}"))
-    with _locked(new):  # before it has a name for which another server that starts looks
+    with _locked(new):  # before it has the prefix for which other servers search
         folder = new.rename(new.with_name(new.name[1:]))
         try:
             yield str(folder)
@@ -151,7 +151,7 @@ def _locked(folder: Path, mode: int = 0) -> Iterator[None]:
 
 
 class Listener:
-    """Address of a server, in the form that clients use."""
+    """Address of a server, as clients write it."""
 
     def __init__(self, family: int, address: object):
         self._family, self._address = family, address
@@ -172,24 +172,24 @@ class Listener:
 
 
 class Processes:
-    """States that the processes of a server report, for the console and for systemd.
+    """States reported by the processes of a server, for the console and for systemd.
 
     Args:
-        settings: Of the server.
+        settings: Settings of the server.
         listener: Its address.
         console: For messages.
-        environment: In which systemd says where it listens, and how often it wants to hear of a process.
+        environment: Variables with systemd's socket and watchdog interval.
 
     Attributes:
-        heard: When each process that has loaded its bundles was heard of.
-        failure: What kept a process from starting.
+        last_reports: Time of the last report of each process that has loaded its bundles.
+        failure: The error that prevented the start of a process.
     """
 
     def __init__(
         self, settings: Settings, listener: Listener, console: Console, environment: Mapping[str, str] = os.environ
     ):
         self._settings, self._listener, self._console, self._environment = settings, listener, console, environment
-        self.heard: dict[int, float] = {}
+        self.last_reports: dict[int, float] = {}
         self._is_ready = False
         self._period, self._beat = watchdog_seconds(environment), 0.0
         self.failure: SeqpipeError | None = None
@@ -197,46 +197,46 @@ class Processes:
     def handle_signals(self) -> None:
         """Announce the end to clients of persistent connections, before granian's signal handlers close them."""
 
-        def say_goodbye(end: Any, number: int, frame: object) -> None:
+        def announce_shutdown(end: Any, number: int, frame: object) -> None:
             for child in multiprocessing.active_children():
-                if child.pid in self.heard:  # before that, the signal would end it
-                    os.kill(child.pid, GOODBYE)
-            time.sleep(_FAREWELL if self.heard else 0)
+                if child.pid in self.last_reports:  # before its first report, the signal would end it
+                    os.kill(child.pid, SHUTDOWN_NOTICE)
+            time.sleep(_NOTICE_SECONDS if self.last_reports else 0)
             end(number, frame)
 
         for number in SIGNALS:
-            signal.signal(number, partial(say_goodbye, signal.getsignal(number)))
+            signal.signal(number, partial(announce_shutdown, signal.getsignal(number)))
 
     def listen(self, reports: Connection) -> None:
         """Receive reports until every process has ended."""
         with contextlib.suppress(EOFError):
             while True:
-                self.hear(reports.recv())
+                self.handle_report(reports.recv())
 
-    def hear(self, report: Report) -> None:
+    def handle_report(self, report: Report) -> None:
         """Process one report."""
         pid, state = report
         if isinstance(state, SeqpipeError):
             self.failure = self.failure or state
-            os.kill(os.getpid(), signal.SIGTERM)  # ends the server, as it would from outside
+            os.kill(os.getpid(), signal.SIGTERM)  # ends the server, like a signal from outside
             return
-        ended = [number for number in self.heard if not _is_alive(number)]
+        ended = [number for number in self.last_reports if not _is_alive(number)]
         for number in ended:
-            del self.heard[number]
+            del self.last_reports[number]
             if self._settings.processes > 1:
-                mark_process_dead(number)  # its queues are gone, its counts stay
-        is_new = pid not in self.heard
-        self.heard[pid] = now = time.monotonic()
-        if not self._is_ready and len(self.heard) == self._settings.processes:
+                mark_process_dead(number)  # removes its queues and keeps its counts
+        is_new = pid not in self.last_reports
+        self.last_reports[pid] = now = time.monotonic()
+        if not self._is_ready and len(self.last_reports) == self._settings.processes:
             self._is_ready = True
             self._listener.wait()
             notify(READY, self._environment)
             self._console.say(f"{self._listener}: ready: {', '.join(self._settings.bundles)}")
         elif self._is_ready and is_new:
-            self._console.result(f"a process of the server has ended; process {pid} takes its place")
-        # One process that is stuck is enough for systemd to hear nothing more, and to restart the server.
+            self._console.result(f"a process of the server has ended; process {pid} replaces it")
+        # A single stuck process stops the watchdog messages, so systemd restarts the server.
         if self._is_ready and self._period is not None and now >= self._beat:
-            if min(self.heard.values()) > now - self._period:
+            if min(self.last_reports.values()) > now - self._period:
                 notify(ALIVE, self._environment)
             self._beat = now + self._period / 2
 
@@ -261,13 +261,13 @@ def watchdog_seconds(environment: Mapping[str, str] = os.environ) -> float | Non
 
 
 @contextlib.contextmanager
-def _reserved(settings: Settings) -> Iterator[tuple[Listener, tuple[str, int]]]:
+def _reserve_address(settings: Settings) -> Iterator[tuple[Listener, tuple[str, int]]]:
     """Find a free address, and reserve it until the server listens."""
     place = f"{settings.host}:{settings.port}"
     try:
         addresses = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise UsageError(f"{place}: no address to listen at ({error}); give another --host") from error
+        raise UsageError(f"{place}: no address to listen on ({error}); use another --host") from error
     family, _, _, _, address = addresses[0]
     with socket.socket(family, socket.SOCK_STREAM) as holder:
         try:
@@ -281,7 +281,7 @@ def _reserved(settings: Settings) -> Iterator[tuple[Listener, tuple[str, int]]]:
                 holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                 holder.bind(address)
         except OSError as error:
-            message = f"{place}: cannot be listened at ({error.strerror}); give another --host or --port"
+            message = f"{place}: cannot listen there ({error.strerror}); use another --host or --port"
             raise UsageError(message) from error
         yield Listener(family, address), (str(address[0]), int(address[1]))
 
@@ -290,11 +290,11 @@ def _check_unix_socket(path: Path) -> None:
     """Remove the socket of a server that has ended.
 
     Raises:
-        UsageError: if something else is there, a server listens there already, or the path is no place for a socket.
+        UsageError: if something else is there, a server listens there already, or no socket can be created there.
     """
-    with contextlib.suppress(OSError):  # nothing there, or no way there, which `bind` reports
+    with contextlib.suppress(OSError):  # the path does not exist, or is inaccessible, which `bind` reports
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise UsageError(f"--uds: {path}: is there and is no socket; name another path")
+            raise UsageError(f"--uds: {path}: exists and is not a socket; name another path")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(1)
             try:
@@ -303,19 +303,19 @@ def _check_unix_socket(path: Path) -> None:
                 path.unlink()
             except OSError as error:
                 fix = "remove it if it is not"
-                raise UsageError(f"--uds: {path}: is there and may be in use ({error}); {fix}") from error
+                raise UsageError(f"--uds: {path}: exists and may be in use ({error}); {fix}") from error
             else:
                 raise UsageError(f"--uds: {path}: another server listens there; stop it, or name another path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.bind(str(path))
-        except OSError as error:  # a path of over 107 bytes, a folder that is not there or not writable
-            raise UsageError(f"--uds: {path}: no socket can be made there: {error.strerror or error}") from error
+        except OSError as error:  # a path of over 107 bytes, a folder that does not exist or is not writable
+            raise UsageError(f"--uds: {path}: cannot create a socket: {error.strerror or error}") from error
     path.unlink()
 
 
 def _allow_connections(count: int) -> None:
-    """Raise the limit of open files to what connections need, as far as the system lets it; processes inherit it."""
+    """Raise the limit of open files for the connections, as far as the system allows it; processes inherit it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + _OTHER_FILES
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

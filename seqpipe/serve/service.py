@@ -26,16 +26,16 @@ from seqpipe.runtime.file_io import json_record
 from seqpipe.runtime.model import Model, check_golden, load
 from seqpipe.runtime.predictor import ROWS, cores
 from seqpipe.runtime.streams import prompt
-from seqpipe.serve.http import HttpError, late
+from seqpipe.serve.http import HttpError, timeout_error
 from seqpipe.serve.observe import current
 from seqpipe.serve.queue import BatchQueue, Job
 from seqpipe.serve.settings import Settings
 
-_OFTEN = 0.02  # seconds between two looks at whether all is answered
-_DECODINGS, _LONG = 64, 1_000  # choices of decode options that are kept, and characters of one that is not
+_OFTEN = 0.02  # seconds between two checks whether all requests are answered
+_DECODINGS, _LONG = 64, 1_000  # size of the cache of decode options, and maximum length of its keys
 
 _NOWHERE = Path(os.devnull)
-_NOT_SPLIT = RuntimeError("an input was not split before it was to be answered")
+_NOT_SPLIT = RuntimeError("an input was not tokenized before its answer")
 
 log = logging.getLogger("seqpipe.serve")
 Observer = Callable[["Batch"], None]
@@ -47,11 +47,11 @@ class Batch:
 
     Attributes:
         service: The name of the service.
-        waited: Of each of its jobs, in the queue.
-        tokens: Of all its jobs, estimated.
-        features: Until the first run of the graph.
-        run: In runs of the graph.
-        answer: The rest.
+        waited: Waiting time of each of its jobs in the queue.
+        tokens: Tokens of all its jobs, estimated.
+        features: Time until the first run of the graph.
+        run: Time in runs of the graph.
+        answer: Remaining time.
     """
 
     service: str
@@ -69,7 +69,7 @@ class _Input:
     record: Record
     decoding: Chosen
     doc: Doc | Exception = _NOT_SPLIT
-    seconds: float = 0.0  # of splitting
+    seconds: float = 0.0  # time of tokenization
 
 
 class Request:
@@ -98,11 +98,11 @@ class Service:
     """Answers requests with one bundle, in batches of queued inputs.
 
     Args:
-        name: What it is served under.
-        model: The bundle, opened with one thread: the workers here are the others.
-        settings: Of the server.
-        observers: Are called with each batch that is done, in the event loop.
-        folder: Of the bundle, which is no business of clients.
+        name: Name of the service.
+        model: The bundle, opened with one thread, since the workers run in parallel.
+        settings: Settings of the server.
+        observers: Called with each finished batch, in the event loop.
+        folder: Folder of the bundle, which errors must not reveal to clients.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Service:
 
         Raises:
             UsageError: for options that the bundle does not have.
-            HttpError: if too much waits, or no answer came before `deadline` (by `time.monotonic`).
+            HttpError: if the queue is full, or there was no answer before `deadline` (by `time.monotonic`).
         """
         key, decoding = self._decoding(options)
         answers: list[Any] = [None] * len(items)
@@ -143,15 +143,17 @@ class Service:
             payload = (
                 partial(self.model.predictor.document, record, **options) if documents else _Input(record, decoding)
             )
-            read = tokens(record)
-            written = decoding.written(read) * (min(read, ROWS) if documents else 1)  # of each sentence in a batch
+            read = estimate_tokens(record)
+            written = decoding.written(read) * (min(read, ROWS) if documents else 1)  # for each sentence in a batch
             jobs.append(Job(None if documents else key, read, deadline, payload, request, place, written))
         return await self._answered(jobs, request) if jobs else answers
 
     async def explain(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> Explanation:
         """Return the answer to one input with its explanation; raises the same errors as `Model.explain`."""
         record, (_, decoding) = self._record(item, 0), self._decoding(options)
-        return await self._call(partial(self.model.explain, record, **options), tokens(record), deadline, decoding)
+        return await self._call(
+            partial(self.model.explain, record, **options), estimate_tokens(record), deadline, decoding
+        )
 
     async def stream(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> AsyncGenerator[GeneratedText]:
         """Generate the continuation of a prompt in chunks; other jobs are answered between two chunks."""
@@ -160,9 +162,9 @@ class Service:
         self._active += 1
         try:
             start, (_, decoding) = partial(self.model.stream, record, **options), self._decoding(options)
-            pieces: Iterator[GeneratedText] = await self._call(start, tokens(record), deadline, decoding)
-            while (piece := await self._call(partial(next, pieces, end), 0, deadline)) is not end:
-                yield piece
+            chunks: Iterator[GeneratedText] = await self._call(start, estimate_tokens(record), deadline, decoding)
+            while (chunk := await self._call(partial(next, chunks, end), 0, deadline)) is not end:
+                yield chunk
         finally:
             self._active -= 1
 
@@ -176,13 +178,13 @@ class Service:
         while self._active:
             await asyncio.sleep(_OFTEN)
         self.queue.close()
-        # The deadline of a request ends runs of the graph, but not a tokenizer whose pattern takes forever. All workers
-        # have one end, and no thread waits for them: those that load other bundles are few.
+        # The deadline of a request ends runs of the graph, but not a tokenizer whose pattern never ends. All workers
+        # have a common deadline. No thread waits for them, since few threads are left for loading other bundles.
         while any(worker.is_alive() for worker in self._workers) and time.monotonic() < end:
             await asyncio.sleep(_OFTEN)
         for worker in self._workers:
             if worker.is_alive():
-                log.error("%s: a worker does not end; its thread is left behind", self.name)
+                log.error("%s: a worker does not end; its thread is abandoned", self.name)
 
     async def _call(
         self, function: Callable[[], Any], size: int, deadline: float, decoding: Chosen | None = None
@@ -198,7 +200,7 @@ class Service:
         self.queue.put(jobs)
         self._active += 1
         seconds = deadline - began
-        timer = self._loop.call_later(max(0.0, seconds), request.set, 0, late(seconds), seconds)
+        timer = self._loop.call_later(max(0.0, seconds), request.set, 0, timeout_error(seconds), seconds)
         try:
             return await request.future
         finally:
@@ -215,7 +217,7 @@ class Service:
         return self.model.record({**json_record(item, self.model.fields, where, self._numbers), "where": where})
 
     def _decoding(self, options: Mapping[str, Any]) -> tuple[str, Chosen]:
-        """Return the options as JSON and as graph inputs; cached while requests give the same options."""
+        """Return the options as JSON and as graph inputs; cached for requests with the same options."""
         key = json.dumps(options, sort_keys=True) if options else ""
         if key in self._decodings:
             self._decodings.move_to_end(key)
@@ -267,7 +269,7 @@ class Service:
             inputs: list[_Input] = [job.payload for job in jobs]
             places = [str(each.record["where"]) for each in inputs]
             return self.model.predictor.answer_docs([each.doc for each in inputs], inputs[0].decoding, places)
-        except BaseException as raised:  # libraries raise what is no Exception, and a worker must not end by it
+        except BaseException as raised:  # libraries may raise a BaseException, which must not end a worker
             if len(jobs) == 1 or time.monotonic() >= end:
                 return [_error(raised)] * len(jobs)
             return [result for job in jobs for result in self._results([job])]
@@ -291,7 +293,7 @@ def _error(raised: BaseException) -> Exception:
     return raised if isinstance(raised, Exception) else RuntimeError(f"{type(raised).__name__}: {raised}")
 
 
-def tokens(record: Record) -> int:
+def estimate_tokens(record: Record) -> int:
     """Estimate the tokens of a record before it is split: a quarter of its bytes, or one per row."""
     return sum(_size(value) for name, value in record.items() if name != "where")
 
@@ -311,7 +313,7 @@ def open_model(folder: Path, settings: Settings) -> Model:
     limits = {"max_length": settings.max_length, "beams": settings.max_beams, "n_best": settings.max_beams}
     for name, option in model.manifest.options.items():
         limit = limits.get(name.rpartition(".")[2])
-        if limit is not None and isinstance(default := option["default"], int):  # which nobody needs to ask for
+        if limit is not None and isinstance(default := option["default"], int):  # the default is always allowed
             option["maximum"] = max(default, min(option.get("maximum") or limit, limit))
     return model
 
@@ -320,8 +322,8 @@ class Catalog:
     """The services by name; used in the event loop only.
 
     Attributes:
-        services: In the order in which they were loaded.
-        observers: Are called with each batch that is done.
+        services: Services in the order in which they were loaded.
+        observers: Called with each finished batch.
     """
 
     def __init__(self, settings: Settings):
@@ -333,13 +335,11 @@ class Catalog:
         """Return the service of this name. Use it before the next await: it may be replaced.
 
         Raises:
-            HttpError: 404 if there is none.
+            HttpError: 404 for an unknown name.
         """
         service = self.services.get(name)
         if service is None:
-            raise HttpError(
-                404, f"no bundle {name!r}{did_you_mean(name, self.services)}; GET /v1 lists those that are here"
-            )
+            raise HttpError(404, f"no bundle {name!r}{did_you_mean(name, self.services)}; GET /v1 lists all bundles")
         if (record := current()) is not None:
             record.bundle = name
         return service
@@ -351,10 +351,10 @@ class Catalog:
             self.services[name] = Service(name, model, self._settings, self.observers, folder)
 
     async def load(self, name: str, folder: Path) -> Service:
-        """Load, verify and serve a bundle; the former one of this name is served until then.
+        """Load, verify and serve a bundle; the old one of this name is served until then.
 
         Raises:
-            BundleError: if it is refused or answers otherwise; what was served before stays.
+            BundleError: if it is damaged or answers differently; the old one stays.
         """
         model = await asyncio.to_thread(open_model, folder, self._settings)
         service = Service(name, model, self._settings, self.observers, folder)

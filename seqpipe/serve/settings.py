@@ -12,7 +12,7 @@ from seqpipe.errors import UsageError
 from seqpipe.runtime import bundle
 
 RESERVED = ("chat", "completions", "embeddings", "files", "models")  # below /v1, these belong to OpenAI's protocol
-GOODBYE = signal.SIGUSR1  # tells a process of the server that it ends soon
+SHUTDOWN_NOTICE = signal.SIGUSR1  # announces to a process of the server that it will be stopped
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -21,29 +21,29 @@ class Settings:
     """The settings of one server.
 
     Attributes:
-        bundles: The folder of each bundle by the name that it is served under.
-        host: The address it listens at.
-        port: The port, 0: any that is free.
-        uds: The path of a Unix socket to listen at, in place of host and port.
-        token: What a client has to send as bearer token; None: nothing.
-        cors: The origins whose pages may call the server; *: any.
-        hosts: The names that clients may use for it, beside loopback ones; none: any, unless it is bound to loopback.
+        bundles: The folder of each bundle by its served name.
+        host: The address to listen on.
+        port: The port; 0: any free one.
+        uds: The path of a Unix socket to listen on, instead of host and port.
+        token: The bearer token that clients have to send; None: no token.
+        cors: The origins whose pages may send requests; *: any.
+        hosts: The host names that clients may use, besides loopback ones; empty: any, unless it is bound to loopback.
         access_log: Whether each request is a line on standard error.
-        repository: The folder below which bundles may be loaded while it runs; None: none may.
-        device: As `seqpipe.load` takes it.
-        threads: Runs at once of one bundle on a CPU; None: as many as there are cores for each process.
+        repository: The folder of bundles that can be loaded while it runs; None: no loading.
+        device: As in `seqpipe.load`.
+        threads: Parallel runs of one bundle on a CPU; None: one per core, divided among the processes.
         processes: Processes that share the port.
-        delay_ms: How long the oldest request waits for others to make a batch with.
-        timeout_s: How long a request may take, from its first byte to its answer.
-        max_waiting_tokens: How many tokens (estimated), read and written, may wait for one bundle.
-        max_body_bytes: The largest body of a request.
-        max_items: The most inputs of a request.
-        max_length: The most that a request may give for a decode option `max_length`.
+        delay_ms: Time that the oldest request waits for others to form a batch.
+        timeout_s: Maximum time of a request, from its first byte to its answer.
+        max_waiting_tokens: Maximum number of waiting tokens (estimated) of one bundle, read and generated.
+        max_body_bytes: Maximum size of a request body.
+        max_items: Maximum number of inputs in a request.
+        max_length: Maximum of the decode option `max_length` in a request.
         max_beams: The same for `beams` and `n_best`.
-        max_header_bytes: About how much the first line and the headers of a request may hold.
-        max_connections: The most connections of a process at a time; more wait to be accepted.
-        read_s: How long the body of a request may take to come.
-        idle_s: How long a connection may be without the whole headers of a request.
+        max_header_bytes: Approximate maximum size of the first line and the headers of a request.
+        max_connections: Maximum number of connections of a process; more wait to be accepted.
+        read_s: Maximum time to send the body of a request.
+        idle_s: Maximum time of a connection without complete headers.
     """
 
     bundles: Mapping[str, Path] = field(default_factory=dict)
@@ -71,11 +71,11 @@ class Settings:
     idle_s: float = 60.0
 
 
-def named(items: Sequence[str]) -> Mapping[str, Path]:
+def bundles_by_name(items: Sequence[str]) -> Mapping[str, Path]:
     """Return the folder of each bundle by its name, from command-line arguments FOLDER or NAME=FOLDER.
 
     Raises:
-        UsageError: for a name that cannot be part of an address, is reserved, or is given twice.
+        UsageError: for a name that cannot be part of an address, is reserved, or occurs twice.
     """
     bundles: dict[str, Path] = {}
     for item in items:

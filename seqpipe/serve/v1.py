@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from seqpipe.errors import DataError, UsageError, did_you_mean
 from seqpipe.features.document import Doc
 from seqpipe.features.sources import NumericSource, columns, fields_of, sources_of
-from seqpipe.files import finite, json_bytes
+from seqpipe.files import json_bytes, null_non_finite
 from seqpipe.runtime.decode_options import describe_options
 from seqpipe.serve.http import HttpError, deadline, http_error, read_json, send_json
 from seqpipe.serve.service import Catalog, Service
@@ -23,7 +23,7 @@ from seqpipe.serve.settings import Settings
 
 PREFIX = "/v1/"  # of the addresses
 ON_ERROR = ("stop", "skip")
-_EXAMPLES = 3  # inputs that a description shows
+_EXAMPLES = 3  # number of inputs in a description
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class PredictRequest:
         inputs: A text or record, or a list of them.
         options: Decode options.
         documents: Whether each text is a document, to be split into sentences.
-        explain: Whether to show what the model looked at.
-        stream: Whether to send the answer as it is written.
-        on_error: Whether an input without an answer fails the request ("stop") or has its error in place ("skip").
+        explain: Whether to return the attention weights.
+        stream: Whether to send the answer as it is generated.
+        on_error: Whether an input without an answer fails the request ("stop") or is replaced by its error ("skip").
     """
 
     inputs: Any
@@ -68,7 +68,7 @@ def describe(service: Service) -> dict[str, Any]:
     stated: Mapping[str, Any] = model.manifest.answer
     parts = {name: part["labels"] for name, part in stated.get("parts", {}).items() if "labels" in part}
     labels = {"labels": labels} if (labels := stated.get("labels", parts)) else {}
-    # The page draws a field by what it holds: a text, a category or rows of numbers.
+    # The page draws a field by its content: a text, a category or rows of numbers.
     source = model.predictor.featurizer
     kinds = dict.fromkeys(columns(source), "category")
     kinds |= {part.field: "rows" for part in sources_of(source).values() if isinstance(part, NumericSource)}
@@ -95,14 +95,14 @@ def describe(service: Service) -> dict[str, Any]:
 async def answer(name: str, scope: Scope, receive: Receive, send: Send, catalog: Catalog, settings: Settings) -> None:
     """Handle `POST /v1/NAME`; HttpError, DataError or UsageError for requests without an answer."""
     end = deadline(scope, settings)
-    catalog.get(name).queue.refuse_early()  # what gets no answer need not be read
+    catalog.get(name).queue.refuse_early()  # a refused request need not be read
     parsed = _parse(await read_json(scope, receive, settings), settings)
     service, several = catalog.get(name), isinstance(parsed.inputs, list)
     if parsed.stream:
         await _stream(send, service, parsed, end)
     elif parsed.explain:
         explanation = await service.explain(parsed.inputs, parsed.options, deadline=end)
-        data = finite(explanation.data())
+        data = null_non_finite(explanation.data())
         await send_json(send, 200, {"answer": data["answer"], "explanation": data})
     else:
         inputs = parsed.inputs if several else [parsed.inputs]
@@ -137,22 +137,22 @@ def _parse(body: Mapping[str, Any], settings: Settings) -> PredictRequest:
     if not isinstance(parsed.inputs, list):
         return parsed
     if parsed.explain or parsed.stream:
-        raise UsageError("inputs: explain and stream take one input, not a list; send a request for each")
+        raise UsageError("inputs: explain and stream need one input, not a list; send a request for each")
     if len(parsed.inputs) > settings.max_items:
         raise HttpError(413, f"{len(parsed.inputs):,} inputs are over the limit of {settings.max_items:,}; send fewer")
     return parsed
 
 
 async def _stream(send: Send, service: Service, parsed: PredictRequest, end: float) -> None:
-    """Send each chunk as a server-sent event, and the whole at the end; an error before the first chunk is raised."""
+    """Send each chunk as a server-sent event, and the whole text at the end; raise an error before the first chunk."""
     written: list[str] = []
-    async with aclosing(service.stream(parsed.inputs, parsed.options, deadline=end)) as pieces:
+    async with aclosing(service.stream(parsed.inputs, parsed.options, deadline=end)) as chunks:
         try:
-            async for piece in pieces:
+            async for chunk in chunks:
                 if not written:
                     await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
-                written.append(piece)
-                await _event(send, {"text": piece})
+                written.append(chunk)
+                await _event(send, {"text": chunk})
             text = service.prompt(parsed.inputs) + "".join(written)
         except Exception as error:
             if not written:

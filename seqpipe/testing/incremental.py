@@ -15,7 +15,7 @@ from seqpipe.config.signature import call
 from seqpipe.export.parity.decisions import CLOSE
 from seqpipe.export.parity.gate import ragged_chunks
 from seqpipe.features.document import Doc
-from seqpipe.nn.incremental import HEAD, IncrementalStages, Piece, cache_entries, read_piece, stage_entries
+from seqpipe.nn.incremental import HEAD, Chunk, IncrementalStages, cache_entries, read_chunk, stage_entries
 from seqpipe.runtime.manifest import next_inputs
 from seqpipe.runtime.model import same_answer
 from seqpipe.testing.bench import SHAPES, Bench, tensors
@@ -27,7 +27,7 @@ CHUNKS = "a text in chunks is the text as a whole"
 LENGTHS, PROMPTS = (9, 7, 5), (4, 2, 1)  # tokens of the rows of a ragged batch
 NAN = float("nan")
 
-_PIECES = (
+_CHUNKS = (
     "`prefill` and `step` must give a token, from the cache of the tokens before it, the vector that `forward` gives "
     "it in the whole text, and `import_cache(export_cache(…))` must restore the cache: see "
     "`seqpipe.nn.incremental.IncrementalEncoder`"
@@ -40,11 +40,11 @@ def incremental_checks(bench: Bench) -> list[Check]:
     causal_fix = member(bench.subject.cls, "causal_fix")
     if bench.subject.kind != "encoder" or causal_fix is None or causal_fix(bench.subject.chosen):
         return []
-    return [Check(CHUNKS, lambda: _in_pieces(bench), _PIECES, (SHAPES,))]
+    return [Check(CHUNKS, lambda: _in_chunks(bench), _CHUNKS, (SHAPES,))]
 
 
 @torch.no_grad()
-def _in_pieces(bench: Bench) -> None:
+def _in_chunks(bench: Bench) -> None:
     """Reads a prompt, then two tokens step by step, then two more at once from the exported cache."""
     pipeline = bench.pipeline(2, NAN).eval()
     feeds = bench.artifacts.featurizer.collate(bench.docs(LENGTHS))
@@ -57,7 +57,7 @@ def _in_pieces(bench: Bench) -> None:
     def same(what: str, x: Tensor, at: Tensor) -> None:
         off = (x - whole[rows, at]).abs().max().item()
         if not off <= CLOSE:
-            raise FaultError(f"x of a token {what} differs by {off:.2g} from `forward` over the whole text", _PIECES)
+            raise FaultError(f"x of a token {what} differs by {off:.2g} from `forward` over the whole text", _CHUNKS)
 
     incremental = IncrementalStages(embedding, [*pipeline.encoder], others, adds_bos=False)
     prefix = incremental.prefill(ids[:, : max(PROMPTS)], torch.arange(max(PROMPTS)) < prompts[:, None])
@@ -95,10 +95,10 @@ STREAMED_LENGTHS, SIZES = (9, 4, 1, 6), (1, 2, 3)  # words of a text of a ragged
 _ENCODER = (
     "`prefill` must give a token, from the cache of the tokens before it, the vector that `forward` gives it in the "
     "whole text; a row without tokens keeps its cache, and a row before its first token starts without one. See "
-    "`seqpipe.nn.incremental.read_piece`; an encoder with `tokenwise` must compute each word of a chunk by itself"
+    "`seqpipe.nn.incremental.read_chunk`; an encoder with `tokenwise` must compute each word of a chunk by itself"
 )
 _HEAD = (
-    "`decide_piece` must decide, from the `state` that it returned for the tokens before, what `decide` decides in the "
+    "`decide_chunk` must decide, from the `state` that it returned for the tokens before, what `decide` decides in the "
     "whole text; a row without tokens keeps its state, which is 0 before the first token"
 )
 
@@ -113,32 +113,32 @@ def streaming_checks(bench: Bench) -> list[Check]:
     if bench.subject.kind == "head":
         problem = member(cls, "streaming_problem")
         applies = problem is not None and not problem(chosen)
-        return [Check(STREAMS, lambda: _decides_in_pieces(bench), _HEAD, (SHAPES,))] if applies else []
+        return [Check(STREAMS, lambda: _decides_in_chunks(bench), _HEAD, (SHAPES,))] if applies else []
     causal_fix = member(cls, "causal_fix")
     causal = causal_fix is not None and not causal_fix(chosen)
     if bench.subject.kind != "encoder" or not (causal or member(cls, "tokenwise")):
         return []
-    return [Check(STREAMS, lambda: _reads_in_pieces(bench), _ENCODER, (SHAPES,))]
+    return [Check(STREAMS, lambda: _reads_in_chunks(bench), _ENCODER, (SHAPES,))]
 
 
 @torch.no_grad()
-def _reads_in_pieces(bench: Bench) -> None:
+def _reads_in_chunks(bench: Bench) -> None:
     docs = bench.docs(STREAMED_LENGTHS)
     pipeline = bench.pipeline(2, NAN).eval()
     whole: Tensor = pipeline(tensors(bench.artifacts.featurizer.collate(docs)))["x"]  # (B, N, D)
     for size in SIZES:
         done = [0] * len(docs)
-        for piece in _read(bench, docs, size):
-            for row, count in enumerate(piece.mask.sum(1).tolist()):
+        for chunk in _read(bench, docs, size):
+            for row, count in enumerate(chunk.mask.sum(1).tolist()):
                 expected = whole[row, done[row] : done[row] + count]
                 done[row] += count
-                off = (piece.x[row, :count] - expected).abs().amax().item() if count else 0.0
+                off = (chunk.x[row, :count] - expected).abs().amax().item() if count else 0.0
                 if not off <= CLOSE:
                     message = f"x of a word differs by {off:.2g} from `forward` over the whole text"
                     raise FaultError(f"{message}, in chunks of {size} words or more", _ENCODER)
 
 
-def _read(bench: Bench, docs: list[Doc], size: int) -> Iterator[Piece]:
+def _read(bench: Bench, docs: list[Doc], size: int) -> Iterator[Chunk]:
     """Yield the outputs of the stages before the head, one chunk at a time."""
     pipeline = bench.pipeline(2, NAN).eval()
     encoder = list(pipeline.encoder)
@@ -147,13 +147,13 @@ def _read(bench: Bench, docs: list[Doc], size: int) -> Iterator[Piece]:
     past = {entry.input: torch.from_numpy(np.zeros(entry.shape(1, 0), entry.dtype)) for entry in entries}
     for some in ragged_chunks(docs, size):
         names = tensors(bench.artifacts.featurizer.collate(some)) | past
-        piece = read_piece(embedding, encoder, names | {PAST + HEAD: torch.zeros(1, 0, 1, 1)})
-        yield piece
-        past = next_inputs(entries, piece.cache)
+        chunk = read_chunk(embedding, encoder, names | {PAST + HEAD: torch.zeros(1, 0, 1, 1)})
+        yield chunk
+        past = next_inputs(entries, chunk.cache)
 
 
 @torch.no_grad()
-def _decides_in_pieces(bench: Bench) -> None:
+def _decides_in_chunks(bench: Bench) -> None:
     docs = bench.docs(STREAMED_LENGTHS)
     pipeline, kind = bench.pipeline(2).eval(), bench.task.kind
     head, names = pipeline.head, pipeline(tensors(bench.artifacts.featurizer.collate(docs)))
@@ -169,17 +169,17 @@ def _decides_in_pieces(bench: Bench) -> None:
 def _decided(bench: Bench, doc: Doc, size: int, head: torch.nn.Module, x: Tensor) -> Answer:
     """Return the answer from x (T, D) to a text in chunks, with an empty chunk before each."""
     kind, done = bench.task.kind, 0
-    reader, parts = kind.piece_reader(), list[Answer]()
+    reader, parts = kind.chunk_reader(), list[Answer]()
     state = torch.zeros(1, *member(head, "state_shape"))
-    for (piece,) in ragged_chunks([doc], size):
-        n = len(piece)
+    for (chunk,) in ragged_chunks([doc], size):
+        n = len(chunk)
         for count in (0, n):
             mask = torch.arange(n)[None] < count
             rows = torch.where(mask[..., None], x[None, done : done + n], 0.0)
-            decision = dict(member(head, "decide_piece")(rows, mask, state))
+            decision = dict(member(head, "decide_chunk")(rows, mask, state))
             state = decision.pop("state")
         done += n
         arrays: dict[str, np.ndarray] = {name: tensor.numpy() for name, tensor in decision.items()}
-        parts += [reader.read(piece, arrays, kind.answers([piece], arrays)[0])]
+        parts += [reader.read(chunk, arrays, kind.answers([chunk], arrays)[0])]
     last = reader.finish()
     return [part for some in parts for part in some] + last if kind.tags_words else last

@@ -20,7 +20,7 @@ from seqpipe.features.document import Doc, Overlaps, Record, dropped_message, re
 from seqpipe.features.parts import DataPath, Part, read_records
 from seqpipe.features.spans import evidence_of
 from seqpipe.features.vocabulary import BOS, EOS, SPECIALS
-from seqpipe.files import make_folder, remove_torn, writing
+from seqpipe.files import make_folder, remove_partial_files, writing
 from seqpipe.runtime.predictor import chunks
 from seqpipe.training.artifacts import Artifacts
 
@@ -274,7 +274,7 @@ def token_file(path: Path, artifacts: Artifacts, records: Sequence[Record]) -> n
     dtype = np.dtype("<u2" if len(artifacts.vocabulary) <= 1 << 16 else "<u4")
     if not path.exists():
         make_folder(path.parent)
-        remove_torn(path.parent, [path.name])
+        remove_partial_files(path.parent, [path.name])
         with writing(path) as temporary, temporary.open("wb") as file:
             for chunk in chunks(concatenate(split(artifacts, records), SPECIALS.index(EOS)), _WRITE):
                 file.write(np.array(chunk, dtype).tobytes())

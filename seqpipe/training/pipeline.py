@@ -38,7 +38,7 @@ from seqpipe.config.schema import MOST_TOKENS
 from seqpipe.config.signature import call
 from seqpipe.errors import ConfigError, PluginError, SeqpipeError, UsageError
 from seqpipe.features.sources import mask_of, sources_of
-from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_piece, stage_entries
+from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_chunk, stage_entries
 from seqpipe.nn.multi_source_attention import join_sources, summarize_sources
 from seqpipe.runtime.manifest import CacheEntry, Limits
 from seqpipe.training.artifacts import Artifacts, FittedTask
@@ -442,11 +442,11 @@ class Pipeline(nn.Module):
         """
         if self.streams and any(name.startswith(PAST) for name in features):
             head = self.head_stages[0]
-            piece = read_piece(list(self.embedding), list(self.encoder), features)
-            names = {**features, "x": piece.x, "mask": piece.mask, "state": piece.state}
-            decision = dict(call_stage(head.component, head.module.decide_piece, names, **options))
+            chunk = read_chunk(list(self.embedding), list(self.encoder), features)
+            names = {**features, "x": chunk.x, "mask": chunk.mask, "state": chunk.state}
+            decision = dict(call_stage(head.component, head.module.decide_chunk, names, **options))
             state = decision.pop("state")[:, None]
-            return {**decision, **piece.cache, PRESENT + HEAD: state}
+            return {**decision, **chunk.cache, PRESENT + HEAD: state}
         names = dict(features)
         decision = {}
         weights: dict[str, Tensor] = {}
@@ -496,8 +496,10 @@ class Pipeline(nn.Module):
         first_tokens: list[Any] = [member(module, "first_tokens") for _, module in self.stages]
         firsts = [most for most in first_tokens if most is not None] if self.artifacts.featurizer.pairs else []
         max_tokens: list[Any] = [member(module, "max_tokens") for _, module in self.stages]
-        tokens = min([MOST_TOKENS, *(most for most in max_tokens if most is not None)])
-        return Limits(tokens=tokens, first_tokens=min(firsts)) if firsts else Limits(tokens=tokens)
+        limits = Limits(tokens=min([MOST_TOKENS, *(most for most in max_tokens if most is not None)]))
+        if any(member(module, "cuts_texts") for _, module in self.stages):
+            limits = limits.model_copy(update={"cut": True})
+        return limits.model_copy(update={"first_tokens": min(firsts)}) if firsts else limits
 
     @property
     def most_written(self) -> int:

@@ -22,7 +22,7 @@ from seqpipe.config.loader import Config
 from seqpipe.config.run_layout import BEST, HISTORY, LAST
 from seqpipe.console import Console
 from seqpipe.errors import InterruptedRunError, TrainingError
-from seqpipe.files import finite, make_folder, remove_torn, write
+from seqpipe.files import make_folder, null_non_finite, remove_partial_files, write
 from seqpipe.runtime.evaluate import deciding, goodness, is_perfect
 from seqpipe.training import checkpoint
 from seqpipe.training.data_forms import TrainingBatches, encode_candidates
@@ -183,7 +183,7 @@ class Trainer:
         self.console.say(f"  epoch {row['epoch']:>3}/{total}: loss {row['loss']:.4f}{dev} ({row['seconds']:.1f} s)")
 
     def _write_history(self) -> None:
-        write(self.folder / HISTORY, "".join(json.dumps(finite(row)) + "\n" for row in self.progress.history))
+        write(self.folder / HISTORY, "".join(json.dumps(null_non_finite(row)) + "\n" for row in self.progress.history))
 
     # -- state
 
@@ -204,7 +204,7 @@ class Trainer:
 
     def restore(self) -> bool:
         """Restore the state of last.ckpt; return False without one."""
-        remove_torn(self.folder)
+        remove_partial_files(self.folder)
         if not (self.folder / LAST).exists():
             return False
         state = checkpoint.load(self.folder / LAST)

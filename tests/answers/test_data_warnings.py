@@ -49,6 +49,21 @@ def tagged(*tags: list[str]) -> list[dict[str, Any]]:
             labelled("a", " a", "a", "b"),
             ["test: the labels 'a' (2), ' a' (1) differ only by white space"],
         ),
+        (
+            Label(["Sport", "sport", "cafe\u0301", "caf\u00e9", "new  York", "NEW york"]),
+            labelled("Sport", "sport", "sport", "cafe\u0301", "caf\u00e9", "new  York", "NEW york"),
+            [
+                "test: the labels 'sport' (2), 'Sport' (1) differ only by case, and count as different",
+                "test: the labels 'cafe\u0301' (1), 'caf\u00e9' (1) differ only by Unicode form",
+                "test: the labels 'new  York' (1), 'NEW york' (1) differ only by case, Unicode form and white space",
+            ],
+        ),
+        (
+            Labels([*"abcdABCD"]),
+            [{"labels": [*"abcdABCD"]}] * 2,
+            ["test: the labels 'A' (2), 'a' (2); 'B' (2), 'b' (2); 'C' (2), 'c' (2); and 1 more differ only by case"],
+        ),
+        (Tags(["O", "o"]), tagged(["O", "o"], ["O"]), ["test: the labels 'O' (2), 'o' (1) differ only by case"]),
         (Label(["a", "b", "none"], out_of_scope="none"), labelled("a", "none"), []),
         (Labels(["a", "b"]), [{"labels": ["a"]}, {"labels": []}], ["test: all have the label 'a' (2 records)"]),
         (Labels(["a", "b"]), [{"labels": []}] * 2, ["test: none of 2 records has a label"]),
@@ -80,14 +95,19 @@ def little(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def lead(folder: Path) -> str:
+    place = folder / "train.jsonl"
+    return f"train: the labels 'lead' (1, {place}:1), ' lead' (1, {place}:2) differ only by white space"
+
+
 def test_a_run_warns_of_its_data_with_numbers(little: Path) -> None:
     done = seqpipe("run", "little.yaml", folder=little)
     assert done.code == 0, done.err
     for told in (
         "warning: 1 of 5 records have no tokens, and are left out of training; the first: ",
-        "warning: train: the labels 'lead' (1), ' lead' (1) differ only by white space",
+        f"warning: {lead(little)}",
         "warning: dev: there is 1 record",
-        "warning: test: all have the label 'b' (3 records); a score of them says nothing",
+        "warning: test: all have the label 'b' (3 records); their score says nothing about other answers",
     ):
         assert done.err.count(told) == 1, done.err
 
@@ -105,7 +125,7 @@ def test_evaluate_warns_of_labels_that_the_model_does_not_know(little: Path) -> 
 def test_check_warns_of_its_records(little: Path) -> None:
     done = seqpipe("check", "little.yaml", folder=little)
     assert "warning: 1 of 5 records have no tokens" in done.err
-    assert "warning: train: the labels 'lead' (1), ' lead' (1) differ only by white space" in done.err
+    assert f"warning: {lead(little)}" in done.err
 
 
 def test_check_and_run_count_the_spans_that_they_widen(tmp_path: Path) -> None:

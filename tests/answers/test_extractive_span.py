@@ -178,7 +178,7 @@ def test_gold_is_told_as_squad_does_or_as_a_list(given: Any, expected: Any) -> N
         (None, r"f:1: no field 'answers' with the answers; the record has: where, answers"),
         ("Ada", r"f:1: field 'answers' is str; write \{\"text\""),
         (["Ada"], r"f:1: field 'answers' is list; write"),
-        ({"text": ["a"]}, r"f:1: field 'answers': not as many `answer_start` as `text`"),
+        ({"text": ["a"]}, r"f:1: field 'answers': `answer_start` and `text` must be equally long; write"),
         ([{"text": " ", "start": 0}], r"f:1: answer 1 of 'answers' has no text"),
         ([{"text": "a", "start": "0"}], r"f:1: answer 1 of 'answers', 'a', has no whole number as its start"),
     ],
@@ -220,21 +220,21 @@ def test_an_answer_that_cuts_a_token_is_an_error_or_widened_or_left_out(tmp_path
 @pytest.mark.parametrize(
     ("answers", "message"),
     [
-        ([{"text": "Ada", "start": 2}], r"f:7: the answer 'Ada' does not stand at 2, where 'a me' is; it stands at 0"),
-        ([{"text": "Eve", "start": 2}], r"f:7: .* it stands nowhere in the passage: correct it"),
-        ([{"text": "Ada", "start": -7}], r"f:7: the answer 'Ada' does not stand at -7"),
+        ([{"text": "Ada", "start": 2}], r"f:7: the answer 'Ada' is not at 2, where the passage has 'a m'; it is at 0"),
+        ([{"text": "Eve", "start": 2}], r"f:7: .* it is not in the passage: correct it"),
+        ([{"text": "Ada", "start": -7}], r"f:7: the answer 'Ada' is not at -7"),
         ([], r"f:7: the question has no answer; set the head's option no_answer: true, or remove the record"),
     ],
 )
 def test_what_cannot_be_learned_is_told_with_place_and_cure(tmp_path: Path, answers: Any, message: str) -> None:
-    with pytest.raises(DataError, match=message.replace("'a me'", "'a m'")):
+    with pytest.raises(DataError, match=message):
         learning(tmp_path, {"question": "who", "context": "Ada met", "answers": answers})
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tokenizer": {"use": "words", "field": "context"}}, r"asks for 'segments', which nothing provides; let the"),
+        ({"tokenizer": {"use": "words", "field": "context"}}, r"asks for 'segments', which nothing provides; make the"),
         (
             {"encoder": [{"use": "lstm", "hidden": 6}, {"use": "words"}]},
             r"after the encoder 'words' there are no tokens to choose from; delete that encoder",

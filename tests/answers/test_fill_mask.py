@@ -58,7 +58,7 @@ def answered(kind: FillMask, record: dict[str, Any], right: list[int]) -> Any:
 def test_a_text_whose_words_were_hidden_and_filled_again_is_the_text(name: str, share: float) -> None:
     kind = filled(name, share)
     for text in TEXTS[:2]:
-        hidden, right = task_of(kind).question({"text": text})["text"], task_of(kind)._hidden({"text": text}, "text")[1]
+        hidden, right = task_of(kind).question({"text": text})["text"], task_of(kind)._mask({"text": text}, "text")[1]
         assert hidden.count(MASK) == len(right) > 0
         answer = answered(kind, {"text": hidden}, right)
         written = answer["generated_text"]
@@ -112,7 +112,7 @@ def test_of_a_pair_both_texts_have_gaps() -> None:
     kind = filled("words", fields=("text", "more"))
     record = {"text": TEXTS[0], "more": TEXTS[1]}
     question = task_of(kind).question(record)
-    right = [i for field in record for i in task_of(kind)._hidden(record, field)[1]]
+    right = [i for field in record for i in task_of(kind)._mask(record, field)[1]]
     answer = answered(kind, question, right)
     assert answer["generated_text"].lower() == f"{TEXTS[0]}\n{TEXTS[1]}".lower()
     assert answer["words"] == task_of(kind).gold(record)

@@ -182,7 +182,7 @@ def test_points_on_one_place_have_an_answer(corners: Path) -> None:
     [
         ('{"points": [[0, 1e999]]}', ":1: field 'points' has a number that is not finite"),
         ('{"points": [[0, NaN]]}', ":1: not JSON"),
-        ('{"points": [[0, 1, 2]]}', ":1: field 'points' has rows of 3 numbers, and training data had 2"),
+        ('{"points": [[0, 1, 2]]}', ":1: field 'points' has rows of 3 numbers, but the training data had 2; give 2"),
         ('{"points": [[0, 1], [2]]}', ":1: field 'points' must have rows of numbers of one length"),
         ('{"points": "a"}', ":1: field 'points' must have rows of numbers"),
     ],
@@ -230,7 +230,7 @@ def test_a_hull_of_points_on_one_line_is_refused(tmp_path: Path) -> None:
     path = of_points(tmp_path)
     (tmp_path / "train.txt").write_text("0 0 1 0 0 1 output 1 2 3 1\n0 0 1 1 2 2 output 1 3 1\n")
     config = load_config(path, ["data.train=train.txt"])
-    with pytest.raises(DataError, match=r"train\.txt:2: .*has 2 positions, and needs 3: leave it out"):
+    with pytest.raises(DataError, match=r"train\.txt:2: .*has 2 positions, but needs 3: remove it"):
         examples(config, fit_artifacts(config, records_of(config)), records_of(config))
 
 

@@ -163,7 +163,7 @@ def test_several_heads_are_one_kind_and_a_head_alone_is_its_own(tokenizer: Token
 
 def test_a_kind_within_another_of_several_heads_is_refused() -> None:
     inner = MultiHead({"a": Score()}).manifest()
-    with pytest.raises(BundleError, match="answer kind 'joint' is not known"):
+    with pytest.raises(BundleError, match=r"unknown answer kind 'joint'.*; update seqpipe"):
         answer_from({"kind": "joint", "parts": {"a": inner}}, {})
 
 

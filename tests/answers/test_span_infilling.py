@@ -106,7 +106,7 @@ class TestBadInput:
             load(yaml(tmp_path, head=head))
 
     def test_letters_that_show_what_is_hidden(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match="'chars' is of the text as it was"):
+        with pytest.raises(ConfigError, match="'chars' is of the uncorrupted text"):
             load(yaml(tmp_path, embedding={"use": "char-cnn", "dim": 16}))
 
     def test_two_texts(self, tmp_path: Path) -> None:

@@ -92,8 +92,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"length_penalty": -0.5}, "length_penalty: -0.5 is not at least 0"),
     ({"prefix": "fez"}, "prefix: 'z' is not a token of the target vocabulary, which has 10; choose others"),
     ({"prefix": [4, 10]}, "prefix: 10 is not a token of the target vocabulary"),
-    ({"prefix": "fed", "max_length": 3}, "prefix: 3 tokens leave nothing to write of max_length 3: give a greater"),
-    ({"prefix": [3]}, "prefix: 3 stands in no text"),
+    ({"prefix": "fed", "max_length": 3}, "prefix: 3 tokens leave nothing to generate of max_length 3: give a greater"),
+    ({"prefix": [3]}, "prefix: 3 cannot occur in a text; leave it out"),
     ({"forbidden": ["a", ""]}, "forbidden: must be a text or a list of non-empty texts, not ['a', '']"),
     ({"forbidden": [3]}, "forbidden: must be a text or a list of non-empty texts, not [3]"),
     ({"temperature": 0.7}, "temperature: it has an effect only with sampling: give seed too, a whole number"),
@@ -183,7 +183,7 @@ def test_tokens_of_the_command_line_are_a_text_as_it_stands_or_a_list(path: Path
     ids = [model.predictor.kind.tokenizer.token_to_id(token) for token in "fe"]  # type: ignore[attr-defined]
     for given in ("prefix=fe", 'prefix="fe"', "prefix=[f, e]", f"prefix={ids}"):
         assert lines(predict(path, "--option", given)) == [expected]
-    for given, told in (("prefix=7", "prefix: '7' is no token"), ("prefix=007", "prefix: '0' is no token")):
+    for given, told in (("prefix=7", "prefix: '7' is not a token"), ("prefix=007", "prefix: '0' is not a token")):
         assert predict(path, "--option", given).err.startswith(told)
 
 
@@ -242,7 +242,7 @@ def test_what_was_looked_at_goes_backward_too_and_is_drawn(path: Path, model: Mo
         assert (done.code, done.err) == (0, f"wrote {tmp_path / name}\n")
     page = (tmp_path / "a.html").read_text()
     for m, n in np.ndindex(6, 6):
-        assert f'title="{"debcaf"[m]} → {"facbed"[n]}: {looked.weights[0, m, n]:.6f}"' in page
+        assert f'title="{"debcaf"[m]} → {"facbed"[n]}: {looked.weights[0, m, n]:.3f}"' in page
     told = json.loads((tmp_path / "a.json").read_text())["attentions"]["head.attention"]
     assert told["written"] == [*"debcaf"]
     assert np.array(told["weights"]) == pytest.approx(looked.weights[0], abs=1e-6)

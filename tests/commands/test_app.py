@@ -130,7 +130,7 @@ def test_evaluate_splits_by_a_field_and_scores_raw_text_and_lists_errors(here: P
     assert list(raw) == ["test", "test (raw)"]
     assert raw["test"] == raw["test (raw)"]  # the toy data splits as the tokenizer does
     done = seqpipe("evaluate", "runs/tiny/bundle", "--errors", "wrong.jsonl", folder=here)
-    assert "what went wrong is listed in wrong.jsonl" in done.err
+    assert "the mistakes are listed in wrong.jsonl" in done.err
     wrong = [json.loads(line) for line in (here / "wrong.jsonl").read_text().splitlines()]
     assert all(set(line) == {"where", "text", "missed", "wrong"} for line in wrong)
     beams = seqpipe("evaluate", "runs/tiny/bundle", "--beams", "5", folder=here)
@@ -456,7 +456,7 @@ def test_an_option_that_is_a_key_of_the_yaml_is_answered_with_the_override(
 @pytest.mark.parametrize(
     ("arguments", "fix"),
     [
-        (("run", "tiny.yaml", "--gpu"), "no option --gpu; give --device cuda"),
+        (("run", "tiny.yaml", "--gpu"), "no option --gpu; use --device cuda"),
         (("run", "tiny.yaml", "epochs=3"), "epochs: no such key; did you mean 'train.epochs'?"),
         (("check", "tiny.yaml", "seed=3", "precision=int8"), "seed: no such key; did you mean 'train.seed'?"),
         (("check", "tiny.yaml", "opset=20"), "opset: no such key; did you mean 'export.opset'?"),
@@ -560,7 +560,7 @@ def test_every_command_that_gives_json_is_among_these() -> None:
     [
         (
             OSError(errno.ENOSPC, "No space left on device", "wrong.jsonl"),
-            "wrong.jsonl: No space left on device; make room, or write to another place",
+            "wrong.jsonl: No space left on device; free some space, or write to another path",
         ),
         (OSError("odd"), "standard output or error: odd; seqpipe --debug shows where it happened"),
     ],

@@ -13,7 +13,15 @@ from typing import Any
 import pytest
 
 from seqpipe import Model, load
-from seqpipe.commands.bench import MOST_INPUTS, Latency, bench, bundle_inputs, by_stage, from_threads, one_by_one
+from seqpipe.commands.bench import (
+    MOST_INPUTS,
+    Latency,
+    bench,
+    bundle_inputs,
+    time_singles,
+    time_stages,
+    time_threads,
+)
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.first_answer import memory
@@ -71,28 +79,28 @@ def test_a_table_is_printed_for_people(tiny_bundle: Path, capsys: pytest.Capture
 
 
 def test_latency_and_stages_see_where_the_time_goes(slow: Model) -> None:
-    one = one_by_one(slow, RECORDS, {}, 0.2)
+    one = time_singles(slow, RECORDS, {}, 0.2)
     assert SLEEP * 1000 <= one["p50_ms"] < 3 * SLEEP * 1000
     assert one["per_second"] <= 1 / SLEEP
-    stages = by_stage(slow, RECORDS, {}, 0.4)
+    stages = time_stages(slow, RECORDS, {}, 0.4)
     assert stages["one_by_one"]["run_ms"] >= SLEEP * 1000 > 10 * stages["one_by_one"]["features_ms"]
     assert stages["in_batches"]["run_ms"] < stages["one_by_one"]["run_ms"] / 10
 
 
 def test_threads_wait_beside_each_other(slow: Model) -> None:
-    alone, together = from_threads(slow, RECORDS, {}, (1, 4), 0.6)
+    alone, together = time_threads(slow, RECORDS, {}, (1, 4), 0.6)
     assert together["per_second"] > 2 * alone["per_second"]
     assert together["count"] > 2 * alone["count"]
 
 
 def test_an_error_in_a_thread_is_not_lost(tiny: Model) -> None:
     with pytest.raises(UsageError, match="n_bst"):
-        from_threads(tiny, RECORDS, {"n_bst": 1}, (2,), 0.1)
+        time_threads(tiny, RECORDS, {"n_bst": 1}, (2,), 0.1)
 
 
 def test_texts_without_tokens_are_answered_but_have_no_stages(tiny: Model) -> None:
-    assert one_by_one(tiny, [{"text": ""}], {}, 0.01)["count"] > 0
-    assert by_stage(tiny, [{"text": ""}], {}, 0.01) == {}
+    assert time_singles(tiny, [{"text": ""}], {}, 0.01)["count"] > 0
+    assert time_stages(tiny, [{"text": ""}], {}, 0.01) == {}
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
@@ -143,7 +151,7 @@ def empty(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("write", "message"), [(too_long, r"a\.txt:2: .*1,?001"), (empty, r"a\.txt: holds no input")], ids=["long", "empty"]
+    ("write", "message"), [(too_long, r"a\.txt:2: .*1,?001"), (empty, r"a\.txt: has no input")], ids=["long", "empty"]
 )
 def test_an_input_that_cannot_be_answered_is_named(
     tiny_bundle: Path, tmp_path: Path, write: Callable[[Path], None], message: str

@@ -144,7 +144,7 @@ def test_subwords_of_a_pipeline_are_no_words(bert: Path, tmp_path: Path) -> None
     file = pipeline(tmp_path, tokenizer="wordpiece")
     done = seqpipe("distill-vectors", bert, "--pipeline", file, "-o", tmp_path / "tiny.vec", "--dim", "8")
     assert done.code == 2
-    assert "its tokenizer splits words into subwords of its own; leave --pipeline out" in done.err
+    assert "its tokenizer splits words into subwords; omit --pipeline" in done.err
 
 
 def test_words_that_the_tokenizer_does_not_know_have_no_vector(bert: Path, tmp_path: Path) -> None:
@@ -202,11 +202,11 @@ def test_a_checkpoint_of_no_use_is_an_error_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("words", "arguments", "message"),
     [
-        ("a\nhello world\n", [], "words.txt:2: 'hello world' holds white space; write one word a line"),
-        ("\n", [], "words.txt: holds no word"),
+        ("a\nhello world\n", [], "words.txt:2: 'hello world' contains white space; write one word per line"),
+        ("\n", [], "words.txt: has no words"),
         ("a\nhello\n", [], "--dim 256: 2 vectors of the encoder's width 16 have at most 1 principal components"),
-        ("a\n", ["--pipeline", "tiny.yaml"], "--vocabulary and --pipeline each say which words"),
-        ("a\n", ["-o", "nowhere/a.vec"], "nowhere/a.vec: there is no folder nowhere; make it first"),
+        ("a\n", ["--pipeline", "tiny.yaml"], "--vocabulary and --pipeline both select the words"),
+        ("a\n", ["-o", "nowhere/a.vec"], "nowhere/a.vec: there is no folder nowhere; create it first"),
     ],
 )
 def test_bad_words_and_options_are_errors(

@@ -38,7 +38,7 @@ def test_a_version_1_bundle_is_refused_with_its_version_and_the_cure(command: st
 def test_a_run_of_an_older_form_is_refused_with_its_file_and_the_cure(arguments: list[str], run: Path) -> None:
     done = seqpipe(*(run if argument == "RUN" else argument for argument in arguments))
     assert done.code == 2
-    assert f"{run / 'learned.json'}: has format 1, of an older seqpipe; this one reads format 2:  " in done.err
+    assert f"{run / 'learned.json'}: has format 1, of an older seqpipe; this one reads format 2: " in done.err
     assert RUN_AGAIN in done.err
 
 
@@ -52,7 +52,7 @@ def test_a_run_of_an_older_form_is_not_resumed(command: str, run: Path, tmp_path
     (tmp_path / "runs/version-1/run.json").write_text(json.dumps({"fingerprint": fingerprint(config)}))
     done = seqpipe(command, "runs/version-1/pipeline.yaml", folder=tmp_path)
     assert done.code == 2
-    assert "learned.json: has format 1, of an older seqpipe; this one reads format 2:  " in done.err
+    assert "learned.json: has format 1, of an older seqpipe; this one reads format 2: " in done.err
     assert seqpipe(command, "runs/version-1/pipeline.yaml", "--fresh", folder=tmp_path).code == 0
 
 
@@ -69,11 +69,11 @@ def test_training_that_starts_from_a_run_of_an_older_form_is_refused(run: Path, 
     (tmp_path / "new.yaml").write_text(json.dumps(content))
     done = seqpipe("train", "new.yaml", folder=tmp_path)
     assert done.code == 2
-    assert ": has format 1, of an older seqpipe; this one reads format 2:  " in done.err
+    assert ": has format 1, of an older seqpipe; this one reads format 2: " in done.err
 
 
 def test_a_checkpoint_of_an_older_form_is_refused(run: Path) -> None:
-    with pytest.raises(UsageError, match=r"last\.ckpt: has format 1, of an older seqpipe; this one reads format 2:  "):
+    with pytest.raises(UsageError, match=r"last\.ckpt: has format 1, of an older seqpipe; this one reads format 2: "):
         checkpoint.load(run / "checkpoints/last.ckpt")
 
 

@@ -336,9 +336,10 @@ def test_scores_are_read_as_the_kinds_and_the_heads_state() -> None:
         score_types: ClassVar = {"distance": Metric(percent=False, more_is_better=False)}
 
     metrics = metric_types([component("head", Own), component("head", Tagger, {"scheme": "none"})])
-    assert metrics.keys() == {"mean", "exact", "distance", *TextTask.metrics, *TagsTask.metrics}
+    assert metrics.keys() == {"loss", "mean", "exact", "distance", *TextTask.metrics, *TagsTask.metrics}
     assert not metrics["distance"].more_is_better
     assert not metrics["perplexity"].percent
+    assert (metrics["loss"].percent, metrics["loss"].more_is_better) == (False, False)
 
 
 def test_the_table_says_who_gives_what_to_whom() -> None:

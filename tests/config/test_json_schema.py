@@ -337,7 +337,12 @@ def test_every_key_has_a_description_and_every_setting_its_default() -> None:
     entries = list(described(shipped()))
     assert len(entries) > 100
     assert [where for where, entry, _ in entries if not entry.get("description")] == []
-    frame = {"use", "target_tokenizer", *shipped()["properties"]}
+    frame = {
+        "use",
+        "target_tokenizer",
+        "checkpoint",
+        *shipped()["properties"],
+    }  # a stage's checkpoint is the tokenizer's
     silent = [where for where, entry, needed in entries if not needed and "default" not in entry]
     assert {where.rpartition("/")[2] for where in silent} <= frame
 

@@ -116,6 +116,22 @@ def test_an_encoder_that_asks_for_ids_needs_no_embedding(folder: Path) -> None:
     assert read(folder, stage(embedding="", encoder="from-ids")).inputs[0].embedding == ()
 
 
+def test_a_stage_without_a_checkpoint_has_that_of_its_tokenizer(folder: Path) -> None:
+    for name in ("mine", "other"):
+        (folder / name).mkdir()
+    text = (
+        "data: {reader: conll, train: train.conll}\ntokenizer: {use: pretrained, checkpoint: mine}\n"
+        "encoder: [pretrained, {use: pretrained, checkpoint: other}, words]\nhead: crf\n"
+    )
+    path = write(folder, text)
+    first, second, _ = load(path, files=False).inputs[0].encoder
+    assert first.options["checkpoint"] == folder / "mine"
+    assert second.options["checkpoint"] == folder / "other"
+    with pytest.raises(ConfigError) as caught:
+        load(path, ["tokenizer=chars"], files=False)
+    assert [problem.key for problem in caught.value.problems] == ["encoder.0.checkpoint"]
+
+
 def test_a_yaml_that_is_not_there_is_told_with_the_path_looked_for(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no such file; looked for .*no\.yaml"):
         load(tmp_path / "no.yaml", plugins=toys())

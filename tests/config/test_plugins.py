@@ -181,7 +181,11 @@ def test_a_name_that_two_distributions_offer_must_be_written_in_full(install: In
 @pytest.mark.parametrize(
     ("kind", "use", "message"),
     [
-        ("encoder", "lstn", r"no encoder named 'lstn'; did you mean 'lstm'\? \(there is: bag, bilm, cnn, conv, "),
+        (
+            "encoder",
+            "lstn",
+            r"no encoder named 'lstn'; did you mean 'lstm'\? \(there is: bag, bilm, cnn, compare, conv, ",
+        ),
         ("encoder", "crf", "no encoder named 'crf'; 'crf' is a component of another kind: head"),
         ("encoder", "elsewhere/lstm", "no encoder named 'elsewhere/lstm'"),
         ("reader", "", "no reader named ''"),

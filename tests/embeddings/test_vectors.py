@@ -193,12 +193,16 @@ BAD: list[tuple[bytes, str, str]] = [
     (b"2 4\nada 1 2 3\nmet 1 2 3\n", ":2: ", "3 numbers in this line, but 4 are expected (from its first line)"),
     (b"2 2\nada 1 2 3\nmet 1 2 3\n", ":2: ", "3 numbers in this line, but 2"),
     (b"ada\n", ":1: ", "0 numbers in this line"),
-    (b"3 3\nada 1 2 3\nmet 1 2 3\n", ":1: ", "the first line says 3 words, but 2 follow; is it whole? Correct"),
+    (
+        b"3 3\nada 1 2 3\nmet 1 2 3\n",
+        ":1: ",
+        "the first line says 3 words, but 2 follow; check that it is complete, correct",
+    ),
     (b"1 3\nada 1 2 3\nmet 1 2 3\n", ":1: ", "the first line says 1 words, but 2 follow"),
     (b"ada 1 2 3\nx 1 2 3\nada 1 2 3\n", ":3: ", "the word 'ada' has a vector already (line 1); remove one of the two"),
     (b"ada 1 2 3\nmet 1 nan 3\n", ":2: ", "the vector of 'met' has NaN or infinity"),
     (b"ada 1 2 1e40\n", ":1: ", "the vector of 'ada' has NaN or infinity"),
-    (b"ada 1 2 x3\n", ":1: ", "'x3' behind the word 'ada' is no number"),
+    (b"ada 1 2 x3\n", ":1: ", "'x3' after 'ada' is not a number"),
     (b"ada 1 2 3\nn\xe9e 1 2 3\n", ":2: ", r"the word b'n\xe9e' is not UTF-8; convert the file"),
     (b"ada 1 2 3\n 1 2 3\n", ":2: ", "the word is empty"),
     (
@@ -212,12 +216,12 @@ BAD: list[tuple[bytes, str, str]] = [
     (binary(ROWS)[:-3], ": byte 69: ", "the file ends within word 4 of 4, which begins at byte 54; download it again"),
     (binary(ROWS).replace(b"4 3", b"9 3", 1), ": byte 72: ", "the file ends within word 5 of 9"),
     (binary(ROWS).replace(b"4 3", b"3 3", 1), ": byte 54: ", "the file has more than the 3 words"),
-    (binary({**ROWS, "met": (1, float("nan"), 2)}), ": byte 72: ", "the vector of 'met' holds NaN"),
+    (binary({**ROWS, "met": (1, float("nan"), 2)}), ": byte 72: ", "the vector of 'met' has NaN"),
     (binary({**ROWS, "met": (1, 2, float("inf"))}), ": byte 72: ", "the vector of 'met' has NaN or infinity"),
     (binary(ROWS).replace(b"4 3", b"5 3", 1) + b"ada " + bytes(12), ": byte 72: ", "has a vector already (byte 55)"),
     (binary(ROWS).replace("née".encode(), b"n\xe9e", 1), ": byte 4: ", "is not UTF-8"),
     (b"2 3\n" + b"\1" * 30_000, ": byte 4: ", "there is no word here"),
-    (gzip.compress(glove(ROWS))[:-9], ": ", "cannot be unpacked"),
+    (gzip.compress(glove(ROWS))[:-9], ": ", "cannot be decompressed"),
 ]
 
 

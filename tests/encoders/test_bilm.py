@@ -184,7 +184,7 @@ def test_a_strange_text_is_less_likely_in_the_bundle_and_its_layers_serve_anothe
         names = [name for name in old if name.startswith(before)]
         assert names
         assert all(torch.equal(old[name], new[behind + name.removeprefix(before)]) for name in names)
-    old_value = "give options their old values (hidden was 16 and is 17)"
+    old_value = "restore the old options (hidden was 16 and is 17)"
     for changes, told in (({"hidden": 17}, old_value), ({"init": "runs/first"}, "has no embedding 'char-cnn'")):
         (tmp_path / "first.yaml").write_text(dump({**content, "name": "other", "embedding": [{**elmo, **changes}]}))
         assert told in seqpipe("train", "first.yaml", folder=tmp_path).err

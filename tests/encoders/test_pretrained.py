@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -14,6 +16,7 @@ from exported import export, ragged
 from factory import QUIET, parts, seqpipe, tagging
 from independent import Bundle as SecondRuntime
 from pretrained import FAMILIES, checkpoint, rewrite
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from seqpipe import load as open_bundle
@@ -397,7 +400,7 @@ def test_a_name_on_the_hub_while_offline_and_a_wrong_path_are_told_apart(tmp_pat
     assert "HF_HUB_OFFLINE is set" in str(error)
     error = refused(Path("../none-such"), tmp_path)
     assert isinstance(error, ConfigError)
-    assert "is no folder" in str(error)
+    assert "is not a folder" in str(error)
 
 
 def test_a_checkpoint_that_changed_is_another_run(tmp_path: Path) -> None:
@@ -428,3 +431,20 @@ def test_a_writer_starts_with_the_token_of_its_generation_settings_before_that_o
     config, generation = transformers.BartConfig(), transformers.GenerationConfig(decoder_start_token_id=generated)
     config.decoder_start_token_id = configured
     assert Seq2SeqCheckpoint("mine", config, generation, {}, []).start_token == start
+
+
+def test_scores_of_pieces_are_read_from_json_as_they_were_written(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    words = ["".join(map(chr, random.integers(97, 123, 4))) for _ in range(3_000)]
+    scores = random.uniform(-20, 0, len(words)).astype(np.float32)
+    first = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
+    pieces = [*first, *dict(zip(words, map(float, scores), strict=True)).items(), ("▁", -3.0), ("<mask>", 0.0)]
+    transformers.XLMRobertaTokenizer(vocab=pieces).save_pretrained(tmp_path)
+    rewrite(tmp_path / "tokenizer_config.json", model_type="xlm-roberta")
+    (tmp_path / "config.json").write_text('{"model_type": "xlm-roberta"}')
+    text = pretrained_tokenizer(tmp_path).tokenizer.to_str()
+    again = Tokenizer.from_str(text).to_str()
+    assert again == text
+    read = dict(map(tuple, json.loads(again)["model"]["vocab"]))
+    assert all(abs(read[piece] - score) < 1e-6 for piece, score in pieces[4:-1])
+    assert all((read[piece] * 2.0**26).is_integer() for piece, score in pieces[4:-1] if score < -1)  # no wrong last bit

@@ -38,4 +38,4 @@ def test_composed_and_decomposed_words_have_the_same_ngrams(form: Any) -> None:
 
 def test_another_form_is_out_of_bounds() -> None:
     manifest = Ngrams().fit([doc("NFC")]).manifest() | {"normalize": "lower"}
-    assert feature_from(manifest).out_of_bounds() == "ngrams.normalize: 'lower' is none of NFC, NFD, NFKC, NFKD"
+    assert feature_from(manifest).out_of_bounds() == "ngrams.normalize: 'lower' is not one of NFC, NFD, NFKC, NFKD"

@@ -98,7 +98,7 @@ def test_a_classifier_of_pairs_goes_all_the_way(tmp_path: Path) -> None:
     assert model({"text": "", "said": ""}) == {"label": None, "score": 0.0}
     with pytest.raises(UsageError, match=r"'text' and 'said'.*this bundle reads pairs"):
         model("what is snow like")
-    with pytest.raises(DataError, match="field 'said' must be a text"):
+    with pytest.raises(DataError, match="no field 'said'; the record has: text"):
         model({"text": "what is snow like"})
 
     def answers(stdin: str, *options: str) -> list[Any]:
@@ -110,7 +110,7 @@ def test_a_classifier_of_pairs_goes_all_the_way(tmp_path: Path) -> None:
     assert [answer["label"] for answer in answers(lines)] == ["right", "wrong"]
     assert answers(json.dumps(pair), "--format", "jsonl")[0]["answer"]["label"] == "right"
     for stdin, options, told in (
-        ("what is snow like\n", (), ":1: this bundle reads pairs, and here is one text; write text<TAB>said"),
+        ("what is snow like\n", (), ":1: this bundle reads pairs, but this is one text; write text<TAB>said"),
         ('"what"\n', ("--format", "jsonl"), "must be an object with `text` and `said`"),
     ):
         done = seqpipe("predict", folder, "--device", "cpu", *options, stdin=stdin.encode())

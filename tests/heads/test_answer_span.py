@@ -169,5 +169,5 @@ def test_score_is_the_log_probability_of_any_answer_across_seams_too() -> None:
 
 def test_behind_an_encoder_that_changes_the_tokens_it_says_what_to_leave_out() -> None:
     given = rows((2, 4))
-    with pytest.raises(UsageError, match=r"answer-span: x has 6 places .* 7 tokens; leave out the encoder .*`words`"):
+    with pytest.raises(UsageError, match=r"answer-span: x has 6 rows .* 7 tokens; delete the encoder .*`words`"):
         head().decide(x=given["x"][:, :6], mask=given["mask"][:, :6], segments=given["segments"])

@@ -90,7 +90,10 @@ def test_the_state_of_an_encoder_may_stand_for_the_text() -> None:
     logits = state @ label.output.weight.T + label.output.bias
     assert torch.allclose(made["scores"], logits.softmax(1), atol=1e-6)
     assert torch.equal(made["label"], logits.argmax(1))
-    for given, told in ((None, "no encoder returns a state"), (torch.randn(3, 5), "of another width than x")):
+    for given, told in (
+        (None, "no encoder returns a state"),
+        (torch.randn(3, 5), "the state has another width than x; choose"),
+    ):
         with pytest.raises(UsageError, match=told):
             label.decide(x, mask, given)
 
@@ -369,7 +372,7 @@ def test_only_what_is_chosen_on_dev_needs_dev_data() -> None:
         ),
         ({"positive": "good"}, r"label\.positive: it needs a threshold"),
         ({"out_of_scope": "none"}, r"label\.out_of_scope: it needs a threshold"),
-        ({"out_of_scope": "none", "positive": "good", "threshold": 0.5}, r"leave one of the two out"),
+        ({"out_of_scope": "none", "positive": "good", "threshold": 0.5}, r"delete one of the two"),
         ({"exposure": 0.5}, r"label\.exposure: it is for texts of out_of_scope"),
         ({"out_of_scope": "none", "threshold": 0.5, "class_weights": {"none": 2.0}}, r"is out of scope; .* `exposure`"),
     ],

@@ -161,7 +161,7 @@ def exported(gpt2: Peer, files: dict[str, bytes]) -> Model:
         (lambda cache: cache[1].update(input="kept.0"), "disagree about kept.0, past.0"),
         (lambda cache: cache[1].update(output="future.0"), "disagree about future.0"),
         (lambda cache: cache[1].update(output="tokens"), "disagree about tokens"),
-        (lambda cache: cache[1].update(dtype="int64"), "cache.2: the dtype int64 is not that of its axes"),
+        (lambda cache: cache[1].update(dtype="int64"), "cache.2: the dtype int64 does not match its axes"),
     ],
 )
 def test_a_cache_that_the_graph_has_not_is_refused(
@@ -558,9 +558,9 @@ class TestAColumn:
         bundle = folder / "runs" / "lm" / "bundle"
         done = seqpipe("predict", bundle, stdin=b"angry\tthe day was \n")
         assert done.code == 3
-        assert "field 'mood' holds 'angry'; training data had: 'bad', 'good'; use one of these" in done.err
+        assert "field 'mood' is 'angry'; use a value of the training data: 'bad', 'good'" in done.err
         alone = seqpipe("predict", bundle, stdin=b"the day was \n")
-        assert "here is one text; write mood<TAB>text" in alone.err
+        assert "this is one text; write mood<TAB>text" in alone.err
 
     def test_packed_texts_have_none(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="packed texts are cut anywhere: set packed: false"):

@@ -260,8 +260,8 @@ def test_both_sides_are_scored_on_minimal_pairs_and_list_the_wrong_preferences(
     assert [line["where"] for line in ours_wrong] == [line["where"] for line in theirs_wrong]
     assert all({"scores", "difference", "sentence_good"} <= line.keys() for line in ours_wrong)
     for flags, message in (
-        (["--pairs", "pairs.jsonl", "--raw"], "nothing is decoded; leave --data, --raw"),
-        (["--normalize", "token"], "are for --pairs; give a file of pairs"),
+        (["--pairs", "pairs.jsonl", "--raw"], "decodes nothing; omit --data, --raw"),
+        (["--normalize", "token"], "need --pairs; add a file of pairs"),
     ):
         done = seqpipe("evaluate", result["bundle"], *flags, folder=folder)
         assert done.code == 2
@@ -312,7 +312,10 @@ def test_the_mask_is_the_last_token_and_no_text_of_the_data_has_a_target(tmp_pat
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"embedding": [{"use": "lookup", "dim": 8}, {"use": "char-cnn"}]}, "its feature 'chars' is of the text as it"),
+        (
+            {"embedding": [{"use": "lookup", "dim": 8}, {"use": "char-cnn"}]},
+            "its feature 'chars' is of the uncorrupted text",
+        ),
         ({"encoder": [{"use": "transformer"}, {"use": "words"}]}, "it replaces the rows of tokens"),
         ({"head": [{"use": "mlm"}, {"use": "vector"}]}, "make it the only head, on one source"),
     ],

@@ -237,7 +237,7 @@ class TestBadInput:
                 "t5",
                 "pretrained-decoder",
                 {"use": "lm"},
-                "t5 is none of the models that pretrained-decoder knows .* head, T5",
+                "t5 is not supported by pretrained-decoder .* head, T5",
             ),
             (
                 "gpt2",
@@ -249,7 +249,7 @@ class TestBadInput:
                 "bert",
                 "pretrained-seq2seq",
                 {"use": "vector", "target": "target"},
-                "bert is none .*; the encoder pretrained takes BERT",
+                "bert is not supported by pretrained-seq2seq .*; the encoder pretrained takes BERT",
             ),
         ],
     )

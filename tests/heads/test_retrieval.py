@@ -199,7 +199,7 @@ def test_a_set_that_is_refused_leaves_the_bundle_as_it_was(faq: tuple[Path, dict
     sealed = (faq[0] / "bundle.json").read_bytes()
     for rows, message in (
         ([], "no candidate to choose from"),
-        ([{"text": "  "}], "a candidate is a text that is not empty"),
+        ([{"text": "  "}], "a candidate is a non-empty text"),
         ([{"text": "a", "label": "x"}, {"text": "b"}], "no field 'label', which other candidates have"),
         ([{"text": "a", "answer": 3}], "the answer of a candidate is a text"),
     ):

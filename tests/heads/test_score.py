@@ -85,7 +85,7 @@ def test_bounds_are_kept_and_the_error_is_a_share_of_their_distance() -> None:
 
 
 def test_bounds_the_wrong_way_round_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"score\.bounds: 9 is not below 1; give the lower one first"):
+    with pytest.raises(UsageError, match=r"score\.bounds: 9 is not below 1; write the lower one first"):
         head(bounds=[9.0, 1.0])
 
 

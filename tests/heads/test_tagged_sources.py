@@ -146,7 +146,7 @@ def test_spans_beside_numbers_and_several_heads_export(tmp_path: Path) -> None:
     [
         (
             {"inputs": {"user": USER, "text": TEXT}},
-            "it answers for the words of the first input, and 'user' is no text",
+            "it answers for the words of the first input, and 'user' is not a text",
         ),
         (
             {"inputs": {"text": TEXT, "language": {**LANGUAGE, "embedding": None}}},
@@ -168,5 +168,5 @@ def test_the_first_input_needs_words(tmp_path: Path) -> None:
 
 
 def test_a_record_without_the_second_input_is_refused(model: Model) -> None:
-    with pytest.raises(DataError, match="field 'language' must be a text"):
+    with pytest.raises(DataError, match="no field 'language'; the record has: text; rename"):
         model({"text": "gift"})

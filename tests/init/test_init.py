@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pretrained import checkpoint, decoder
 
 from seqpipe.config import loader as config
 from seqpipe.config import yaml
@@ -596,3 +597,47 @@ def test_a_pipe_is_refused_and_never_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "train.csv")
     with pytest.raises(DataError, match=r"train\.csv: is a pipe or a device, .* make a file of it first"):
         init_yaml(tmp_path / "train.csv", tmp_path / "new.yaml")
+
+
+FILES = {
+    "mood.csv": ("text,label\n" + "a fine film,good\nan awful one,bad\n" * 20, ["label"], []),
+    "kinds.jsonl": ('{"text": "a b", "labels": ["x"]}\n{"text": "c", "labels": ["x", "y"]}\n' * 10, ["label"], []),
+    "train.conll": ("Ada\tB-PER\nmet\tO\nBob\tB-PER\n\n" * 20, ["crf"], ["words"]),
+    "length.csv": ("text,length\n" + "".join(f"a text of {i},{i % 7}.5\n" for i in range(40)), ["score"], []),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_checkpoint_is_named_once_and_fine_tuned_on_any_task_of_an_encoder(name: str, tmp_path: Path) -> None:
+    content, heads, further = FILES[name]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / name).write_text(content, encoding="utf-8")
+    folder = checkpoint(tmp_path / "my-bert", "bert", ["a fine film, an awful one, Ada met Bob"] * 4)
+    path = init_yaml(tmp_path / "data" / name, tmp_path / "new.yaml", checkpoint=str(folder))
+    text = path.read_text(encoding="utf-8")
+    assert text.count("my-bert") == 1
+    made = config.load(path)
+    assert [head.use for head in made.head] == heads
+    (source,) = made.inputs
+    assert [stage.use for stage in source.encoder] == ["pretrained", *further]
+    assert source.tokenizer is not None
+    assert source.encoder[0].options["checkpoint"] == source.tokenizer.options["checkpoint"] == folder
+    assert made.train.epochs >= 40
+
+
+def test_a_checkpoint_that_cannot_be_fine_tuned_for_the_data_is_refused(tmp_path: Path) -> None:
+    data, out = tmp_path / "train.tsv", tmp_path / "new.yaml"
+    data.write_text("".join(f"word {i} is read\tand another {i} written\n" for i in range(30)), encoding="utf-8")
+    with pytest.raises(UsageError, match="for labels, tags, numbers and answers; leave --checkpoint out"):
+        init_yaml(data, out, task="seq2seq", checkpoint="my-bert")
+    data = tmp_path / "mood.csv"
+    data.write_text(FILES["mood.csv"][0], encoding="utf-8")
+    with pytest.raises(UsageError, match="no such folder"):
+        init_yaml(data, out, checkpoint=str(tmp_path / "none"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"no config\.json"):
+        init_yaml(data, out, checkpoint=str(tmp_path / "empty"))
+    folder = decoder(tmp_path / "gpt2", "gpt2", ["a b c"])
+    with pytest.raises(DataError, match="GPT2LMHeadModel writes text; choose the checkpoint of an encoder"):
+        init_yaml(data, out, checkpoint=str(folder))
+    assert not out.exists()

@@ -62,10 +62,10 @@ def test_a_run_is_what_the_command_makes_of_the_same_yaml(finished: tuple[Run, l
     )
     lines = [report.text for report in reports if report.kind in ("message", "warning", "result")]
 
-    def without_times(text: str) -> list[str]:
-        return [line.partition("(")[0] for line in text.splitlines()]
+    def without_times(text: str, folder: Path) -> list[str]:
+        return [line.partition("(")[0] for line in text.replace(f"{folder}/", "").splitlines()]
 
-    assert without_times("\n".join(lines)) == without_times(command.err)
+    assert without_times("\n".join(lines), Path.cwd()) == without_times(command.err, tmp_path)
 
 
 def test_a_run_says_what_was_trained(finished: tuple[Run, list[Progress]]) -> None:
@@ -114,9 +114,10 @@ def test_a_check_has_the_warnings_that_the_command_prints(here: Path) -> None:
     file = tagging(here)
     letters = r"tokenizer={use: words, pattern: '\w'}"
     check = Pipeline(file, [*LEAN, letters]).check()
-    (warning,) = check.warnings
-    assert "split differently" in warning
-    assert f"warning: {warning}\n" in seqpipe("check", file, *LEAN, letters).err
+    assert any("split differently" in warning for warning in check.warnings)
+    told = seqpipe("check", file, *LEAN, letters).err
+    for warning in check.warnings:
+        assert f"warning: {warning}\n" in told
 
 
 def test_without_its_export_a_pipeline_is_checked_at_once(here: Path) -> None:

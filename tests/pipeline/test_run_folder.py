@@ -296,7 +296,7 @@ def test_a_device_that_is_not_there_is_an_error() -> None:
 def test_a_label_that_training_never_saw_stops_before_training_with_its_place(here: Path, name: str) -> None:
     config = tiny(here, *LEAN, "train.epochs=1")
     (here / f"{name}.conll").write_text("Ada\tB-PER\n\nAda\tB-ORG\n")
-    told = rf"{name}\.conll:3: the {name} set has the label 'ORG', which training never saw\n.*unseen_labels: miss"
+    told = rf"the {name} set has 1 label that training never saw: 'ORG' \(.*{name}\.conll:3\)\n.*unseen_labels: miss"
     with pytest.raises(DataError, match=told):
         train_run(config)
     assert not (here / "runs/tiny/checkpoints").exists()
@@ -306,7 +306,19 @@ def test_a_label_that_training_never_saw_may_count_as_missed(here: Path, capsys:
     config = tiny(here, *LEAN, "train.epochs=1", "data.unseen_labels=miss")
     (here / "dev.conll").write_text("Ada\tB-ORG\n")
     train_run(config, Console())
-    assert "the dev set has the label 'ORG', which training never saw; it counts as missed" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "the dev set has 1 label that training never saw: 'ORG' (" in told
+    assert "dev.conll:1); such a label counts as missed" in told
+
+
+def test_of_many_labels_that_training_never_saw_three_are_listed(here: Path) -> None:
+    config = tiny(here, *LEAN, "train.epochs=1")
+    (here / "dev.conll").write_text("".join(f"Ada\tB-{label}\n\n" for label in ("per", "A", "B", "C", "D", "PER")))
+    with pytest.raises(DataError) as told:
+        train_run(config)
+    dev = here / "dev.conll"
+    examples = f"'per' ({dev}:1, training has 'PER'); 'A' ({dev}:3); 'B' ({dev}:5); and 2 more"
+    assert str(told.value).startswith(f"the dev set has 5 labels that training never saw: {examples}\n")
 
 
 def test_a_damaged_run_file_is_an_error_that_names_the_cure(tmp_path: Path) -> None:
@@ -372,8 +384,8 @@ def test_something_else_where_a_folder_goes_is_named_with_a_cure(here: Path, way
         (here / way).touch()
     result = seqpipe("train", "tiny.yaml", *LEAN)
     assert result.code == 2
-    kind = {"file": "a file, where a folder is needed", "link": "a link to a folder that is not there"}[what]
-    assert f"{way}: is {kind}; move it out of the way, or work in another folder" in result.err
+    kind = {"file": "a file, where a folder is needed", "link": "a link to a folder that does not exist"}[what]
+    assert f"{way}: is {kind}; move it, or work in another folder" in result.err
 
 
 @pytest.mark.parametrize("way", [".", "runs", "runs/tiny"])

@@ -142,7 +142,7 @@ def test_a_run_that_is_moved_aside_meanwhile_is_not_what_is_locked(here: Path, m
 
     def moved_first(handle: int) -> None:
         if not (here / "run.1").exists():
-            files.set_aside(folder)
+            files.move_aside(folder)
         take(handle)
 
     monkeypatch.setattr(lock, "_take", moved_first)
@@ -163,7 +163,7 @@ def test_of_a_folder_moved_aside_and_made_again_the_new_one_is_locked(
 
     def moved_first(handle: int) -> None:
         if not (here / "run.1").exists():  # another process replaces the run, and has finished already
-            files.set_aside(folder)
+            files.move_aside(folder)
             folder.mkdir()
             (folder / ".lock").touch()
         take(handle)
@@ -273,7 +273,7 @@ def compete(folder: Path, delay: float, held: float, how: str) -> None:
         with contextlib.ExitStack() as stack:
             stack.enter_context(run_lock(folder))
             if how == "fresh" and (folder / "counter").exists():
-                files.set_aside(folder)
+                files.move_aside(folder)
                 stack.enter_context(run_lock(folder))
             count = int((folder / "counter").read_text()) if (folder / "counter").exists() else 0
             time.sleep(held)

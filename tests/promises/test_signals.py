@@ -72,5 +72,5 @@ def test_resume_refuses_to_begin(tmp_path: Path) -> None:
     tagging(tmp_path)
     none = seqpipe("train", "tiny.yaml", "--resume", folder=tmp_path)
     assert none.code == 2
-    assert "is no run yet; leave --resume out to start one" in none.err
+    assert "is not a run yet; omit --resume to start one" in none.err
     assert not (tmp_path / "runs").exists()

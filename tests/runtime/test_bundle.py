@@ -73,7 +73,7 @@ def test_what_is_no_bundle_is_never_replaced(copy: Path, tmp_path: Path) -> None
     (tmp_path / "thesis/thesis.tex").write_text("precious")
     (tmp_path / "notes").write_text("precious")
     for name in ("thesis", "notes"):
-        with pytest.raises(UsageError, match=f"{name}: is there and is not a bundle; name another folder"):
+        with pytest.raises(UsageError, match=f"{name}: exists and is not a bundle; name another folder"):
             bundle.write(tmp_path / name, made.files, made.manifest)
     assert (tmp_path / "notes").read_text() == (tmp_path / "thesis/thesis.tex").read_text() == "precious"
     (tmp_path / "empty").mkdir()
@@ -86,7 +86,7 @@ def test_texts_with_lone_surrogates_can_be_sealed() -> None:
 
 
 def test_a_run_is_pointed_to_its_bundle(copy: Path, tmp_path: Path) -> None:
-    with pytest.raises(BundleError, match=r"holds no bundle.json; did you mean .*/bundle\?"):
+    with pytest.raises(BundleError, match=r"has no bundle.json; did you mean .*/bundle\?"):
         bundle.read(tmp_path)
     with pytest.raises(BundleError, match="no such folder; name a folder that"):
         bundle.read(tmp_path / "nothing")
@@ -171,7 +171,7 @@ FORGED: dict[str, tuple[Forge, str]] = {
     ),
     "older version": (
         changed(version=1),
-        "bundle format version 1; this seqpipe reads versions 2 and 3: make the bundle",
+        "bundle format version 1; this seqpipe reads versions 2 and 3: create the bundle",
     ),
     "version as text": (changed(version="2"), "bundle format version '2'"),
     "version as a fraction": (changed(version=2.0), "bundle format version 2.0"),

@@ -53,7 +53,10 @@ def overflowing(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_an_answer_that_would_hold_nan_names_its_record(overflowing: Path) -> None:
     model = load(overflowing, "cpu", threads=1)
     assert [span["word"] for span in model("Anna in Bern")] == ["Anna", "Bern"]
-    with pytest.raises(DataError, match=r"^record 3: the model's 'scores' is NaN for this input; leave it out, or"):
+    with pytest.raises(
+        DataError,
+        match=r"^record 3: the model's 'scores' is NaN for this input: the weights overflow; leave it out, or",
+    ):
         model(["Anna", "in Bern", "Zoe in Bern"])
     with pytest.raises(DataError, match=r"^x:7: the model's 'scores' is NaN"):
         model({"text": "Zoe", "where": "x:7"})
@@ -124,7 +127,7 @@ def with_labels(tiny_bundle: Path, path: Path, answer: Mapping[str, Any], width:
 
 def test_labels_and_scores_of_another_number_are_refused_at_once(tiny_bundle: Path, tmp_path: Path) -> None:
     answer = {"kind": "label", "labels": ["a", "b", "c"], "target": None}
-    with pytest.raises(BundleError, match=r"labels: there are 3, and model\.onnx scores 5; .* export it again"):
+    with pytest.raises(BundleError, match=r"labels: there are 3, but model\.onnx scores 5; .* export it again"):
         load(with_labels(tiny_bundle, tmp_path / "five", answer, 5), "cpu", threads=1)
 
 

@@ -336,7 +336,7 @@ def test_a_full_standard_output_is_told_with_a_cure(tiny_bundle: Path) -> None:
             )
         assert done.returncode == EnvError.exit_code
         told = done.stderr.decode()
-        assert re.fullmatch(r"standard output.*No space left on device; make room,? or .*\n", told), told
+        assert re.fullmatch(r"standard output.*No space left on device; free some space, or .*\n", told), told
 
 
 def test_sigterm_leaves_nothing_behind(tiny_bundle: Path, tmp_path: Path) -> None:
@@ -404,13 +404,13 @@ def test_a_text_of_too_many_characters_is_refused_before_it_is_split(
     text = "a " * 600_000
     assert tiny("Anna")
     monkeypatch.setattr(tiny.predictor.featurizer, "docs", split)
-    message = "1,200,000 characters are over the limit of 1,000,000; split the text"
+    message = "1,200,000 characters exceed the limit of 1,000,000; split the text"
     for call in (lambda: tiny(text), lambda: tiny([text]), lambda: next(iter(tiny.predictor.stream([{"text": text}])))):
         with pytest.raises(DataError, match=f"^record 1: {message}"):
             call()
     with pytest.raises(DataError, match=rf"a\.txt:1: {message}"):
         predicted(tiny, tmp_path, "a.txt", text)
-    with pytest.raises(DataError, match=r"^x:3: 1,000,001 words are over the limit of [\d,]+; split the text"):
+    with pytest.raises(DataError, match=r"^x:3: 1,000,001 words exceed the limit of [\d,]+; split the text"):
         tiny({"words": ["a"] * 1_000_001, "where": "x:3"})
 
 

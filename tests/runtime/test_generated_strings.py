@@ -115,8 +115,8 @@ def test_a_replacement_character_that_was_written_whole_stays(model: Model) -> N
     kind: Any = model.predictor.kind
     (doc,) = model.predictor.docs([{"text": "R"}])
     (written,) = model.predictor.docs([{"text": "\ufffd"}])
-    assert kind.generated(list(written.ids), doc) == "\ufffd"
-    assert kind.generated(list(written.ids)[:-1], doc) == ""
+    assert kind.generated_text(list(written.ids), doc) == "\ufffd"
+    assert kind.generated_text(list(written.ids)[:-1], doc) == ""
 
 
 STOPS = ["é", " ", ".", "이가", "😀", "\u200d", " 😀", "ère", "\n", "d\u00fa ", "여기 없다"]
@@ -179,7 +179,7 @@ def test_a_plain_run_forbids_nothing(model: Model) -> None:
     feeds = model.predictor.featurizer.collate([doc])
     kind: Any = model.predictor.kind
     (row,) = model.run(feeds)["tokens"][0].tolist()
-    assert kind.generated(row, doc) == continued(model, "été")
+    assert kind.generated_text(row, doc) == continued(model, "été")
 
 
 def test_stop_texts_of_a_batch_are_those_of_each_text(model: Model) -> None:

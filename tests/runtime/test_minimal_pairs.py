@@ -211,7 +211,7 @@ def test_a_filling_that_is_given_has_its_own_probability_and_others_stay_as_they
     other = masked.model(text, filling=["the", "the"], n_best=2)
     assert [answer["words"] for answer in other] == [["the", "the"]]
     assert other[0]["score"] < free["score"]
-    with pytest.raises(UsageError, match="filling: 'qqqq' is no token"):
+    with pytest.raises(UsageError, match="filling: 'qqqq' is not a token"):
         masked.model(text, filling=["qqqq"])
 
 

@@ -214,7 +214,10 @@ def tokenizer(change: Callable[[dict[str, Any]], None]) -> Callable[[bundle.Bund
 
 TABLE_BYTES = 4 * 16 * 4  # float32, the toy's 15 tokens and a row more, 4 labels
 CONTENTS: dict[str, tuple[Callable[[bundle.BundleContent], dict[str, bytes]], str]] = {
-    "no graph": (lambda _: {"model.onnx": b"\x00" * 100}, "model.onnx: the model has the field 0, which no"),
+    "no graph": (
+        lambda _: {"model.onnx": b"\x00" * 100},
+        "model.onnx: the model has the field 0, which is not allowed in a bundle; export it again",
+    ),
     "an empty graph": (lambda _: {"model.onnx": b""}, "model.onnx: onnxruntime .* refuses it"),
     "half a graph": (
         lambda made: {"model.onnx": made.files["model.onnx"][:900]},
@@ -263,11 +266,11 @@ def test_onnxruntime_itself_reads_no_file_either(
 
 INPUTS: dict[str, dict[str, Any]] = {"ids": {}, "mask": {}}
 MANIFESTS: dict[str, tuple[dict[str, Any], str]] = {
-    "an unknown feature": ({"inputs": {**INPUTS, "chars": {"kind": "x"}}}, "feature kind 'x' is not known"),
+    "an unknown feature": ({"inputs": {**INPUTS, "chars": {"kind": "x"}}}, "unknown feature kind 'x'; update seqpipe"),
     "a feature without alphabet": ({"inputs": {**INPUTS, "chars": {"kind": "chars"}}}, "lacks or misstates 'longest'"),
     "inputs of another kind": ({"inputs": {"ids": 5}}, "inputs.ids: must be an object, not 5"),
     "fewer inputs": ({"inputs": INPUTS}, "disagree about chars"),
-    "an unknown answer": ({"answer": {"kind": "x"}}, "answer kind 'x' is not known"),
+    "an unknown answer": ({"answer": {"kind": "x"}}, "unknown answer kind 'x'; update seqpipe"),
     "an answer without labels": ({"answer": {"kind": "spans"}}, "lacks or misstates 'labels'"),
     "labels without O": ({"answer": {"kind": "spans", "labels": ["B-x"]}}, "lacks or misstates"),
     "text without its tokenizer": ({"answer": {"kind": "text"}}, "lacks its target tokenizer; export it again"),

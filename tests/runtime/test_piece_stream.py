@@ -20,7 +20,7 @@ from seqpipe import Model, load
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.export.passes.int8 import in_int8
 from seqpipe.runtime import bundle
-from seqpipe.runtime.file_io import answer_pieces
+from seqpipe.runtime.file_io import answer_chunks
 from seqpipe.runtime.manifest import Limits, Streaming
 from seqpipe.runtime.model import same_answer
 
@@ -240,7 +240,7 @@ def test_the_end_of_a_line_is_no_character_of_its_text(tmp_path: Path) -> None:
         def read1(self, size: int | None = -1) -> bytes:
             return self.read(1)  # as it comes
 
-    answer_pieces(model, Source(b"Ada\r\nBo\rb \r\n\r\nx\r"), "texts", "text", written.append)
+    answer_chunks(model, Source(b"Ada\r\nBo\rb \r\n\r\nx\r"), "texts", "text", written.append)
     assert same_answer(texts_of(b"".join(written).decode()), [model("Ada"), model("Bo\rb "), [], model("x"), []], 1e-5)
 
 

@@ -234,7 +234,7 @@ def test_a_document_is_the_text_even_where_words_are_given() -> None:
 
 def test_what_has_no_offsets_is_not_split_into_sentences() -> None:
     made = Predictor(TextSource(TOKENIZER, {}), Text(TOKENIZER), Watched(), {}, Limits(tokens=9))
-    with pytest.raises(UsageError, match="this bundle answers with 'text'"):
+    with pytest.raises(UsageError, match="documents need a bundle that answers with spans or tags, not 'text'"):
         made.document({"text": "a"})
     with pytest.raises(UsageError, match="documents have no n_best"):
         predictor(n_best={"type": "size", "default": 1}).document({"text": "a"}, n_best=2)

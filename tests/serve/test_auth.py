@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 
 from seqpipe.errors import UsageError
-from seqpipe.serve.auth import SiteCheck, TokenCheck, check_hosts, exposure, read_token
+from seqpipe.serve.auth import SiteCheck, TokenCheck, check_hosts, exposure_warning, read_token
 from seqpipe.serve.settings import Settings
 
 TOKEN = "0123456789abcdef-TOKEN"
@@ -99,12 +99,12 @@ def test_a_token_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("127.8.0.1", False), ("0.0.0.0", True)])
 def test_an_address_that_others_reach_is_warned_of(host: str, warned: bool) -> None:
-    warning = exposure(host, None)
+    warning = exposure_warning(host, None)
     assert (warning is not None) == warned
     if warning is not None:
         assert host in warning
         assert "SEQPIPE_TOKEN" in warning
-    assert exposure(host, TOKEN) is None
+    assert exposure_warning(host, TOKEN) is None
 
 
 def status(settings: Settings, headers: list[tuple[str, str]], method: str = "POST", path: str = "/v1/toy") -> int:

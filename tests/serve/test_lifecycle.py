@@ -20,7 +20,7 @@ from serving import READY_S, Reply, Server
 
 from seqpipe import Model
 from seqpipe.errors import UsageError
-from seqpipe.serve.settings import named
+from seqpipe.serve.settings import bundles_by_name
 
 
 def started(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -30,7 +30,7 @@ def started(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_bundle_has_its_own_name_or_the_one_given(tiny_bundle: Path, slow_bundle: Path) -> None:
-    assert named([str(tiny_bundle), f"b={slow_bundle}"]) == {"toy": tiny_bundle, "b": slow_bundle}
+    assert bundles_by_name([str(tiny_bundle), f"b={slow_bundle}"]) == {"toy": tiny_bundle, "b": slow_bundle}
 
 
 @pytest.mark.parametrize(
@@ -46,19 +46,19 @@ def test_a_bundle_has_its_own_name_or_the_one_given(tiny_bundle: Path, slow_bund
 )
 def test_a_name_that_cannot_be_is_refused(tiny_bundle: Path, items: list[str], told: str) -> None:
     with pytest.raises(UsageError) as caught:
-        named([item.format(tiny_bundle) for item in items])
+        bundles_by_name([item.format(tiny_bundle) for item in items])
     assert told in str(caught.value)
 
 
 def test_a_folder_with_an_equals_sign_is_a_folder(tiny_bundle: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_bundle, tmp_path / "a=b")
-    assert named([str(tmp_path / "a=b")]) == {"toy": tmp_path / "a=b"}
+    assert bundles_by_name([str(tmp_path / "a=b")]) == {"toy": tmp_path / "a=b"}
 
 
 def test_a_server_that_cannot_start_says_why(tiny_bundle: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = started(tiny_bundle, "--port", taken.getsockname()[1])
-    assert (done.returncode, "cannot be listened at (Address already in use); give another" in done.stderr) == (2, True)
+    assert (done.returncode, "cannot listen there (Address already in use); use another" in done.stderr) == (2, True)
     assert "name at least one bundle" in started().stderr
     broken = Path(shutil.copytree(tiny_bundle, tmp_path / "broken"))
     (broken / "model.onnx").write_bytes(b"x")
@@ -131,7 +131,7 @@ def test_a_worker_that_never_ends_keeps_neither_a_request_nor_the_server(tiny_bu
         began = time.monotonic()
         assert server.end() == 0
         assert time.monotonic() - began < 1 + 5
-        assert "a worker does not end; its thread is left behind" in server.log
+        assert "a worker does not end; its thread is abandoned" in server.log
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
@@ -202,7 +202,7 @@ def test_several_processes_share_a_port_and_one_that_dies_is_replaced(tiny_bundl
         assert len(before) == 2
         assert [server.post("/v1/toy", {"inputs": "Anna in Bern"}).json for _ in range(20)] == [expected] * 20
         os.kill(before[0], signal.SIGKILL)
-        server.wait_for(r"a process of the server has ended; process \d+ takes its place")
+        server.wait_for(r"a process of the server has ended; process \d+ replaces it")
         assert [server.post("/v1/toy", {"inputs": "Anna in Bern"}).json for _ in range(20)] == [expected] * 20
         after = children(server)
         assert (len(after), before[1] in after, before[0] in after) == (2, True, False)

@@ -172,7 +172,7 @@ def test_a_client_that_stops_in_the_body_is_told_and_dropped(server: Server, sen
         took, got = seconds(lambda: received(client))
     assert READ_S * 0.9 <= took < READ_S + 1.5
     assert got.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-    assert b"the request was not whole after 0.4 s" in got
+    assert b"the request was not complete after 0.4 s" in got
 
 
 def drip(client: socket.socket) -> None:

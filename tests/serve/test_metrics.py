@@ -10,15 +10,15 @@ from pathlib import Path
 from prometheus_page import value
 
 from seqpipe.serve.metrics import Metrics, Waiting
-from seqpipe.serve.observe import Ended, RequestRecord
+from seqpipe.serve.observe import EndedRequest, RequestRecord
 from seqpipe.serve.service import Batch
 
 
 def test_requests_are_counted_by_bundle_and_code() -> None:
     metrics = Metrics()
     for status, seconds in ((200, 0.004), (200, 0.4), (422, 0.001)):
-        metrics.requests([Ended({}, RequestRecord("a", "ner", 2, 30, seconds / 2, status), seconds)])
-    metrics.requests([Ended({}, RequestRecord("b", status=404), 0.001)])
+        metrics.requests([EndedRequest({}, RequestRecord("a", "ner", 2, 30, seconds / 2, status), seconds)])
+    metrics.requests([EndedRequest({}, RequestRecord("b", status=404), 0.001)])
     page, content_type = metrics.render()
     assert content_type.startswith("text/plain")
     assert value(page, "seqpipe_requests_total", bundle="ner", code="200") == 2
@@ -76,11 +76,11 @@ def test_openmetrics_is_given_to_who_asks_for_it() -> None:
 
 PROCESS = """
 from seqpipe.serve.metrics import Metrics, Waiting
-from seqpipe.serve.observe import Ended, RequestRecord
+from seqpipe.serve.observe import EndedRequest, RequestRecord
 from seqpipe.serve.service import Batch
 import sys
 metrics = Metrics()
-metrics.requests([Ended({}, RequestRecord("a", "ner", 1, 10, 0.0, 200), 0.004)])
+metrics.requests([EndedRequest({}, RequestRecord("a", "ner", 1, 10, 0.0, 200), 0.004)])
 metrics.refresh({"ner": Waiting(3, 40, float(sys.argv[1]))})
 if sys.argv[2] == "print":
     print(metrics.render()[0].decode())

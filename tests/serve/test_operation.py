@@ -188,8 +188,8 @@ def test_processes_count_together(tiny_bundle: Path, tmp_path: Path, monkeypatch
         ([], {"SEQPIPE_TOKEN": "short"}, "SEQPIPE_TOKEN: the token has 5 characters"),
         (["--token-file", "/none"], {}, "--token-file: /none cannot be read"),
         (["--repository", "/none"], {}, "--repository: /none: no such folder"),
-        (["--repository", str(Path(__file__).parent), "--processes", "2"], {}, "--repository needs one process"),
-        (["--uds", "/none/s"], {}, "--uds: /none/s: no socket can be made there"),
+        (["--repository", str(Path(__file__).parent), "--processes", "2"], {}, "--repository needs a single process"),
+        (["--uds", "/none/s"], {}, "--uds: /none/s: cannot create a socket"),
     ],
 )
 def test_a_server_that_is_told_nonsense_does_not_start(

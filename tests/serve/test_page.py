@@ -233,7 +233,7 @@ def test_points_are_drawn_where_they_are(page: Page, url: str, requests: list[An
     assert (y0, x1) == (y1, x2)
     assert x1 - x0 == pytest.approx(2 * (y1 - y2))
     show(page, url, "tour")
-    picture = answer(page).get_by_role("img", name=f"{len(POINTS)} points and the way through 6 of them")
+    picture = answer(page).get_by_role("img", name=f"{len(POINTS)} points and the path through 6 of them")
     assert picture.locator("polyline").evaluate("line => line.points.length") == 7
 
 
@@ -429,7 +429,7 @@ def test_nothing_is_said_of_attention_weights_where_no_token_was_read(page: Page
     page.route("**/v1/entities", lambda route: route.fulfill(json={"answer": [], "explanation": explanation}))
     page.get_by_label("text", exact=True).fill("?")
     page.get_by_role("checkbox", name="Explain").check()
-    expect(answer(page)).to_contain_text("No token was read of this text")
+    expect(answer(page)).to_contain_text("This text has no tokens")
 
 
 @chromium

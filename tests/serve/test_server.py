@@ -53,15 +53,15 @@ def test_a_unix_socket_is_for_owner_and_group_replaces_a_stale_one_and_goes_at_t
 def test_a_file_is_not_overwritten(tiny_bundle: Path, folder: Path) -> None:
     path = folder / "s"
     path.write_text("mine")
-    assert "is no socket" in refused(tiny_bundle, path)
+    assert "is not a socket" in refused(tiny_bundle, path)
     assert path.read_text() == "mine"
     (folder / "link").symlink_to(path)
-    assert "is no socket" in refused(tiny_bundle, folder / "link")
+    assert "is not a socket" in refused(tiny_bundle, folder / "link")
 
 
 @pytest.mark.parametrize("name", ["none/s", "x" * 120])
 def test_no_place_for_a_socket_is_named(tiny_bundle: Path, folder: Path, name: str) -> None:
-    assert f"{name}: no socket can be made there" in refused(tiny_bundle, folder / name)
+    assert f"{name}: cannot create a socket" in refused(tiny_bundle, folder / name)
 
 
 @pytest.fixture
@@ -110,9 +110,9 @@ def test_the_watchdog_hears_twice_a_period(manager: socket.socket, monkeypatch: 
     monkeypatch.setattr(Listener, "wait", lambda self: None)
     processes, told = watched(manager, 1)
     end, beats = time.monotonic() + 0.07, 0
-    processes.hear((os.getpid(), "loaded"))
+    processes.handle_report((os.getpid(), "loaded"))
     while time.monotonic() < end:
-        processes.hear((os.getpid(), "alive"))
+        processes.handle_report((os.getpid(), "alive"))
         beats += 1
     assert [manager.recv(100) for _ in range(4)] == [b"READY=1", *[b"WATCHDOG=1"] * 3]
     assert beats > 10
@@ -125,11 +125,11 @@ def test_the_watchdog_hears_nothing_while_a_process_is_stuck(
     monkeypatch.setattr(Listener, "wait", lambda self: None)
     processes, _ = watched(manager, 2)
     for pid in (os.getpid(), os.getppid()):
-        processes.hear((pid, "loaded"))
+        processes.handle_report((pid, "loaded"))
     assert [manager.recv(100) for _ in range(2)] == [b"READY=1", b"WATCHDOG=1"]
     time.sleep(0.1)
     manager.setblocking(False)
-    processes.hear((os.getpid(), "alive"))
+    processes.handle_report((os.getpid(), "alive"))
     with pytest.raises(BlockingIOError):
         manager.recv(100)
 

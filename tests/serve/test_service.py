@@ -14,7 +14,7 @@ import pytest
 
 from seqpipe import Model
 from seqpipe.errors import BundleError, DataError, SeqpipeError
-from seqpipe.serve.service import Batch, Service, tokens
+from seqpipe.serve.service import Batch, Service, estimate_tokens
 from seqpipe.serve.settings import Settings
 
 FAULTS: dict[str, Callable[[], BaseException]] = {
@@ -118,9 +118,9 @@ def test_an_answer_names_the_bundle_and_not_its_folder(
 
 
 def test_long_words_count_as_texts_do() -> None:
-    assert tokens({"text": "a" * 4_000}) == 1_001
-    assert tokens({"words": ["a" * 4_000, "b"]}) == 1_002
-    assert tokens({"rows": [[0.5] * 9] * 7, "where": "record 1"}) == 7
+    assert estimate_tokens({"text": "a" * 4_000}) == 1_001
+    assert estimate_tokens({"words": ["a" * 4_000, "b"]}) == 1_002
+    assert estimate_tokens({"rows": [[0.5] * 9] * 7, "where": "record 1"}) == 7
 
 
 def test_a_service_that_is_closed_answers_what_it_has_accepted(tiny: Model) -> None:

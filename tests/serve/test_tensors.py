@@ -85,18 +85,21 @@ REFUSED = {
     "too few": (body(tensor(shape=[3])), r"2 elements do not fill the shape \[3\]"),
     "a number": (body(tensor(["a", 3])), "an element of BYTES must be a text, not int"),
     "no data": (body(tensor(None)), "data must be a list of texts, not NoneType"),
-    "twice": (body(tensor(), tensor()), "input 'text' stands twice"),
+    "twice": (body(tensor(), tensor()), "input 'text' occurs twice"),
     "shared memory": (
         body(tensor(parameters={"shared_memory_region": "x"})),
         "the parameter 'shared_memory_region' is not supported",
     ),
     "no parameters": (body(tensor(parameters=[1])), "parameters must be an object"),
-    "more than there is": (body(sized(9), binary=b"\1\0\0\0a"), "binary_data_size is 9, and 5 bytes are left"),
+    "more than there is": (body(sized(9), binary=b"\1\0\0\0a"), "binary_data_size is 9, but 5 bytes are left"),
     "no size": (body(sized("5"), binary=b"\1\0\0\0a"), "binary_data_size is '5'"),
-    "less than there is": (body(sized(5, shape=[1]), binary=b"\1\0\0\0ab"), "1 bytes more than its inputs state"),
-    "cut off": (body(sized(5, shape=[1]), binary=b"\2\0\0\0a"), "the binary data are cut off"),
-    "cut length": (body(sized(3, shape=[1]), binary=b"\2\0\0"), "the binary data are cut off"),
-    "no UTF-8": (body(sized(5, shape=[1]), binary=b"\1\0\0\0\xff"), "the binary data are no UTF-8"),
+    "less than there is": (
+        body(sized(5, shape=[1]), binary=b"\1\0\0\0ab"),
+        "1 bytes more than the binary_data_size",
+    ),
+    "cut off": (body(sized(5, shape=[1]), binary=b"\2\0\0\0a"), "the binary data is cut off"),
+    "cut length": (body(sized(3, shape=[1]), binary=b"\2\0\0"), "the binary data is cut off"),
+    "no UTF-8": (body(sized(5, shape=[1]), binary=b"\1\0\0\0\xff"), "the binary data is not UTF-8"),
 }
 
 

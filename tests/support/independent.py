@@ -85,11 +85,14 @@ class Source:
         entries: Mapping[str, Any],
         limits: Mapping[str, int],
         generates: bool = False,
+        raw: bool = False,
     ):
         self.field, self.entries, self.limits, self.generates = field, entries, limits, generates
+        self.raw, self.joins = raw, any(entry.get("joins_words") for entry in entries.values())
+        self.prefix = json.loads(file)["model"].get("continuing_subword_prefix")
         self.tokenizer = tokenizer(file)
         self.whole_words = json.loads(file)["model"]["type"] == "WordLevel"
-        self.splits_words = not self.whole_words and not generates
+        self.splits_words = not self.whole_words and not generates and not raw
         self.sign = self.tokenizer.token_to_id("▁")
         self.forms = re.findall('"type": ?"(NFK?[CD])"', json.dumps(json.loads(file)["normalizer"]))
 
@@ -102,19 +105,23 @@ class Source:
             return self.pair(*map(self.seen, (given[name] for name in field)))
         record = {field: given} if isinstance(given, str) else given
         presplit = field == "text" and record.get("words") is not None
+        if presplit and self.raw:
+            record, presplit = {"text": " ".join(record["words"])} | record, False
         if presplit and not (self.generates and isinstance(record.get("text"), str)):
             text = record["text"] if isinstance(record.get("text"), str) else " ".join(record["words"])
             tokens = self.from_words(record["words"], text)
         else:
             text = self.seen(record[field])
             tokens = self.from_text(text)
+        if self.limits.get("cut"):
+            tokens = ended(tokens[: self.limits["tokens"]])
         if len(tokens) > self.limits["tokens"]:
             raise RefusedError("too long a text")
         return text, tokens
 
     def seen(self, text: str) -> str:
         """The text; the empty one where nothing of it is seen."""
-        return text if self.generates else re.sub(rf"\A[{WHITE}{IGNORABLE}]*\Z", "", text)
+        return text if self.generates or self.raw else re.sub(rf"\A[{WHITE}{IGNORABLE}]*\Z", "", text)
 
     def pair(self, first: str, second: str) -> tuple[str, list[Token]]:
         """Two texts as one, and their tokens."""
@@ -136,6 +143,17 @@ class Source:
     def from_text(self, text: str) -> list[Token]:
         text = clean(text)
         made = self.tokenizer.encode(text, add_special_tokens=False)
+        if self.raw:
+            found = zip(made.ids, made.tokens, made.offsets, strict=True)
+            tokens = [Token(i if i > 3 else 1, text[a:b], a, b, (a, b)) for i, _, (a, b) in found]
+            for t, (token, written) in enumerate(zip(tokens, made.tokens, strict=True)):
+                if self.prefix:
+                    inside = len(written) != token.end - token.start
+                else:
+                    inside = token.start > 0 and " " not in text[token.start - 1 : token.start + 1]
+                if self.joins and t and inside and token.id != 1:
+                    tokens[t] = token._replace(place=None)
+            return ended(tokens) if self.joins else tokens
         if self.splits_words:
             pieces = [*zip(made.ids, self.widened(made.offsets, text), made.word_ids, strict=True)]
             apart: list[list[tuple[int, int, int]]] = []
@@ -286,6 +304,7 @@ class Bundle:
                 if field["type"] not in ("label", "position", "number", "span"):
                     raise RefusedError(f"a field of the type {field['type']}")
         self.generates = answer["kind"] == "generation"
+        self.raw = bool(answer.get("every_token")) and answer["kind"] not in WRITING
         self.cache = self.manifest.get("cache", [])
         for entry in self.manifest["inputs"].values():
             if entry.get("kind", "chars") not in KINDS:
@@ -304,7 +323,8 @@ class Bundle:
             own = {name[len(before) :]: entry for name, entry in entries.items() if name.startswith(before)}
             file = f"tokenizer.{before}json"
             limits = self.manifest["limits"]
-            made = Source(one, files[file], own, limits, self.generates) if "ids" in own else Numbers(one, own)
+            more = limits, self.generates, self.raw
+            made = Source(one, files[file], own, *more) if "ids" in own else Numbers(one, own)
             self.sources[before] = made
         writing = [before for before, part in self.parts.items() if part["kind"] in WRITING]
         named = {before: f"target_tokenizer.{before}json" if before else "target_tokenizer.json" for before in writing}
@@ -334,7 +354,10 @@ class Bundle:
         if any(sum(len(tokens) for _, tokens in parts) > self.manifest["limits"]["tokens"] for parts in given):
             raise RefusedError("too long a record")
         whole = [all(tokens for _, tokens in parts) for parts in given]
-        full = [i for i, has_tokens in enumerate(whole) if self.generates or has_tokens]
+        always = self.generates or (
+            self.raw and self.manifest["answer"]["kind"] in ("label", "labels", "score", "vector")
+        )
+        full = [i for i, has_tokens in enumerate(whole) if always or has_tokens]
         if self.generates and not self.manifest["answer"]["adds_bos"] and not all(whole):
             raise RefusedError("an empty prompt")
         words = [[token.word for _, tokens in parts for token in tokens] for parts in given]
@@ -979,6 +1002,16 @@ def visible(
             words.setdefault(word, []).extend([*((j, a, a) for j in before), (i, a, b)])
             before = []
     return words
+
+
+def ended(tokens: list[Token]) -> list[Token]:
+    """The tokens, where those without a place belong to the word of the last one with a place."""
+    for t in range(len(tokens) - 1, -1, -1):
+        if place := tokens[t].place:
+            following = [u for u in range(t + 1, len(tokens)) if tokens[u].place]
+            last = tokens[(following[0] if following else len(tokens)) - 1]
+            tokens[t] = tokens[t]._replace(place=(place[0], last.end))
+    return tokens
 
 
 def tokens_of(pieces: Sequence[tuple[int, int, int]], text: str, place: tuple[int, int] | None) -> list[Token]:

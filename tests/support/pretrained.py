@@ -63,14 +63,15 @@ def checkpoint(folder: Path, family: str, texts: Sequence[str], most: int = 150)
     return folder
 
 
-def of_the_kit(folder: Path) -> Path:
-    """A checkpoint whose tokens are the words of the conformance kit."""
+def of_the_kit(folder: Path, task: str = "") -> Path:
+    """A checkpoint whose tokens are the words of the conformance kit, with a head for a task."""
     tokenizer = ToyTokenizer().train(record["text"] for record in records())
     names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), SPECIALS, strict=True))
     transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names).save_pretrained(folder)
     torch.manual_seed(1)
     config = transformers.AutoConfig.for_model("bert", vocab_size=tokenizer.get_vocab_size(), **SMALL)
-    transformers.AutoModel.from_config(config).save_pretrained(folder)
+    model_class = getattr(transformers, f"AutoModelFor{task}" if task else "AutoModel")
+    model_class.from_config(config).save_pretrained(folder)
     return folder
 
 

@@ -44,13 +44,13 @@ class ReadsTheNeighbour(Words):
 
 
 class LosesItsMean(Label):
-    def decide_piece(self, x: Tensor, mask: Tensor, state: Tensor) -> dict[str, Tensor]:
-        return super().decide_piece(x, mask, state * 0.5)
+    def decide_chunk(self, x: Tensor, mask: Tensor, state: Tensor) -> dict[str, Tensor]:
+        return super().decide_chunk(x, mask, state * 0.5)
 
 
 class NeverStops(Tags):
-    def decide_piece(self, x: Tensor, mask: Tensor, state: Tensor) -> dict[str, Tensor]:
-        decision = super().decide_piece(x, mask, state)
+    def decide_chunk(self, x: Tensor, mask: Tensor, state: Tensor) -> dict[str, Tensor]:
+        decision = super().decide_chunk(x, mask, state)
         return {**decision, "tags": decision["tags"].roll(1, 1)}
 
 

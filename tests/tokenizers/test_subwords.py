@@ -195,7 +195,9 @@ def test_a_vocabulary_has_the_size_asked_for() -> None:
 
 
 def test_sizes_that_cannot_be_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"bpe\.max_size: 200 is less than all bytes and special tokens; at least 260"):
+    with pytest.raises(
+        UsageError, match=r"bpe\.max_size: 200 is less than all bytes and special tokens; set at least 260"
+    ):
         construct(BPE, byte_level=True, max_size=200)
     with pytest.raises(DataError, match=r"no subwords can be learned .* raise max_size"):
         construct(Unigram, max_size=5).train(["abcdefgh"])

@@ -177,5 +177,5 @@ def test_a_loss_that_fp16_cannot_hold_is_told_with_what_can(tmp_path: Path) -> N
     with torch.no_grad():
         next(training.pipeline.parameters()).fill_(torch.inf)
     training._autocast = contextlib.nullcontext  # type: ignore[assignment, method-assign]
-    with pytest.raises(TrainingError, match=r"set train.precision: bf16, which has a greater range,  lower train"):
+    with pytest.raises(TrainingError, match=r"set train.precision: bf16, which has a greater range, lower train"):
         training.train_batch(training.batches(training._order[0]))

@@ -205,7 +205,7 @@ def toy(**more: Any) -> tuple[str, type]:
 def test_a_class_that_does_not_say_whose_rows_are_whose_is_refused_where_it_matters(tmp_path: Path) -> None:
     yaml = other_moods(tmp_path, "awkward", mean=toy())
     config = load(yaml, [f"head.init={OLD}"], plugins(mean=toy()))
-    with pytest.raises(PluginError, match=r"(?s)head 'mean' of toys: its labels is not that of .*give it `rows`"):
+    with pytest.raises(PluginError, match=r"(?s)head 'mean' of toys: its labels differs from that of .*give it `rows`"):
         begun(config)
     config = load(yaml, [f"head.init={OLD}"], plugins(mean=toy(rows={"output.weight": ("vocabulary",)})))
     with pytest.raises(PluginError, match=r"axis 0 of output.weight is by vocabulary, of which there are"):
@@ -220,7 +220,10 @@ def test_a_class_that_does_not_say_whose_rows_are_whose_is_refused_where_it_matt
 @pytest.mark.parametrize(
     ("head", "message"),
     [
-        ("{use: label, multi: true, target: label", "answers with label, and this head with labels; give its options"),
+        (
+            "{use: label, multi: true, target: label",
+            "answers with label, but this head with labels; restore its old options",
+        ),
         ("{use: label, hidden: 4", r"hidden was null and is 4\), or delete init"),
     ],
 )
@@ -278,9 +281,10 @@ def test_the_tokenizer_of_the_run_is_taken_as_it_is_and_counts_are_of_the_new_da
     unknown = sum(word not in older.vocabulary for word in words) / len(words)
     assert 0 < unknown < 1
     assert (
-        f"of {len(older.vocabulary)} tokens; {100 * unknown:.1f} % of those of the new texts are unknown" in report[0]
+        f"with {len(older.vocabulary)} tokens; {100 * unknown:.1f} % of the tokens of the new texts are unknown"
+        in report[0]
     )
-    assert "lowercase was true and is false, which changes nothing" in report[1]
+    assert "lowercase was true and is false, which has no effect" in report[1]
     assert torch.equal(pipeline.embedding[0].table.weight, weights_of(run)["embedding.0.table.weight"])
 
 
@@ -292,7 +296,7 @@ def test_a_vocabulary_that_is_hardly_known_there_is_worth_a_note(tmp_path: Path)
     (yaml.parent / "train.conll").write_text("Lund\tB-LOC\nnobody\tO\nis\tO\nhere\tO\n")
     _, _, report = begun(load(yaml, [f"embedding.0.init={OLD}"]))
     assert report[0].endswith("1 of 4 tokens are known there")
-    assert report[1].startswith("note: embedding.0: the rows of the other 3 tokens begin afresh")
+    assert report[1].startswith("note: embedding.0: the rows of the other 3 tokens start at random")
     assert report[1].endswith("beside the `use` of the tokenizer too")
 
 

@@ -82,7 +82,7 @@ class Pretrained(nn.Module):
             raise sp.UsageError(f"pretrained.overlap: it must be less than the window of {window} tokens")
         self.tells_apart = sp.has_segment_embeddings(self.model)
         self.layers, self.layer_decay = layers, layer_decay
-        self.example_length = 2 * window  # more than one window: an example for export has no axis of 1
+        self.example_length: int | None = 2 * window  # over one window: an example for export has no axis of 1
         if recompute:
             # transformers 5.23 renames this method and warns about the old name, the only one in earlier versions.
             if hasattr(self.model, "activation_checkpointing_enable"):
@@ -151,6 +151,9 @@ class Pretrained(nn.Module):
         inputs = {"inputs_embeds": self.model.get_input_embeddings()(ids), "attention_mask": (t <= end).long()}
         if second is not None and self.tells_apart:
             inputs["token_type_ids"] = torch.where(t == end, 1, nn.functional.pad(second, (1, 1)).long())
+        return self._output(inputs)
+
+    def _output(self, inputs: dict[str, Tensor]) -> Tensor:  # of `transformers` -> (R, w, D)
         wanted = self.layers != (-1,)
         outputs = self.model(**inputs, output_hidden_states=wanted)
         if not wanted:

@@ -22,9 +22,9 @@ class Words(nn.Module):
 
     Args:
         pool: Pooling of the subwords of a word: the first, the mean, or the maximum.
+        joined: Of a converted checkpoint: words are tokens joined as by the aggregation strategies of `transformers`.
     """
 
-    features: ClassVar[Mapping[str, Any]] = {"pieces": Pieces()}
     tokenwise: ClassVar = True
     returns: ClassVar = {
         "x": "",
@@ -34,9 +34,13 @@ class Words(nn.Module):
         "other_window": "(B, N) int64",
     }
 
-    def __init__(self, dim: int, *, pool: Literal["first", "mean", "max"] = "first"):
+    def __init__(self, dim: int, *, pool: Literal["first", "mean", "max"] = "first", joined: bool = False):
         super().__init__()
         self.dim, self.pool = dim, pool
+
+    @staticmethod
+    def features(options: Mapping[str, Any]) -> dict[str, Pieces]:
+        return {"pieces": Pieces(joins_words=bool(options.get("joined")))}
 
     def forward(
         self,

@@ -54,7 +54,7 @@ class Pool(nn.Module):
             return torch.where(mask[..., None], x, MASKED_LOGIT).amax(1), {}
         return torch.where(mask[..., None], x, 0.0).sum(1) / mask.sum(1, keepdim=True), {}
 
-    def piece(self, x: Tensor, mask: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def pool_chunk(self, x: Tensor, mask: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Return the vector of each text so far (B, D) from more tokens (B, T, D), maybe none, and the previous state.
 
         The state (B, 1, D + 1) is the vector so far, and how many tokens it is of.
@@ -112,9 +112,9 @@ class PooledHead(nn.Module):
     def decide(self, x: Tensor, mask: Tensor, state: Tensor | None = None) -> dict[str, Tensor]:
         """Return the decision about each text from x (B, T, D), mask (B, T) and the encoder's state (B, D)."""
 
-    def decide_piece(self, x: Tensor, mask: Tensor, state: Tensor) -> dict[str, Tensor]:
-        """Return the decision about each text so far from more tokens and the previous state: see `Pool.piece`."""
-        pooled, after = self.pool.piece(x, mask, state)
+    def decide_chunk(self, x: Tensor, mask: Tensor, state: Tensor) -> dict[str, Tensor]:
+        """Return the decision about each text so far from more tokens and the previous state: see `Pool.pool_chunk`."""
+        pooled, after = self.pool.pool_chunk(x, mask, state)
         alone = self.decide(pooled[:, None], torch.ones_like(mask[:, :1]))  # every pooling of one vector is that vector
         return {**alone, "state": after}
 

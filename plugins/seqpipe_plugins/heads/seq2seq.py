@@ -19,7 +19,7 @@ class Seq2Seq(sp.Seq2SeqHead):
 
     The initial state is tanh(W s + b), where s is the encoder's `state` or, without a `state` as wide as x, the mean of
     x; with several sources s concatenates those of all, and each has a separate attention (Libovický and Helcl 2017).
-    The input of a step is the previous token and, with `input_runing`, the previous readout (Luong et al. 2015). The
+    The input of a step is the previous token and, with `input_feeding`, the previous readout (Luong et al. 2015). The
     readout is tanh(U [h; c]), where h is the state of the top layer and c the context that h attends to; the logits of
     the next token are linear in it. Without attention the decoder gets only s (Sutskever et al. 2014), and the readout
     is h. With `intra_attention` (Paulus et al. 2018) it is tanh(U [h; c; d]), where d is the context from the earlier
@@ -42,7 +42,7 @@ class Seq2Seq(sp.Seq2SeqHead):
             trained: by the straight-through estimator (Bengio et al. 2013), or by sampling positions (REINFORCE,
             Williams 1992).
         intra_attention: Whether each step also attends to the text generated so far.
-        input_runing: Whether the previous readout is an input of a step; only with attention.
+        input_feeding: Whether the previous readout is an input of a step; only with attention.
         tie: Whether the output layer shares its weights with the token embedding (Press and Wolf 2017).
         dropout: Dropout probability of the token embedding, between layers and in the readout.
         scheduled_sampling: How the probability of teacher forcing decreases.
@@ -72,7 +72,7 @@ class Seq2Seq(sp.Seq2SeqHead):
         combine: sp.SourceCombination = "concatenation",
         hard_attention: sp.GradientEstimator | Literal["none"] = "none",
         intra_attention: bool = False,
-        input_runing: bool = True,
+        input_feeding: bool = True,
         tie: bool = False,
         dropout: sp.Probability = 0.0,
         scheduled_sampling: Literal["none", "linear", "exponential", "inverse-sigmoid"] = "none",
@@ -99,7 +99,7 @@ class Seq2Seq(sp.Seq2SeqHead):
             )
         self.sampling, self.sampling_steps, self.sampling_floor = scheduled_sampling, sampling_steps, sampling_floor
         self.register_buffer("trained", torch.zeros((), dtype=torch.int64))
-        self.feeds = input_runing and self.attention is not None
+        self.feeds = input_feeding and self.attention is not None
         width = embedding_dim if tie else hidden  # of the readout
         self.vocabulary = sp.TargetVocabulary(len(target_vocabulary), embedding_dim, width, tie=tie)
         self.rows = {f"vocabulary.{name}": axes for name, axes in self.vocabulary.rows.items()}

@@ -93,7 +93,7 @@ class Tags(nn.Module):
         """Shape of the state: for each tag, whether it does not continue the span of the last tag."""
         return 1, len(self.stops)
 
-    def decide_piece(self, x: Tensor, mask: Tensor, state: Tensor) -> dict[str, Tensor]:
+    def decide_chunk(self, x: Tensor, mask: Tensor, state: Tensor) -> dict[str, Tensor]:
         """Return the same for the next tokens of each text, with `opens` and `closes` from the first of them.
 
         `stops` (B,) is the log-probability that the first of them does not continue the span of the token before: what

@@ -133,7 +133,7 @@ class _Texts:
         self.whole = parity.torch_run(self.feeds | self.options)
         decisions = [name for name in self.kind.outputs if self.whole[name].dtype.kind == "i"]
         self.join_kinds = {name: np.zeros_like(self.whole[name]) for name in decisions}  # of the chunks
-        self.readers = [self.kind.piece_reader() for _ in docs]
+        self.readers = [self.kind.chunk_reader() for _ in docs]
         self.answers: list[list[Answer]] = [[] for _ in docs]
         self.done = [0] * len(docs)  # words
         self.other, self.off = np.zeros(len(docs), bool), np.zeros(len(docs), bool)  # decisions, and numbers
@@ -215,7 +215,9 @@ def one_thread() -> Iterator[None]:
 
 
 @one_thread()
-def verify_parity(comparison: Comparison, records: Sequence[Record], console: Console) -> dict[str, Any]:
+def verify_parity(
+    comparison: Comparison, records: Sequence[Record], console: Console, references: bool = True
+) -> dict[str, Any]:
     """Compare features, decisions on random features, and answers to records of a pipeline and its bundle.
 
     - Decisions on random ragged batches, under many decode options (`seqpipe.export.parity.decisions`).
@@ -228,6 +230,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record], console: Co
         comparison: The comparison of the two.
         records: Records with references.
         console: For progress.
+        references: Whether the records have them; without, there is no metric.
 
     Returns:
         The figures for the manifest: numbers of decisions and ties, the largest difference of a score, the metric.
@@ -248,7 +251,11 @@ def verify_parity(comparison: Comparison, records: Sequence[Record], console: Co
         count.stage = "features"
         check_features(ours, theirs, records, probes, count)
         count.stage = "answers"
-        metric, pytorch, onnxruntime = _compare_metric(comparison, sample)
+        scores: dict[str, Any] = {}
+        if references:
+            scores = dict(zip(("metric", "pytorch", "onnxruntime"), _compare_metric(comparison, sample), strict=True))
+        else:
+            comparison.answer_both(sample)
         count.stage = "answers with decode options"
         for texts, decode_options in trials.rounds():
             comparison.answer_both(texts, **decode_options)
@@ -263,9 +270,7 @@ def verify_parity(comparison: Comparison, records: Sequence[Record], console: Co
         "texts": len(trials.texts),
         "without_effect": comparison.without_effect,
         "records_with_options": len(trials.records) if any(trials.options) else 0,
-        "metric": metric,
-        "pytorch": pytorch,
-        "onnxruntime": onnxruntime,
+        **scores,
     }
 
 

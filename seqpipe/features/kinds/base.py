@@ -40,6 +40,8 @@ class FeatureKind(ABC):
     """True if it is a property of the whole text, so that a part of the text does not have it."""
     of_pairs: ClassVar[bool] = False
     """True if every pair of texts has it without a declaration, under the kind's name."""
+    joins_words: bool = False
+    """True if the tokens of a converted checkpoint are joined to words as `transformers` joins them."""
     copies_tokens: ClassVar[bool] = False
     """True if a head copies tokens of its input with it, so that it needs the head's target tokenizer."""
 

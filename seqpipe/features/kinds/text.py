@@ -230,9 +230,11 @@ class Copy(FeatureKind):
 class Pieces(FeatureKind):
     """The position + 1 of the first token of each word in the row of T; 0 padding.
 
-    A word ends before the next begins. For a tokenizer whose tokens are words, every token begins one.
+    A word ends before the next begins. For a tokenizer whose tokens are words, every token begins one. `joins_words`:
+    the words are those of `transformers` in a converted checkpoint (`TextSource`).
     """
 
+    joins_words: bool = False
     kind = "pieces"
     shape = "(B, N)"
     axes = (BATCH, WORDS)
@@ -243,6 +245,13 @@ class Pieces(FeatureKind):
         for row, first_tokens in zip(positions, starts, strict=True):
             row[: len(first_tokens)] = np.array(first_tokens, np.int64) + 1
         return positions
+
+    def manifest(self) -> dict[str, Any]:
+        return {"kind": self.kind, **({"joins_words": True} if self.joins_words else {})}
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any], tokenizers: Mapping[str, Any]) -> Self:
+        return cls(bool(manifest.get("joins_words")))
 
 
 # Feature kind `segments`: the text of a pair that each token belongs to.

@@ -1,6 +1,6 @@
 // The server's interface: descriptions of bundles, answers, and answers as they are generated.
 
-/** What the server refused, in its words. */
+/** A refused request, with the server's message. */
 export class ServerError extends Error {
   constructor(message, status) {
     super(message);
@@ -8,7 +8,7 @@ export class ServerError extends Error {
   }
 }
 
-/** The address of what stands below this page's folder, so that it works behind a path of a proxy too. */
+/** The address of a path below this page's folder, so that it also works behind a path of a proxy. */
 export function address(path) {
   return new URL(path, document.baseURI).href;
 }
@@ -23,7 +23,7 @@ export async function ask(name, body, token, signal) {
   return (await post(name, body, token, signal)).json();
 }
 
-/** Calls `onText` with every piece of a text as it comes; returns the last event, which holds the whole answer. */
+/** Call `onText` with every chunk of a text as it arrives; return the last event, which has the whole answer. */
 export async function askStream(name, body, token, signal, onText) {
   const response = await post(name, { ...body, stream: true }, token, signal);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

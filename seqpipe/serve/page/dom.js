@@ -1,4 +1,4 @@
-// Elements of the page, made without inline HTML: every text of a bundle stays a text.
+// Elements of the page, created without inline HTML, so that every text of a bundle remains text.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -25,13 +25,13 @@ function filled(element, attributes, children) {
 
 let count = 0;
 
-/** A fresh id, by which a label names its control. */
+/** A new id, which connects a label with its control. */
 export function freshId() {
   count += 1;
   return `c${count}`;
 }
 
-/** A button that copies what `text()` returns; where the browser has no clipboard (plain HTTP) by selecting it. */
+/** A button that copies what `text()` returns; if the browser has no clipboard (plain HTTP), it selects the text. */
 export function copyButton(what, text) {
   const status = el("span", { class: "copied", role: "status" });
   const copy = async () => {

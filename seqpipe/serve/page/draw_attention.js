@@ -1,22 +1,22 @@
-// What a model looked at: attention weights over words or sentences in the text, matrices as heat maps, and copies.
+// Explanations: attention weights over words or sentences in the text, matrices as heat maps, and copied tokens.
 
 import { el, freshId } from "./dom.js";
 import { CodePoints, number, share, visibleBlanks } from "./text.js";
 
-const MOST_CELLS = 10_000; // of one matrix; browsers crawl beyond
+const MOST_CELLS = 10_000; // of one matrix; browsers are slow with more
 
 export function attentionParts({ text, attentions, copied = {}, points: rows }) {
   const points = new CodePoints(text);
   const parts = Object.entries(attentions).map(([name, attention]) => section(name, attention, points));
   parts.push(...Object.entries(copied).map(([name, origins]) => copies(name, origins, points)));
   if (parts.length || rows) return parts; // rows are drawn with the answer
-  return [el("p", { class: "help" }, "No token was read of this text, so there are no weights to show.")];
+  return [el("p", { class: "help" }, "This text has no tokens, so there are no weights to show.")];
 }
 
 function section(name, attention, points) {
   const { over, weights } = attention;
   const isMatrix = over === "pairs" || over === "written";
-  const title = { pairs: "Tokens that each input token looks at", written: "Input tokens that each answer token looks at" }[over]
+  const title = { pairs: "Tokens that each input token attends to", written: "Input tokens that each answer token attends to" }[over]
     ?? `Weight of each ${over.replace(/s$/, "")} of the input`;
   const about = isMatrix ? `Rows: tokens of the ${over === "written" ? "answer" : "input"}; columns: tokens of the input. ${name}` : name;
   return el("section", { class: "attention" }, el("h3", {}, title), el("p", { class: "help" }, about),
@@ -29,7 +29,7 @@ function shaded(places, weights, points) {
   const parts = [];
   let at = 0;
   places.forEach(([start, end], i) => {
-    if (start < at || start === end) return; // a piece of a character that the token before shows
+    if (start < at || start === end) return; // a part of a character that belongs to the token before
     parts.push(points.slice(at, start), el("mark", { class: "heat", title: number(weights[i]),
       style: { "--weight": Math.max(0, weights[i]) / most } }, points.slice(start, end)));
     at = end;
@@ -43,7 +43,7 @@ function ramp(most) {
     ` ${number(most)} · the stronger the colour, the greater the weight`);
 }
 
-/** A matrix, or of several heads the mean and each head to choose from. */
+/** A matrix; for several heads, the mean, with a choice of each head. */
 function matrices(attention, points) {
   const columns = attention.places.map(([start, end]) => visibleBlanks(points.slice(start, end)));
   const rows = attention.written?.map(visibleBlanks) ?? columns;
@@ -77,7 +77,7 @@ function matrix(weights, rows, columns) {
     el("table", { class: "matrix" }, el("thead", {}, head), el("tbody", {}, lines))), ramp(most), cut);
 }
 
-/** Which words were copied, and from where. */
+/** The copied words, with their positions in the input. */
 function copies(name, origins, points) {
   const rows = origins.map((origin) => el("tr", {},
     el("td", { class: "heat", style: { "--weight": 1 - origin.generating } }, el("bdi", {}, origin.token)),

@@ -14,9 +14,9 @@ export function bar(name, value, color) {
     el("span", { class: "track", "aria-hidden": "true" }, fill), el("span", { class: "number" }, share(value)));
 }
 
-const MOST_BARS = 10; // more of them stand behind a summary
+const MOST_BARS = 10; // more of them are below a summary
 
-/** The label that was decided, and its probability and those of the others, as far as they were asked for. */
+/** The decided label with its probability, and the requested other ones. */
 export function drawLabel({ labels }, answer) {
   const parts = Array.isArray(answer) ? answer : [answer];
   if (parts[0].label === null) return nothing();
@@ -27,7 +27,7 @@ export function drawLabel({ labels }, answer) {
       el("ol", { class: "bars" }, more)) : null);
 }
 
-/** Labels, of which an answer is a list, or holds one under the key `list`. */
+/** Labels: the answer is a list of them, or has one under the key `list`. */
 export function drawLabels({ labels, list }, answer) {
   const parts = list ? answer[list] : answer;
   if (!parts.length) return nothing();
@@ -40,7 +40,7 @@ export function drawNumber(drawing, answer) {
   return answer.score === null ? nothing() : el("p", { class: "big" }, number(answer.score, 4));
 }
 
-/** The nearest candidate, or what is to be answered then, and below it the nearest ones by their cosines. */
+/** The nearest candidate or its answer, and below it the nearest ones by their cosines. */
 export function drawCandidate(drawing, answer) {
   if (answer.text === null) return nothing();
   return el("div", {}, el("p", { class: "text" }, el("bdi", {}, answer.answer ?? answer.text)),

@@ -1,4 +1,4 @@
-// Positions in order: words of a text, or a way through points of the plane.
+// Positions in order: words of a text, or a path through points of the plane.
 
 import { el, svg } from "./dom.js";
 import { nothing, score } from "./draw_numbers.js";
@@ -15,7 +15,7 @@ export function drawPointers({ points, style }, answer, input) {
   return el("div", {}, isPlane ? figure(rows, answer.pointers, style) : null, list, score(answer));
 }
 
-/** The points in a square, one unit as long in both directions, and the way through them. */
+/** The points in a square, with equal units on both axes, and the path through them. */
 export function figure(rows, way, style) {
   const places = placed(rows.map(([x, y]) => [x, y ?? 0]));
   const isPolygon = style === "polygon";
@@ -27,7 +27,7 @@ export function figure(rows, way, style) {
       svg("text", { x: x + 9, y: y - 8 }, String(i)));
   });
   const size = SIDE + 2 * EDGE;
-  const words = `${rows.length} points and the ${isPolygon ? "polygon" : "way"} through ${chosen.size} of them: ${way.join(", ")}`;
+  const words = `${rows.length} points and the ${isPolygon ? "polygon" : "path"} through ${chosen.size} of them: ${way.join(", ")}`;
   return svg("svg", { class: "points", viewBox: `0 0 ${size} ${size}`, role: "img", "aria-label": words },
     svg("polyline", { class: isPolygon ? "way polygon" : "way", points: line }), marks);
 }

@@ -14,7 +14,7 @@ export function drawSpans({ label, labels }, answer, input) {
   return spans.length ? el("div", {}, text, spanTable(spans)) : el("div", {}, text, nothing());
 }
 
-/** The stretch of the last text that answers, in place. */
+/** The answer span, marked in the last text. */
 export function drawPassage(drawing, answer, input) {
   const isNone = answer.start === answer.end;
   const span = { start: answer.start, end: answer.end, label: "answer", hue: 150 };
@@ -23,7 +23,7 @@ export function drawPassage(drawing, answer, input) {
     coloredText(input.texts.at(-1), isNone ? [] : [span]), score(answer));
 }
 
-/** A text with its spans as marks; spans that share characters are told apart by stripes below the text. */
+/** A text with its spans as marks; overlapping spans have separate stripes below the text. */
 export function coloredText(text, spans) {
   const points = new CodePoints(text);
   const placed = levels(spans.filter((span) => span.start < span.end));

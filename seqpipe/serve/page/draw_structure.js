@@ -9,7 +9,7 @@ const STEP = 26; // height of one level of arcs
 const SPACE = 22; // between two words
 const LINE = 20;
 
-/** The fields that the answer kind declares, each by what it is about: the text, each word, or pairs of words. */
+/** The fields that the answer kind declares, grouped by their unit: the text, each word, or pairs of words. */
 export function drawStructure({ fields }, answer) {
   const words = answer.words ?? [];
   const arcs = fields.flatMap((field) => arcsOf(field, answer, words));
@@ -38,7 +38,7 @@ function plain(value) {
   return typeof value === "object" ? value.text : String(value);
 }
 
-/** Arcs from a word to another: of positions from the word that is named to the word that names it. */
+/** Arcs between words; for positions, from the word that is the value to the word that has it. */
 function arcsOf(field, answer, words) {
   if (field.per === "pair") {
     return answer[field.name].map((pair) => ({ from: pair.from, to: pair.to, name: plain(pair.label ?? pair.value), field }));
@@ -72,7 +72,7 @@ function graph(words, below, arcs) {
     below.length ? el("p", { class: "help" }, `Below each word: ${below.map((field) => field.name).join(", ")}`) : null);
 }
 
-/** Where each arc leaves and arrives: beside the middle of its word, long arcs nearest to it, so that few cross. */
+/** The ends of each arc: beside the middle of its word, long arcs nearest to it, so that few cross. */
 function arcEnds(arcs, middles) {
   const ends = arcs.map(({ from, to }) => ({ a: middles[from ?? to], b: middles[to] }));
   middles.forEach((middle, word) => {
@@ -106,7 +106,7 @@ function arrow(x, y) {
   return svg("path", { class: "tip", d: `M${x - 4} ${y - 7}L${x} ${y}L${x + 4} ${y - 7}Z` });
 }
 
-/** How high each arc goes: over the shorter ones that it encloses. */
+/** The level of each arc: above the shorter ones that it encloses. */
 function arcLevels(arcs) {
   const levels = new Array(arcs.length).fill(0);
   const reach = arcs.map(({ from, to }) => (from === null ? [to, to] : [Math.min(from, to), Math.max(from, to)]));

@@ -1,4 +1,4 @@
-// Generated texts: as they are, behind their prompt, and in the gaps of a text.
+// Generated texts: alone, after their prompt, and in the gaps of a text.
 
 import { el } from "./dom.js";
 import { score } from "./draw_numbers.js";
@@ -13,23 +13,23 @@ export function drawText(drawing, answer) {
   return generated(answer, [answer.generated_text]);
 }
 
-/** The prompt, and what follows it. */
+/** The prompt and its continuation. */
 export function drawContinuation(drawing, answer, input) {
   return generated(answer, continued(input.texts.at(-1), answer.generated_text));
 }
 
-/** A prompt and its continuation apart, where the text begins with the prompt as it was sent. */
+/** Split a text into prompt and continuation, if it begins with the prompt as it was sent. */
 export function continued(prompt, text) {
   if (!prompt || !text.startsWith(prompt)) return [text];
   return [el("span", { class: "prompt" }, prompt), el("mark", { class: "new" }, text.slice(prompt.length))];
 }
 
-/** A text whose gaps are filled: what stands in them marked. */
+/** A text with filled gaps, which are marked. */
 export function drawFilling({ gap }, answer, input) {
   return generated(answer, filled(input.texts[0].split(gap), answer.generated_text) ?? [answer.generated_text]);
 }
 
-/** The text in pieces by what stands between its gaps; null where it is not found again. */
+/** Split the text at its gaps; null if the text between them is not found. */
 function filled(between, text) {
   if (!text.startsWith(between[0])) return null;
   const parts = [between[0]];

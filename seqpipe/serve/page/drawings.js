@@ -1,4 +1,4 @@
-// Every drawing of an answer by its name, which a bundle's description states for its answer kind.
+// The drawings of answers by name; a bundle's description has the name for its answer kind.
 
 import { attentionParts } from "./draw_attention.js";
 import { drawCandidate, drawLabel, drawLabels, drawNumber, drawVector, ranked } from "./draw_numbers.js";
@@ -26,10 +26,10 @@ const DRAWINGS = {
 };
 
 /**
- * An answer as people read it: of several heads one below the other.
+ * Draw an answer; those of several heads one below the other.
  *
- * @param {object} drawing The drawing's name, `as`, and what it needs to know of the answer kind.
- * @param {*} answer As the server gave it; a list of alternatives where the request asked for several.
+ * @param {object} drawing The drawing's name, `as`, and its settings for the answer kind.
+ * @param {*} answer The server's answer; a list of alternatives if the request asked for several.
  * @param {object} input The texts (or rows) that were sent, in the order of the input fields, and all by field.
  */
 export function draw(drawing, answer, input) {
@@ -48,14 +48,14 @@ export function draw(drawing, answer, input) {
       : drawOne(drawing, answer, input));
 }
 
-/** The alternatives of an answer, best first; null where there is one answer alone. */
+/** The alternatives of an answer, best first; null if there is only one answer. */
 function alternativesOf(drawing, answer) {
-  if (!Array.isArray(answer) || drawing.as === "label") return null; // bars, of one label or of all
+  if (!Array.isArray(answer) || drawing.as === "label") return null; // bars for one label or for all
   if (!drawing.several) return answer;
   return answer.length && answer.every((part) => drawing.several in part) ? answer : null;
 }
 
-/** What a model looked at, and what it copied. */
+/** The attention weights of a model, and the tokens that it copied. */
 export function drawExplanation(explanation) {
   const parts = attentionParts(explanation);
   return parts.length ? [el("div", { class: "explanation" }, parts)] : [];

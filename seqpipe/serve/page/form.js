@@ -1,11 +1,11 @@
-// The form of a bundle: a control for each input field and each decode option, and the request that they make.
+// The form of a bundle: a control for each input field and each decode option, and the resulting request.
 
 import { el, freshId } from "./dom.js";
 
-/** What a person typed that cannot be sent, in words for them. */
+/** An error message for input that cannot be sent. */
 export class InputError extends Error {}
 
-/** The form of one bundle; `body()` is the request as it stands. */
+/** The form of one bundle; `body()` is the current request. */
 export class Form {
   constructor(bundle, onChange) {
     this.bundle = bundle;
@@ -24,12 +24,12 @@ export class Form {
     onChange();
   }
 
-  /** The values of all input fields by name; InputError where numbers are none. */
+  /** The values of all input fields by name; InputError for invalid numbers. */
   record() {
     return Object.fromEntries(this.inputs.map((input) => [input.name, input.value()]));
   }
 
-  /** InputError where all fields are empty: to nothing there is no answer, but of a model that begins a text itself. */
+  /** InputError if all fields are empty, unless the model can generate from an empty prompt. */
   refuseEmpty() {
     if (this.bundle.reads_empty || Object.values(this.record()).some((value) => value.length && String(value).trim())) return;
     const names = this.inputs.map((input) => `“${input.name}”`).join(" and ");
@@ -62,7 +62,7 @@ function inputControl({ name, type }, alone) {
     id, dir: isRows ? "ltr" : "auto", rows: type === "category" ? 1 : alone || isRows ? 5 : 3, spellcheck: "false",
     autocomplete: "off", class: isRows ? "rows" : "", "aria-describedby": isRows ? `${id}h` : null,
   });
-  const help = isRows ? el("p", { id: `${id}h`, class: "help" }, "One row of numbers a line, such as 0.25 0.75") : null;
+  const help = isRows ? el("p", { id: `${id}h`, class: "help" }, "One row of numbers per line, such as 0.25 0.75") : null;
   const element = el("div", { class: "field" }, el("label", { for: id }, name), area, help);
   const fill = (value) => { area.value = typeof value === "string" ? value : rowsText(value); };
   return { name, element, fill, value: () => (isRows ? rowsOf(area.value, name) : area.value) };
@@ -107,7 +107,7 @@ function switches(bundle) {
   const parts = SWITCHES.filter(([, known]) => bundle[known]).map(([name, , words, checked]) => {
     const id = freshId();
     const control = el("input", { type: "checkbox", id, checked, on: { change: () => {
-      for (const part of parts) if (part.control !== control) part.control.checked = false; // the server takes one
+      for (const part of parts) if (part.control !== control) part.control.checked = false; // the server accepts only one
     } } });
     return { name, control, element: el("div", { class: "switch" }, control, el("label", { for: id }, words)) };
   });
@@ -148,7 +148,7 @@ function optionControl(name, option) {
   return { name, element, value };
 }
 
-/** The value of an option that is left empty: where `all` may be asked for, the page shows all. */
+/** The value of an empty option: `all`, if the option has this value. */
 function usual(option) {
   return option.const ?? option.default;
 }
@@ -158,7 +158,7 @@ function shown(value) {
   return Array.isArray(value) ? value.join(" ") : String(value);
 }
 
-/** The bounds in words; the next number after a whole one stands for a bound that is not allowed itself. */
+/** The bounds in words; the next number after a whole one means that the bound itself is not allowed. */
 function bounds(option) {
   const { type, minimum, maximum, description } = option;
   const has = (bound) => typeof bound === "number";

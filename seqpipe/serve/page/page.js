@@ -1,4 +1,4 @@
-// The page: the bundles of the server, a form for the one that is chosen, and its answers.
+// The page: the bundles of the server, a form for the selected one, and its answers.
 
 import { address, ask, askStream, describeBundles, ServerError } from "./api.js";
 import { copyButton, el, freshId } from "./dom.js";
@@ -10,10 +10,10 @@ import { jsonTree } from "./json_tree.js";
 
 const content = document.getElementById("content");
 const nav = document.getElementById("bundles");
-const SMALL = 2 ** 28; // bytes of a bundle whose first example is answered before anybody asks
+const SMALL = 2 ** 28; // maximum bytes of a bundle whose first example is answered automatically
 let token = "";
 
-/** One bundle's view: form, answer and request. It is kept while another bundle is shown, with what was typed. */
+/** One bundle's view: form, answer and request. It is kept, with its input, while another bundle is shown. */
 class View {
   constructor(bundle) {
     this.bundle = bundle;
@@ -66,7 +66,7 @@ class View {
     this.python.textContent = python(url, body, token);
   }
 
-  /** Asks for the answer, and shows it; the first example's where nobody asked: then without a word if there is none. */
+  /** Request the answer and show it; that of the first example automatically, without a message if it fails. */
   async send(isUnasked = false) {
     this.running?.abort();
     const running = new AbortController();
@@ -96,7 +96,7 @@ class View {
     if (isWaiting) this.time.textContent = "";
   }
 
-  /** Scrolls to the answer where it is out of sight, as below the form on a phone. */
+  /** Scroll to the answer if it is not visible, such as below the form on a phone. */
   reveal() {
     const { top } = this.card.getBoundingClientRect();
     if (top < 0 || top > window.innerHeight / 2) this.card.scrollIntoView();
@@ -185,7 +185,7 @@ function askToken(message) {
   control.focus();
 }
 
-/** Says why there is nothing to try, and looks again: a server that starts has no bundle, and one may be loaded. */
+/** Show why there is no bundle, and try again, since a bundle may be loaded later. */
 function startLater(kind, message) {
   if (content.textContent !== message) content.replaceChildren(el("p", { class: kind, role: "alert" }, message));
   setTimeout(start, 2000);

@@ -1,4 +1,4 @@
-// The request as a person would type it: with curl, and in Python.
+// The request as a command with curl and as a program in Python.
 
 /** A curl command for a POSIX shell. */
 export function curl(url, body, token) {
@@ -12,7 +12,7 @@ function quoted(text) {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-/** Python that needs nothing but its standard library. */
+/** A Python program that needs only the standard library. */
 export function python(url, body, token) {
   const headers = [['"Content-Type"', '"application/json"']];
   if (token) headers.push(['"Authorization"', `f"Bearer {os.environ['TOKEN']}"`]);

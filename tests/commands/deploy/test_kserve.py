@@ -142,5 +142,5 @@ def test_names_of_images_are_taken(image: str, tiny_bundle: Path, tmp_path: Path
 @pytest.mark.parametrize("image", ["", "Toy", "a b", "a//b", "a;b", "a:", "a:$(x)", "-a", "http://a/b"])
 def test_what_is_no_name_of_an_image_is_refused(image: str, tiny_bundle: Path, tmp_path: Path) -> None:
     done = seqpipe("deploy", "kserve", tiny_bundle, "-o", tmp_path / "kserve", f"--image={image}")
-    assert (done.code, "no name of an image" in done.err) == (2, True)
+    assert (done.code, "is not an image name" in done.err) == (2, True)
     assert [*tmp_path.iterdir()] == []

@@ -48,11 +48,11 @@ def test_an_empty_folder_is_taken_and_any_other_refused(kind: str, tiny_bundle: 
     output.mkdir()
     deploy(kind, tiny_bundle, output, *KINDS[kind])
     done = refused(kind, tiny_bundle, output)
-    assert (done.code, "is there and not empty" in done.err) == (2, True)
+    assert (done.code, "exists and is not empty" in done.err) == (2, True)
     file = tmp_path / "file"
     file.write_text("mine")
     done = refused(kind, tiny_bundle, file)
-    assert (done.code, "is there and no folder" in done.err) == (2, True)
+    assert (done.code, "exists and is not a folder" in done.err) == (2, True)
     assert file.read_text() == "mine"
 
 

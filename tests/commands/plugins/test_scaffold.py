@@ -209,24 +209,24 @@ def test_the_apache_licence_is_whole(tmp_path: Path) -> None:
 
 
 WRONG = {
-    "acme conv": "is no name of a distribution; write a name of letters",
-    "-acme": "is no name of a distribution",
-    "": "is no name of a distribution",
-    "../acme": "is no name of a distribution",
-    "Größe": "is no name of a distribution",
+    "acme conv": "is not a distribution name; use letters",
+    "-acme": "is not a distribution name",
+    "": "is not a distribution name",
+    "../acme": "is not a distribution name",
+    "Größe": "is not a distribution name",
     "a" * 31: "is 31 characters long; at most 30",
-    "3d-conv": "can be no module of Python, or no text in a YAML; try 'my-3d-conv'",
-    "class": "can be no module of Python",
-    "null": "can be no module of Python, or no text in a YAML",
-    "True": "can be no module of Python, or no text in a YAML",
+    "3d-conv": "is not valid as a Python module or as text in a YAML; try 'my-3d-conv'",
+    "class": "is not valid as a Python module",
+    "null": "is not valid as a Python module or as text in a YAML",
+    "True": "is not valid as a Python module or as text in a YAML",
     "seqpipe": "is seqpipe's own name; choose another, such as 'acme-seqpipe'",
-    "seqpipe-nlp": "there is the distribution seqpipe-nlp",
+    "seqpipe-nlp": "the distribution seqpipe-nlp",
     "Seqpipe.Plugins": "is seqpipe's own name",
     "json": "is a module of Python's standard library",
     "lstm": "is the name of encoder 'lstm' of seqpipe-nlp",
     "Char-CNN": "is the name of embedding 'char-cnn' of seqpipe-nlp",
-    "numpy": "there is the distribution numpy 2",
-    "yaml": "there is a module 'yaml' here already; choose another, such as 'acme-yaml'",
+    "numpy": "the distribution numpy 2",
+    "yaml": "a module 'yaml' is already installed; choose another, such as 'acme-yaml'",
 }
 
 
@@ -246,9 +246,9 @@ def test_the_name_of_a_strangers_component_is_refused(install: Install, tmp_path
 
 
 def test_kinds_and_licences_are_of_a_closed_set(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"'encoders' is no kind; did you mean 'encoder'\? \(there is: reader,"):
+    with pytest.raises(UsageError, match=r"'encoders' is not a kind; did you mean 'encoder'\? \(there is: reader,"):
         write_package("toy", "encoders", tmp_path)
-    with pytest.raises(UsageError, match=r"'mit' is no licence.*there is: Apache-2.0, MIT, BSD-3-Clause, none"):
+    with pytest.raises(UsageError, match=r"'mit' is not a licence.*there is: Apache-2.0, MIT, BSD-3-Clause, none"):
         write_package("toy", "encoder", tmp_path, "mit")
     assert list(tmp_path.iterdir()) == []
 
@@ -257,7 +257,7 @@ def test_nothing_is_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "toy").write_text("mine")
     done = seqpipe("plugins", "new", "toy", "--kind", "head")
-    assert (done.code, done.err) == (2, "toy is there already; choose another name, or another folder with --output\n")
+    assert (done.code, done.err) == (2, "toy exists already; choose another name, or another folder with --output\n")
     assert (tmp_path / "toy").read_text() == "mine"
     assert write_package("toy-two", "head") == Path("toy-two")
 
@@ -290,7 +290,7 @@ def test_a_yaml_may_call_the_component_otherwise_than_pip_the_package(tmp_path: 
         "encoder: wide-window", "encoder: {use: wide-window"
     )
     with pytest.raises(
-        UsageError, match=r"'lstm' is the name of encoder 'lstm' of seqpipe-nlp .* or give --use its name"
+        UsageError, match=r"'lstm' is the name of encoder 'lstm' of seqpipe-nlp .* or set its name in a YAML with --use"
     ):
         write_package("acme-more", "encoder", tmp_path, use="lstm")
     assert not (tmp_path / "acme-more").exists()

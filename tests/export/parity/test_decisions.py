@@ -71,8 +71,11 @@ def test_the_grid_is_ragged_and_has_every_size_and_length(both: tuple[Pipeline, 
     ("change", "told"),
     [
         (lambda feeds, made: made["tags"].__setitem__((0, 0), (made["tags"][0, 0] + 1) % 5), "tags"),
-        (lambda feeds, made: made["scores"].__setitem__((0, 0), made["scores"][0, 0] + 3e-4), "scores off by 0.0003"),
-        (lambda feeds, made: made["scores"].__setitem__((0, 0), np.nan), "scores off by nan"),
+        (
+            lambda feeds, made: made["scores"].__setitem__((0, 0), made["scores"][0, 0] + 3e-4),
+            "scores differs by 0.0003",
+        ),
+        (lambda feeds, made: made["scores"].__setitem__((0, 0), np.nan), "scores differs by nan"),
         (lambda feeds, made: made.update(tags=made["tags"][:, :-1]), r"tags: shape \(3, 6\), not \(3, 7\)"),
         (
             lambda feeds, made: made["opens"].__iadd__(
@@ -111,7 +114,7 @@ def test_an_answer_that_changes_with_the_batch_around_it_is_found(both: tuple[Pi
 
     tally = compared(both, counts_the_rows)
     assert (tally.decisions, tally.different) == (3, 1)
-    with pytest.raises(ParityError, match=r"scores off by 0\.01 \(a row alone, without the batch around it\)"):
+    with pytest.raises(ParityError, match=r"scores differs by 0\.01 \(a row alone, without the batch around it\)"):
         tally.check()
 
 
@@ -119,7 +122,7 @@ def test_a_run_that_fails_is_a_difference(both: tuple[Pipeline, Run]) -> None:
     def fails(feeds: Arrays, made: Arrays) -> None:
         raise RuntimeError("Non-zero status code returned while running Add node")
 
-    with pytest.raises(ParityError, match=r"onnxruntime fails at shape \(3, 7\), where PyTorch answers: Non-zero"):
+    with pytest.raises(ParityError, match=r"onnxruntime fails at shape \(3, 7\), but PyTorch answers: Non-zero"):
         compared(both, fails)
 
 

@@ -169,7 +169,7 @@ def test_an_alphabet_that_loses_letters_is_found(tags: Trained, monkeypatch: pyt
         tags.export("refused")
     assert not (tags.folder / "refused").exists()
     at_fault = (
-        "embedding.1: embedding 'char-cnn' of seqpipe-nlp: its feature 'chars' is read otherwise from the manifest"
+        "embedding.1: embedding 'char-cnn' of seqpipe-nlp: its feature 'chars' differs when read from the manifest"
     )
     assert str(caught.value).splitlines()[1:] == [f"at fault: {at_fault}"]
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from seqpipe.answers.text import PAST, PRESENT
-from seqpipe.nn.incremental import HEAD, LENGTH, Piece, read_piece, stage_entries
+from seqpipe.nn.incremental import HEAD, LENGTH, Chunk, read_chunk, stage_entries
 from seqpipe.testing.toys import DIM, ToyCausal, ToyEmbedding
 
 
@@ -23,7 +23,7 @@ def embedding() -> ToyEmbedding:
     return ToyEmbedding(list("abcdefghij"))
 
 
-def read(lengths: list[int], past: dict[str, Tensor] | None = None) -> Piece:
+def read(lengths: list[int], past: dict[str, Tensor] | None = None) -> Chunk:
     """Rows of so many tokens; each has as its token the number of the row, and one."""
     encoder = BeginsWithOnes(DIM)
     mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
@@ -32,7 +32,7 @@ def read(lengths: list[int], past: dict[str, Tensor] | None = None) -> Piece:
         entry.input: torch.from_numpy(np.zeros(entry.shape(1, 0), entry.dtype)) for entry in stage_entries([encoder])
     }
     names = {"ids": ids, "mask": mask, PAST + HEAD: torch.ones(len(lengths), 1, 1, 2), **fresh, **(past or {})}
-    return read_piece([embedding()], [encoder], names)
+    return read_chunk([embedding()], [encoder], names)
 
 
 def test_a_row_that_begins_later_starts_as_one_without_a_cache() -> None:
@@ -48,6 +48,6 @@ def test_a_row_that_begins_later_starts_as_one_without_a_cache() -> None:
 
 
 def test_the_state_of_a_head_is_0_where_nothing_was_read() -> None:
-    piece = read([1, 1], {PAST + LENGTH: torch.tensor([[3], [0]]), f"{PAST}0": torch.zeros(2, 1, 1, DIM)})
-    assert piece.state.tolist() == [[[1.0, 1.0]], [[0.0, 0.0]]]
-    assert piece.cache[PRESENT + LENGTH].tolist() == [[4], [1]]
+    chunk = read([1, 1], {PAST + LENGTH: torch.tensor([[3], [0]]), f"{PAST}0": torch.zeros(2, 1, 1, DIM)})
+    assert chunk.state.tolist() == [[[1.0, 1.0]], [[0.0, 0.0]]]
+    assert chunk.cache[PRESENT + LENGTH].tolist() == [[4], [1]]

@@ -1,0 +1,118 @@
+"""A fine-tuned checkpoint of `transformers` with its own head, as `seqpipe convert` reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+import seqpipe.plugin as sp
+from seqpipe_plugins.encoders.pretrained import Pretrained
+
+_FAMILIES = ("albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta")
+_TRIED = 128  # tokens of the longest texts that an export compares, whatever a checkpoint reads
+
+
+class FineTuned(Pretrained):
+    """A fine-tuned checkpoint as a whole: `seqpipe convert` makes a bundle of it.
+
+    x (B, T, L) has what the checkpoint's own head gives for each token, `state` (B, L) what it gives for the whole
+    text. Of a sentence encoder, without a `task`, x (B, T, D) are the last hidden states and `state` (B, D) is their
+    mean over all tokens, special ones too, or that of the first one. Of a longer text than `max_tokens` the
+    first tokens are read, as with `truncation=True` of `transformers`.
+
+    Args:
+        checkpoint: A folder written by `save_pretrained`.
+        task: What its head is for; null: it has none, and `pool` makes the vector of a text.
+        pool: Pooling of the vectors of a sentence encoder (Reimers and Gurevych 2019).
+        longest: Maximum number of tokens of a text, special ones included; null: that of the checkpoint.
+    """
+
+    returns: ClassVar = {"x": "", "state": ""}
+    cuts_texts = True
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        *,
+        checkpoint: sp.Checkpoint,
+        task: Literal["sequence-classification", "token-classification"] | None = None,
+        pool: Literal["mean", "cls"] = "mean",
+        longest: Annotated[int, Field(ge=3)] | None = None,
+    ):
+        nn.Module.__init__(self)
+        self.task, self.pool = task, pool
+        self._load(vocabulary, checkpoint, task)
+        most = sp.longest_input(self.model.base_model)
+        self.window = min(most or 512, longest or most or 512) - 2
+        self.max_tokens: int | None = self.window
+        self.dim: int = self.model.config.num_labels if task else self.model.config.hidden_size
+        self.example_length = None
+
+    def _load(self, vocabulary: Sequence[str], checkpoint: sp.Checkpoint, task: str | None) -> None:
+        """Load the checkpoint with its head for a task; DataError for another family than those that were tried."""
+        name = None if task is None else task.title().replace("-", "")
+        self.model, self.separators = sp.pretrained_model(checkpoint, vocabulary, task=name)
+        if (family := self.model.config.model_type) not in _FAMILIES:
+            problem = f"{family} is none of the encoders that can be converted ({', '.join(_FAMILIES)})"
+            raise sp.DataError(f"{checkpoint}: {problem}; fine-tune one of them: seqpipe init --checkpoint FOLDER FILE")
+        words = self.model.get_input_embeddings().weight
+        self.rows = {name: ("vocabulary",) for name, weight in self.named_parameters() if weight is words}
+        self.depth, self.layer_decay = self.model.config.num_hidden_layers, 1.0
+        self.tells_apart = sp.has_segment_embeddings(self.model.base_model)
+
+    def forward(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> dict[str, Tensor]:  # (B, T) each
+        if segments is not None:
+            raise sp.UsageError("fine-tuned: it reads single texts, not pairs; take the encoder pretrained")
+        T = ids.shape[1]
+        # A bundle never gives more tokens, but the random inputs of an export may be longer than a small checkpoint.
+        is_small = self.window < _TRIED
+        if is_small:
+            n = torch.sym_min(T, self.window)
+            ids, mask = ids[:, :n], mask[:, :n]
+        outputs = self._read(ids, mask, None)
+        if self.task == "sequence-classification":
+            state, x = outputs, outputs[:, None].expand(-1, ids.shape[1], -1)  # (B, L), (B, T, L)
+        else:
+            real = nn.functional.pad(mask, (2, 0), value=True)[..., None]  # both special tokens count
+            mean = torch.where(real, outputs, 0.0).sum(1) / real.sum(1)  # (B, D)
+            state = outputs[:, 0] if self.pool == "cls" else mean
+            x = torch.where(mask[..., None], outputs[:, 1:-1], 0.0)
+        return {"x": nn.functional.pad(x, (0, 0, 0, T - n)) if is_small else x, "state": state}
+
+    def _output(self, inputs: dict[str, Tensor]) -> Tensor:
+        outputs = self.model(**inputs)
+        return outputs.last_hidden_state if self.task is None else outputs.logits
+
+
+class FineTunedReader(FineTuned):
+    """A checkpoint fine-tuned for extractive question answering: `seqpipe convert` makes a bundle of it.
+
+    x (B, T, 2) has the logits of each token as start and as end of the answer, `state` (B, 2) those of the first
+    special token, which stand for "no answer". Long passages are read in windows, as by the encoder `pretrained`; a
+    question has at most 64 tokens.
+
+    Args:
+        checkpoint: A folder written by `save_pretrained`.
+        token_types: Whether its tokenizer gives the two texts different token types.
+    """
+
+    returns: ClassVar = Pretrained.returns
+    cuts_texts = False
+
+    def __init__(self, vocabulary: Sequence[str], *, checkpoint: sp.Checkpoint, token_types: bool = True):
+        nn.Module.__init__(self)
+        self._load(vocabulary, checkpoint, "question-answering")
+        self.tells_apart = self.tells_apart and token_types
+        self.window = min(sp.longest_input(self.model.base_model) or 512, 512) - 2
+        self.overlap, self.first_tokens = None, min(64, self.window // 2)
+        self.dim, self.max_tokens, self.example_length = 2, None, 2 * self.window
+
+    forward = Pretrained.forward
+
+    def _output(self, inputs: dict[str, Tensor]) -> Tensor:
+        outputs = self.model(**inputs)
+        return torch.stack([outputs.start_logits, outputs.end_logits], 2)

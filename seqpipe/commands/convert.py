@@ -1,0 +1,52 @@
+"""`seqpipe convert`: a bundle of a fine-tuned checkpoint, without training and without a YAML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from seqpipe.commands.options import Json, NoCache, Quiet, make_console, print_json
+
+
+def convert(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Checkpoint that save_pretrained or sentence-transformers wrote.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="BUNDLE", help="Folder of the bundle.")],
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            "--texts",
+            metavar="FILE",
+            help="Texts to compare with transformers and to make golden examples of: one a line, or a .jsonl file with "
+            "the field text (for questions: question and context).",
+        ),
+    ] = None,
+    aggregation: Annotated[
+        Literal["simple", "first"],
+        typer.Option(
+            "--aggregation", help="Spans of tokens (simple), or of words by the tag of their first token (first)."
+        ),
+    ] = "simple",
+    pooling: Annotated[
+        Literal["mean", "cls"] | None,
+        typer.Option("--pooling", help="Make a sentence encoder with this pooling; default: what the folder states."),
+    ] = None,
+    no_answer: Annotated[
+        bool, typer.Option("--no-answer", help="Of a checkpoint for questions that may have no answer, as in SQuAD 2.")
+    ] = False,
+    no_cache: NoCache = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make a bundle of a fine-tuned transformers checkpoint, compared with transformers. No training, no YAML."""
+    from seqpipe.export.graph_cache import default_cache
+    from seqpipe.pipeline.convert import convert as make_bundle
+
+    console, cache = make_console(quiet), None if no_cache else default_cache()
+    options = {"aggregation": aggregation, "pooling": pooling, "no_answer": no_answer}
+    model = make_bundle(folder, output, console, texts, cache, **options)
+    console.say(f"wrote {output}\nnext: seqpipe predict {output}")
+    print_json({"bundle": str(output), "answer": model.manifest.answer["kind"], **model.manifest.parity}, as_json)

@@ -1,0 +1,123 @@
+"""Warnings about data that misleads: texts of dev or test in train, texts with several answers, empty targets."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from seqpipe.answers.task import list_examples
+from seqpipe.answers.types import PASSAGE
+from seqpipe.config.contract import build_component, is_self_supervised
+from seqpipe.config.loader import Config
+from seqpipe.features.document import Record
+from seqpipe.features.parts import read_records
+from seqpipe.features.sources import fields_of
+from seqpipe.training.artifacts import Artifacts
+
+# Of a record about 400 bytes are held: the hashes of its input and its answers, and its place, never a text.
+MOST = 200_000  # records of each file that are compared
+
+
+def data_faults(config: Config, artifacts: Artifacts, train: Iterable[Record], dev: Iterable[Record]) -> Iterator[str]:
+    """Yield a line for each kind of fault in these records and in those of the test sets.
+
+    Texts that a head learns from itself repeat by nature, so that nothing is said about them; a text to write, an
+    answer in a passage and a candidate may be one of several that are right.
+    """
+    tasks = [(head, fitted.name, fitted.head_task) for head, fitted in zip(config.head, artifacts.tasks, strict=True)]
+    parts = {name: task for head, name, task in tasks if not (is_self_supervised(head) or task.kind.is_generated)}
+    if not parts:
+        return
+    written, judged = [part for part in parts.values() if part.has_target_text], dict(parts)
+    for head, part in parts.items():
+        if part.has_target_text or part.subject == PASSAGE or (part.has_candidates and not part.answer_labels()):
+            del judged[head]
+
+    def answers_of(record: Record) -> list[int]:
+        return [_digest(part.gold(record)) for part in judged.values()]
+
+    fields, data, reader = fields_of(artifacts.featurizer), config.data, build_component(config.data.reader)
+    left_out: list[str] | None = [] if data.bad_rows == "skip" else None
+    sets: dict[str, Iterable[Record]] = {"train": train, "dev": dev}
+    sets |= {name: read_records(reader, path, data.overlaps, left_out) for name, path in data.tests.items()}
+    # By the hash of an input: the set, the place and the answers of its first record. The answers are hashes, or the
+    # record where the caller holds it anyway: few inputs repeat, and to find the answers of tagged words takes longest.
+    first: dict[int, tuple[str, str, Record | list[int]]] = {}
+    folded_train: dict[int, str] = {}
+    # By head and the hash of an input: the place of its first record, and of those that contradict it.
+    contradicting: dict[str, dict[int, list[str]]] = {head: {} for head in judged}
+    note = ""
+    for name, records in sets.items():
+        same, similar, empty, count = list[str](), list[str](), list[str](), 0
+        for count, record in enumerate(records, 1):
+            if count > MOST:
+                note, count = f" (in the first {MOST:,} records of each file)", MOST
+                break
+            place = str(record.get("where", f"{name}: record {count:,}"))
+            if any(not "".join(part.gold(record)).strip() for part in written):
+                empty.append(place)
+            values = {field: record.get(field) for field in fields}
+            if "text" in values and record.get("words") is not None:
+                values["text"] = "\n".join(record["words"])
+            if not any(str(value).strip() for value in values.values()):
+                continue
+            key, folded = (hash("\x1e".join(map(form, values.values()))) for form in (str, _folded))
+            if key in first:
+                first_set, first_place, held = first[key]
+                others = answers_of(held) if isinstance(held, Mapping) else held
+                for head, answer, other in zip(judged, answers_of(record), others, strict=True):
+                    if answer != other:
+                        contradicting[head].setdefault(key, [first_place]).append(place)
+            else:
+                first_set, first_place = name, place
+                first[key] = name, place, record if isinstance(records, Sequence) else answers_of(record)
+            if name == "train":
+                folded_train.setdefault(folded, place)
+            elif first_set == "train":
+                same.append(f"{place} is {first_place}")
+            elif folded in folded_train:
+                similar.append(f"{place} is {folded_train[folded]}")
+        alike = "have a text that differs from one of train only by case, Unicode form, spaces or punctuation"
+        fix = f"a score of them says nothing about new texts; remove them from train or {name}"
+        repeated = (same, "have a text that train has too", fix), (similar, alike, fix)
+        for places, what, cure in (*repeated, (empty, "have an empty target", "write their targets, or remove them")):
+            if places:
+                yield f"{name}: {len(places):,} of {count:,} records {what}: {list_examples(places)}; {cure}{note}"
+    for head, groups in contradicting.items():
+        if groups:
+            where, labels = f"{head}: " if head else "", "labels" if judged[head].has_labels else "answers"
+            texts = "1 text has" if len(groups) == 1 else f"{len(groups):,} texts have"
+            differ = f"{sum(map(len, groups.values())) - len(groups):,} of their records differ from the first"
+            pairs = list_examples([" and ".join(places[:2]) for places in groups.values()])
+            yield f"{where}{texts} different {labels}, {differ}: {pairs}; correct the data{note}"
+
+
+class _Blanks(dict[int, str]):
+    """Table for `str.translate`: punctuation and control characters to blanks; what is not seen is dropped."""
+
+    def __missing__(self, code: int) -> str:
+        category = unicodedata.category(chr(code))
+        blank = " " if category[0] in "PZ" or category == "Cc" else chr(code)
+        return self.setdefault(code, "" if category == "Cf" else blank)
+
+
+_BLANKS = _Blanks()
+
+
+def _folded(value: Any) -> str:
+    """Return a text without differences of case, Unicode form, blanks and punctuation, unless it has nothing else."""
+    if not isinstance(value, str):
+        return str(value)
+    return " ".join(unicodedata.normalize("NFKC", value).casefold().translate(_BLANKS).split()) or value
+
+
+def _digest(gold: Any) -> int:
+    """Return a hash of a reference: the same for the same spans, labels or fields in another order."""
+    if isinstance(gold, Mapping):
+        gold = [(name, _digest(value)) for name, value in gold.items()]
+    try:
+        # A number is hashed as it is written, since Python gives -1 and -2 the same hash.
+        return hash(frozenset(gold) if isinstance(gold, list) else repr(gold))
+    except TypeError:  # a list of what has no hash, such as a plugin's dictionaries
+        return hash(repr(gold))
