@@ -245,15 +245,7 @@ SEGMENTED_RECORDS = [
     for text, places in (("Adamet", [(0, 3), (3, 6)]), ("在Oslo", [(0, 1), (1, 5)]))
 ]
 LINES_RECORDS = [{"text": "Ada met"}, {"text": "Oslo"}]
-INTENTS = (
-    '{"intents": [\n{"tag": "greet", "patterns": ["Ada met", "Oslo"]},\n{"tag": "leave", "patterns": ["bye"]}\n]}\n'
-)
-INTENTS_RECORDS = [
-    {"text": text, "labels": [label], "label": label}
-    for text, label in (("Ada met", "greet"), ("Oslo", "greet"), ("bye", "leave"))
-]
 READERS: dict[tuple[str, str], tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
-    ("reader", "annotations"): (INTENTS, INTENTS_RECORDS, {"form": "intents"}),
     ("reader", "conll"): (CONLL, CONLL_RECORDS, {}),
     ("reader", "conllu"): (CONLLU * 2, [CONLLU_RECORD] * 2, {}),
     ("reader", "csv"): (CSV, CSV_RECORDS, {"labels": "what"}),
@@ -313,9 +305,8 @@ def test_every_reader_of_ours_keeps_the_contract(name: tuple[str, str]) -> None:
     assert {finding.state for finding in found.findings} == {"ok"}
 
 
-OF_THEIR_OWN = {
-    ("reader", use) for use in ("brat", "datasets", "excel", "folders", "parquet")
-}  # no text file: tests/readers has what holds for them
+# These read no text file with a record in each line: tests/readers has what holds for them.
+OF_THEIR_OWN = {("reader", use) for use in ("annotations", "brat", "datasets", "excel", "folders", "parquet")}
 
 
 def test_no_component_of_ours_is_forgotten() -> None:

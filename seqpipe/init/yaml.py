@@ -81,11 +81,7 @@ def init_yaml(
         target: The column or key to learn.
         texts: The columns or keys of the text, one or two.
         show: Called with all readings of the file, the chosen one first, each with its evidence and its command.
-<<<<<<< HEAD
-        checkpoint: A folder or a name on the hub: the YAML fine-tunes that.
-=======
         checkpoint: A checkpoint to fine-tune, as a folder or by its name on the hub.
->>>>>>> data43
 
     Raises:
         DataError: if the file is of no known format, or nothing can be learned from it.
@@ -122,14 +118,10 @@ def init_yaml(
     run = re.sub("[^A-Za-z0-9._-]", "-", name if file.stem in _GENERIC else file.stem).lstrip("._-")
     has_dev = sibling(data, "dev") is not None or takes_shares(summary)
     content = data_yaml(summary, data, file, run or "pipeline")
-<<<<<<< HEAD
-    content += checkpoint_yaml(summary, checkpoint, file, has_dev) if checkpoint else model_yaml(summary, has_dev)
-=======
     if checkpoint is None:
         content += model_yaml(summary, has_dev)
     else:
         content += checkpoint_yaml(summary, checkpoint, file, has_dev)
->>>>>>> data43
     write(file, f"{EDITOR}{content}")
     return file
 
@@ -213,8 +205,6 @@ def model_yaml(summary: DataSummary, has_dev: bool) -> str:
     return fill(name, values)
 
 
-<<<<<<< HEAD
-=======
 def target_tokenizer(summary: DataSummary) -> tuple[str, str]:
     """Return the tokenizer of the texts to write, as YAML, and the reason: one that gives back the texts of the data.
 
@@ -253,7 +243,6 @@ def target_tokenizer(summary: DataSummary) -> tuple[str, str]:
     return flow(options), reason
 
 
->>>>>>> data43
 def checkpoint_yaml(summary: DataSummary, checkpoint: str, target: Path, has_dev: bool) -> str:
     """Return the keys of a model that fine-tunes a checkpoint; DataError or UsageError if it cannot be an encoder."""
     kind, folder = summary.label_kind, Path(checkpoint)
@@ -291,47 +280,6 @@ def checkpoint_yaml(summary: DataSummary, checkpoint: str, target: Path, has_dev
         "dev": has_dev,
     }
     return fill("checkpoint", values)
-<<<<<<< HEAD
-
-
-def target_tokenizer(summary: DataSummary) -> tuple[str, str]:
-    """Return the tokenizer of the texts to write, as YAML, and the reason: one that gives back the texts of the data.
-
-    Words are tried first, then characters, of one word, and pieces of bytes, which write any text.
-    """
-    texts = summary.written
-    words: tuple[dict[str, Any], str]
-    words = {"use": "words", "detokenize": True}, "{use: chars} for names, codes, dates"
-    chars: tuple[dict[str, Any], str] = {"use": "chars"}, "character by character, as names, codes and dates are"
-    if not texts:
-        options, reason = chars if summary.unspaced else words
-        return flow(options), reason
-    counts = Counter(symbol for text in texts for symbol in text.split())
-    once = sum(1 for number in counts.values() if number == 1)
-    tries: list[tuple[dict[str, Any], str]] = []
-    if sum(text.count(" ") for text in texts) >= len(texts) / 2:
-        tries.append(words)
-        if len(counts) <= SYMBOLS and once <= CHANGED * counts.total():
-            # Symbols of a closed set, such as phonemes, are no words with punctuation.
-            symbols = {"use": "words", "pattern": r"\S+"}, "the symbols between blanks"
-            tries.insert(0 if summary.is_word else 1, symbols)
-    if not tries or summary.is_word:
-        tries.append(chars)
-    size = 600 if sum(map(len, texts)) <= min(_VOCABULARIES) else 4_000
-    tries.append(({"use": "bpe", "byte_level": True, "max_size": size}, "pieces of bytes, which write any text"))
-    shares = []
-    for options, reason in tries:
-        component = {name: value for name, value in options.items() if name != "use"}
-        tokenizer: Any = construct(Plugins().find("tokenizer", options["use"]).load(), **component).train(texts)
-        shares.append(sum(tokenizer.decode(tokenizer.encode(text).ids) != text for text in texts) / len(texts))
-        if shares[-1] <= CHANGED:
-            return flow(options), reason
-    share = f"{min(shares):.0%} of the texts to write change when they are encoded and decoded"
-    summary.doubt(f"{share}: no answer can be equal to them; write the data so")
-    options, reason = tries[shares.index(min(shares))]
-    return flow(options), reason
-=======
->>>>>>> data43
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:

@@ -8,16 +8,12 @@ from typing import Any
 
 from seqpipe.answers.task import list_examples
 from seqpipe.answers.types import PASSAGE
-from seqpipe.config.contract import is_self_supervised
+from seqpipe.config.contract import build_component, is_self_supervised
 from seqpipe.config.loader import Config
 from seqpipe.features.document import Record
-<<<<<<< HEAD
-=======
 from seqpipe.features.parts import read_records
->>>>>>> data43
 from seqpipe.features.sources import fields_of
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.datasets import read
 
 # Of a record about 400 bytes are held: the hashes of its input and its answers, and its place, never a text.
 MOST = 200_000  # records of each file that are compared
@@ -41,17 +37,10 @@ def data_faults(config: Config, artifacts: Artifacts, train: Iterable[Record], d
     def answers_of(record: Record) -> list[int]:
         return [_digest(part.gold(record)) for part in judged.values()]
 
-<<<<<<< HEAD
-    fields, data = fields_of(artifacts.featurizer), config.data
-    left_out: list[str] | None = [] if data.bad_rows == "skip" else None
-    sets: dict[str, Iterable[Record]] = {"train": train, "dev": dev}
-    sets |= {name: read(data.reader, path, None, data.overlaps, left_out) for name, path in data.tests.items()}
-=======
     fields, data, reader = fields_of(artifacts.featurizer), config.data, build_component(config.data.reader)
     left_out: list[str] | None = [] if data.bad_rows == "skip" else None
     sets: dict[str, Iterable[Record]] = {"train": train, "dev": dev}
     sets |= {name: read_records(reader, path, data.overlaps, left_out) for name, path in data.tests.items()}
->>>>>>> data43
     # By the hash of an input: the set, the place and the answers of its first record. The answers are hashes, or the
     # record where the caller holds it anyway: few inputs repeat, and to find the answers of tagged words takes longest.
     first: dict[int, tuple[str, str, Record | list[int]]] = {}
