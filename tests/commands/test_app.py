@@ -517,6 +517,7 @@ WITH_JSON = [  # with the exit code, and for an error its kind and what is told
     (["evaluate", "runs/tiny/bundle", "--by", "colour"], 3, "DataError", "no field 'colour'"),
     (["evaluate", "runs/tiny/bundle", "--beams", "many"], 2, "UsageError", "'--beams'"),
     (["verify", "runs/tiny/bundle"], 0, "", ""),
+    (["convert", "gone", "-o", "made"], 2, "UsageError", "no such folder"),
     (["init", "gone.csv"], 3, "DataError", "gone.csv: cannot be read"),
     (["verify", "gone"], 6, "BundleError", "no such folder"),
     (["bench", "gone"], 6, "BundleError", "no such folder"),
