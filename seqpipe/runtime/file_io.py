@@ -540,5 +540,5 @@ def _writing_out() -> Iterator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        fix = "free space or name another file; the answers before are complete"
+        fix = "free some space, or write to another path; the answers before are complete"
         raise EnvError(f"standard output cannot be written: {error.strerror}; {fix}") from error

@@ -99,7 +99,7 @@ def examples(
             raise DataError(message)
         if warn:
             warn(message)
-    data, empty = list[Example](), []
+    data, empty, unseen = list[Example](), [], 0
     for record, doc in zip(records, artifacts.featurizer.docs(records), strict=True):
         if not len(doc):
             empty.append(record)
@@ -109,6 +109,7 @@ def examples(
         except UnseenLabelError:
             if not skip_unseen:
                 raise
+            unseen += 1
             continue
         if all(target is not None for _, target in by_head):
             named = {prefix + name: value for prefix, target in by_head for name, value in (target or {}).items()}
@@ -121,10 +122,9 @@ def examples(
             warn(line)
         for line in dict.fromkeys(line for rule in rules for line in rule.messages()):  # two heads may have the same
             warn(line)
-    if not data:
-        what = "every text is empty, or has no target"
-        what += ", or a label that training never saw" if skip_unseen else ""
-        raise DataError(f"{config.data.dev if skip_unseen else config.data.train}: {what}")
+    if not data and not unseen:
+        file = config.data.dev if skip_unseen else config.data.train
+        raise DataError(f"{file}: every text is empty, or has no target")
     return data
 
 
@@ -170,7 +170,7 @@ class Batches:
                 batches.append(batch)
                 batch, longest = [], lengths[i]
             batch.append(i)
-        batches.append(batch)
+        batches += [batch] if batch else []
         return [batches[i] for i in random.permutation(len(batches))]
 
     def __call__(self, rows: Sequence[int]) -> Batch:

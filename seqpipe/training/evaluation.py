@@ -24,6 +24,7 @@ from seqpipe.config.contract import (
     metric_types,
 )
 from seqpipe.config.loader import Component, Config
+from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import SPECIALS, UNK
 from seqpipe.runtime.evaluate import evaluate
@@ -61,12 +62,19 @@ def calibrate(pipeline: Pipeline, batches: Callable[[], Batches]) -> None:
                 for name, rows in head.call(head.module.evidence, names).items():
                     columns[name].append(rows)
     for head, columns in zip(choosing, evidence, strict=True):
+        if not columns:
+            fix = "add records with labels of the training data"
+            raise DataError(
+                f"data.dev: training saw none of its labels, from which {describe(head.component)} chooses; {fix}"
+            )
         with errors_of(head.component, "`calibrate`"):
             head.module.calibrate({name: torch.cat(rows) for name, rows in columns.items()})
 
 
-def dev_losses(pipeline: Pipeline, batches: Batches) -> tuple[float, dict[str, float]]:
+def dev_losses(pipeline: Pipeline, batches: Batches) -> tuple[float | None, dict[str, float]]:
     """Return the mean loss of a record, and the perplexity of each head that generates text, by its name.
+
+    Without a record, if training saw none of their labels, there is no loss.
 
     The loss is the weighted sum of the heads' losses, as in training; a perplexity is exp of the mean loss per target
     token.
@@ -89,7 +97,7 @@ def dev_losses(pipeline: Pipeline, batches: Batches) -> tuple[float, dict[str, f
                     losses[head.name] += loss * count
                     tokens[head.name] += count
     perplexities = {name: _mean("perplexity", loss, tokens[name]) for name, loss in losses.items()}
-    return total / max(1, records), perplexities
+    return total / records if records else None, perplexities
 
 
 def head_measures(pipeline: Pipeline, batches: Batches) -> dict[str, dict[str, float]]:
@@ -241,7 +249,7 @@ class DevScores:
                 scores[head].update(measures)
             else:
                 scores = {**measures, **scores}  # a head's own measures select the best weights
-        return {**scores, "loss": loss}
+        return scores if loss is None else {**scores, "loss": loss}
 
     def _device_batches(self) -> Iterator[Batch]:
         """Yield the batches on the device lazily."""

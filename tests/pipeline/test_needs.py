@@ -35,7 +35,7 @@ def test_check_says_what_would_be_run_and_run_runs_it_once(tmp_path: Path) -> No
     path = chain(tmp_path)
     checked = seqpipe("check", path, "--json", folder=tmp_path)
     assert "needs runs/first: the run of yaml/first.yaml, which is run first" in checked.err
-    assert (checked.code, json.loads(checked.out)) == (0, {"file": str(path), "needs": ["runs/first"]})
+    assert (checked.code, json.loads(checked.out)) == (0, {"file": str(path), "doubtful": [], "needs": ["runs/first"]})
     assert not (tmp_path / "runs").exists()
     done = seqpipe("train", path, "--device", "cpu", folder=tmp_path)
     assert done.code == 0, done.err

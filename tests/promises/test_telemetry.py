@@ -89,7 +89,7 @@ def test_what_was_imported_too_early_is_told() -> None:
     assert f"note telemetry onnxruntime was imported before seqpipe and may have sent data: set {VARIABLE}=1" in done
     env[VARIABLE] = "0"
     done = subprocess.check_output([sys.executable, "-c", code.partition("\n")[2]], env=env, text=True)
-    assert f"note telemetry onnxruntime's telemetry is on, since the environment has  {VARIABLE}=0" in done
+    assert f"note telemetry onnxruntime's telemetry is on, since the environment has {VARIABLE}=0" in done
 
 
 def imports_of_onnxruntime(path: Path) -> list[int]:

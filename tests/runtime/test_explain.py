@@ -149,7 +149,7 @@ def test_a_documents_page_has_the_bar_of_each_sentence_beside_its_words() -> Non
 
 def test_a_word_of_a_document_is_shaded_by_its_weight_times_the_root_of_its_sentences() -> None:
     (view,) = views(DOCUMENT)
-    shades = {piece.text: piece.shade for row in view.rows(TEXT) for piece in row.pieces if piece.weight is not None}
+    shades = {piece.text: piece.shade for row in view.rows(TEXT) for piece in row.fragments if piece.weight is not None}
     most = 0.4 * 0.8  # Bad
     assert shades["Bad"] == pytest.approx(1)
     assert shades["food"] == pytest.approx(0.25 * 0.6 / most)
@@ -159,7 +159,7 @@ def test_a_word_of_a_document_is_shaded_by_its_weight_times_the_root_of_its_sent
 def test_without_sentences_a_shade_is_the_share_of_the_greatest_weight() -> None:
     (view,) = views(explanation())
     (row,) = view.rows(TEXT)
-    assert {p.text: p.shade for p in row.pieces if p.shade} == pytest.approx(
+    assert {p.text: p.shade for p in row.fragments if p.shade} == pytest.approx(
         {"Good": 0.25, "food": 0.625, "&": 0.125, '"wine"': 0.25, "Bad": 1, "service\ud800"[:8]: 0.25}
     )
 
