@@ -140,7 +140,7 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
         console.say(f"train: {raw.summary()}")
     report_unseen_labels(config, artifacts, console)
     if data.dev_batches:
-        next(iter(data.dev_batches()))  # builds the examples of all dev records
+        next(iter(data.dev_batches()), None)  # builds the examples of all dev records
     refuse_long_texts(config, pipeline)
     refuse_long_candidates(pipeline)
     loss = pipeline.loss(trial.batch)

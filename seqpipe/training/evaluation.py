@@ -74,10 +74,8 @@ def calibrate(pipeline: Pipeline, batches: Callable[[], Batches]) -> None:
 def dev_losses(pipeline: Pipeline, batches: Batches) -> tuple[float | None, dict[str, float]]:
     """Return the mean loss of a record, and the perplexity of each head that generates text, by its name.
 
-    Without a record, if training saw none of their labels, there is no loss.
-
-    The loss is the weighted sum of the heads' losses, as in training; a perplexity is exp of the mean loss per target
-    token.
+    The loss is the weighted sum of the heads' losses, as in training, or None without a record; a perplexity is exp of
+    the mean loss per target token.
     """
     writers = [
         head for head in pipeline.head_stages if head.task.counts_tokens and not has_member(head.module, "measures")

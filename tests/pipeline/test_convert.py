@@ -319,7 +319,7 @@ def test_what_cannot_be_converted_is_refused_with_the_reason(make: Make, tmp_pat
     (bare / "model.safetensors").rename(bare / "pytorch_model.bin")
     assert "pickled (pytorch_model.bin)" in refused(bare, out)
     (bare / "pytorch_model.bin").unlink()
-    assert "holds no weights" in refused(bare, out)
+    assert "has no weights" in refused(bare, out)
     lost = copy("lost")
     for file in ("tokenizer.json", "tokenizer_config.json"):
         (lost / file).unlink()
@@ -362,7 +362,7 @@ def test_texts_of_a_file_are_records(make: Make, tmp_path: Path) -> None:
     folder, out = make("bert", "QuestionAnswering"), tmp_path / "bundle"
     file = tmp_path / "texts.jsonl"
     file.write_text('{"question": "Who?"}\n', encoding="utf-8")
-    assert "texts.jsonl:1: field 'context' must be a text" in refused(folder, out, texts=file)
+    assert "texts.jsonl:1: no field 'context'; the record has: question; rename" in refused(folder, out, texts=file)
     file.write_text("\n", encoding="utf-8")
     assert "holds no text" in refused(folder, out, texts=file)
     with pytest.raises(UsageError, match="is there and is not a bundle"):
