@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TEST_SECONDS = 60  # of one test: it takes less without a mutation
 EQUIVALENT = {  # mutations that change no behaviour, by their key, with the reason
     "seqpipe/answers/text.py Generation.decode: 0 -> -1": "a decoder looks at one token before another at most",
-    "seqpipe/answers/text.py required: raise ValueError('an answer that is text needs its target tokenizer') -> pass": (
+    "seqpipe/answers/text.py require_tokenizer: raise ValueError('an answer kind with text needs its target tokenizer') -> pass": (
         "no caller comes without a tokenizer"
     ),
     "plugins/seqpipe_plugins/readers/text.py Text.records: 0 -> 1": "the number is replaced before it is read",
