@@ -41,9 +41,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TEST_SECONDS = 60  # of one test: it takes less without a mutation
 EQUIVALENT = {  # mutations that change no behaviour, by their key, with the reason
     "seqpipe/answers/text.py Generation.decode: 0 -> -1": "a decoder looks at one token before another at most",
-    "seqpipe/answers/text.py require_tokenizer: raise ValueError('an answer kind with text needs its target tokenizer') -> pass": (
-        "no caller comes without a tokenizer"
-    ),
+    "seqpipe/answers/text.py require_tokenizer: "
+    "raise ValueError('an answer kind with text needs its target tokenizer') -> pass": "no caller comes without one",
     "plugins/seqpipe_plugins/readers/text.py Text.records: 0 -> 1": "the number is replaced before it is read",
     "plugins/seqpipe_plugins/heads/crf.py CRF.decide: torch.where(real, found.tag_p, 0.0).transpose(0, 1) -> "
     "torch.where(real, found.tag_p, 0.0).transpose(1, 0)": "two axes swapped are the same two axes",
