@@ -365,7 +365,7 @@ def test_texts_of_a_file_are_records(make: Make, tmp_path: Path) -> None:
     assert "texts.jsonl:1: no field 'context'; the record has: question; rename" in refused(folder, out, texts=file)
     file.write_text("\n", encoding="utf-8")
     assert "holds no text" in refused(folder, out, texts=file)
-    with pytest.raises(UsageError, match="is there and is not a bundle"):
+    with pytest.raises(UsageError, match="exists and is not a bundle"):
         convert(folder, tmp_path, QUIET)
 
 
