@@ -17,7 +17,7 @@ from seqpipe.errors import DataError, EnvError, OpenChoiceError
 from seqpipe.files import PACKED, UNPACK_ERRORS, unpacked
 from seqpipe.init.conll import has_columns, summarise_conll, summarise_conllu
 from seqpipe.init.objects import find_json, summarise_answers, summarise_form, summarise_objects
-from seqpipe.init.refuse import refuse_other_formats, refuse_other_lines
+from seqpipe.init.refuse import refuse_open_quote, refuse_other_formats, refuse_other_lines
 from seqpipe.init.roles import ColumnTask
 from seqpipe.init.summary import DataSummary, LabelKind, reader_of
 from seqpipe.init.tables import summarise_table
@@ -269,6 +269,8 @@ def _summarise(data: Path, task: Task | None, target: str | None, texts: Sequenc
     is_plain = task.is_plain if task else not has_columns(lines)
     if not (task and task.is_plain) and (summary := summarise_table(data, lines, column, target, texts)):
         return summary
+    if len(lines) < LINES:
+        refuse_open_quote(data, lines)
     refuse_other_lines(data, lines)
     if not (task and task.is_plain) and (
         summary := summarise_segmented(data, lines) or summarise_first_word(data, lines)

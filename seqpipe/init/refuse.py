@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import zipfile
 from collections import Counter
@@ -91,6 +92,21 @@ def refuse_other_formats(data: Path, start: bytes) -> None:
         picture = " (a picture)" if start.startswith((b"\x89PNG", b"\xff\xd8\xff")) else ""
         fix = "give a text file (see docs/tasks/your-data.md for the formats), such as a table with a text in each row"
         raise DataError(f"{data}: is binary data, not text{picture}; {fix}")
+
+
+def refuse_open_quote(data: Path, lines: Sequence[str]) -> None:
+    """Raise DataError if these are all lines of a .csv file, and a quoted cell is not closed in them."""
+    for sign in (",", ";") if data.suffix.lower() == ".csv" else ():
+        reader, start, is_open = csv.reader((f"{line}\n" for line in lines), delimiter=sign), 1, False
+        try:
+            for row in reader:
+                is_open = bool(row) and row[-1].endswith("\n")  # a closed cell ends before the end of its line
+                start = start if is_open else reader.line_num + 1
+        except csv.Error:  # a cell of more than 131,072 characters
+            is_open = True
+        if is_open:
+            fix = 'close it, or write a quote within a text twice: ""'
+            raise DataError(f"{data}:{start}: a quote opens in this line and is not closed; {fix}")
 
 
 def refuse_other_lines(data: Path, lines: Sequence[str]) -> None:

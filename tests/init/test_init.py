@@ -514,6 +514,20 @@ def test_a_file_of_no_known_form_is_an_error(content: bytes, message: str, tmp_p
 
 
 @pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ('text,label\n"good food,a\nbad,b\nnice,a\n', 2),
+        ('text;label\n"good food;a\nbad;b\nnice;a\n', 2),
+        ('text,label\n"long ' + "word " * 30_000 + "\n", 2),
+    ],
+)
+def test_the_line_in_which_a_quote_opens_is_named(content: str, line: int, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=rf"train\.csv:{line}: a quote opens in this line and is not closed; close it"):
+        initialised(tmp_path, content, "train.csv")
+    assert not (tmp_path / "made.yaml").exists()
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ('{"text": "a", "label": "x"}\n', "there is one record in it; give a file with many examples"),
