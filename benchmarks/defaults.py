@@ -216,7 +216,7 @@ def files(data: Path) -> None:
     cases = [("pairs of sentences", common.data_path(data, "pairs_sts") / "train.tsv", "pearson", None)]
     spelling = common.data_path(data, "g2p_sigmorphon2020")
     for code, (language, published) in PRONUNCIATIONS.items():
-        cases.append((f"pronunciation, {language}", spelling / f"{code}_train.tsv", "exact", published))
+        cases.append((f"pronunciation, {language}", spelling / f"{code}_train.tsv", "exact_match", published))
     rows = []
     for name, file, metric, published in cases:
         config, run = PLACE / f"{file.parent.name}-{file.stem}.yaml", RUNS / f"defaults-{file.parent.name}-{file.stem}"
