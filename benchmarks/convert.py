@@ -87,21 +87,21 @@ def same(families: list[str], kinds: list[str], texts: list[str]) -> None:
                 folder, bundle = Path(place) / family, Path(place) / "bundle"
                 random_checkpoints.encoder(folder, family, task, texts[:300], vocabulary=2_000, longest=514, **more)
                 common.seqpipe("convert", folder, "-o", bundle, "-q", *options)
-                records = asked(texts) if kind == "question" else [{"text": text} for text in texts]
+                records = question_records(texts) if kind == "question" else [{"text": text} for text in texts]
                 n = len(more.get("id2label", ())) or more.get("num_labels", 1)
                 decoding = {"n_best": n} if kind == "label" else {}
                 answers = [*seqpipe.load(bundle, "cpu")(records, **decoding)]
                 pairs = zip(answers, references(kind, folder, records), strict=True)
                 far = [difference(kind, *pair) for pair in pairs]
-            other, worst = sum(value is None for value in far), max((v for v in far if v is not None), default=0.0)
+            unequal, worst = sum(value is None for value in far), max((v for v in far if v is not None), default=0.0)
             print(
-                f"{family:12}{kind:10}{len(far) - other:5} of {len(far)} equal, scores within {worst:.2g}", flush=True
+                f"{family:12}{kind:10}{len(far) - unequal:5} of {len(far)} equal, scores within {worst:.2g}", flush=True
             )
-            figures = {"equal answers": f"{len(far) - other:,} of {len(far):,}", "scores within": f"{worst:.1g}"}
+            figures = {"equal answers": f"{len(far) - unequal:,} of {len(far):,}", "scores within": f"{worst:.1g}"}
             common.record("convert", "same", [{"row": f"{family}, {kind}", "figures": figures}], ["transformers"])
 
 
-def asked(texts: list[str]) -> list[dict[str, str]]:
+def question_records(texts: list[str]) -> list[dict[str, str]]:
     """Questions on passages that fit in one window: transformers' own search over windows is another one."""
     shown = [text for text in texts if 1 < len(text) < 400]
     return [{"question": "Who met whom?", "context": text} for text in shown]
@@ -140,8 +140,8 @@ def references(kind: str, folder: Path, records: list[dict[str, str]]) -> Iterat
             spans += torch.full_like(spans, -1e9).triu(30)  # the default of `longest`
             first, last = divmod(int(spans.argmax()), len(inside)) if inside else (0, 0)
             context = record["context"]
-            found = context[offsets[inside[first]][0] : offsets[inside[last]][1]].rstrip() if inside else ""
-            yield {"answer": found, "score": float(spans.max().exp()) if inside else 1.0}
+            answer = context[offsets[inside[first]][0] : offsets[inside[last]][1]].rstrip() if inside else ""
+            yield {"answer": answer, "score": float(spans.max().exp()) if inside else 1.0}
 
 
 def difference(kind: str, ours: Any, theirs: Any) -> float | None:

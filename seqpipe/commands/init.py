@@ -81,8 +81,8 @@ def init(
             number = int(answer) if answer.strip().isdecimal() else 0
         options = error.readings[number - 1]
         pairs = list(zip(options[::2], options[1::2], strict=True))
-        asked = dict(pairs)
+        choice = dict(pairs)
         texts = [value for option, value in pairs if option == "--text"]
-        path = write(asked.get("--task", task), asked.get("--target", target), texts or text or ())
+        path = write(choice.get("--task", task), choice.get("--target", target), texts or text or ())
     console.say(f"wrote {path}\nnext: seqpipe check {shlex.quote(str(path))}")
     print_json({"file": str(path), "readings": readings}, as_json)

@@ -90,8 +90,8 @@ def labels_of(record: Record) -> set[str]:
     spans = [span["label"] for span in record.get("spans") or [] if isinstance(span, dict) and "label" in span]
     several = [record.get("labels"), record.get("tags")]
     listed = [label for labels in several if isinstance(labels, list) for label in labels]
-    own = [record["label"]] if "label" in record else []
-    return {str(label) for label in (*spans, *listed, *own) if label != "O"}
+    single = [record["label"]] if "label" in record else []
+    return {str(label) for label in (*spans, *listed, *single) if label != "O"}
 
 
 def _turns(i: int, share: float) -> bool:

@@ -318,12 +318,12 @@ def _choose_columns(layout: Layout, data: Path, first: Sequence[str], target: st
             raise DataError(f"{data}: --target {target} is no column of tags; {fix}")
         shaped, candidates = [], [int(target) - 1]
     elif len(shaped) > 1:
-        last, other = shaped[-1], shaped[-2]
-        if (last in sparse) == (other in sparse):
-            most, next_most = layout.taggings[last].entities, layout.taggings[other].entities
+        last, previous = shaped[-1], shaped[-2]
+        if (last in sparse) == (previous in sparse):
+            most, next_most = layout.taggings[last].entities, layout.taggings[previous].entities
             if next_most > ALIKE * most:
-                question = f"columns {other + 1} and {last + 1} have the tags of {next_most:,} and {most:,} entities"
-                readings = [("--task", "crf", "--target", str(i + 1)) for i in sorted((other, last))]
+                question = f"columns {previous + 1} and {last + 1} have the tags of {next_most:,} and {most:,} entities"
+                readings = [("--task", "crf", "--target", str(i + 1)) for i in sorted((previous, last))]
                 raise OpenChoiceError(data, question, readings)
     layout.tag = shaped[-1] if shaped else candidates[0]
     layout.others = [i for i in shaped or candidates if i != layout.tag]

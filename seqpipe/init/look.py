@@ -44,7 +44,7 @@ _ODD = re.compile(
 )
 LATIN = 0.15  # of the bytes of a line in Latin letters are not ASCII, at most
 SHORTEST = 16  # bytes of UTF-16 without a mark
-SAMPLE = 200_000  # bytes of lines that are not ASCII, by which an encoding is told
+SAMPLE = 200_000  # bytes of lines that are not ASCII, by which an encoding is recognised
 MAJORITY = 0.9  # of the texts have one label: the score of a model that answers nothing else
 LINES, BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
 _SQUAD = re.compile(r'\{\s*("[^"\\]*"\s*:\s*("[^"\\]*"|[-+.\w]+)\s*,\s*)*"data"\s*:\s*\[\s*\{')
@@ -147,7 +147,7 @@ def encoding_of(data: Path) -> tuple[str | None, list[str]]:
     except UnicodeDecodeError as error:
         is_utf8, sample = False, error.object
     except (OSError, *UNPACK_ERRORS):
-        return None, []  # which is told where the file is read
+        return None, []  # which is an error when the file is read
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-32" if start.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")) else "utf-16", []
     head = start[:4_000]

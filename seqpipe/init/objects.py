@@ -335,7 +335,7 @@ def _find_lists(columns: Mapping[str, Column], task: ColumnTask | None, data: Pa
 
 
 def _find_keys(
-    columns: Mapping[str, Column], task: ColumnTask | None, data: Path, asked: str | None, asked_texts: Sequence[str]
+    columns: Mapping[str, Column], task: ColumnTask | None, data: Path, requested: str | None, text_names: Sequence[str]
 ) -> Roles:
     """Return the roles of the keys with texts, numbers or truth values, as in a table."""
     scalar = [column for column in columns.values() if column.is_scalar]
@@ -358,13 +358,13 @@ def _find_keys(
     labels = [column for column in scalar if column.key in LABELS - SCORES - {"target"}]
     texts = [column for column in scalar if column.is_text and not column.is_key and column not in labels]
     roles = None
-    if task is None and not (asked or asked_texts) and len(labels) == len(texts) == 1:
+    if task is None and not (requested or text_names) and len(labels) == len(texts) == 1:
         (label,) = labels
         is_long = sum(len(value.split()) > 4 for value in label.values) > len(label.values) / 2
         if not (label.is_measured or label.is_repeated or label.empty or is_long):
             why = f"{label.title} has {len(label.values):,} values in {label.cells:,} records"
             roles = Roles(scalar, "Labels", texts, label, why)
-    roles = roles or find_roles(scalar, task, str(data), True, asked, asked_texts)
+    roles = roles or find_roles(scalar, task, str(data), True, requested, text_names)
     assert roles is not None  # `must`
     target = roles.target
     separator = target.separator or separator_of(target)

@@ -216,16 +216,16 @@ def _named(columns: Sequence[Column], name: str, where: str) -> Column:
 
 
 def _choose(
-    columns: list[Column], task: ColumnTask | None, where: str, asked: list[Column], target_name: str | None
+    columns: list[Column], task: ColumnTask | None, where: str, requested: list[Column], target_name: str | None
 ) -> Roles | None:
     """Choose by the kinds of the columns; None if there are no texts, or nothing beside them."""
     chosen = _named(columns, target_name, where) if target_name else None
     if not (task or chosen):
-        roles = None if asked else _slots(columns) or _inflection(columns)
-        if roles := roles or _indicators(columns, where, asked):
+        roles = None if requested else _slots(columns) or _inflection(columns)
+        if roles := roles or _indicators(columns, where, requested):
             return roles
     others = [column for column in columns if column is not chosen]
-    texts = asked or _sentences([column for column in others if column.kind == "texts"])
+    texts = requested or _sentences([column for column in others if column.kind == "texts"])
     repeated = [column for column in others if column.kind == "repeated texts" and column not in texts]
     if not texts:
         texts, repeated = repeated, []
@@ -235,7 +235,7 @@ def _choose(
         "Numbers": {"numbers"},
         "Texts": set(),
     }
-    targets = [column for column in others if column.kind in kinds_of_tasks[task] and column not in asked]
+    targets = [column for column in others if column.kind in kinds_of_tasks[task] and column not in requested]
     if task == "Numbers":
         targets += [column for column in others if column.kind == "few values" and column.is_numeric]
     if task == "Labels":
@@ -250,16 +250,16 @@ def _choose(
     if not texts or (task and task != "Texts" and not targets):
         return None
     if task == "Texts" or not targets:
-        return _choose_pair(columns, texts, repeated, where, task, asked)
+        return _choose_pair(columns, texts, repeated, where, task, requested)
     usual = LABELS | SCORES
     targets.sort(key=lambda column: (column.key not in usual, column.kind == "numbers", len(column.values)))
     target, *rest = targets
     doubts = []
-    if len(texts) > 1 and not (task or chosen or asked) and target.key not in usual:
+    if len(texts) > 1 and not (task or chosen or requested) and target.key not in usual:
         if target.kind == "numbers":
             question, others_task = f"{target.title} may be learned, or the second text", "score"
         elif sum(value.count(" ") > 1 or not value.strip() for value in target.values) > len(target.values) / 2:
-            return _choose_pair(columns, texts, repeated, where, task, asked)  # with remarks such as licences beside it
+            return _choose_pair(columns, texts, repeated, where, task, requested)  # beside remarks such as licences
         else:
             others_task = "label"
             question = (
@@ -269,7 +269,7 @@ def _choose(
         readings = [["--task", others_task], ["--task", "seq2seq"]]
         raise OpenChoiceError(where.partition(": ")[0], f"{describe(columns)}: {question}", readings)
     left_out: list[Column] = []
-    if len(texts) > 1 and not asked:
+    if len(texts) > 1 and not requested:
         first = next((text for text in texts if text.key == "text"), None)
         if first and all(text.key not in SECOND for text in texts):
             texts, left_out = [first], [text for text in texts if text is not first]
@@ -281,11 +281,11 @@ def _choose(
             texts = [first, texts[0]]
     # A text that repeats is what another one answers, such as a question, if it is the only one.
     repeated = [text for text in repeated if text is not target]
-    if len(texts) == len(repeated) == 1 and not asked:
+    if len(texts) == len(repeated) == 1 and not requested:
         texts = [*texts, *repeated]
     else:
         left_out += repeated
-    if not asked:
+    if not requested:
         options = [word for text in texts for word in ("--text", text.option)]
         doubts += [
             (f"{text.title} holds texts that are not used. To read both", [*options[:2], "--text", text.option])
@@ -340,11 +340,11 @@ def _inflection(columns: Sequence[Column]) -> Roles | None:
     return Roles(list(columns), "Texts", [lemma, *features], form, why)
 
 
-def _indicators(columns: Sequence[Column], where: str, asked: Sequence[Column]) -> Roles | None:
+def _indicators(columns: Sequence[Column], where: str, requested: Sequence[Column]) -> Roles | None:
     """Return columns of 0 and 1 that are labels of one text; None if there are fewer than two."""
     binary = [column for column in columns if column.is_binary and column.key not in KEYS and column.name]
     usual = [column for column in columns if column.key in LABELS | SCORES and column.kind in ("few values", "numbers")]
-    texts = list(asked) or _sentences([column for column in columns if column.kind == "texts"])
+    texts = list(requested) or _sentences([column for column in columns if column.kind == "texts"])
     if len(binary) < 2 or usual or not 1 <= len(texts) <= 2:
         return None
     names = ", ".join(column.short for column in binary)
@@ -373,7 +373,7 @@ def _choose_pair(
     repeated: list[Column],
     where: str,
     task: ColumnTask | None,
-    asked: Sequence[Column],
+    requested: Sequence[Column],
 ) -> Roles | None:
     """Choose a text and the text to write for it; None if there are no two texts."""
     every = list(texts)
@@ -384,11 +384,11 @@ def _choose_pair(
         values = [c for c in columns if c.kind in ("few values", "other values") and not c.is_numeric]
         texts += sorted(values, key=lambda column: column.key not in TARGETS | LABELS)[:1]
         every = list(texts)
-    if asked:
-        every = [column for column in texts if column not in asked]
+    if requested:
+        every = [column for column in texts if column not in requested]
         if len(every) == 1:
             return Roles(
-                columns, "Texts", list(asked), every[0], f"{every[0].title} is written from the text asked for"
+                columns, "Texts", list(requested), every[0], f"{every[0].title} is written from the text asked for"
             )
     if len(texts) > 2:
         texts = _sentences(texts)

@@ -239,8 +239,8 @@ def summarise_parallel(data: Path) -> DataSummary | None:
         for mine, theirs in ((_TEXT_PARTS, _LABEL_PARTS), (_LABEL_PARTS, _TEXT_PARTS)):
             if part.lower() not in mine:
                 continue
-            for other in theirs:
-                for word in (other, other.upper()):
+            for ending_word in theirs:
+                for word in (ending_word, ending_word.upper()):
                     partner = data.with_name("".join([*parts[:place], word, *parts[place + 1 :]]) + ending + packed)
                     if partner != data and partner.is_file() and _belongs(partner, data):
                         text, target = (data, partner) if mine is _TEXT_PARTS else (partner, data)

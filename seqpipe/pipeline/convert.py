@@ -285,7 +285,7 @@ def compare(pipeline: Pipeline, reference: Reference, records: Sequence[Record])
     """
     source, limits = pipeline.artifacts.featurizer, pipeline.limits
     encoder: Any = pipeline.encoder[0]
-    own = {*reference.tokenizer.all_special_ids} - {reference.tokenizer.unk_token_id}
+    special_ids = {*reference.tokenizer.all_special_ids} - {reference.tokenizer.unk_token_id}
     assert isinstance(source, TextSource)
     compared, worst = 0, 0.0
     for record in records:
@@ -303,12 +303,12 @@ def compare(pipeline: Pipeline, reference: Reference, records: Sequence[Record])
         places = np.flatnonzero([number == len(texts) - 1 for number in encoding.sequence_ids(0)])
         ids, shift = encoding["input_ids"][0][places].tolist(), len(doc.text) - len(texts[-1])
         offsets = [(a + shift, b + shift) for a, b in encoding.pop("offset_mapping")[0][places].tolist()]
-        if not own.isdisjoint(ids):
+        if not special_ids.isdisjoint(ids):
             continue
-        found = [reference.ids[i] for i in doc.ids[second:]]
-        if found != ids and sorted(found) == sorted(ids):
+        own_ids = [reference.ids[i] for i in doc.ids[second:]]
+        if own_ids != ids and sorted(own_ids) == sorted(ids):
             continue  # a unigram model that ties: the last bit of a sum decides between 9 99 and 99 9
-        if found != ids or doc.offsets[second:] != offsets:
+        if own_ids != ids or doc.offsets[second:] != offsets:
             raise ParityError(f"{excerpt(texts[-1])} has other tokens than in transformers; no bundle was written")
         names = pipeline({name: torch.from_numpy(array) for name, array in source.collate([doc]).items()})
         outputs = reference.model(**encoding)

@@ -154,8 +154,8 @@ def _open_run(
     if not test_sets:
         raise UsageError(f"{folder} has no test set; name a file with --data")
     stored = Reader(use=settings.reader.use, options=settings.reader.options)
-    other = reader_for(stored, data)
-    reader = build_component(settings.reader) if other is stored else reader_from(other, Plugins())
+    suitable = reader_for(stored, data)
+    reader = build_component(settings.reader) if suitable is stored else reader_from(suitable, Plugins())
     return (
         predictor(load_trained(run).to(device), run.config, device),
         lambda path: read_records(reader, path, settings.overlaps, _left_out(settings.bad_rows)),

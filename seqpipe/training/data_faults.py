@@ -66,8 +66,8 @@ def data_faults(config: Config, artifacts: Artifacts, train: Iterable[Record], d
             if key in first:
                 first_set, first_place, held = first[key]
                 others = answers_of(held) if isinstance(held, Mapping) else held
-                for head, answer, other in zip(judged, answers_of(record), others, strict=True):
-                    if answer != other:
+                for head, answer, first_answer in zip(judged, answers_of(record), others, strict=True):
+                    if answer != first_answer:
                         contradicting[head].setdefault(key, [first_place]).append(place)
             else:
                 first_set, first_place = name, place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -55,6 +55,15 @@ class Lenient:
             raise error
         self.left_out.append(str(error))
 
+    def read_item(self, parse: Callable[[Any, str], Record], item: Any, where: str) -> Iterator[Record]:
+        """Yield the record of an item with its place, unless it is left out."""
+        try:
+            record = parse(item, where)
+        except DataError as error:
+            self.leave_out(error)
+        else:
+            yield {**record, "where": where}
+
 
 class FileReader(Lenient, ABC):
     """A reader of text files, one record at a time.
@@ -89,12 +98,7 @@ class LineReader(FileReader):
         for number, line in numbered(lines, name):
             if line.strip():
                 where = f"{name}:{number}"
-                try:
-                    record = self.parse(line, where)
-                except DataError as error:
-                    self.leave_out(error)
-                else:
-                    yield {**record, "where": where}
+                yield from self.read_item(self.parse, line, where)
 
     @abstractmethod
     def parse(self, line: str, where: str) -> Record:

@@ -139,10 +139,10 @@ _SECTION = re.compile(r"##\s*(\w+):\s*(.*)")
 def find(place: Found, path: str) -> Iterator[Found]:
     """Yield the values at a path from a place."""
     for alternative in path.split("|"):
-        found = _walk(place, alternative.split(".") if alternative else [])
-        if first := next(found, None):
+        values = _walk(place, alternative.split(".") if alternative else [])
+        if first := next(values, None):
             yield first
-            yield from found
+            yield from values
             return
 
 
@@ -207,7 +207,7 @@ class Annotations(Spans):
                 root = json.loads(content)
                 keys = {"*", *root}
         except (DataError, ValueError, RecursionError):
-            pass  # lines, or JSON with a fault, which is told where it is read
+            pass  # lines, or damaged JSON, which is an error when it is read
         for name, form in FORMS.items():
             if keys.isdisjoint(steps.split(".")[0] for steps in form.lists.split("|")):
                 continue

@@ -43,12 +43,7 @@ class Json(Objects):
                 where, before = f"{where} (item {count})" if where == before else where, where
                 if not isinstance(item, dict):
                     raise DataError(f"{where}: this item of the list is no object; {_FORM}")
-                try:
-                    record = self.record(item, where)
-                except DataError as error:
-                    self.leave_out(error)
-                else:
-                    yield {**record, "where": where}
+                yield from self.read_item(self.record, item, where)
             stream.end("the list")
         if not count:
             raise DataError(f"{path}: there is no object in the list; give a file with at least one example")

@@ -13,7 +13,7 @@ from seqpipe.plugin import DataError, OffsetEvidence, Offsets, StatedSpan, did_y
 
 from . import IllFormed, Lenient, Record, SchemeOption, TagError, Tagging, free
 
-MOST_SPANS = 20_000  # that are looked at to tell what offsets count
+MOST_SPANS = 20_000  # that are read to recognise what offsets count
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,12 +45,7 @@ class Parquet(Objects):
                 row += 1
                 where = f"{path}:{row}"
                 item = {key: _name(value, names[key]) if key in names else value for key, value in item.items()}
-                try:
-                    record = self.record(item, where)
-                except DataError as error:
-                    self.leave_out(error)
-                else:
-                    yield {**record, "where": where}
+                yield from self.read_item(self.record, item, where)
         except (OSError, pa.ArrowException) as error:
             text = " ".join(str(error).split())
             raise DataError(f"{path}: cannot be read after row {row} ({text}); {_HINT}") from error

@@ -45,10 +45,10 @@ class Squad(Lenient):
             right = sum(1 for _ in rest.questions(path))
             count = f"{len(rest.left_out):,} of {right + len(rest.left_out):,} questions have such a fault"
             for offsets in get_args(StartOffsets):
-                other = Squad(encoding=self.encoding, offsets=offsets)
-                other.left_out = []
-                fitting = sum(1 for _ in other.questions(path))
-                if len(other.left_out) < len(rest.left_out) / 10:
+                shifted = Squad(encoding=self.encoding, offsets=offsets)
+                shifted.left_out = []
+                fitting = sum(1 for _ in shifted.questions(path))
+                if len(shifted.left_out) < len(rest.left_out) / 10:
                     fix = f"{fitting:,} questions fit with data.offsets: {offsets}; set it"
                     raise DataError(f"{path}: {count}; {fix} (the first: {error})") from error
             raise DataError(f"{error} ({count}; `bad_rows: skip` under `data:` leaves them out)") from error
