@@ -269,6 +269,8 @@ def _summarise(data: Path, task: Task | None, target: str | None, texts: Sequenc
     is_plain = task.is_plain if task else not has_columns(lines)
     if not (task and task.is_plain) and (summary := summarise_table(data, lines, column, target, texts)):
         return summary
+    if data.suffix.lower() in (".csv", ".tsv") and len([line for line in lines if line.strip()]) == 1:
+        raise DataError(f"{data}: has one line; give a table with many rows, and their names in the first line")
     if len(lines) < LINES:
         refuse_open_quote(data, lines)
     refuse_other_lines(data, lines)

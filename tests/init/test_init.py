@@ -546,6 +546,12 @@ def test_data_that_teaches_nothing_is_refused(content: str, message: str, tmp_pa
     assert not (tmp_path / "made.yaml").exists()
 
 
+@pytest.mark.parametrize("name", ["train.csv", "train.tsv"])
+def test_a_table_of_one_line_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"train\.[ct]sv: has one line; give a table with many rows"):
+        initialised(tmp_path, "sentence,kind\n", name)
+
+
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nothing: cannot be read: No such file"):
         init_yaml(tmp_path / "nothing")
