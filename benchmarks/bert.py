@@ -117,7 +117,8 @@ def speed(run: Path, checkpoint: Path, environment: Path, rounds: int, texts: li
     speeds = {side: round(statistics.median(each)) for side, each in rates.items()}
     rows = [{"row": side, "figures": {"texts/s": value}} for side, value in speeds.items()]
     common.record("bert", "speed", rows, (), f"of the peers: {versions}")
-    best = max((s for s in rates if s.startswith("optimum, sorted")), key=lambda s: statistics.median(rates[s]))
+    alike = [side for side in rates if side.startswith("optimum, sorted") and "a run a core" not in side]
+    best = max(alike, key=lambda side: statistics.median(rates[side]))
     for mine, peer, row in (
         ("seqpipe", "optimum, pipeline", "a list of texts"),
         ("seqpipe", "optimum, pipeline in 32s", "a list of texts, in 32s"),

@@ -9,6 +9,7 @@ Run it on an otherwise idle machine. Its figures are recorded in runs/results; s
 
 from __future__ import annotations
 
+import inspect
 import json
 import resource
 import shutil
@@ -30,6 +31,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import seqpipe
 from seqpipe.config.plugins import BUILTIN, Plugins
+from seqpipe.config.signature import construct
 
 BATCH, DIM, REPEATS = 32, 100, 7
 LENGTHS, UNITS = ((20, 32), (1, 60)), (64, 200)
@@ -52,7 +54,9 @@ ENCODERS: dict[str, tuple[str, Callable[[int], dict[str, Any]]]] = {
     "transformer": ("transformer", lambda units: {"hidden": 2 * units}),
 }
 PEERS: dict[str, type[nn.RNNBase]] = {"gru": nn.GRU, "rnn": nn.RNN}  # the others stand beside nn.LSTM
-NOT_HERE = {"sentences", "words"}  # they make sentences or words of tokens, and are no choice beside the others
+# They encode sentences, words or pairs of texts, or need a checkpoint or a language model.
+NOT_HERE = {"bilm", "compare", "fine-tuned", "fine-tuned-reader", "sentences", "words"}
+NOT_HERE |= {"pretrained", "pretrained-decoder", "pretrained-seq2seq"}
 
 
 def training() -> None:
@@ -69,7 +73,9 @@ def training() -> None:
 def _ratio(name: str, options: dict[str, Any], low: int, high: int, units: int) -> float:
     lengths = torch.randint(low, high + 1, (BATCH,)).clamp(max=high)
     x, mask = torch.randn(BATCH, int(lengths.max()), DIM), torch.arange(int(lengths.max()))[None] < lengths[:, None]
-    encoder = _class(name)(DIM, **options)
+    cls = _class(name)
+    sizes = {"sizes": {}} if "sizes" in inspect.signature(cls).parameters else {}  # of initial states, which none has
+    encoder = construct(cls, DIM, **sizes, **options)
     peer = PEERS.get(name, nn.LSTM)(DIM, units, batch_first=True, bidirectional=True)
 
     def ours() -> None:
