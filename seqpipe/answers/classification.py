@@ -36,10 +36,7 @@ class Label(HeadAnswer[LabelAnswers]):
     kind = "label"
     hub_task = "text-classification"
     answer_type = LabelAnswer
-    decided = {
-        "label": Array("(B,)", "int64", "label"),
-        "scores": Array("(B, L)", "float32", "probability"),
-    }
+    decided = {"label": Array("(B,)", "int64", "label"), "scores": Array("(B, L)", "float32", "probability")}
     scored_labels = "scores"
 
     def __init__(self, labels: Sequence[str], target: str | None = None, out_of_scope: str | None = None):
@@ -137,10 +134,7 @@ class Labels(HeadAnswer[list[ScoredLabel]]):
     kind = "labels"
     hub_task = "text-classification"
     answer_type = list[ScoredLabel]
-    decided = {
-        "labels": Array("(B, L)", "int64", "flag"),
-        "scores": Array("(B, L)", "float32", "probability"),
-    }
+    decided = {"labels": Array("(B, L)", "int64", "flag"), "scores": Array("(B, L)", "float32", "probability")}
     scored_labels = "scores"
     answer_options = Label.answer_options
 

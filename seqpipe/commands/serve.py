@@ -26,8 +26,7 @@ _Delay = Annotated[
 ]
 _Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="Maximum time of a request, in seconds.")]
 _WaitingTokens = Annotated[
-    int,
-    typer.Option("--max-waiting-tokens", min=1, help="Maximum number of waiting tokens per bundle."),
+    int, typer.Option("--max-waiting-tokens", min=1, help="Maximum number of waiting tokens per bundle.")
 ]
 _Body = Annotated[int, typer.Option("--max-body", min=1, help="Maximum size of a request body, in bytes.")]
 _Items = Annotated[int, typer.Option("--max-items", min=1, help="Maximum number of inputs in one request.")]

@@ -49,13 +49,11 @@ def vectors(
 
 def distill_vectors(
     checkpoint: Annotated[
-        str,
-        typer.Argument(metavar="CHECKPOINT", help="A folder written by `save_pretrained`, or a name on the hub."),
+        str, typer.Argument(metavar="CHECKPOINT", help="A folder written by `save_pretrained`, or a name on the hub.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Output file.")],
     vocabulary: Annotated[
-        Path | None,
-        typer.Option("--vocabulary", metavar="FILE", help="Words, one per line, the most frequent first."),
+        Path | None, typer.Option("--vocabulary", metavar="FILE", help="Words, one per line, the most frequent first.")
     ] = None,
     pipeline: Annotated[
         Path | None,

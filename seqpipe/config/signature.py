@@ -397,9 +397,7 @@ class CommonKeys(BaseModel):
         default="text", description="The record field that is the input, or a list of two, which are read as a pair."
     )
     target: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The record field to learn; null: the default of the answer kind.",
+        default=None, min_length=1, description="The record field to learn; null: the default of the answer kind."
     )
     weight: float = Field(default=1.0, gt=0, description="The weight of this head's loss.")
     init: Annotated[str, Field(min_length=1), Means("a run's folder")] | None = Field(
