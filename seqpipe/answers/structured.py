@@ -47,21 +47,13 @@ _FORM = 'such as {"head": {"per": "word", "type": "position"}}'
 
 @dataclass(frozen=True)
 class Field:
-    """One field of an answer.
+    """One field of an answer."""
 
-    Args:
-        name: Name of the graph's output, of the target of `loss`, and of the key in an answer.
-        per: `text`, `word`, or `pair` of words.
-        type: `label`, `position` of a word, `number`, or `span` of words.
-        target: The record field with the reference.
-        labels: Labels of a label field; for pairs the first means that a pair has no relation.
-    """
-
-    name: str
-    per: str
-    type: str
-    target: str
-    labels: tuple[str, ...] = ()
+    name: str  # of the graph's output, of the target of `loss`, and of the key in an answer
+    per: str  # `text`, `word`, or `pair` of words
+    type: str  # `label`, `position` of a word, `number`, or `span` of words
+    target: str  # the record field with the reference
+    labels: tuple[str, ...] = ()  # of a label field; for pairs the first means that a pair has no relation
 
     @property
     def array(self) -> Array:

@@ -41,19 +41,12 @@ _HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # by ProtectHome 
 
 @dataclass(frozen=True)
 class NameRule:
-    """Rule for the names that a deployment target accepts.
+    """Rule for the names that a deployment target accepts."""
 
-    Args:
-        target: The tool, for messages.
-        pattern: Regular expression that the whole name must match.
-        longest: Maximum number of characters.
-        words: The pattern in words.
-    """
-
-    target: str
-    pattern: str
-    longest: int
-    words: str
+    target: str  # the tool, for messages
+    pattern: str  # of the whole name
+    longest: int  # maximum number of characters
+    words: str  # the pattern in words
 
     def choose(self, name: str | None, content: BundleContent) -> str:
         """Return the given name, or the bundle's own; UsageError if the target does not accept it."""

@@ -16,23 +16,14 @@ ABSENT = None  # default of an optional member
 
 @dataclass(frozen=True)
 class Member:
-    """One member of a component class or of what is built from it.
+    """One member of a component class or of what is built from it."""
 
-    Args:
-        places: The kinds of component that may have it.
-        form: An attribute of the class or of the instance, a method, or a static method.
-        type: Its type, or a method's signature.
-        meaning: Its meaning in one sentence.
-        default: Its value if a class leaves it out.
-        by_options: Whether a static method of the options may replace it.
-    """
-
-    places: tuple[str, ...]
-    form: str
-    type: str
-    meaning: str
-    default: Any = ABSENT
-    by_options: bool = False
+    places: tuple[str, ...]  # the kinds of component that may have it
+    form: str  # an attribute of the class or of the instance, a method, or a static method
+    type: str  # its type, or a method's signature
+    meaning: str  # in one sentence
+    default: Any = ABSENT  # its value if a class leaves it out
+    by_options: bool = False  # whether a static method of the options may replace it
 
 
 READER, TOKENIZER, ENCODER, HEAD = ("reader",), ("tokenizer",), ("encoder",), ("head",)

@@ -233,7 +233,7 @@ class DataKeys(_Keys):
         default="error", description="Treatment of spans that cut a token."
     )
     overlaps: Overlaps = Field(
-        default="error", description="Treatment of overlapping spans: stop, or keep the `longest` or the `first`."
+        default="error", description="Overlapping spans: stop, or keep the `longest`, or the `first` by start."
     )
     offsets: Offsets = Field(
         default="characters",

@@ -40,19 +40,12 @@ _ALL_BINARY, _BINARY, _DOCUMENTS, _TIMEOUT = "binary_data_output", "binary_data"
 
 @dataclass(frozen=True)
 class Tensor:
-    """A named tensor.
-
-    Args:
-        name: Name of the input or output.
-        datatype: BYTES, FP32 or INT64.
-        shape: Its sizes.
-        data: All elements in row-major order; None: a missing number.
-    """
+    """A named tensor: an input or an output."""
 
     name: str
-    datatype: str
+    datatype: str  # BYTES, FP32 or INT64
     shape: tuple[int, ...]
-    data: Sequence[Any]
+    data: Sequence[Any]  # all elements in row-major order; None: a missing number
 
 
 def read_request(body: bytes, header_length: int | None) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -170,19 +163,12 @@ def _binary_texts(body: bytes, at: int, size: Any, name: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Output:
-    """An output: the value at a path of every answer.
+    """An output: the value at a path of every answer."""
 
-    Args:
-        name: The path joined by dots; with several heads it begins with the head's name.
-        datatype: BYTES, FP32 or INT64.
-        path: Keys of an answer; empty: the whole answer, as JSON.
-        is_vector: Whether it has several numbers.
-    """
-
-    name: str
-    datatype: str
-    path: tuple[str, ...] = ()
-    is_vector: bool = False
+    name: str  # the path joined by dots; with several heads it begins with the head's name
+    datatype: str  # BYTES, FP32 or INT64
+    path: tuple[str, ...] = ()  # keys of an answer; empty: the whole answer, as JSON
+    is_vector: bool = False  # whether it has several numbers
 
     def metadata(self) -> dict[str, Any]:
         return {"name": self.name, "datatype": self.datatype, "shape": [-1, -1] if self.is_vector else [-1]}

@@ -182,19 +182,12 @@ def _service(catalog: Catalog, name: Any) -> Service:
 
 @dataclass(frozen=True)
 class CompletionRequest:
-    """A request for completions.
-
-    Args:
-        prompts: Each is continued `count` times.
-        count: Number of continuations of each prompt.
-        options: Decode options of the bundle.
-        echo: Whether the prompt is returned before its continuation.
-    """
+    """A request for completions."""
 
     prompts: Sequence[str]
-    count: int
-    options: Mapping[str, Any]
-    echo: bool
+    count: int  # of continuations of each prompt
+    options: Mapping[str, Any]  # decode options of the bundle
+    echo: bool  # whether the prompt is returned before its continuation
 
 
 async def complete(service: Service, body: Mapping[str, Any], settings: Settings, end: float) -> Response:

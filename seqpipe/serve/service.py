@@ -43,23 +43,14 @@ Observer = Callable[["Batch"], None]
 
 @dataclass(frozen=True)
 class Batch:
-    """The seconds that a batch took, for the metrics.
+    """The seconds that a batch took, for the metrics."""
 
-    Attributes:
-        service: The name of the service.
-        waited: Waiting time of each of its jobs in the queue.
-        tokens: Tokens of all its jobs, estimated.
-        features: Time until the first run of the graph.
-        run: Time in runs of the graph.
-        answer: Remaining time.
-    """
-
-    service: str
-    waited: Sequence[float]
-    tokens: int
-    features: float
-    run: float
-    answer: float
+    service: str  # its name
+    waited: Sequence[float]  # of each of its jobs in the queue
+    tokens: int  # of all its jobs, estimated
+    features: float  # until the first run of the graph
+    run: float  # in runs of the graph
+    answer: float  # remaining time
 
 
 @dataclass(slots=True)

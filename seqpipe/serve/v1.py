@@ -28,23 +28,14 @@ _EXAMPLES = 3  # number of inputs in a description
 
 @dataclass(frozen=True)
 class PredictRequest:
-    """The body of a request.
+    """The body of a request."""
 
-    Attributes:
-        inputs: A text or record, or a list of them.
-        options: Decode options.
-        documents: Whether each text is a document, to be split into sentences.
-        explain: Whether to return the attention weights.
-        stream: Whether to send the answer as it is generated.
-        on_error: Whether an input without an answer fails the request ("stop") or is replaced by its error ("skip").
-    """
-
-    inputs: Any
-    options: Mapping[str, Any] = field(default_factory=dict)
-    documents: bool = False
-    explain: bool = False
-    stream: bool = False
-    on_error: str = ON_ERROR[0]
+    inputs: Any  # a text or record, or a list of them
+    options: Mapping[str, Any] = field(default_factory=dict)  # decode options
+    documents: bool = False  # whether each text is a document, to be split into sentences
+    explain: bool = False  # whether to return the attention weights
+    stream: bool = False  # whether to send the answer as it is generated
+    on_error: str = ON_ERROR[0]  # an input without an answer fails the request ("stop"), or its error is the answer
 
 
 KEYS = tuple(key.name for key in fields(PredictRequest))
