@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.answer_types import FilledText
-from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
+from seqpipe.answers.answer_types import FilledText, FilledTexts
+from seqpipe.answers.base import HeadAnswer, best_of, ranked_answers
 from seqpipe.answers.metrics.text import FillingCounter
 from seqpipe.answers.task import HeadInfo, HeadTask, no_targets
 from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, Text, TextTask, option_tokens, require_tokenizer
@@ -20,8 +20,6 @@ from seqpipe.features import splitting as subwords
 from seqpipe.features.document import Arrays, Doc, Record, padded
 from seqpipe.features.encoding import Alignment, encode
 from seqpipe.features.vocabulary import EOS, MASK, SPAN_MARKS, replace_surrogates, special_id
-
-FilledTexts = FilledText | list[FilledText]
 
 
 class FillMask(HeadAnswer[FilledTexts]):
@@ -43,6 +41,8 @@ class FillMask(HeadAnswer[FilledTexts]):
     kind = "fill-mask"
     hub_task = "fill-mask"
     answer_type = FilledText
+    nothing = {"generated_text": "", "score": 1.0, "words": []}
+    text_key = "generated_text"
     decided = TOKENS_AND_SCORES
     needs_tokenizer = True
     scoring_options = {"filling": []}
@@ -57,29 +57,14 @@ class FillMask(HeadAnswer[FilledTexts]):
         self.drawing = {"as": "filling", "gap": token}
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[FilledTexts]:
-        answers: list[FilledTexts] = []
-        for doc, row, log_p in zip(docs, decision["tokens"].tolist(), decision["scores"].tolist(), strict=True):
-            alternatives = [
-                self._answer(doc, ids, p) for ids, p in without_missing(zip(row, log_p, strict=True), log_p)
-            ]
-            answers.append(alternatives if len(row) > 1 else alternatives[0])
-        return answers
+        return ranked_answers(docs, decision, ("tokens",), self._answer)
 
-    def _answer(self, doc: Doc, ids: Sequence[int], log_p: float) -> FilledText:
+    def _answer(self, doc: Doc, ids: Sequence[int], score: float) -> FilledText:
         words, filled, at = [self.token_text(ids[i]) for i in self._gaps(doc)], "", 0
         for first, end in self._runs(doc):  # white space is unchanged
             filled += doc.text[at : doc.offsets[first][0]] + self._filling(ids, first, end)
             at = doc.offsets[end - 1][1]
-        score = probability(np.exp(np.float32(log_p)))
         return {"generated_text": filled + doc.text[at:], "score": score, "words": words}
-
-    def part_lines(self, part: Any) -> list[str]:
-        return [with_score(part["generated_text"], part)]
-
-    def empty(self, several: bool) -> FilledTexts:
-        """Return the answer to a text without tokens: there is no gap to fill."""
-        answer: FilledText = {"generated_text": "", "score": 1.0, "words": []}
-        return [answer] if several else answer
 
     def scoring_rows(self, doc: Doc, part: Part | None, masking: Masking) -> list[ScoringRow]:
         """Return a row for each token, in which it is masked, for the pseudo-log-likelihood (Salazar et al. 2020).

@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers.answer_types import Position as Offset
-from seqpipe.answers.answer_types import Probability, StructuredAnswer, TextSpan
+from seqpipe.answers.answer_types import Probability, StructuredAnswers, TextSpan
 from seqpipe.answers.base import HeadAnswer, float32_number, probability
 from seqpipe.answers.classification import number_of
 from seqpipe.answers.metrics.numbers import FieldCounter, StructureCounter
@@ -284,8 +284,6 @@ def comparable(field: Field, value: Any, places: Sequence[tuple[int, int]]) -> A
 # A field has one value for the text, one for each word, or one for each ordered pair of words; a value is a label,
 # the position of a word, a number, or a span of words. The description is data, so new shapes need no code.
 
-StructuredAnswers = StructuredAnswer | list[StructuredAnswer]
-
 
 class Structured(HeadAnswer[StructuredAnswers]):
     """`{"words": [{"word", "start", "end", "head": 2, "relation": "nsubj"}, …], "mood": "pos", "relations": […]}`.
@@ -304,6 +302,8 @@ class Structured(HeadAnswer[StructuredAnswers]):
         self.drawing = {"as": "structure", "fields": [field.manifest() for field in self.fields]}
         self.is_numeric = any(field.type == NUMBER for field in self.fields)
         self.has_words = any(field.per != TEXT or field.type in (POSITION, SPAN) for field in self.fields)
+        values = {field.name: [] if field.per == PAIR else None for field in self.fields if field.per != WORD}
+        self.nothing = {"words": [], **values} if self.has_words else values
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Structured:
@@ -372,14 +372,6 @@ class Structured(HeadAnswer[StructuredAnswers]):
                     value = pair[LABEL] if field.type == LABEL else pair["value"]
                     lines.append(f"{field.name}: {words[pair['from']]} → {words[pair['to']]}: {value}")
         return lines
-
-    def empty(self, several: bool) -> StructuredAnswers:
-        """Return an answer without words, labels and numbers."""
-        answer: dict[str, Any] = {"words": []} if self.has_words else {}
-        for field in self.fields:
-            if field.per != WORD:
-                answer[field.name] = [] if field.per == PAIR else None
-        return [answer] if several else answer
 
     def is_invalid(self, name: str, array: np.ndarray, docs: Sequence[Doc]) -> np.ndarray:
         invalid = ~np.isfinite(array)
