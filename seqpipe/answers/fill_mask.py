@@ -183,12 +183,10 @@ class FillMaskTask(HeadTask[FilledTexts, FillMask]):
 
     def _mask(self, record: Record, field: str) -> tuple[str, list[int]]:
         """Return a field's text with gaps, and the ids of the masked words, which depend on the text only."""
-        text = replace_surrogates(text_in(record, field))
         end, gap = self.kind.end, self.kind.gap
-        pieces_of_words = _words(self.kind.tokenizer, self._alignment, text)
+        text, pieces_of_words, random = _words(self.kind.tokenizer, self._alignment, record, field)
         words = [pieces for pieces in pieces_of_words if all(i > end and i != gap for i, *_ in pieces)]
-        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
-        drawn = np.random.default_rng(seed).random(len(words))
+        drawn = random.random(len(words))
         hidden = [pieces for pieces, u in zip(words, drawn, strict=True) if u < self.kind.share or u == drawn.min()]
         masked_text, at = "", 0
         for pieces in hidden:
@@ -197,23 +195,25 @@ class FillMaskTask(HeadTask[FilledTexts, FillMask]):
         return masked_text + text[at:], [i for pieces in hidden for i, *_ in pieces]
 
 
-def _words(tokenizer: Tokenizer, alignment: Alignment, text: str) -> list[list[subwords.Piece]]:
-    """Return the pieces of each word, or each token, with their offsets."""
+def _words(
+    tokenizer: Tokenizer, alignment: Alignment, record: Record, field: str
+) -> tuple[str, list[list[subwords.Piece]], np.random.Generator]:
+    """Return a field's text, the pieces of each word or token with offsets, and random numbers that depend on it only.
+
+    The words of a record replace a missing text; DataError if it has neither.
+    """
+    text, words = record.get(field), record.get("words")
+    if field == "text" and words is not None and not isinstance(text, str):
+        text = " ".join(words)
+    if not isinstance(text, str):
+        raise DataError.at(record, f"no text in the field {field!r}; it has: {', '.join(record)}")
+    text = replace_surrogates(text)
+    random = np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little"))
     encoding = encode(tokenizer, text)
     if subwords.splits_words(tokenizer):
-        return subwords.of_text(alignment, encoding, text)
+        return text, subwords.of_text(alignment, encoding, text), random
     places = alignment.places(encoding.offsets, text)
-    return [[(i, *place)] for i, place in zip(encoding.ids, places, strict=True)]
-
-
-def text_in(record: Record, field: str) -> str:
-    """Return a field's text, else the words of the record; DataError if it has neither."""
-    text, words = record.get(field), record.get("words")
-    if isinstance(text, str):
-        return text
-    if field == "text" and words is not None:
-        return " ".join(words)
-    raise DataError.at(record, f"no text in the field {field!r}; it has: {', '.join(record)}")
+    return text, [[(i, *place)] for i, place in zip(encoding.ids, places, strict=True)], random
 
 
 # Answer kind span-infilling (T5): sentinels and the spans that they replace.
@@ -281,10 +281,7 @@ class SpanInfillingTask(TextTask[SpanInfilling]):
 
     def _mask(self, record: Record) -> tuple[str, list[int]]:
         """Return the text with sentinels, and the ids of the target. The masked words depend on the text only."""
-        text = replace_surrogates(text_in(record, self.kind.field))
-        words = _words(self.kind.tokenizer, self._alignment, text)
-        digest = hashlib.sha256(text.encode()).digest()
-        random = np.random.default_rng(int.from_bytes(digest[:8], "little"))
+        text, words, random = _words(self.kind.tokenizer, self._alignment, record, self.kind.field)
         spans = self._spans(len(words), random)
         masked_text, at, answer = "", 0, list[int]()
         for mark, (first, end) in zip(self._marks, spans, strict=False):

@@ -359,9 +359,6 @@ class TextTask(HeadTask[TextAnswers, W]):
     def is_right(self, gold: Any, predicted: Any) -> bool:
         return bool(predicted in gold if isinstance(gold, list) else predicted == gold)
 
-    def mistakes(self, gold: Any, predicted: Any) -> dict[str, Any]:
-        return {"expected": gold, "got": predicted}
-
 
 def require_tokenizer(tokenizer: Tokenizer | None) -> Tokenizer:
     """Return the target tokenizer; ValueError if it is None."""
