@@ -122,7 +122,7 @@ def list_components(plugins: Plugins | None = None) -> str:
     counts = Counter((offer.kind, offer.name) for offer in plugins.offers)
     ambiguous = {name for (_, name), count in counts.items() if count > 1}
     lines += [f"\n{name!r} is offered more than once: write `use: distribution/{name}`" for name in sorted(ambiguous)]
-    lines += [f"\nnote: {n.distribution} {n.version}: {n.text}" for n in plugins.notes]
+    lines += [f"\nnote: {note}" for note in plugins.notes]
     lines += [f"\n{message}" for message in plugins.left_out]
     lines += [f"\nbroken: {b.distribution} {b.version} ({b.entry_point}): {b.reason}" for b in plugins.broken]
     return "\n".join([*lines, "\nnext: seqpipe plugins show NAME"])
