@@ -33,21 +33,17 @@ class _Help:
         formatter.write("\n" + _wrapped(" ".join(self.help.split()), formatter.width, "  ") + "\n")
         path = ctx.command_path.rpartition("seqpipe")[2].strip()
         formatter.write("\nExamples:\n" + "".join(f"  {example}\n" for example in examples(path)))
-        sections: dict[str, list[tuple[str, str]]] = {}
-        options = []
-        for parameter in self.get_params(ctx):
-            if parameter.param_type_name == "argument":
-                sections.setdefault("Arguments", []).append(
-                    (parameter.metavar or parameter.name.upper(), parameter.help)
-                )
-            else:
-                options.append(_option(parameter))
+        arguments = [parameter for parameter in self.get_params(ctx) if parameter.param_type_name == "argument"]
+        options = [parameter for parameter in self.get_params(ctx) if parameter.param_type_name != "argument"]
+        sections = {"Arguments": [(argument.metavar or argument.name.upper(), argument.help) for argument in arguments]}
         commands: Mapping[str, Any] = self.commands if isinstance(self, TyperGroup) else {}
         for name, child in commands.items():
             summary = " ".join(child.help.split()).partition(". ")[0].removesuffix(".")
             sections.setdefault(child.rich_help_panel or "Commands", []).append((name, f"{summary}."))
-        for title, rows in [*sections.items(), ("Options", options)]:
-            formatter.write(f"\n{title}:\n{_columns(rows, formatter.width)}\n")
+        sections["Options"] = [_option(option) for option in options]
+        for title, rows in sections.items():
+            if rows:
+                formatter.write(f"\n{title}:\n{_columns(rows, formatter.width)}\n")
 
 
 class Command(_Help, TyperCommand): ...

@@ -101,9 +101,8 @@ _Dumper.add_representer(str, _Dumper.text)
 
 # Syntax errors of a YAML file in plain words, each with its position and the fix.
 
-_FIXES: Sequence[
-    tuple[str, str, bool]
-] = (  # a part of PyYAML's message; our message; whether its first mark is the position
+# A part of PyYAML's message; our message; whether its first mark is the position.
+_FIXES: Sequence[tuple[str, str, bool]] = (
     ("while scanning an alias", "a value cannot start with '*'; put it in quotes", True),
     ("while scanning an anchor", "a value cannot start with '&'; put it in quotes", True),
     ("scanning a quoted scalar found unexpected", "this quote is never closed; add the closing quote", True),
