@@ -114,10 +114,7 @@ MOST_BYTES = 32 << 20  # of texts, labels and answers: half of the limit of bund
 def candidates_of(records: Sequence[Record], field: str, target: str | None) -> Candidates:
     """Return the distinct candidates of records; DataError for an invalid record, or if there are none.
 
-    Args:
-        records: Records with a text in `field`, and optionally a label and an `answer`.
-        field: The record field of the text.
-        target: The record field of the label; None: `label`.
+    A record has a text in `field`, and optionally a label in `target` (None: `label`) and an `answer`.
     """
     target = target or "label"
     has_labels = any(record.get(target) is not None for record in records)

@@ -219,11 +219,7 @@ def refuse_outside(pointers: Sequence[int], available: int, record: Record) -> N
 def learnable(record: Record, field: str | None, available: int, settings: Mapping[str, Any]) -> list[int]:
     """Return the positions of a training record; DataError if a head with these settings can never answer them.
 
-    Args:
-        record: The record with its reference.
-        field: Field of the reference; None: `pointers`.
-        available: Number of positions of the input.
-        settings: Settings of `PointersTask`.
+    The input has `available` positions; the settings are those of `PointersTask`.
     """
     pointers = pointers_of(record, field)
     refuse_outside(pointers, available, record)

@@ -156,15 +156,8 @@ def write_package(
 ) -> Path:
     """Write a package with one component of that kind, its test and an example; return its folder, `folder`/`name`.
 
-    Args:
-        name: Of the distribution.
-        kind: reader, tokenizer, embedding, encoder or head.
-        folder: The folder in which the package's folder is created; by default the current one.
-        license: Apache-2.0, MIT, BSD-3-Clause or none.
-        use: Name of the component in a YAML; by default the distribution's name.
-
-    Raises:
-        UsageError: for an unknown kind or licence, an invalid name, or an existing folder.
+    `use` is the component's name in a YAML, by default that of the distribution. UsageError for an unknown kind or
+    licence, an invalid name, or an existing folder.
     """
     from seqpipe.config.plugins import KINDS, Plugins
     from seqpipe.files import write, writing_folder

@@ -53,11 +53,8 @@ class Generate(GenerateJsonSchema):
 def schema(plugins: Plugins | None = None, tell: Callable[[str], None] = lambda line: None) -> Json:
     """Return the JSON Schema (draft 2020-12) of all pipelines of installed components.
 
-    Components that cannot be loaded or read are left out.
-
-    Args:
-        plugins: Their components; by default those of all installed distributions.
-        tell: Called with a line about each component that is left out.
+    Components that cannot be loaded or read are left out; `tell` is called with a line about each. By default the
+    components are those of all installed distributions.
     """
     return _Schema(plugins or Plugins(), tell).pipeline()
 

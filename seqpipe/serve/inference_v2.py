@@ -176,11 +176,7 @@ class Output:
     def tensor(self, answers: Sequence[Answer], shape: tuple[int, ...]) -> Tensor:
         """Return the output of these answers; of several alternatives that of the best.
 
-        A missing text is empty, a missing number is None.
-
-        Args:
-            answers: The answers to all inputs.
-            shape: Shape of the inputs.
+        A missing text is empty, a missing number is None. `shape` is that of the inputs.
         """
         if not self.path:
             return Tensor(self.name, BYTES, shape, [json_bytes(answer).decode() for answer in answers])

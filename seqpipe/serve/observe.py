@@ -74,11 +74,7 @@ def _new_id() -> str:
 
 
 class AccessLog:
-    """The access log, which writes the lines of several requests at once.
-
-    Args:
-        stream: Where lines go; standard error by default.
-    """
+    """The access log, on standard error by default, which writes the lines of several requests at once."""
 
     def __init__(self, stream: TextIO | None = None):
         self._stream = stream if stream is not None else sys.stderr

@@ -174,25 +174,17 @@ class Listener:
 class Processes:
     """States reported by the processes of a server, for the console and for systemd.
 
-    Args:
-        settings: Settings of the server.
-        listener: Its address.
-        console: For messages.
-        environment: Variables with systemd's socket and watchdog interval.
-
-    Attributes:
-        last_reports: Time of the last report of each process that has loaded its bundles.
-        failure: The error that prevented the start of a process.
+    `environment` has variables with systemd's socket and watchdog interval.
     """
 
     def __init__(
         self, settings: Settings, listener: Listener, console: Console, environment: Mapping[str, str] = os.environ
     ):
         self._settings, self._listener, self._console, self._environment = settings, listener, console, environment
-        self.last_reports: dict[int, float] = {}
+        self.last_reports: dict[int, float] = {}  # time, for each process that has loaded its bundles
         self._is_ready = False
         self._period, self._beat = watchdog_seconds(environment), 0.0
-        self.failure: SeqpipeError | None = None
+        self.failure: SeqpipeError | None = None  # the error that prevented the start of a process
 
     def handle_signals(self) -> None:
         """Announce the end to clients of persistent connections, before granian's signal handlers close them."""

@@ -130,10 +130,9 @@ class Service:
             except (DataError, UsageError) as error:
                 answers[place] = DataError(str(error))
                 continue
-            payload: Any
-            payload = (
-                partial(self.model.predictor.document, record, **options) if documents else _Input(record, decoding)
-            )
+            payload: Any = _Input(record, decoding)
+            if documents:
+                payload = partial(self.model.predictor.document, record, **options)
             read = estimate_tokens(record)
             written = decoding.written(read) * (min(read, ROWS) if documents else 1)  # for each sentence in a batch
             jobs.append(Job(None if documents else key, read, deadline, payload, request, place, written))
@@ -310,17 +309,12 @@ def open_model(folder: Path, settings: Settings) -> Model:
 
 
 class Catalog:
-    """The services by name; used in the event loop only.
-
-    Attributes:
-        services: Services in the order in which they were loaded.
-        observers: Called with each finished batch.
-    """
+    """The services by name; used in the event loop only."""
 
     def __init__(self, settings: Settings):
         self._settings = settings
-        self.services: dict[str, Service] = {}
-        self.observers: list[Observer] = []
+        self.services: dict[str, Service] = {}  # in the order in which they were loaded
+        self.observers: list[Observer] = []  # called with each finished batch
 
     def get(self, name: str) -> Service:
         """Return the service of this name. Use it before the next await: it may be replaced.
