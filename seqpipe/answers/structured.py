@@ -238,7 +238,9 @@ def _record_pairs(field: Field, record: Record, words: int) -> list[dict[str, An
     key, pairs, known = LABEL if field.type == LABEL else "value", list[dict[str, Any]](), set[tuple[int, int]]()
     for pair in _value_list(field, record):
         if not isinstance(pair, Mapping) or not {"from", "to", key} <= pair.keys():
-            raise DataError.at(record, f'field {field.target!r}: {pair!r} is no pair; write {{"from", "to", "{key}"}}')
+            raise DataError.at(
+                record, f'field {field.target!r}: {pair!r} is not a pair; write {{"from", "to", "{key}"}}'
+            )
         ends = (pair["from"], pair["to"])
         if not all(type(at) is int and 0 <= at < words for at in ends):
             raise DataError.at(record, f"field {field.target!r}: {ends} are not positions of {words} words, from 0")

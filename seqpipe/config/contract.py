@@ -23,7 +23,7 @@ from seqpipe.features.kinds.base import FeatureKind
 class Component:
     """One component of a YAML: its class, its options with all defaults, its common keys and its place.
 
-    `common_keys` holds those of its kind (name, field, target, weight, init, freeze, lr) with defaults; `init` is the
+    `common_keys` has those of its kind (name, field, target, weight, init, freeze, lr) with defaults; `init` is the
     absolute path of a run or None, and a head's `target_tokenizer` is a Component, "same" or None.
     """
 
@@ -60,7 +60,7 @@ class Component:
 class Input:
     """One input of a pipeline and the stages that read it; `name` is "" if the YAML gives none.
 
-    Without a tokenizer its `field` holds numbers.
+    Without a tokenizer its `field` contains numbers.
     """
 
     name: str
@@ -376,7 +376,7 @@ class CorpusSettings:
 
 
 def corpus_settings(head: Component) -> CorpusSettings | None:
-    """Return how a head reads its corpus under its options; None for a head that is no language model.
+    """Return how a head reads its corpus under its options; None for a head that is not a language model.
 
     Raises:
         PluginError: It does not declare all three settings.

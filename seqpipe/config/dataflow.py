@@ -405,7 +405,7 @@ def _check_head(scope: Scope, head: Component, arrays: HeadArrays) -> None:
     provider = f"data (target of {head.key})"
     if is_self_supervised(head):
         if arrays.no_self_supervision:
-            trace.error(head, f"{arrays.no_self_supervision}: no record holds the right answer")
+            trace.error(head, f"{arrays.no_self_supervision}: no record has the right answer")
         if head.common_keys.get("target") is not None:
             trace.error(head, "it learns from the text itself; delete `target`")
         targets = {name: arrays.targets.get(name) for name in _corrupted_names(head)}

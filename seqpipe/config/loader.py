@@ -249,7 +249,7 @@ class _Loader:
         elif isinstance(field, str):
             number = field
         else:
-            fix = "name the one field that holds the numbers, or add a tokenizer to read a text"
+            fix = "name the field of the numbers, or add a tokenizer to read a text"
             self.add_missing((*path, "field"), fix) if field is None else self.error((*path, "field"), fix)
             return None
         embedding = self.stages("embedding", keys.get("embedding"), (*path, "embedding"))
@@ -521,7 +521,7 @@ class _Loader:
         """Resolve a path of the YAML relative to its folder; record a problem if it does not exist."""
         at = Path(os.path.abspath(self.root / text))
         if "\0" in text:
-            self.error(path, "a path cannot hold the character U+0000")
+            self.error(path, "a path cannot contain the character U+0000")
         elif self.files and os.path.exists(at) and os.path.isdir(at) != folder:
             kinds = ("a file, not a folder", "a folder, not a file")
             self.error(path, f"{text!r} is {kinds[not folder]} ({at})")

@@ -156,7 +156,7 @@ def installed_names(anew: bool = False) -> dict[str, list[str]]:
     entry_points = [*metadata.entry_points(group=GROUP)]
     owners = sorted(f"{point.dist.name} {point.dist.version}" for point in entry_points if point.dist)
     key = [os.environ.get("SEQPIPE_PLUGINS", ""), *owners]
-    # Without a cache, or the package that knows its place, a completion takes longer, and has nowhere to report that.
+    # Without a cache, or the package that finds its folder, a completion takes longer, and cannot report that.
     with contextlib.suppress(ImportError, OSError, ValueError, LookupError, TypeError):
         cached = json.loads((cache_folder() / "components.json").read_bytes())
         if cached["key"] == key and not anew:

@@ -271,7 +271,7 @@ class _Builder:
         self.next_event()  # the end of the document
         after = self.next_event()
         if not isinstance(after, yaml.StreamEndEvent):
-            self.error(after, (), "a second document starts here; a file holds one (delete the '---' or '...' line)")
+            self.error(after, (), "a second document starts here; a file has one (delete the '---' or '...' line)")
 
     def error(self, event: Any, path: Path, message: str) -> None:
         mark = event.start_mark

@@ -88,7 +88,8 @@ class SiteCheck:
     """ASGI middleware that refuses requests with a foreign origin or an unknown host name.
 
     A browser may send a POST of another site's page without a preflight request. A site can also map its own name to
-    127.0.0.1 (DNS rebinding), so that its pages have the origin of the server. The headers reveal both. `settings.host` is an address.
+    127.0.0.1 (DNS rebinding), so that its pages have the origin of the server. The headers reveal both.
+    `settings.host` is an address.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings):
