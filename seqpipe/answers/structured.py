@@ -39,7 +39,8 @@ from seqpipe.features.vocabulary import Vocabulary
 TEXT, WORD, PAIR = PER = ("text", "word", "pair")
 LABEL, POSITION, NUMBER, SPAN = TYPES = ("label", "position", "number", "span")
 SCORES = "_scores"  # suffix of the optional output with a field's probabilities
-_SHAPES = {TEXT: ("B",), WORD: ("B", "T"), PAIR: ("B", "T", "T")}
+_SHAPES = {TEXT: "(B,)", WORD: "(B, T)", PAIR: "(B, T, T)"}
+_SPAN_SHAPES = {TEXT: "(B, 2)", WORD: "(B, T, 2)"}
 _TAKEN = ("words", "word", "start", "end", "ids", "mask", "x")  # names in answers and in batches
 _ENDINGS = ("_score", SCORES, "_mask")
 _FORM = 'such as {"head": {"per": "word", "type": "position"}}'
@@ -58,14 +59,12 @@ class Field:
     @property
     def array(self) -> Array:
         """Its output and its target."""
-        axes = _SHAPES[self.per] + (("2",) if self.type == SPAN else ())
-        shape = f"({', '.join(axes)}{',' if len(axes) == 1 else ''})"
-        return Array(shape, "float32" if self.type == NUMBER else "int64")
+        shapes = _SPAN_SHAPES if self.type == SPAN else _SHAPES
+        return Array(shapes[self.per], "float32" if self.type == NUMBER else "int64")
 
     @property
     def scores(self) -> Array:
-        axes = _SHAPES[self.per]
-        return Array(f"({', '.join(axes)}{',' if len(axes) == 1 else ''})", "float32", "probability", required=False)
+        return Array(_SHAPES[self.per], "float32", "probability", required=False)
 
     @property
     def value_type(self) -> Any:
@@ -430,9 +429,8 @@ class StructuredTask(HeadTask[StructuredAnswers, Structured]):
         for before in fields_of(old["fields"]):
             field = fields.get(before.name, before)
             if (field.per, field.type) != (before.per, before.type):
-                return (
-                    f"the field {before.name!r} of {where} has per: {before.per} and type: {before.type}; use the same"
-                )
+                stated = f"per: {before.per} and type: {before.type}"
+                return f"the field {before.name!r} of {where} has {stated}; use the same"
             if field.per == PAIR and field.labels[:1] != before.labels[:1]:
                 return f"{before.labels[0]!r} is `outside` in the field {before.name!r} of {where}; use the same"
         return ""
