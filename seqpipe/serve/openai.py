@@ -208,7 +208,7 @@ async def complete(service: Service, body: Mapping[str, Any], settings: Settings
         alternatives: list[Any] = answer if isinstance(answer, list) else [answer]
         for alternative in alternatives:
             text = alternative["generated_text"]
-            content = prompt * parsed.echo + text.removeprefix(replace_surrogates(prompt))
+            content = (prompt if parsed.echo else "") + text.removeprefix(replace_surrogates(prompt))
             choices.append({**_part(content, len(choices)), "finish_reason": text.finish_reason})
             written += text.tokens
     read = sum(await asyncio.to_thread(token_counts, service.model, parsed.prompts))
