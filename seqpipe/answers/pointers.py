@@ -159,7 +159,7 @@ class PointersTask(HeadTask[PointersAnswers, Pointers]):
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         def targets(record: Record, doc: Doc) -> Targets:
-            pointers = learnable(record, self.kind.target, len(self.kind.places(doc)), settings)
+            pointers = training_pointers(record, self.kind.target, len(self.kind.places(doc)), settings)
             return {"pointers": pointers, "pointers_mask": [1] * len(pointers)}
 
         return targets
@@ -216,7 +216,7 @@ def refuse_outside(pointers: Sequence[int], available: int, record: Record) -> N
         raise DataError.at(record, f"{message}; correct the record")
 
 
-def learnable(record: Record, field: str | None, available: int, settings: Mapping[str, Any]) -> list[int]:
+def training_pointers(record: Record, field: str | None, available: int, settings: Mapping[str, Any]) -> list[int]:
     """Return the positions of a training record; DataError if a head with these settings can never answer them.
 
     The input has `available` positions; the settings are those of `PointersTask`.

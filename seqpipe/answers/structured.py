@@ -273,7 +273,7 @@ def gold_value(field: Field, record: Record, places: Sequence[tuple[int, int]]) 
     return values[0] if field.per == TEXT else dict(zip(places, values, strict=True))
 
 
-def comparable(field: Field, value: Any, places: Sequence[tuple[int, int]]) -> Any:
+def comparable_value(field: Field, value: Any, places: Sequence[tuple[int, int]]) -> Any:
     """Return a value of an answer in the format of `gold_value`: words by their places."""
     if value is None or field.type in (LABEL, NUMBER):
         return value
@@ -491,9 +491,9 @@ class StructuredTask(HeadTask[StructuredAnswers, Structured]):
         values_of: dict[str, Any] = {}
         for field in self.kind.fields:
             if field.per == TEXT:
-                values_of[field.name] = comparable(field, answer[field.name], places)
+                values_of[field.name] = comparable_value(field, answer[field.name], places)
             elif field.per == WORD:
-                values = [comparable(field, word[field.name], places) for word in words]
+                values = [comparable_value(field, word[field.name], places) for word in words]
                 values_of[field.name] = dict(zip(places, values, strict=True))
             else:
                 key = LABEL if field.type == LABEL else "value"

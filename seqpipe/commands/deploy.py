@@ -70,7 +70,7 @@ def triton(bundle: BundlePath, output: Output, name: Name = None, cuda: OnCuda =
     gpus = "--gpus all " if cuda else ""
     ports = "-p 8000:8000 -p 8001:8001 -p 8002:8002"
     inside = f"pip install '{requirement(cuda)}' && tritonserver --model-repository /models"
-    mount = f"{_quoted(output.resolve())}:/models:ro"
+    mount = f"{_quote(output.resolve())}:/models:ro"
     write_files(output, files, quiet, f'docker run --rm {gpus}{ports} -v {mount} {TRITON_IMAGE} sh -c "{inside}"')
 
 
@@ -86,7 +86,7 @@ def docker(
         output,
         image_files(content, name, cuda, port),
         quiet,
-        f"docker build -t {tag} {_quoted(output)}",
+        f"docker build -t {tag} {_quote(output)}",
         f"docker run --rm {gpus}--read-only --tmpfs /tmp -p {port}:{port} {tag}",
     )
 
@@ -116,8 +116,8 @@ def kserve(
         output,
         files,
         quiet,
-        f"docker build -t {image} {_quoted(output / 'image')} && docker push {image}",
-        f"kubectl apply -f {_quoted(output / 'inference-service.yaml')}",
+        f"docker build -t {image} {_quote(output / 'image')} && docker push {image}",
+        f"kubectl apply -f {_quote(output / 'inference-service.yaml')}",
     )
 
 
@@ -160,8 +160,8 @@ def systemd(
         output,
         {service: unit, **bundle_files(content, "bundle")},
         quiet,
-        f"sudo mkdir -p {folder.parent} && sudo cp -rT {_quoted(output / 'bundle')} {folder}",
-        f"sudo cp {_quoted(output / service)} /etc/systemd/system/",
+        f"sudo mkdir -p {folder.parent} && sudo cp -rT {_quote(output / 'bundle')} {folder}",
+        f"sudo cp {_quote(output / service)} /etc/systemd/system/",
         f"sudo systemctl daemon-reload && sudo systemctl enable --now {service}",
     )
 
@@ -249,7 +249,7 @@ def template(name: str, /, **values: object) -> str:
     return Template(file.read_text(encoding="utf-8")).substitute(values)
 
 
-def _quoted(path: Path) -> str:
+def _quote(path: Path) -> str:
     """Return a path quoted for a shell."""
     return shlex.quote(str(path))
 

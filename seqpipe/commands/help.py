@@ -30,7 +30,7 @@ class _Help:
     def format_help(self: Any, ctx: Any, formatter: Any) -> None:
         """Write usage, summary, examples, commands, arguments and options."""
         self.format_usage(ctx, formatter)
-        formatter.write("\n" + _wrapped(" ".join(self.help.split()), formatter.width, "  ") + "\n")
+        formatter.write("\n" + _wrap(" ".join(self.help.split()), formatter.width, "  ") + "\n")
         path = ctx.command_path.rpartition("seqpipe")[2].strip()
         formatter.write("\nExamples:\n" + "".join(f"  {example}\n" for example in examples(path)))
         arguments = [parameter for parameter in self.get_params(ctx) if parameter.param_type_name == "argument"]
@@ -75,12 +75,12 @@ def _columns(rows: Sequence[tuple[str, str]], width: int) -> str:
     left = min(26, max(len(name) for name, _ in rows))
     lines = []
     for name, text in rows:
-        column = _wrapped(text, width, " " * (left + 4))
+        column = _wrap(text, width, " " * (left + 4))
         lines.append(f"  {name:<{left}}{column[left + 2 :]}" if len(name) <= left else f"  {name}\n{column}")
     return "\n".join(lines)
 
 
-def _wrapped(text: str, width: int, indent: str) -> str:
+def _wrap(text: str, width: int, indent: str) -> str:
     return textwrap.fill(
         text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )

@@ -197,17 +197,17 @@ class Output:
 
 def outputs_of(kind: AnswerKind) -> Mapping[str, Output]:
     """Return the outputs of a bundle by name, the output of whole answers first."""
-    typed = _typed(kind.answer_schema(), ())
+    typed = _typed_outputs(kind.answer_schema(), ())
     return {output.name: output for output in (Output(JSON, BYTES), *typed)}
 
 
-def _typed(schema: Schema, path: tuple[str, ...]) -> Iterator[Output]:
+def _typed_outputs(schema: Schema, path: tuple[str, ...]) -> Iterator[Output]:
     """Yield the texts, numbers and vectors that every answer of this schema has."""
     types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     (kind, *_), may_be_null = types, "null" in types
     if kind == "object" and not may_be_null:
         for name in schema["required"]:
-            yield from _typed(schema["properties"][name], (*path, name))
+            yield from _typed_outputs(schema["properties"][name], (*path, name))
     elif kind == "array" and path and schema["items"].get("type") == "number":
         yield Output(".".join(path), FP32, path, is_vector=True)
     elif kind in _DATATYPES and not (may_be_null and kind == "integer"):  # no integer could represent a missing value
@@ -284,7 +284,7 @@ async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Resp
         raise HttpError(413, f"{len(records):,} inputs are over the limit of {settings.max_items:,}; send fewer")
     parameters = dict(_parameters(request_data, "the request"))
     all_binary = bool(parameters.pop(_ALL_BINARY, False))
-    outputs = _requested(request_data.get("outputs"), outputs_of(service.model.predictor.kind), all_binary)
+    outputs = _requested_outputs(request_data.get("outputs"), outputs_of(service.model.predictor.kind), all_binary)
     documents = bool(parameters.pop(_DOCUMENTS, False))
     number = request_data.get("id")
     if not isinstance(number, str | None):
@@ -348,7 +348,7 @@ def _parameters(entry: Mapping[str, Any], what: str) -> Mapping[str, Any]:
     return parameters
 
 
-def _requested(entries: Any, outputs: Mapping[str, Output], all_binary: bool) -> list[tuple[Output, bool]]:
+def _requested_outputs(entries: Any, outputs: Mapping[str, Output], all_binary: bool) -> list[tuple[Output, bool]]:
     """Return the requested outputs, each with a flag for binary data; all outputs if the request names none."""
     if not entries:
         return [(output, all_binary) for output in outputs.values()]

@@ -149,14 +149,14 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
         return await complete(_service(catalog, body.get("model")), body, settings, end)
 
     return [
-        Route("/v1/models", _guarded(models)),
-        Route("/v1/models/{name}", _guarded(model)),
-        Route("/v1/embeddings", _guarded(embeddings), methods=["POST"]),
-        Route("/v1/completions", _guarded(completions), methods=["POST"]),
+        Route("/v1/models", _with_error_objects(models)),
+        Route("/v1/models/{name}", _with_error_objects(model)),
+        Route("/v1/embeddings", _with_error_objects(embeddings), methods=["POST"]),
+        Route("/v1/completions", _with_error_objects(completions), methods=["POST"]),
     ]
 
 
-def _guarded(answer: Answer) -> Answer:
+def _with_error_objects(answer: Answer) -> Answer:
     """Wrap an endpoint so that its errors are OpenAI's error objects."""
 
     async def guarded(request: Request) -> Response:

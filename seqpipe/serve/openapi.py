@@ -257,7 +257,7 @@ _SHAPE: Schema = array({"type": "integer", "minimum": -1})
 _USAGE = obj(["completion_tokens"], prompt_tokens=_COUNT, completion_tokens=_COUNT, total_tokens=_COUNT)
 
 
-def _stated(datatypes: Sequence[str]) -> Schema:
+def _types(datatypes: Sequence[str]) -> Schema:
     return array(obj(name=TEXT, datatype=one_of(datatypes), shape=_SHAPE))
 
 
@@ -274,7 +274,7 @@ _INFERENCE = obj(
 V2_SCHEMAS: Mapping[str, Schema] = {
     "Server": obj(name=TEXT, version=TEXT, extensions=array(TEXT)),
     "Metadata": obj(
-        name=TEXT, versions=array(TEXT), platform=TEXT, inputs=_stated([BYTES]), outputs=_stated([BYTES, FP32, INT64])
+        name=TEXT, versions=array(TEXT), platform=TEXT, inputs=_types([BYTES]), outputs=_types([BYTES, FP32, INT64])
     ),
     "InferenceRequest": {**_INFERENCE, "description": "One tensor of shape [N] or [N, 1] for each field."},
     "InferenceResponse": obj(

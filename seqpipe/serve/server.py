@@ -129,10 +129,10 @@ def _metrics_folder() -> Iterator[str]:
     A server has the lock of its folder as long as it runs; the system releases the lock when the process ends.
     """
     for left in Path(tempfile.gettempdir()).glob(f"{_METRICS}*"):
-        with contextlib.suppress(OSError), _locked(left, fcntl.LOCK_NB):  # of another user, in use, or gone already
+        with contextlib.suppress(OSError), _lock(left, fcntl.LOCK_NB):  # of another user, in use, or gone already
             shutil.rmtree(left)
     new = Path(tempfile.mkdtemp(prefix=f".{_METRICS}"))
-    with _locked(new):  # before it has the prefix for which other servers search
+    with _lock(new):  # before it has the prefix for which other servers search
         folder = new.rename(new.with_name(new.name[1:]))
         try:
             yield str(folder)
@@ -141,7 +141,7 @@ def _metrics_folder() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path, mode: int = 0) -> Iterator[None]:
+def _lock(folder: Path, mode: int = 0) -> Iterator[None]:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | mode)

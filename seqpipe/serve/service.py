@@ -136,7 +136,7 @@ class Service:
             read = estimate_tokens(record)
             written = decoding.written(read) * (min(read, ROWS) if documents else 1)  # for each sentence in a batch
             jobs.append(Job(None if documents else key, read, deadline, payload, request, place, written))
-        return await self._answered(jobs, request) if jobs else answers
+        return await self._wait_for_answers(jobs, request) if jobs else answers
 
     async def explain(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> Explanation:
         """Return the answer to one input with its explanation; raises the same errors as `Model.explain`."""
@@ -180,12 +180,12 @@ class Service:
         self, function: Callable[[], Any], size: int, deadline: float, decoding: Chosen | None = None
     ) -> Any:
         request, written = Request(self._loop.create_future(), [None], 0), decoding.written(size) if decoding else 0
-        (result,) = await self._answered([Job(None, size, deadline, function, request, 0, written)], request)
+        (result,) = await self._wait_for_answers([Job(None, size, deadline, function, request, 0, written)], request)
         if isinstance(result, DataError):
             raise result
         return result
 
-    async def _answered(self, jobs: list[Job], request: Request) -> list[Any]:
+    async def _wait_for_answers(self, jobs: list[Job], request: Request) -> list[Any]:
         request.missing, began, deadline = len(jobs), time.monotonic(), jobs[0].deadline
         self.queue.put(jobs)
         self._active += 1
