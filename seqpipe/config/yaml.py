@@ -285,19 +285,13 @@ class _Builder:
             raise yaml.MarkedYAMLError(problem=f"more than {MAX_NODES:,} values", problem_mark=event.start_mark)
         self.tree.values[path] = Spot(self.tree.file, event.start_mark.line + 1, event.start_mark.column + 1)
         if isinstance(event, yaml.AliasEvent):
-            self.error(
-                event,
-                path,
-                f"aliases are not read; write out what *{event.anchor} means (a text starting with * needs quotes)",
-            )
+            self.error(event, path, f"aliases are not read; write the value of *{event.anchor}, or quote the text")
             return None
         if event.anchor is not None:
-            self.error(
-                event, path, f"anchors are not read; delete &{event.anchor} (a value starting with & needs quotes)"
-            )
+            self.error(event, path, f"anchors are not read; delete &{event.anchor}, or quote the text")
         if event.tag is not None:
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-            self.error(event, path, f"tags are not read; delete {tag} (a value starting with ! needs quotes)")
+            self.error(event, path, f"tags are not read; delete {tag}, or quote the text")
         if isinstance(event, yaml.MappingStartEvent):
             return self.mapping(path, depth)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -340,9 +334,8 @@ class _Builder:
 
 def _decode(data: bytes, file: str) -> str:
     if len(data) > MAX_BYTES:
-        raise ConfigError(
-            [Problem(file, 1, 1, "", f"{len(data):,} bytes; a pipeline's YAML has at most {MAX_BYTES:,}")]
-        )
+        message = f"{len(data):,} bytes; a pipeline's YAML has at most {MAX_BYTES:,}"
+        raise ConfigError([Problem(file, 1, 1, "", message)])
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ConfigError([Problem(file, 1, 1, "", "this file is UTF-16; save it as UTF-8")])
     data = data.removeprefix(b"\xef\xbb\xbf")
