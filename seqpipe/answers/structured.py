@@ -303,8 +303,8 @@ class Structured(HeadAnswer[StructuredAnswers]):
         self.drawing = {"as": "structure", "fields": [field.manifest() for field in self.fields]}
         self.is_numeric = any(field.type == NUMBER for field in self.fields)
         self.has_words = any(field.per != TEXT or field.type in (POSITION, SPAN) for field in self.fields)
-        values = {field.name: [] if field.per == PAIR else None for field in self.fields if field.per != WORD}
-        self.nothing = {"words": [], **values} if self.has_words else values
+        self.nothing = {"words": []} if self.has_words else {}
+        self.nothing |= {field.name: [] if field.per == PAIR else None for field in self.fields if field.per != WORD}
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Structured:
