@@ -109,7 +109,7 @@ MEMBERS: Mapping[str, Member] = {
     "step": Member(ENCODER, "method", "(x, t, prefix, state) -> x and state", "Decode one token."),
     "max_length": Member(ENCODER, "attribute", "int or None", "Maximum number of tokens of a text."),
     "state_source": Member(
-        ENCODER, "static method", "(options) -> str", "Source of its initial state, or an empty string.", "", True
+        ENCODER, "static method", "(options) -> str", "Source whose final state is its initial one, or empty.", "", True
     ),
     "set_stateful": Member(ENCODER, "method", "(rows or None)", "Start or stop carrying states across batches."),
     "carried_state": Member(ENCODER, "attribute", "Tensor or None", "The carried states."),
@@ -124,7 +124,7 @@ MEMBERS: Mapping[str, Member] = {
         HEAD, "method", "(names…, *, options) -> dict", "The decision, inside the exported graph.", REQUIRED
     ),
     "streaming_problem": Member(
-        HEAD, "static method", "(options) -> str", "Reason that prevents answers in chunks, or an empty string."
+        HEAD, "static method", "(options) -> str", "Obstacle to answers in chunks, with a fix, or an empty string."
     ),
     "state_shape": Member(HEAD, "attribute", "(int, int)", "Shape of the state that it carries from chunk to chunk."),
     "decide_chunk": Member(
@@ -145,7 +145,7 @@ MEMBERS: Mapping[str, Member] = {
         HEAD, "static method", "(options) -> list of str", "Decode options without effect under these options."
     ),
     "corpus": Member(
-        HEAD, "static method", "(options) -> dict", "Of a language model: packed, context and stateful.", ABSENT, True
+        HEAD, "static method", "(options) -> dict", "Settings of its texts: packed, context and stateful.", ABSENT, True
     ),
     "self_supervised": Member(HEAD, "class attribute", "bool", "Whether it is self-supervised.", False, True),
     "corrupted_inputs": Member(

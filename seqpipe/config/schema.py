@@ -112,7 +112,7 @@ class Plateau(_Schedule):
     use: Literal["plateau"] = "plateau"
     factor: float = Field(default=0.5, gt=0, lt=1, description="Factor of the learning rate.")
     patience: int = Field(
-        default=2, gt=0, description="Epochs without improvement before the decay, as train.patience."
+        default=2, gt=0, description="Epochs without progress before decay, counted as train.patience."
     )
 
 
@@ -183,7 +183,7 @@ class Export(_Keys):
         default=100, ge=1, le=MOST_TOKENS, description="Maximum of the decode options beams and n_best."
     )
     license: str | None = Field(
-        default=None, pattern=r"^[a-z0-9][a-z0-9.-]*$", description="Of the model card: apache-2.0."
+        default=None, pattern=r"^[a-z0-9][a-z0-9.-]*$", description="Of the model card, as on the hub: apache-2.0."
     )
     language: str | None = Field(default=None, pattern=r"^[a-z]+(-[A-Za-z]+)*$", description="Of the model card: en.")
 
@@ -241,7 +241,7 @@ class DataKeys(_Keys):
         "bytes, characters with inclusive ends, or characters from 1.",
     )
     unseen_labels: Literal["error", "miss"] = Field(
-        default="error", description="Treatment of labels that training lacks: stop, or count them as missed."
+        default="error", description="Dev and test labels that training lacks: stop, or count them as missed."
     )
 
 
