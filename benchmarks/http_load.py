@@ -15,13 +15,13 @@ from abc import ABC, abstractmethod
 from array import array
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, cast
 
 import httptools
 import numpy as np
 
-from seqpipe.commands.bench import Latency
+from seqpipe.commands.bench import latencies
 
 WARM_UP = 0.1  # the part of the time that passes before anything counts
 RETRY = 0.1  # seconds before a client whose connection was lost connects again
@@ -150,9 +150,9 @@ class Tally:
             "per_second": round(self._came / seconds, 2),
             "deadline_s": self.deadline,
             "in_time_per_second": round(self._in_time / seconds, 2),
-            "codes": {str(code): asdict(Latency.of(self.latencies[code])) for code in sorted(self.latencies)},
+            "codes": {str(code): latencies(self.latencies[code]) for code in sorted(self.latencies)},
             "failures": dict(self.failures),
-            **({"sent_late": asdict(Latency.of(self._delays))} if self._delays else {}),
+            **({"sent_late": latencies(self._delays)} if self._delays else {}),
         }
 
 

@@ -74,7 +74,7 @@ class DataError(SeqpipeError):
 
 
 class OpenChoiceError(DataError):
-    """Two readings of a data file that are equally good; `readings` holds the options of `seqpipe init` for each."""
+    """Two readings of a data file that are equally good; `readings` has the options of `seqpipe init` for each."""
 
     def __init__(self, data: object, question: str, readings: Sequence[Sequence[str]]):
         self.data, self.question, self.readings = data, question, [list(options) for options in readings]

@@ -132,30 +132,19 @@ class TextSpan(TypedDict):
 FieldValue: TypeAlias = str | int | float | TextSpan | None
 StructuredAnswer: TypeAlias = dict[str, FieldValue | list[dict[str, FieldValue]]]
 
-AnswerOfHead: TypeAlias = (
-    LabelAnswer
-    | list[LabelAnswer]
-    | list[ScoredLabel]
-    | ScoreAnswer
-    | list[ScoreAnswer]
-    | VectorAnswer
-    | list[VectorAnswer]
-    | CandidateAnswer
-    | list[CandidateAnswer]
-    | list[ScoredWord]
-    | list[TagSequence]
-    | list[ScoredSpan]
-    | list[SpanSequence]
-    | PassageAnswer
-    | list[PassageAnswer]
-    | PointersAnswer
-    | list[PointersAnswer]
-    | WrittenText
-    | list[WrittenText]
-    | FilledText
-    | list[FilledText]
-    | StructuredAnswer
-    | list[StructuredAnswer]
-)
+# One answer, or several with `n_best`.
+LabelAnswers: TypeAlias = LabelAnswer | list[LabelAnswer]
+ScoreAnswers: TypeAlias = ScoreAnswer | list[ScoreAnswer]
+VectorAnswers: TypeAlias = VectorAnswer | list[VectorAnswer]
+CandidateAnswers: TypeAlias = CandidateAnswer | list[CandidateAnswer]
+PassageAnswers: TypeAlias = PassageAnswer | list[PassageAnswer]
+PointersAnswers: TypeAlias = PointersAnswer | list[PointersAnswer]
+TextAnswers: TypeAlias = WrittenText | list[WrittenText]
+FilledTexts: TypeAlias = FilledText | list[FilledText]
+StructuredAnswers: TypeAlias = StructuredAnswer | list[StructuredAnswer]
+
+OfTexts: TypeAlias = LabelAnswers | list[ScoredLabel] | ScoreAnswers | VectorAnswers | CandidateAnswers
+OfWords: TypeAlias = list[ScoredWord] | list[TagSequence] | list[ScoredSpan] | list[SpanSequence] | PointersAnswers
+AnswerOfHead: TypeAlias = OfTexts | OfWords | PassageAnswers | TextAnswers | FilledTexts | StructuredAnswers
 JointAnswer: TypeAlias = dict[str, AnswerOfHead]  # of several heads, by head
 Answer: TypeAlias = AnswerOfHead | JointAnswer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, ClassVar, Generic
 
 import numpy as np
@@ -184,6 +185,8 @@ class HeadAnswer(AnswerKind[A]):
 
     answer_type: Any  # of an answer without alternatives: a typed dict, or a list of them
     alternative_type: Any = None  # of one of several answers, if it differs
+    nothing: Any = None  # the answer to a text without tokens
+    text_key: ClassVar[str] = ""  # the key of an alternative, or of an item of a list answer, that is shown as text
     decided: Mapping[str, Array] = {}  # the outputs of `decide`
     needs_tokenizer: ClassVar[bool] = False  # whether it generates text, with its own tokenizer
     is_numeric: bool = False  # whether answers are numbers: an infinite one is invalid, and metrics differ in rounding
@@ -233,9 +236,12 @@ class HeadAnswer(AnswerKind[A]):
         parts = answer if isinstance(answer, list) else [answer]
         return [line for part in parts for line in self.part_lines(part)] or [NOTHING]
 
-    @abstractmethod
     def part_lines(self, part: Any) -> list[str]:
         """Return one alternative, or one item of a list answer, as lines of text."""
+        return [with_score(part[self.text_key], part)]
+
+    def empty(self, several: bool) -> Any:
+        return [deepcopy(self.nothing)] if several else deepcopy(self.nothing)
 
     def with_warning(self, answer: Any, warning: str) -> Any:
         if not self.warns_of_length:
@@ -278,6 +284,28 @@ class HeadAnswer(AnswerKind[A]):
 def without_missing(answers: Iterable[Any], log_p: Iterable[float]) -> list[Any]:
     """Return the answers that exist according to their log-probability."""
     return [answer for answer, p in zip(answers, log_p, strict=True) if p > LOG_ZERO]
+
+
+def ranked_answers(
+    docs: Sequence[Doc], decision: Arrays, outputs: Sequence[str], answer: Callable[..., Any]
+) -> list[Any]:
+    """Return the answer to each text, or the list of its alternatives, best first, without missing ones.
+
+    Args:
+        docs: The texts.
+        decision: The decision, with the log-probability (B, K) of each alternative as `scores`.
+        outputs: The outputs (B, K, …) from which an alternative is made.
+        answer: Function from a text, the value of each output, and the probability to an alternative.
+    """
+    answers, columns = [], [decision[name].tolist() for name in outputs]
+    for doc, log_p, *rows in zip(docs, decision["scores"], *columns, strict=True):
+        alternatives = [
+            answer(doc, *values, probability(np.exp(p)))
+            for p, *values in zip(log_p, *rows, strict=True)
+            if p > LOG_ZERO or len(log_p) == 1
+        ]
+        answers.append(alternatives if len(log_p) > 1 else alternatives[0])
+    return answers
 
 
 def float32_number(value: float) -> float:

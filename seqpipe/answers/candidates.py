@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from tokenizers import Tokenizer
 
-from seqpipe.answers.answer_types import CandidateAnswer, NearText, VectorAnswer
+from seqpipe.answers.answer_types import CandidateAnswer, CandidateAnswers, NearText, VectorAnswer, VectorAnswers
 from seqpipe.answers.base import NOTHING, HeadAnswer, best_of, float32_number, with_score
 from seqpipe.answers.classification import count_labels, label_of, label_target
 from seqpipe.answers.metrics.numbers import LengthCounter, RankCounter, VectorCounter
@@ -29,8 +29,6 @@ from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
 
-VectorAnswers = VectorAnswer | list[VectorAnswer]
-
 
 class Vector(HeadAnswer[VectorAnswers]):
     """Embedding of a text, close to those of texts with the same label: `{"vector": […]}`, None without a token.
@@ -41,6 +39,7 @@ class Vector(HeadAnswer[VectorAnswers]):
     kind = "vector"
     hub_task = "feature-extraction"
     answer_type = VectorAnswer
+    nothing = {"vector": None}
     drawing = {"as": "vector"}
     decided = {"vector": Array("(B, D)", "float32")}
     is_numeric = True
@@ -65,10 +64,6 @@ class Vector(HeadAnswer[VectorAnswers]):
 
     def part_lines(self, part: Any) -> list[str]:
         return [NOTHING if part["vector"] is None else f"a vector of {len(part['vector'])} numbers"]
-
-    def empty(self, several: bool) -> VectorAnswers:
-        answer: VectorAnswer = {"vector": None}
-        return [answer] if several else answer
 
 
 class VectorTask(HeadTask[VectorAnswers, Vector]):
@@ -114,16 +109,12 @@ class VectorTask(HeadTask[VectorAnswers, Vector]):
 
 VECTORS = "pipeline.heads.0.vectors"  # the initializer with the vectors (N, D) of the candidates
 MOST_BYTES = 32 << 20  # of texts, labels and answers: half of the limit of bundle.json, which contains them
-CandidateAnswers = CandidateAnswer | list[CandidateAnswer]
 
 
 def candidates_of(records: Sequence[Record], field: str, target: str | None) -> Candidates:
     """Return the distinct candidates of records; DataError for an invalid record, or if there are none.
 
-    Args:
-        records: Records with a text in `field`, and optionally a label and an `answer`.
-        field: The record field of the text.
-        target: The record field of the label; None: `label`.
+    A record has a text in `field`, and optionally a label in `target` (None: `label`) and an `answer`.
     """
     target = target or "label"
     has_labels = any(record.get(target) is not None for record in records)
@@ -168,6 +159,7 @@ class Candidate(HeadAnswer[CandidateAnswers]):
     def __init__(self, candidates: Candidates, target: str | None = None):
         self.candidates, self.target = candidates, target
         self.labels = tuple(sorted({*candidates.keys}))
+        self.nothing = {**dict.fromkeys(candidates.entry(0, 0.0)), "score": 0.0, "nearest": []}
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Candidate:
@@ -184,7 +176,7 @@ class Candidate(HeadAnswer[CandidateAnswers]):
                 for number, score in zip(numbers, scores, strict=True)
                 if number >= 0
             ]
-            answers.append({**nearest[0], "nearest": nearest} if nearest else self._nothing())
+            answers.append({**nearest[0], "nearest": nearest} if nearest else self.empty(False))
         return answers
 
     @property
@@ -193,14 +185,6 @@ class Candidate(HeadAnswer[CandidateAnswers]):
 
     def part_lines(self, part: Any) -> list[str]:
         return [with_score(part.get(ANSWER) or part["text"], part)]
-
-    def empty(self, several: bool) -> CandidateAnswers:
-        """Return no candidate."""
-        return [self._nothing()] if several else self._nothing()
-
-    def _nothing(self) -> CandidateAnswer:
-        nothing: dict[str, object] = {**dict.fromkeys(self.candidates.entry(0, 0.0)), "score": 0.0, "nearest": []}
-        return cast(CandidateAnswer, nothing)
 
 
 class CandidateTask(HeadTask[CandidateAnswers, Candidate]):

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.answer_types import LabelAnswer, ScoreAnswer, ScoredLabel
-from seqpipe.answers.base import NOTHING, HeadAnswer, best_of, float32_number, probability, with_score
+from seqpipe.answers.answer_types import LabelAnswer, LabelAnswers, ScoreAnswer, ScoreAnswers, ScoredLabel
+from seqpipe.answers.base import NOTHING, HeadAnswer, best_of, float32_number, probability
 from seqpipe.answers.metrics.f1 import LabelCounter, LabelsCounter
 from seqpipe.answers.metrics.numbers import NumberCounter, ScoreCounter
 from seqpipe.answers.schemas import Schema
@@ -23,7 +23,6 @@ from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import Vocabulary
 
-LabelAnswers = LabelAnswer | list[LabelAnswer]
 F1 = {"f1": Metric(), "precision": Metric(), "recall": Metric()}
 
 
@@ -36,10 +35,9 @@ class Label(HeadAnswer[LabelAnswers]):
     kind = "label"
     hub_task = "text-classification"
     answer_type = LabelAnswer
-    decided = {
-        "label": Array("(B,)", "int64", "label"),
-        "scores": Array("(B, L)", "float32", "probability"),
-    }
+    nothing = {"label": None, "score": 0.0}
+    text_key = "label"
+    decided = {"label": Array("(B,)", "int64", "label"), "scores": Array("(B, L)", "float32", "probability")}
     scored_labels = "scores"
 
     def __init__(self, labels: Sequence[str], target: str | None = None, out_of_scope: str | None = None):
@@ -69,14 +67,6 @@ class Label(HeadAnswer[LabelAnswers]):
             ranked[1:] = sorted(ranked[1:], key=itemgetter("score"), reverse=True)
             answers.append(ranked[0] if n <= 1 else ranked[:n])
         return answers
-
-    def part_lines(self, part: Any) -> list[str]:
-        return [with_score(part["label"], part)]
-
-    def empty(self, several: bool) -> LabelAnswers:
-        """Return no label."""
-        answer: LabelAnswer = {"label": None, "score": 0.0}
-        return [answer] if several else answer
 
 
 class LabelTask(HeadTask[LabelAnswers, Label]):
@@ -137,10 +127,8 @@ class Labels(HeadAnswer[list[ScoredLabel]]):
     kind = "labels"
     hub_task = "text-classification"
     answer_type = list[ScoredLabel]
-    decided = {
-        "labels": Array("(B, L)", "int64", "flag"),
-        "scores": Array("(B, L)", "float32", "probability"),
-    }
+    text_key = "label"
+    decided = {"labels": Array("(B, L)", "int64", "flag"), "scores": Array("(B, L)", "float32", "probability")}
     scored_labels = "scores"
     answer_options = Label.answer_options
 
@@ -164,9 +152,6 @@ class Labels(HeadAnswer[list[ScoredLabel]]):
             labels.sort(key=itemgetter("score"), reverse=True)
             answers.append(labels if n <= 1 else labels[:n])
         return answers
-
-    def part_lines(self, part: Any) -> list[str]:
-        return [with_score(part["label"], part)]
 
     def schema(self, options: Mapping[str, Any]) -> Schema:
         return self.answer_schema()
@@ -273,9 +258,6 @@ _LARGEST = float(np.finfo(np.float32).max)
 _ERROR = Metric(percent=False, more_is_better=False)
 
 
-ScoreAnswers = ScoreAnswer | list[ScoreAnswer]
-
-
 class Score(HeadAnswer[ScoreAnswers]):
     """A number for each text: `{"score"}`, None for a text without tokens.
 
@@ -285,6 +267,7 @@ class Score(HeadAnswer[ScoreAnswers]):
     kind = "score"
     hub_task = "text-classification"
     answer_type = ScoreAnswer
+    nothing = {"score": None}
     drawing = {"as": "number"}
     decided = {"score": Array("(B,)", "float32")}
     is_numeric = True
@@ -305,10 +288,6 @@ class Score(HeadAnswer[ScoreAnswers]):
 
     def part_lines(self, part: Any) -> list[str]:
         return [NOTHING if part["score"] is None else f"{part['score']:.4f}"]
-
-    def empty(self, several: bool) -> ScoreAnswers:
-        answer: ScoreAnswer = {"score": None}
-        return [answer] if several else answer
 
 
 class ScoreTask(HeadTask[ScoreAnswers, Score]):

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.answer_types import PassageAnswer
-from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
+from seqpipe.answers.answer_types import PassageAnswer, PassageAnswers
+from seqpipe.answers.base import HeadAnswer, best_of, ranked_answers
 from seqpipe.answers.metrics.squad import ReadingCounter, gold_answers, locate_answer, match
 from seqpipe.answers.task import HeadInfo, HeadTask
 from seqpipe.answers.types import PASSAGE, Array, Choice, Counts, MakeTargets, Metric, SpanRules, Targets
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Record
-
-PassageAnswers = PassageAnswer | list[PassageAnswer]
 
 
 class ExtractiveSpan(HeadAnswer[PassageAnswers]):
@@ -29,6 +26,8 @@ class ExtractiveSpan(HeadAnswer[PassageAnswers]):
     hub_task = "question-answering"
     of_whole_text = False
     answer_type = PassageAnswer
+    nothing = {"answer": "", "score": 1.0, "start": 0, "end": 0}  # neither text has a token
+    text_key = "answer"
     drawing = {"as": "passage"}
     decided = {
         "starts": Array("(B, K)", "int64"),
@@ -47,21 +46,7 @@ class ExtractiveSpan(HeadAnswer[PassageAnswers]):
         return {"kind": self.kind, "target": self.target}
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[PassageAnswers]:
-        answers: list[PassageAnswers] = []
-        columns = (decision[name].tolist() for name in self.decided)
-        for doc, starts, ends, log_p in zip(docs, *columns, strict=True):
-            spans = without_missing(zip(starts, ends, log_p, strict=True), log_p)
-            alternatives = [_answer(doc, *span) for span in spans]
-            answers.append(alternatives if len(starts) > 1 else alternatives[0])
-        return answers
-
-    def part_lines(self, part: Any) -> list[str]:
-        return [with_score(part["answer"], part)]
-
-    def empty(self, several: bool) -> PassageAnswers:
-        """Return no answer with probability 1: neither text has a token."""
-        answer: PassageAnswer = {"answer": "", "score": 1.0, "start": 0, "end": 0}
-        return [answer] if several else answer
+        return ranked_answers(docs, decision, ("starts", "ends"), _answer)
 
 
 class ExtractiveSpanTask(HeadTask[PassageAnswers, ExtractiveSpan]):
@@ -119,8 +104,7 @@ def second_text(doc: Doc) -> tuple[int, str]:
     return at, doc.text[at:]
 
 
-def _answer(doc: Doc, first: int, last: int, log_p: float) -> PassageAnswer:
-    score = probability(np.exp(np.float32(log_p)))
+def _answer(doc: Doc, first: int, last: int, score: float) -> PassageAnswer:
     if first < 0:
         return {"answer": "", "score": score, "start": 0, "end": 0}
     at, text = second_text(doc)

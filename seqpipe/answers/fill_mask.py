@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.answer_types import FilledText
-from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
+from seqpipe.answers.answer_types import FilledText, FilledTexts
+from seqpipe.answers.base import HeadAnswer, best_of, ranked_answers
 from seqpipe.answers.metrics.text import FillingCounter
 from seqpipe.answers.task import HeadInfo, HeadTask, no_targets
 from seqpipe.answers.text import TARGET_TOKENS, TOKENS_AND_SCORES, Text, TextTask, option_tokens, require_tokenizer
@@ -20,8 +20,6 @@ from seqpipe.features import splitting as subwords
 from seqpipe.features.document import Arrays, Doc, Record, padded
 from seqpipe.features.encoding import Alignment, encode
 from seqpipe.features.vocabulary import EOS, MASK, SPAN_MARKS, replace_surrogates, special_id
-
-FilledTexts = FilledText | list[FilledText]
 
 
 class FillMask(HeadAnswer[FilledTexts]):
@@ -43,6 +41,8 @@ class FillMask(HeadAnswer[FilledTexts]):
     kind = "fill-mask"
     hub_task = "fill-mask"
     answer_type = FilledText
+    nothing = {"generated_text": "", "score": 1.0, "words": []}
+    text_key = "generated_text"
     decided = TOKENS_AND_SCORES
     needs_tokenizer = True
     scoring_options = {"filling": []}
@@ -57,29 +57,14 @@ class FillMask(HeadAnswer[FilledTexts]):
         self.drawing = {"as": "filling", "gap": token}
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[FilledTexts]:
-        answers: list[FilledTexts] = []
-        for doc, row, log_p in zip(docs, decision["tokens"].tolist(), decision["scores"].tolist(), strict=True):
-            alternatives = [
-                self._answer(doc, ids, p) for ids, p in without_missing(zip(row, log_p, strict=True), log_p)
-            ]
-            answers.append(alternatives if len(row) > 1 else alternatives[0])
-        return answers
+        return ranked_answers(docs, decision, ("tokens",), self._answer)
 
-    def _answer(self, doc: Doc, ids: Sequence[int], log_p: float) -> FilledText:
+    def _answer(self, doc: Doc, ids: Sequence[int], score: float) -> FilledText:
         words, filled, at = [self.token_text(ids[i]) for i in self._gaps(doc)], "", 0
         for first, end in self._runs(doc):  # white space is unchanged
             filled += doc.text[at : doc.offsets[first][0]] + self._filling(ids, first, end)
             at = doc.offsets[end - 1][1]
-        score = probability(np.exp(np.float32(log_p)))
         return {"generated_text": filled + doc.text[at:], "score": score, "words": words}
-
-    def part_lines(self, part: Any) -> list[str]:
-        return [with_score(part["generated_text"], part)]
-
-    def empty(self, several: bool) -> FilledTexts:
-        """Return the answer to a text without tokens: there is no gap to fill."""
-        answer: FilledText = {"generated_text": "", "score": 1.0, "words": []}
-        return [answer] if several else answer
 
     def scoring_rows(self, doc: Doc, part: Part | None, masking: Masking) -> list[ScoringRow]:
         """Return a row for each token, in which it is masked, for the pseudo-log-likelihood (Salazar et al. 2020).
@@ -198,12 +183,10 @@ class FillMaskTask(HeadTask[FilledTexts, FillMask]):
 
     def _mask(self, record: Record, field: str) -> tuple[str, list[int]]:
         """Return a field's text with gaps, and the ids of the masked words, which depend on the text only."""
-        text = replace_surrogates(text_in(record, field))
         end, gap = self.kind.end, self.kind.gap
-        pieces_of_words = _words(self.kind.tokenizer, self._alignment, text)
+        text, pieces_of_words, random = _words(self.kind.tokenizer, self._alignment, record, field)
         words = [pieces for pieces in pieces_of_words if all(i > end and i != gap for i, *_ in pieces)]
-        seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
-        drawn = np.random.default_rng(seed).random(len(words))
+        drawn = random.random(len(words))
         hidden = [pieces for pieces, u in zip(words, drawn, strict=True) if u < self.kind.share or u == drawn.min()]
         masked_text, at = "", 0
         for pieces in hidden:
@@ -212,23 +195,25 @@ class FillMaskTask(HeadTask[FilledTexts, FillMask]):
         return masked_text + text[at:], [i for pieces in hidden for i, *_ in pieces]
 
 
-def _words(tokenizer: Tokenizer, alignment: Alignment, text: str) -> list[list[subwords.Piece]]:
-    """Return the pieces of each word, or each token, with their offsets."""
+def _words(
+    tokenizer: Tokenizer, alignment: Alignment, record: Record, field: str
+) -> tuple[str, list[list[subwords.Piece]], np.random.Generator]:
+    """Return a field's text, the pieces of each word or token with offsets, and random numbers that depend on it only.
+
+    The words of a record replace a missing text; DataError if it has neither.
+    """
+    text, words = record.get(field), record.get("words")
+    if field == "text" and words is not None and not isinstance(text, str):
+        text = " ".join(words)
+    if not isinstance(text, str):
+        raise DataError.at(record, f"no text in the field {field!r}; it has: {', '.join(record)}")
+    text = replace_surrogates(text)
+    random = np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little"))
     encoding = encode(tokenizer, text)
     if subwords.splits_words(tokenizer):
-        return subwords.of_text(alignment, encoding, text)
+        return text, subwords.of_text(alignment, encoding, text), random
     places = alignment.places(encoding.offsets, text)
-    return [[(i, *place)] for i, place in zip(encoding.ids, places, strict=True)]
-
-
-def text_in(record: Record, field: str) -> str:
-    """Return a field's text, else the words of the record; DataError if it has neither."""
-    text, words = record.get(field), record.get("words")
-    if isinstance(text, str):
-        return text
-    if field == "text" and words is not None:
-        return " ".join(words)
-    raise DataError.at(record, f"no text in the field {field!r}; it has: {', '.join(record)}")
+    return text, [[(i, *place)] for i, place in zip(encoding.ids, places, strict=True)], random
 
 
 # Answer kind span-infilling (T5): sentinels and the spans that they replace.
@@ -296,10 +281,7 @@ class SpanInfillingTask(TextTask[SpanInfilling]):
 
     def _mask(self, record: Record) -> tuple[str, list[int]]:
         """Return the text with sentinels, and the ids of the target. The masked words depend on the text only."""
-        text = replace_surrogates(text_in(record, self.kind.field))
-        words = _words(self.kind.tokenizer, self._alignment, text)
-        digest = hashlib.sha256(text.encode()).digest()
-        random = np.random.default_rng(int.from_bytes(digest[:8], "little"))
+        text, words, random = _words(self.kind.tokenizer, self._alignment, record, self.kind.field)
         spans = self._spans(len(words), random)
         masked_text, at, answer = "", 0, list[int]()
         for mark, (first, end) in zip(self._marks, spans, strict=False):

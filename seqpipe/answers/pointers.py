@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.answer_types import PointersAnswer, WordPointersAnswer
-from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score, without_missing
+from seqpipe.answers.answer_types import PointersAnswer, PointersAnswers, WordPointersAnswer
+from seqpipe.answers.base import HeadAnswer, best_of, ranked_answers, with_score
 from seqpipe.answers.task import HeadInfo, HeadTask
 from seqpipe.answers.types import Array, Choice, Counts, MakeTargets, Metric, Scores, SpanRules, Targets
 from seqpipe.errors import DataError
@@ -17,7 +16,6 @@ from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.kinds.base import TOKENS, WORDS
 
 LINE, POLYGON = "line", "polygon"  # drawings of positions among points
-PointersAnswers = PointersAnswer | list[PointersAnswer]
 
 
 class PointerGold(NamedTuple):
@@ -81,6 +79,7 @@ class Pointers(HeadAnswer[PointersAnswers]):
         self.figure_style = None if points is None else figure_style
         self.drawing = {"as": "pointers", "points": points, "style": self.figure_style}
         self.answer_type = WordPointersAnswer if points is None else PointersAnswer
+        self.nothing = {"pointers": [], "words": [], "score": 1.0} if points is None else {"pointers": [], "score": 1.0}
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Pointers:
@@ -97,23 +96,14 @@ class Pointers(HeadAnswer[PointersAnswers]):
         return {**stated, "points": self.points, "figure_style": self.figure_style}
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[PointersAnswers]:
-        answers: list[PointersAnswers] = []
-        for doc, rows, log_p in zip(docs, decision["pointers"].tolist(), decision["scores"].tolist(), strict=True):
-            ranked = without_missing(zip(rows, log_p, strict=True), log_p)
-            alternatives = [self._answer(doc, row, p) for row, p in ranked]
-            answers.append(alternatives if len(rows) > 1 else alternatives[0])
-        return answers
+        return ranked_answers(docs, decision, ("pointers",), self._answer)
 
-    def _answer(self, doc: Doc, row: Sequence[int], log_p: float) -> PointersAnswer:
-        pointers, score = [at for at in row if at >= 0], probability(np.exp(np.float32(log_p)))
+    def _answer(self, doc: Doc, row: Sequence[int], score: float) -> PointersAnswer:
+        pointers = [at for at in row if at >= 0]
         if self.points is not None:
             return {"pointers": pointers, "score": score}
-        of_words: WordPointersAnswer = {
-            "pointers": pointers,
-            "words": [self.word(doc, at) for at in pointers],
-            "score": score,
-        }
-        return of_words
+        words = [self.word(doc, at) for at in pointers]
+        return WordPointersAnswer({"pointers": pointers, "words": words, "score": score})
 
     def step_names(self, ids: list[int], doc: Doc) -> list[str]:
         """Return the words, or the positions of rows of numbers."""
@@ -129,12 +119,6 @@ class Pointers(HeadAnswer[PointersAnswers]):
 
     def part_lines(self, part: Any) -> list[str]:
         return [with_score(" ".join(map(str, part.get("words", part["pointers"]))), part)]
-
-    def empty(self, several: bool) -> PointersAnswers:
-        """No position."""
-        of_words: WordPointersAnswer = {"pointers": [], "words": [], "score": 1.0}
-        answer: PointersAnswer = of_words if self.points is None else {"pointers": [], "score": 1.0}
-        return [answer] if several else answer
 
 
 class PointersTask(HeadTask[PointersAnswers, Pointers]):
@@ -175,7 +159,7 @@ class PointersTask(HeadTask[PointersAnswers, Pointers]):
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         def targets(record: Record, doc: Doc) -> Targets:
-            pointers = learnable(record, self.kind.target, len(self.kind.places(doc)), settings)
+            pointers = training_pointers(record, self.kind.target, len(self.kind.places(doc)), settings)
             return {"pointers": pointers, "pointers_mask": [1] * len(pointers)}
 
         return targets
@@ -232,14 +216,10 @@ def refuse_outside(pointers: Sequence[int], available: int, record: Record) -> N
         raise DataError.at(record, f"{message}; correct the record")
 
 
-def learnable(record: Record, field: str | None, available: int, settings: Mapping[str, Any]) -> list[int]:
+def training_pointers(record: Record, field: str | None, available: int, settings: Mapping[str, Any]) -> list[int]:
     """Return the positions of a training record; DataError if a head with these settings can never answer them.
 
-    Args:
-        record: The record with its reference.
-        field: Field of the reference; None: `pointers`.
-        available: Number of positions of the input.
-        settings: Settings of `PointersTask`.
+    The input has `available` positions; the settings are those of `PointersTask`.
     """
     pointers = pointers_of(record, field)
     refuse_outside(pointers, available, record)

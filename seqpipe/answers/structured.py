@@ -11,7 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqpipe.answers.answer_types import Position as Offset
-from seqpipe.answers.answer_types import Probability, StructuredAnswer, TextSpan
+from seqpipe.answers.answer_types import Probability, StructuredAnswers, TextSpan
 from seqpipe.answers.base import HeadAnswer, float32_number, probability
 from seqpipe.answers.classification import number_of
 from seqpipe.answers.metrics.numbers import FieldCounter, StructureCounter
@@ -39,7 +39,8 @@ from seqpipe.features.vocabulary import Vocabulary
 TEXT, WORD, PAIR = PER = ("text", "word", "pair")
 LABEL, POSITION, NUMBER, SPAN = TYPES = ("label", "position", "number", "span")
 SCORES = "_scores"  # suffix of the optional output with a field's probabilities
-_SHAPES = {TEXT: ("B",), WORD: ("B", "T"), PAIR: ("B", "T", "T")}
+_SHAPES = {TEXT: "(B,)", WORD: "(B, T)", PAIR: "(B, T, T)"}
+_SPAN_SHAPES = {TEXT: "(B, 2)", WORD: "(B, T, 2)"}
 _TAKEN = ("words", "word", "start", "end", "ids", "mask", "x")  # names in answers and in batches
 _ENDINGS = ("_score", SCORES, "_mask")
 _FORM = 'such as {"head": {"per": "word", "type": "position"}}'
@@ -47,33 +48,23 @@ _FORM = 'such as {"head": {"per": "word", "type": "position"}}'
 
 @dataclass(frozen=True)
 class Field:
-    """One field of an answer.
+    """One field of an answer."""
 
-    Args:
-        name: Name of the graph's output, of the target of `loss`, and of the key in an answer.
-        per: `text`, `word`, or `pair` of words.
-        type: `label`, `position` of a word, `number`, or `span` of words.
-        target: The record field with the reference.
-        labels: Labels of a label field; for pairs the first means that a pair has no relation.
-    """
-
-    name: str
-    per: str
-    type: str
-    target: str
-    labels: tuple[str, ...] = ()
+    name: str  # of the graph's output, of the target of `loss`, and of the key in an answer
+    per: str  # `text`, `word`, or `pair` of words
+    type: str  # `label`, `position` of a word, `number`, or `span` of words
+    target: str  # the record field with the reference
+    labels: tuple[str, ...] = ()  # of a label field; for pairs the first means that a pair has no relation
 
     @property
     def array(self) -> Array:
         """Its output and its target."""
-        axes = _SHAPES[self.per] + (("2",) if self.type == SPAN else ())
-        shape = f"({', '.join(axes)}{',' if len(axes) == 1 else ''})"
-        return Array(shape, "float32" if self.type == NUMBER else "int64")
+        shapes = _SPAN_SHAPES if self.type == SPAN else _SHAPES
+        return Array(shapes[self.per], "float32" if self.type == NUMBER else "int64")
 
     @property
     def scores(self) -> Array:
-        axes = _SHAPES[self.per]
-        return Array(f"({', '.join(axes)}{',' if len(axes) == 1 else ''})", "float32", "probability", required=False)
+        return Array(_SHAPES[self.per], "float32", "probability", required=False)
 
     @property
     def value_type(self) -> Any:
@@ -246,7 +237,9 @@ def _record_pairs(field: Field, record: Record, words: int) -> list[dict[str, An
     key, pairs, known = LABEL if field.type == LABEL else "value", list[dict[str, Any]](), set[tuple[int, int]]()
     for pair in _value_list(field, record):
         if not isinstance(pair, Mapping) or not {"from", "to", key} <= pair.keys():
-            raise DataError.at(record, f'field {field.target!r}: {pair!r} is no pair; write {{"from", "to", "{key}"}}')
+            raise DataError.at(
+                record, f'field {field.target!r}: {pair!r} is not a pair; write {{"from", "to", "{key}"}}'
+            )
         ends = (pair["from"], pair["to"])
         if not all(type(at) is int and 0 <= at < words for at in ends):
             raise DataError.at(record, f"field {field.target!r}: {ends} are not positions of {words} words, from 0")
@@ -280,7 +273,7 @@ def gold_value(field: Field, record: Record, places: Sequence[tuple[int, int]]) 
     return values[0] if field.per == TEXT else dict(zip(places, values, strict=True))
 
 
-def comparable(field: Field, value: Any, places: Sequence[tuple[int, int]]) -> Any:
+def comparable_value(field: Field, value: Any, places: Sequence[tuple[int, int]]) -> Any:
     """Return a value of an answer in the format of `gold_value`: words by their places."""
     if value is None or field.type in (LABEL, NUMBER):
         return value
@@ -291,8 +284,6 @@ def comparable(field: Field, value: Any, places: Sequence[tuple[int, int]]) -> A
 #
 # A field has one value for the text, one for each word, or one for each ordered pair of words; a value is a label,
 # the position of a word, a number, or a span of words. The description is data, so new shapes need no code.
-
-StructuredAnswers = StructuredAnswer | list[StructuredAnswer]
 
 
 class Structured(HeadAnswer[StructuredAnswers]):
@@ -312,6 +303,8 @@ class Structured(HeadAnswer[StructuredAnswers]):
         self.drawing = {"as": "structure", "fields": [field.manifest() for field in self.fields]}
         self.is_numeric = any(field.type == NUMBER for field in self.fields)
         self.has_words = any(field.per != TEXT or field.type in (POSITION, SPAN) for field in self.fields)
+        self.nothing = {"words": []} if self.has_words else {}
+        self.nothing |= {field.name: [] if field.per == PAIR else None for field in self.fields if field.per != WORD}
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Structured:
@@ -381,14 +374,6 @@ class Structured(HeadAnswer[StructuredAnswers]):
                     lines.append(f"{field.name}: {words[pair['from']]} → {words[pair['to']]}: {value}")
         return lines
 
-    def empty(self, several: bool) -> StructuredAnswers:
-        """Return an answer without words, labels and numbers."""
-        answer: dict[str, Any] = {"words": []} if self.has_words else {}
-        for field in self.fields:
-            if field.per != WORD:
-                answer[field.name] = [] if field.per == PAIR else None
-        return [answer] if several else answer
-
     def is_invalid(self, name: str, array: np.ndarray, docs: Sequence[Doc]) -> np.ndarray:
         invalid = ~np.isfinite(array)
         field = next(field for field in self.fields if name in (field.name, field.name + SCORES))
@@ -444,9 +429,8 @@ class StructuredTask(HeadTask[StructuredAnswers, Structured]):
         for before in fields_of(old["fields"]):
             field = fields.get(before.name, before)
             if (field.per, field.type) != (before.per, before.type):
-                return (
-                    f"the field {before.name!r} of {where} has per: {before.per} and type: {before.type}; use the same"
-                )
+                stated = f"per: {before.per} and type: {before.type}"
+                return f"the field {before.name!r} of {where} has {stated}; use the same"
             if field.per == PAIR and field.labels[:1] != before.labels[:1]:
                 return f"{before.labels[0]!r} is `outside` in the field {before.name!r} of {where}; use the same"
         return ""
@@ -507,9 +491,9 @@ class StructuredTask(HeadTask[StructuredAnswers, Structured]):
         values_of: dict[str, Any] = {}
         for field in self.kind.fields:
             if field.per == TEXT:
-                values_of[field.name] = comparable(field, answer[field.name], places)
+                values_of[field.name] = comparable_value(field, answer[field.name], places)
             elif field.per == WORD:
-                values = [comparable(field, word[field.name], places) for word in words]
+                values = [comparable_value(field, word[field.name], places) for word in words]
                 values_of[field.name] = dict(zip(places, values, strict=True))
             else:
                 key = LABEL if field.type == LABEL else "value"

@@ -13,12 +13,11 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqpipe.answers.answer_types import TextAnswer, WrittenText
-from seqpipe.answers.base import HeadAnswer, best_of, probability, with_score
+from seqpipe.answers.answer_types import TextAnswer, TextAnswers, WrittenText
+from seqpipe.answers.base import HeadAnswer, best_of, ranked_answers
 from seqpipe.answers.metrics.text import TextCounter, tokenizer_fault
 from seqpipe.answers.task import HeadInfo, HeadTask, present, required_field
 from seqpipe.answers.types import (
-    LOG_ZERO,
     Array,
     Choice,
     Counts,
@@ -142,9 +141,6 @@ _LOWER = Metric(more_is_better=False)
 _PERPLEXITY = Metric(percent=False, more_is_better=False)
 
 
-TextAnswers = WrittenText | list[WrittenText]
-
-
 class Text(HeadAnswer[TextAnswers]):
     """Text: `{"generated_text", "score"}`, or a list of them, best first; score: the probability of the sequence.
 
@@ -159,6 +155,8 @@ class Text(HeadAnswer[TextAnswers]):
     kind = "text"
     hub_task = "text2text-generation"
     answer_type: Any = TextAnswer
+    nothing = {"generated_text": "", "score": 1.0}
+    text_key = "generated_text"
     drawing: Mapping[str, Any] = {"as": "text"}
     decided = TOKENS_AND_SCORES
     needs_tokenizer = True
@@ -195,15 +193,11 @@ class Text(HeadAnswer[TextAnswers]):
 
     def answers(self, docs: Sequence[Doc], decision: Arrays, stops: Sequence[str] = ()) -> list[TextAnswers]:
         """Return the answers of a decision; texts end before the first of the stop texts."""
-        answers: list[TextAnswers] = []
-        for doc, row, log_p in zip(docs, decision["tokens"].tolist(), decision["scores"], strict=True):
-            hypotheses: list[WrittenText] = [
-                {"generated_text": self.generated_text(tokens, doc, stops), "score": probability(np.exp(p))}
-                for tokens, p in zip(row, log_p, strict=True)
-                if p > LOG_ZERO or len(row) == 1
-            ]
-            answers.append(hypotheses if len(row) > 1 else hypotheses[0])
-        return answers
+
+        def answer(doc: Doc, tokens: list[int], score: float) -> WrittenText:
+            return {"generated_text": self.generated_text(tokens, doc, stops), "score": score}
+
+        return ranked_answers(docs, decision, ("tokens",), answer)
 
     def encode(self, text: str, doc: Doc, at: str = "") -> list[int]:
         """Return the ids of a target text for this source, without an end; DataError, prefixed with `at`, if empty."""
@@ -273,14 +267,6 @@ class Text(HeadAnswer[TextAnswers]):
 
     def step_names(self, ids: list[int], doc: Doc) -> list[str]:
         return self.tokens(ids, doc)
-
-    def part_lines(self, part: Any) -> list[str]:
-        return [with_score(part["generated_text"], part)]
-
-    def empty(self, several: bool) -> TextAnswers:
-        """Return the empty text."""
-        answer: WrittenText = {"generated_text": "", "score": 1.0}
-        return [answer] if several else answer
 
 
 W = TypeVar("W", bound=Text)
@@ -372,9 +358,6 @@ class TextTask(HeadTask[TextAnswers, W]):
 
     def is_right(self, gold: Any, predicted: Any) -> bool:
         return bool(predicted in gold if isinstance(gold, list) else predicted == gold)
-
-    def mistakes(self, gold: Any, predicted: Any) -> dict[str, Any]:
-        return {"expected": gold, "got": predicted}
 
 
 def require_tokenizer(tokenizer: Tokenizer | None) -> Tokenizer:

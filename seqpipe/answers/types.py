@@ -24,37 +24,22 @@ Masking = Literal["token", "word"]
 
 
 class ScoringRow(NamedTuple):
-    """One row of a batch that gives log-probabilities of tokens of a text.
+    """One row of a batch that gives log-probabilities of tokens of a text."""
 
-    Args:
-        ids: The tokens that the graph reads.
-        tokens: The positions in the text of the tokens whose log-probabilities are summed.
-        filling: For a masked language model, the tokens of the gaps, in order.
-    """
-
-    ids: list[int]
-    tokens: list[int]
-    filling: list[int] = []
+    ids: list[int]  # the tokens that the graph reads
+    tokens: list[int]  # the positions in the text of the tokens whose log-probabilities are summed
+    filling: list[int] = []  # for a masked language model, the tokens of the gaps, in order
 
 
 @dataclass(frozen=True)
 class Array:
-    """A tensor that `decide` returns or that `loss` takes: its shape in letters, its dtype, and the meaning of its
-    numbers.
+    """A tensor that `decide` returns or that `loss` takes: its shape, its dtype, and the meaning of its numbers."""
 
-    Args:
-        shape: Such as "(B, T)": B texts, T tokens, L labels, V tokens of the vocabulary, K alternatives, N steps.
-        dtype: `int64`, `float32` or `bool`.
-        values: Meaning of its numbers: `label`, `token`, `flag`, `position`, `probability`, `log-probability`, or "".
-        required: Whether every `decide` returns it.
-        mask: The target that masks its padding.
-    """
-
-    shape: str
-    dtype: str
-    values: str = ""
-    required: bool = True
-    mask: str = "mask"
+    shape: str  # such as "(B, T)": B texts, T tokens, L labels, V tokens of the vocabulary, K alternatives, N steps
+    dtype: str  # `int64`, `float32` or `bool`
+    values: str = ""  # `label`, `token`, `flag`, `position`, `probability`, `log-probability`, or ""
+    required: bool = True  # whether every `decide` returns it
+    mask: str = "mask"  # the target that masks its padding
 
 
 @dataclass(frozen=True)
@@ -67,17 +52,11 @@ class Metric:
 
 @dataclass(frozen=True)
 class Choice:
-    """Outputs that are decided together, to distinguish a tie from an error (`seqpipe.training.pipeline`).
+    """Outputs that are decided together, to distinguish a tie from an error (`seqpipe.training.pipeline`)."""
 
-    Args:
-        outputs: Their names.
-        ranked: Whether axis 1 is the alternatives, best first.
-        scored_as: The input of the head's `score` for an alternative; "": the output's own name.
-    """
-
-    outputs: tuple[str, ...]
-    ranked: bool = False
-    scored_as: str = ""
+    outputs: tuple[str, ...]  # their names
+    ranked: bool = False  # whether axis 1 is the alternatives, best first
+    scored_as: str = ""  # the input of the head's `score` for an alternative; "": the output's own name
 
 
 class Counts(Protocol):
@@ -100,15 +79,10 @@ UNCOVERED = "covers no word or token; correct or remove the span, or set data.mi
 
 @dataclass
 class SpanRules:
-    """`data.misaligned` and `data.overlaps`, with the record of each span that they apply to.
+    """`data.misaligned` and `data.overlaps`, with the record of each span that they apply to."""
 
-    Args:
-        misaligned: Treatment of a span that begins or ends within a word or a token: `error`, `widen` or `skip`.
-        overlaps: Treatment of spans that overlap after widening: `error`, `longest` or `first`.
-    """
-
-    misaligned: str = "error"
-    overlaps: Overlaps = "error"
+    misaligned: str = "error"  # of a span that begins or ends within a word or a token: `error`, `widen` or `skip`
+    overlaps: Overlaps = "error"  # of spans that overlap after widening: `error`, `longest` or `first`
     count: int = field(default=0, init=False)  # spans so far, misaligned or not
     widened: list[Record] = field(default_factory=list, init=False)  # the record of each
     skipped: list[Record] = field(default_factory=list, init=False)
@@ -174,17 +148,11 @@ ANSWER = "answer"  # the field with the answer if a candidate is the nearest
 
 @dataclass(frozen=True)
 class Candidates:
-    """A set of texts to choose from, in the order of their file.
-
-    Attributes:
-        texts: The texts.
-        labels: The label of each; None without labels: then each text is its own label.
-        answers: The values of the field `answer`; None if no candidate has it.
-    """
+    """A set of texts to choose from, in the order of their file."""
 
     texts: tuple[str, ...]
-    labels: tuple[str, ...] | None = None
-    answers: tuple[str | None, ...] | None = None
+    labels: tuple[str, ...] | None = None  # of each text; None without labels: then each text is its own label
+    answers: tuple[str | None, ...] | None = None  # values of the field `answer`; None if no candidate has it
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -119,23 +118,13 @@ def bundle_inputs(model: Model, source: Path | None, form: str) -> list[Record]:
     return records
 
 
-@dataclass(frozen=True)
-class Latency:
-    """Percentiles of latencies in milliseconds; each is a latency that was measured (nearest rank)."""
+def latencies(seconds: Sequence[float]) -> dict[str, float]:
+    """Return the count and percentiles in ms of at least one latency; each was measured (nearest rank)."""
+    import numpy as np
 
-    count: int
-    p50_ms: float
-    p90_ms: float
-    p99_ms: float
-    max_ms: float
-
-    @classmethod
-    def of(cls, seconds: Sequence[float]) -> Latency:
-        """Return the percentiles of at least one latency."""
-        import numpy as np
-
-        ms = np.percentile(np.asarray(seconds) * 1000, (50, 90, 99, 100), method="inverted_cdf")
-        return cls(len(seconds), *(round(float(value), 3) for value in ms))
+    ms = np.percentile(np.asarray(seconds) * 1000, (50, 90, 99, 100), method="inverted_cdf")
+    percentiles = {key: round(float(value), 3) for key, value in zip(PERCENTILES, ms, strict=True)}
+    return {"count": len(seconds), **percentiles}
 
 
 def measure(
@@ -194,7 +183,7 @@ def time_start(
 def time_singles(model: Model, records: Sequence[Record], options: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     """Measure the latency of single inputs, one after the other."""
     taken = _time_calls(_single_calls(model, records, options), seconds)
-    return {"per_second": round(len(taken) / sum(taken), 2), **asdict(Latency.of(taken))}
+    return {"per_second": round(len(taken) / sum(taken), 2), **latencies(taken)}
 
 
 def time_batches(
@@ -222,7 +211,7 @@ def time_threads(
             parts = list(pool.map(_time_calls, calls, itertools.repeat(seconds / len(numbers))))
         taken = [each for part in parts for each in part]
         rate = sum(len(part) / sum(part) for part in parts)
-        rows.append({"clients": number, "per_second": round(rate, 2), **asdict(Latency.of(taken))})
+        rows.append({"clients": number, "per_second": round(rate, 2), **latencies(taken)})
     return rows
 
 
@@ -291,24 +280,18 @@ def _time_calls(calls: Iterator[Call], seconds: float) -> list[float]:
 def format_tables(result: Mapping[str, Any]) -> str:
     """Return the results as tables for a person."""
 
-    def rate(row: Mapping[str, Any]) -> str:
-        return f"{row['per_second']:,.1f}"
-
-    def latency(name: str, row: Mapping[str, Any]) -> list[str]:
-        return [name, rate(row), *(f"{row[key]:,.2f}" for key in PERCENTILES)]
+    def rates(name: str, row: Mapping[str, Any]) -> list[str]:
+        return [name, f"{row['per_second']:,.1f}", *(f"{row[key]:,.2f}" for key in PERCENTILES if key in row)]
 
     start, stages = result["start"], result["stages"]
+    cold_start = [[f"cold start (median of {start['processes']})", "s"]]
+    cold_start += [[name, f"{start[key]:.3f}"] for key, name in STARTS.items()]
+    speeds = ["inputs/s", *PERCENTILES.values()]
     drawn = [
-        [
-            [f"cold start (median of {start['processes']})", "s"],
-            *([name, f"{start[key]:.3f}"] for key, name in STARTS.items()),
-        ],
-        [["one by one", "inputs/s", *PERCENTILES.values()], latency("", result["one_by_one"])],
-        [["batch size", "inputs/s"], *([str(row["size"]), rate(row)] for row in result["batches"])],
-        [
-            ["threads", "inputs/s", *PERCENTILES.values()],
-            *(latency(str(row["clients"]), row) for row in result["clients"]),
-        ],
+        cold_start,
+        [["one by one", *speeds], rates("", result["one_by_one"])],
+        [["batch size", "inputs/s"], *(rates(str(row["size"]), row) for row in result["batches"])],
+        [["threads", *speeds], *(rates(str(row["clients"]), row) for row in result["clients"])],
     ]
     if stages:
         rows = [[name, *(f"{stage[key]:.3f}" for stage in stages.values())] for key, name in STAGES.items()]

@@ -9,7 +9,6 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from string import Template
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,42 +36,15 @@ _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]+)?"
 _IMAGE_NAME = re.compile(rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::[\w][\w.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?")
 _UNIT_PATH = re.compile(r"(/[A-Za-z0-9_.+@-]+)+")
 _HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # by ProtectHome and PrivateTmp
+_NAME, _IN_WORDS = r"[A-Za-z0-9][A-Za-z0-9_.-]*", "letters, digits, '.', '_' and '-'"
+_NAMES = {  # of each target: a pattern, the maximum number of characters, and the pattern in words
+    "Triton": (_NAME, 90, _IN_WORDS),
+    "Docker": (_PART, 100, "lower-case letters and digits, with single '.', '_' or '-' between them"),
+    # KServe appends -predictor and the number of a revision.
+    "KServe": (r"[a-z]([a-z0-9-]*[a-z0-9])?", 40, "lower-case letters, digits and '-', a letter first and no '-' last"),
+    "systemd": (_NAME, 100, _IN_WORDS),
+}
 
-
-@dataclass(frozen=True)
-class NameRule:
-    """Rule for the names that a deployment target accepts.
-
-    Args:
-        target: The tool, for messages.
-        pattern: Regular expression that the whole name must match.
-        longest: Maximum number of characters.
-        words: The pattern in words.
-    """
-
-    target: str
-    pattern: str
-    longest: int
-    words: str
-
-    def choose(self, name: str | None, content: BundleContent) -> str:
-        """Return the given name, or the bundle's own; UsageError if the target does not accept it."""
-        from seqpipe.serve.settings import check_name
-
-        name = content.manifest.name if name is None else name
-        if not re.fullmatch(self.pattern, name) or len(name) > self.longest:
-            rule = f"{self.words}, at most {self.longest} characters"
-            raise UsageError(f"{self.target} does not accept the name {name!r}; set one with --name: {rule}")
-        check_name(name)
-        return name
-
-
-TRITON_NAMES = NameRule("Triton", r"[A-Za-z0-9][A-Za-z0-9_.-]*", 90, "letters, digits, '.', '_' and '-'")
-DOCKER_NAMES = NameRule("Docker", _PART, 100, "lower-case letters and digits, with single '.', '_' or '-' between them")
-KSERVE_NAMES = NameRule(  # KServe appends -predictor and the number of a revision to it
-    "KServe", r"[a-z]([a-z0-9-]*[a-z0-9])?", 40, "lower-case letters, digits and '-', a letter first and no '-' last"
-)
-SYSTEMD_NAMES = NameRule("systemd", r"[A-Za-z0-9][A-Za-z0-9_.-]*", 100, "letters, digits, '.', '_' and '-'")
 
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to write; it must be new or empty.")]
 Name = Annotated[str | None, typer.Option("--name", help="Name to serve the bundle as; default: the bundle's own.")]
@@ -86,8 +58,7 @@ def triton(bundle: BundlePath, output: Output, name: Name = None, cuda: OnCuda =
     from seqpipe.features.sources import fields_of
     from seqpipe.runtime.model import Model
 
-    content = checked_bundle(bundle, output, cuda)
-    name = TRITON_NAMES.choose(name, content)
+    content, name = checked_bundle("Triton", bundle, output, name, cuda)
     model = Model(content, "cpu", threads=1)
     files: dict[str, bytes | str] = {
         f"{name}/config.pbtxt": text_config(name, fields_of(model.predictor.featurizer), cuda),
@@ -99,7 +70,7 @@ def triton(bundle: BundlePath, output: Output, name: Name = None, cuda: OnCuda =
     gpus = "--gpus all " if cuda else ""
     ports = "-p 8000:8000 -p 8001:8001 -p 8002:8002"
     inside = f"pip install '{requirement(cuda)}' && tritonserver --model-repository /models"
-    mount = f"{_quoted(output.resolve())}:/models:ro"
+    mount = f"{_quote(output.resolve())}:/models:ro"
     write_files(output, files, quiet, f'docker run --rm {gpus}{ports} -v {mount} {TRITON_IMAGE} sh -c "{inside}"')
 
 
@@ -108,15 +79,14 @@ def docker(
     bundle: BundlePath, output: Output, name: Name = None, cuda: OnCuda = False, port: Port = 8000, quiet: Quiet = False
 ) -> None:
     """Write a Dockerfile, and the bundle beside it: an image that runs `seqpipe serve`."""
-    content = checked_bundle(bundle, output, cuda)
-    name = DOCKER_NAMES.choose(name, content)
+    content, name = checked_bundle("Docker", bundle, output, name, cuda)
     tag = f"seqpipe-{name}"
     gpus = "--gpus all " if cuda else ""
     write_files(
         output,
         image_files(content, name, cuda, port),
         quiet,
-        f"docker build -t {tag} {_quoted(output)}",
+        f"docker build -t {tag} {_quote(output)}",
         f"docker run --rm {gpus}--read-only --tmpfs /tmp -p {port}:{port} {tag}",
     )
 
@@ -134,8 +104,7 @@ def kserve(
     """Write an InferenceService for KServe, the same for Kubernetes alone, and the image that they run."""
     if not _IMAGE_NAME.fullmatch(image):
         raise UsageError(f"--image {image}: is not an image name; use one such as registry.example.com/ner:1")
-    content = checked_bundle(bundle, output, cuda)
-    name = KSERVE_NAMES.choose(name, content)
+    content, name = checked_bundle("KServe", bundle, output, name, cuda)
     # The runtime needs 768 MiB, and the weights may be in memory four times while the bundle is opened.
     mib = 768 + 4 * sum(map(len, content.files.values())) / (1 << 20)
     memory, gpu = f"{256 * -(-int(mib) // 256)}Mi", ', nvidia.com/gpu: "1"' if cuda else ""
@@ -147,8 +116,8 @@ def kserve(
         output,
         files,
         quiet,
-        f"docker build -t {image} {_quoted(output / 'image')} && docker push {image}",
-        f"kubectl apply -f {_quoted(output / 'inference-service.yaml')}",
+        f"docker build -t {image} {_quote(output / 'image')} && docker push {image}",
+        f"kubectl apply -f {_quote(output / 'inference-service.yaml')}",
     )
 
 
@@ -169,8 +138,7 @@ def systemd(
     quiet: Quiet = False,
 ) -> None:
     """Write a unit for systemd, and the bundle beside it."""
-    content = checked_bundle(bundle, output, cuda)
-    name = SYSTEMD_NAMES.choose(name, content)
+    content, name = checked_bundle("systemd", bundle, output, name, cuda)
     program, folder = PurePosixPath(command), PurePosixPath(place or f"/srv/seqpipe/{name}")
     for flag, path in (("--command", program), ("--place", folder)):
         if not _UNIT_PATH.fullmatch(str(path)) or ".." in path.parts:
@@ -192,24 +160,25 @@ def systemd(
         output,
         {service: unit, **bundle_files(content, "bundle")},
         quiet,
-        f"sudo mkdir -p {folder.parent} && sudo cp -rT {_quoted(output / 'bundle')} {folder}",
-        f"sudo cp {_quoted(output / service)} /etc/systemd/system/",
+        f"sudo mkdir -p {folder.parent} && sudo cp -rT {_quote(output / 'bundle')} {folder}",
+        f"sudo cp {_quote(output / service)} /etc/systemd/system/",
         f"sudo systemctl daemon-reload && sudo systemctl enable --now {service}",
     )
 
 
-def checked_bundle(path: Path, output: Path, cuda: bool = False) -> BundleContent:
-    """Return a bundle that answers its golden examples on this machine; check that `output` is new or empty.
+def checked_bundle(target: str, path: Path, output: Path, name: str | None, cuda: bool) -> tuple[BundleContent, str]:
+    """Return a bundle that answers its golden examples on this machine, and its name; `output` is new or empty.
 
     With `cuda` they are answered on a GPU if this machine has one: it need not be the machine that serves.
 
     Raises:
-        UsageError: if the output exists already, or CUDA cannot run the bundle.
+        UsageError: if the output exists already, CUDA cannot run the bundle, or the target does not accept the name.
         BundleError: if the bundle is damaged, or answers differently.
     """
     from seqpipe.runtime import bundle
     from seqpipe.runtime.model import verify_bundle
     from seqpipe.runtime.session import INT8
+    from seqpipe.serve.settings import check_name
 
     if output.is_dir():
         if any(output.iterdir()):
@@ -220,7 +189,12 @@ def checked_bundle(path: Path, output: Path, cuda: bool = False) -> BundleConten
     content = bundle.read(path, report["sha256"])
     if cuda and content.manifest.parity.get("precision") == "int8":
         raise UsageError(f"--cuda: {INT8}")
-    return content
+    name, (pattern, longest, words) = content.manifest.name if name is None else name, _NAMES[target]
+    if not re.fullmatch(pattern, name) or len(name) > longest:
+        rule = f"{words}, at most {longest} characters"
+        raise UsageError(f"{target} does not accept the name {name!r}; set one with --name: {rule}")
+    check_name(name)
+    return content, name
 
 
 def bundle_files(content: BundleContent, folder: str) -> dict[str, bytes]:
@@ -275,7 +249,7 @@ def template(name: str, /, **values: object) -> str:
     return Template(file.read_text(encoding="utf-8")).substitute(values)
 
 
-def _quoted(path: Path) -> str:
+def _quote(path: Path) -> str:
     """Return a path quoted for a shell."""
     return shlex.quote(str(path))
 
@@ -285,18 +259,10 @@ def text_config(name: str, fields: Sequence[str], cuda: bool) -> str:
     from seqpipe.runtime.predictor import ROWS
 
     inputs = [_tensor(field, "TYPE_STRING", [1]) for field in fields]
-    return "\n".join(
-        [
-            f"name: {_text(name)}",
-            'backend: "python"',
-            f"max_batch_size: {8 * ROWS}",  # of texts, which the runtime divides among the cores
-            *_list("input", inputs),
-            *_list("output", [_tensor(ANSWER, "TYPE_STRING", [1])]),
-            "dynamic_batching { } # passes on waiting requests without a delay",
-            _instances(cuda),
-            "",
-        ]
-    )
+    outputs = [_tensor(ANSWER, "TYPE_STRING", [1])]
+    batching = "dynamic_batching { } # passes on waiting requests without a delay"
+    # A batch is of texts, which the runtime divides among the cores.
+    return _config(name, "python", 8 * ROWS, inputs, outputs, batching, cuda)
 
 
 def graph_config(name: str, session: Any, cuda: bool) -> str:
@@ -307,23 +273,24 @@ def graph_config(name: str, session: Any, cuda: bool) -> str:
     """
     from seqpipe.runtime.predictor import ROWS
 
-    inputs, outputs = session.get_inputs(), session.get_outputs()
-    is_batched = all(tensor.shape and tensor.shape[0] == BATCH for tensor in (*inputs, *outputs))
-    optional = [tensor.name for tensor in session.get_overridable_initializers()]
-    note = f"# These inputs stay at their defaults, as they have no batch: {', '.join(optional)}."
-    return "\n".join(
-        [
-            *([note] if optional else []),
-            f"name: {_text(name)}",
-            'backend: "onnxruntime"',
-            f"max_batch_size: {ROWS if is_batched else 0}",
-            *_list("input", [_graph_tensor(tensor, is_batched) for tensor in inputs]),
-            *_list("output", [_graph_tensor(tensor, is_batched) for tensor in outputs]),
-            *(["dynamic_batching { } # of requests with equal shapes, without a delay"] if is_batched else []),
-            _instances(cuda),
-            "",
-        ]
-    )
+    tensors = [*session.get_inputs(), *session.get_outputs()]
+    is_batched = all(tensor.shape and tensor.shape[0] == BATCH for tensor in tensors)
+    inputs = [_graph_tensor(tensor, is_batched) for tensor in session.get_inputs()]
+    outputs = [_graph_tensor(tensor, is_batched) for tensor in session.get_outputs()]
+    optional = ", ".join(tensor.name for tensor in session.get_overridable_initializers())
+    note = f"# These inputs stay at their defaults, as they have no batch: {optional}.\n" if optional else ""
+    batching = "dynamic_batching { } # of requests with equal shapes, without a delay" if is_batched else ""
+    return note + _config(name, "onnxruntime", ROWS if is_batched else 0, inputs, outputs, batching, cuda)
+
+
+def _config(
+    name: str, backend: str, rows: int, inputs: Sequence[str], outputs: Sequence[str], batching: str, cuda: bool
+) -> str:
+    lines = [f"name: {_text(name)}", f'backend: "{backend}"', f"max_batch_size: {rows}"]
+    for key, items in (("input", inputs), ("output", outputs)):
+        lines += [f"{key} [", ",\n".join(f"  {item}" for item in items), "]"]
+    lines += [batching] if batching else []
+    return "\n".join([*lines, f"instance_group [ {{ count: 1 kind: {'KIND_GPU' if cuda else 'KIND_CPU'} }} ]", ""])
 
 
 def _graph_tensor(tensor: Any, is_batched: bool) -> str:
@@ -337,14 +304,6 @@ def _tensor(name: str, type: str, dims: Sequence[int]) -> str:
     """Return an input or output; Triton has no dims of length 0, but reshapes one number to them."""
     shape = f"dims: [ {', '.join(map(str, dims))} ]" if dims else "dims: [ 1 ] reshape { shape: [ ] }"
     return f"{{ name: {_text(name)} data_type: {type} {shape} }}"
-
-
-def _list(key: str, items: Sequence[str]) -> list[str]:
-    return [f"{key} [", *(f"  {item}{',' if i < len(items) else ''}" for i, item in enumerate(items, 1)), "]"]
-
-
-def _instances(cuda: bool) -> str:
-    return f"instance_group [ {{ count: 1 kind: {'KIND_GPU' if cuda else 'KIND_CPU'} }} ]"
 
 
 def _text(text: str) -> str:

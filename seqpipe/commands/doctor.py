@@ -22,8 +22,7 @@ def doctor(
     device: Device = "auto",
     fail_on: FailOn = None,
     require: Annotated[
-        str | None,
-        typer.Option("--require", metavar="cuda", help="Exit with 7 unless a graph runs on CUDA."),
+        str | None, typer.Option("--require", metavar="cuda", help="Exit with 7 unless a graph runs on CUDA.")
     ] = None,
     as_json: Json = False,
 ) -> None:

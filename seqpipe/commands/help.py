@@ -30,24 +30,20 @@ class _Help:
     def format_help(self: Any, ctx: Any, formatter: Any) -> None:
         """Write usage, summary, examples, commands, arguments and options."""
         self.format_usage(ctx, formatter)
-        formatter.write("\n" + _wrapped(" ".join(self.help.split()), formatter.width, "  ") + "\n")
+        formatter.write("\n" + _wrap(" ".join(self.help.split()), formatter.width, "  ") + "\n")
         path = ctx.command_path.rpartition("seqpipe")[2].strip()
         formatter.write("\nExamples:\n" + "".join(f"  {example}\n" for example in examples(path)))
-        sections: dict[str, list[tuple[str, str]]] = {}
-        options = []
-        for parameter in self.get_params(ctx):
-            if parameter.param_type_name == "argument":
-                sections.setdefault("Arguments", []).append(
-                    (parameter.metavar or parameter.name.upper(), parameter.help)
-                )
-            else:
-                options.append(_option(parameter))
+        arguments = [parameter for parameter in self.get_params(ctx) if parameter.param_type_name == "argument"]
+        options = [parameter for parameter in self.get_params(ctx) if parameter.param_type_name != "argument"]
+        sections = {"Arguments": [(argument.metavar or argument.name.upper(), argument.help) for argument in arguments]}
         commands: Mapping[str, Any] = self.commands if isinstance(self, TyperGroup) else {}
         for name, child in commands.items():
             summary = " ".join(child.help.split()).partition(". ")[0].removesuffix(".")
             sections.setdefault(child.rich_help_panel or "Commands", []).append((name, f"{summary}."))
-        for title, rows in [*sections.items(), ("Options", options)]:
-            formatter.write(f"\n{title}:\n{_columns(rows, formatter.width)}\n")
+        sections["Options"] = [_option(option) for option in options]
+        for title, rows in sections.items():
+            if rows:
+                formatter.write(f"\n{title}:\n{_columns(rows, formatter.width)}\n")
 
 
 class Command(_Help, TyperCommand): ...
@@ -79,12 +75,12 @@ def _columns(rows: Sequence[tuple[str, str]], width: int) -> str:
     left = min(26, max(len(name) for name, _ in rows))
     lines = []
     for name, text in rows:
-        column = _wrapped(text, width, " " * (left + 4))
+        column = _wrap(text, width, " " * (left + 4))
         lines.append(f"  {name:<{left}}{column[left + 2 :]}" if len(name) <= left else f"  {name}\n{column}")
     return "\n".join(lines)
 
 
-def _wrapped(text: str, width: int, indent: str) -> str:
+def _wrap(text: str, width: int, indent: str) -> str:
     return textwrap.fill(
         text, width, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )

@@ -133,15 +133,9 @@ def parse_decode_options(
     declared: Mapping[str, Mapping[str, Any]],
     flag: str = "--option",
 ) -> dict[str, Any]:
-    """Parse KEY=VALUE items, with values read as YAML.
+    """Parse the KEY=VALUE items of a flag, with values read as YAML; `shortcuts` are options with a flag of their own.
 
-    The value of an option of tokens or texts is plain text, unless it is quoted or a list.
-
-    Args:
-        items: The values of the flag.
-        shortcuts: Values of options that have a separate flag; None if it was omitted.
-        declared: The options of the bundle with their types.
-        flag: For messages.
+    The value of an option that is declared as tokens or texts is plain text, unless it is quoted or a list.
     """
     from seqpipe.config.yaml import scalar
 
@@ -150,12 +144,8 @@ def parse_decode_options(
         name, equals, value = item.partition("=")
         if not equals:
             raise UsageError(f"{flag} {item}: must be KEY=VALUE")
-        is_text = declared.get(name, {}).get("type") in ("tokens", "texts", "automaton") and value[:1] not in (
-            "[",
-            '"',
-            "'",
-        )
-        options[name] = value if is_text else scalar(value, f"{flag} {item}")
+        is_text = declared.get(name, {}).get("type") in ("tokens", "texts", "automaton")
+        options[name] = value if is_text and value[:1] not in ("[", '"', "'") else scalar(value, f"{flag} {item}")
     return options
 
 

@@ -122,7 +122,7 @@ def list_components(plugins: Plugins | None = None) -> str:
     counts = Counter((offer.kind, offer.name) for offer in plugins.offers)
     ambiguous = {name for (_, name), count in counts.items() if count > 1}
     lines += [f"\n{name!r} is offered more than once: write `use: distribution/{name}`" for name in sorted(ambiguous)]
-    lines += [f"\nnote: {n.distribution} {n.version}: {n.text}" for n in plugins.notes]
+    lines += [f"\nnote: {note}" for note in plugins.notes]
     lines += [f"\n{message}" for message in plugins.left_out]
     lines += [f"\nbroken: {b.distribution} {b.version} ({b.entry_point}): {b.reason}" for b in plugins.broken]
     return "\n".join([*lines, "\nnext: seqpipe plugins show NAME"])
@@ -156,15 +156,8 @@ def write_package(
 ) -> Path:
     """Write a package with one component of that kind, its test and an example; return its folder, `folder`/`name`.
 
-    Args:
-        name: Of the distribution.
-        kind: reader, tokenizer, embedding, encoder or head.
-        folder: The folder in which the package's folder is created; by default the current one.
-        license: Apache-2.0, MIT, BSD-3-Clause or none.
-        use: Name of the component in a YAML; by default the distribution's name.
-
-    Raises:
-        UsageError: for an unknown kind or licence, an invalid name, or an existing folder.
+    `use` is the component's name in a YAML, by default that of the distribution. UsageError for an unknown kind or
+    licence, an invalid name, or an existing folder.
     """
     from seqpipe.config.plugins import KINDS, Plugins
     from seqpipe.files import write, writing_folder

@@ -49,13 +49,11 @@ def vectors(
 
 def distill_vectors(
     checkpoint: Annotated[
-        str,
-        typer.Argument(metavar="CHECKPOINT", help="A folder written by `save_pretrained`, or a name on the hub."),
+        str, typer.Argument(metavar="CHECKPOINT", help="A folder written by `save_pretrained`, or a name on the hub.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Output file.")],
     vocabulary: Annotated[
-        Path | None,
-        typer.Option("--vocabulary", metavar="FILE", help="Words, one per line, the most frequent first."),
+        Path | None, typer.Option("--vocabulary", metavar="FILE", help="Words, one per line, the most frequent first.")
     ] = None,
     pipeline: Annotated[
         Path | None,
@@ -114,10 +112,11 @@ def _read_words(path: Path) -> list[str]:
             word = line.strip()
             if len(word.split()) > 1:
                 raise DataError(f"{where}: {word[:40]!r} contains white space; write one word per line")
-            words += [word] * bool(word)
+            words.append(word)
+    words = [word for word in dict.fromkeys(words) if word]
     if not words:
         raise DataError(f"{path}: has no words")
-    return list(dict.fromkeys(words))
+    return words
 
 
 def _training_words(path: Path, plugins: Sequence[Path]) -> list[str]:

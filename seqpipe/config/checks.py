@@ -39,16 +39,13 @@ PREFIX = "explain."  # of the names of the graph's outputs
 class Attended:
     """Attention weights that a stage returns.
 
-    Args:
-        key: The stage's key in the YAML, then the stage's name for the weights, such as `head.attention`.
-        over: `words` (B, N), `sentences` (B, N), `pairs` (B, heads, N, N) or `written` (B, M, N), for the M tokens
-            of the first text of an answer; or `steps` (B, M), the probability that each of these was generated.
-        axis: Name of axis N, as for inputs: `sequence_length`, `word_count` or `sentence_count`.
+    They are over `words` (B, N), `sentences` (B, N), `pairs` (B, heads, N, N) or `written` (B, M, N), for the M tokens
+    of the first text of an answer; or `steps` (B, M), the probability that each of these was generated.
     """
 
-    key: str
+    key: str  # the stage's key in the YAML, then the stage's name for the weights, such as `head.attention`
     over: str
-    axis: str
+    axis: str  # the name of axis N, as for inputs: `sequence_length`, `word_count` or `sentence_count`
 
     @property
     def output(self) -> str:
@@ -91,8 +88,8 @@ def explains(stage: Component) -> Mapping[str, str]:
     """Return the attention weights that a stage declares, each with its axis; PluginError if it is not valid."""
     weights = declaration(stage, "explains")
     if not isinstance(weights, Mapping) or not all(over in OVER for over in weights.values()):
-        message = f"`explains` must be a dict from names to one of {', '.join(OVER)}, not {weights!r}"
-        raise PluginError(f"{describe(stage)}: {message}")
+        fault = f"`explains` must be a dict from names to one of {', '.join(OVER)}, not {weights!r}"
+        raise stage.error(fault)
     return weights
 
 

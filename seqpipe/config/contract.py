@@ -23,7 +23,7 @@ from seqpipe.features.kinds.base import FeatureKind
 class Component:
     """One component of a YAML: its class, its options with all defaults, its common keys and its place.
 
-    `common_keys` holds those of its kind (name, field, target, weight, init, freeze, lr) with defaults; `init` is the
+    `common_keys` has those of its kind (name, field, target, weight, init, freeze, lr) with defaults; `init` is the
     absolute path of a run or None, and a head's `target_tokenizer` is a Component, "same" or None.
     """
 
@@ -51,12 +51,16 @@ class Component:
     def problem(self, message: str) -> Problem:
         return Problem(self.file, self.line, self.column, self.key, message)
 
+    def error(self, message: str) -> PluginError:
+        """Return the error about a class that does not fit the contract."""
+        return PluginError(f"{describe(self)}: {message}")
+
 
 @dataclass(frozen=True)
 class Input:
     """One input of a pipeline and the stages that read it; `name` is "" if the YAML gives none.
 
-    Without a tokenizer its `field` holds numbers.
+    Without a tokenizer its `field` contains numbers.
     """
 
     name: str
@@ -144,8 +148,7 @@ def declaration(component: Component, name: str) -> Any:
     try:
         return under_options(component.cls, name, component.options)
     except Exception as error:  # a plugin may raise any exception
-        reason = f"{type(error).__name__}: {error}"
-        raise PluginError(f"{describe(component)}: `{name}` raised {reason}") from error
+        raise component.error(f"`{name}` raised {type(error).__name__}: {error}") from error
 
 
 def misspelt_members(cls: type, place: str) -> list[tuple[str, str]]:
@@ -183,12 +186,10 @@ def declared_features(stage: Component) -> Mapping[str, FeatureKind]:
     """Return the features that a stage declares; PluginError if they are not a dict of features."""
     features = declaration(stage, "features")
     if not isinstance(features, Mapping):
-        message = f"its `features` must be a dict from names to features, not {type(features).__name__}"
-        raise PluginError(f"{describe(stage)}: {message}")
+        raise stage.error(f"its `features` must be a dict from names to features, not {type(features).__name__}")
     for name, feature in features.items():
         if not isinstance(feature, FeatureKind):
-            message = f"its feature {name!r} must be one such as seqpipe.plugin.Chars(), not {feature!r}"
-            raise PluginError(f"{describe(stage)}: {message}")
+            raise stage.error(f"its feature {name!r} must be one such as seqpipe.plugin.Chars(), not {feature!r}")
     return features
 
 
@@ -205,8 +206,7 @@ def declared_corrupted_inputs(head: Component) -> tuple[str, ...]:
     """
     names = declaration(head, "corrupted_inputs")
     if not isinstance(names, (tuple, list)) or not all(isinstance(name, str) for name in names):
-        message = f"its `corrupted_inputs` must be a tuple of names such as ('ids', 'target_ids'), not {names!r}"
-        raise PluginError(f"{describe(head)}: {message}")
+        raise head.error(f"its `corrupted_inputs` must be a tuple such as ('ids', 'mask'), not {names!r}")
     return tuple(names)
 
 
@@ -308,20 +308,13 @@ DECIDED: Arrays = {name: array for task in TASKS.values() for name, array in tas
 
 @dataclass(frozen=True)
 class HeadArrays:
-    """Arrays that an answer kind passes to a head's methods; by default those of all kinds.
+    """Arrays that an answer kind passes to a head's methods; by default those of all kinds."""
 
-    Args:
-        targets: Names that `loss` may ask for.
-        decided: Names that `decide` may return, and `score` ask for.
-        has_labels: Whether the head may be built from `labels`.
-        no_self_supervision: Reason why a self-supervised head cannot have the kind; "" if it can.
-        joins_sources: Whether the head may read the first of several sources, with a vector of each other beside its x.
-    """
-
-    targets: Arrays = field(default_factory=lambda: TARGETS)
-    decided: Arrays = field(default_factory=lambda: DECIDED)
-    has_labels: bool = True
-    no_self_supervision: str = ""
+    targets: Arrays = field(default_factory=lambda: TARGETS)  # names that `loss` may ask for
+    decided: Arrays = field(default_factory=lambda: DECIDED)  # names that `decide` may return, and `score` ask for
+    has_labels: bool = True  # whether the head may be built from `labels`
+    no_self_supervision: str = ""  # reason why a self-supervised head cannot have the kind
+    # Whether the head may read the first of several sources, with a vector of each other beside its x.
     joins_sources: bool = False
 
 
@@ -342,19 +335,18 @@ def head_task(head: Component) -> type[HeadTask]:
     if isinstance(name, str) and name in TASKS:
         return TASKS[name]
     fault = "its class has no `answer`" if name is None else f"`answer` is {name!r}{did_you_mean(str(name), TASKS)}"
-    raise PluginError(f"{describe(head)}: {fault}; an answer kind is one of {', '.join(TASKS)}")
+    raise head.error(f"{fault}; an answer kind is one of {', '.join(TASKS)}")
 
 
 def answer_settings(head: Component) -> dict[str, Any]:
     """Return a head's settings for its answer kind, with the kind's defaults; PluginError if they do not fit."""
     settings = declaration(head, "answer_settings")
     if not isinstance(settings, Mapping):
-        message = f"its `answer_settings` must return a dict, not {type(settings).__name__}"
-        raise PluginError(f"{describe(head)}: {message}")
+        raise head.error(f"its `answer_settings` must return a dict, not {type(settings).__name__}")
     try:
         return check_settings(head_task(head), settings)
     except ValueError as error:
-        raise PluginError(f"{describe(head)}: `answer_settings`: {error}") from error
+        raise head.error(f"`answer_settings`: {error}") from error
 
 
 def reads_every_token(head: Component) -> bool:
@@ -376,21 +368,15 @@ def metric_types(heads: Iterable[Component]) -> dict[str, Metric]:
 
 @dataclass(frozen=True)
 class CorpusSettings:
-    """Settings that a language-model head declares in its `corpus`.
+    """Settings that a language-model head declares in its `corpus`."""
 
-    Attributes:
-        packed: Whether the records are one token corpus, cut into windows anywhere; else each is a separate text.
-        context: Number of tokens of a window.
-        stateful: Whether recurrent states are carried from a window to the next (truncated BPTT).
-    """
-
-    packed: bool
-    context: int
-    stateful: bool
+    packed: bool  # whether the records are one token corpus, cut into windows anywhere; else each is a separate text
+    context: int  # number of tokens of a window
+    stateful: bool  # whether recurrent states are carried from a window to the next (truncated BPTT)
 
 
 def corpus_settings(head: Component) -> CorpusSettings | None:
-    """Return how a head reads its corpus under its options; None for a head that is no language model.
+    """Return how a head reads its corpus under its options; None for a head that is not a language model.
 
     Raises:
         PluginError: It does not declare all three settings.
@@ -401,5 +387,4 @@ def corpus_settings(head: Component) -> CorpusSettings | None:
     try:
         return CorpusSettings(**settings)
     except TypeError as error:
-        message = f"its `corpus` must return a dict of packed, context and stateful, not {settings!r}"
-        raise PluginError(f"{describe(head)}: {message}") from error
+        raise head.error(f"its `corpus` must be a dict of packed, context and stateful, not {settings!r}") from error

@@ -119,16 +119,12 @@ class ProvidedName:
 
 @dataclass
 class Trace:
-    """The names in the order of their creation (x may occur several times), and the problems of the stages.
-
-    Attributes:
-        without_x: Names of the inputs that heads read and that have no x.
-        lacking_x: Keys of the stages that ask for a missing x: one problem per stage, not one per method.
-    """
+    """The names in the order of their creation (x may occur several times), and the problems of the stages."""
 
     names: list[ProvidedName] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    without_x: list[str] = field(default_factory=list)
+    without_x: list[str] = field(default_factory=list)  # names of the inputs that heads read and that have no x
+    # Keys of the stages that ask for a missing x: one problem per stage, not one per method.
     lacking_x: set[str] = field(default_factory=set)
 
     def error(self, stage: Component, message: str) -> None:
@@ -137,17 +133,11 @@ class Trace:
 
 @dataclass
 class Scope:
-    """The names that are available at one position of the pipeline.
+    """The names that are available at one position of the pipeline."""
 
-    Args:
-        trace: Receives every name, and the problems of stages that ask for others.
-        available: Names available to the methods of a stage.
-        wired: Names available to its constructor.
-    """
-
-    trace: Trace
-    available: dict[str, ProvidedName] = field(default_factory=dict)
-    wired: dict[str, ProvidedName] = field(default_factory=dict)
+    trace: Trace  # receives every name, and the problems of stages that ask for others
+    available: dict[str, ProvidedName] = field(default_factory=dict)  # to the methods of a stage
+    wired: dict[str, ProvidedName] = field(default_factory=dict)  # into its constructor
 
     def give(self, name: str, provider: str, stated: tuple[str, str] | None = None) -> None:
         shape, dtype = stated or SHAPES.get(name, ("as returned", "as returned"))
@@ -415,7 +405,7 @@ def _check_head(scope: Scope, head: Component, arrays: HeadArrays) -> None:
     provider = f"data (target of {head.key})"
     if is_self_supervised(head):
         if arrays.no_self_supervision:
-            trace.error(head, f"{arrays.no_self_supervision}: no record holds the right answer")
+            trace.error(head, f"{arrays.no_self_supervision}: no record has the right answer")
         if head.common_keys.get("target") is not None:
             trace.error(head, "it learns from the text itself; delete `target`")
         targets = {name: arrays.targets.get(name) for name in _corrupted_names(head)}

@@ -10,7 +10,7 @@ import json
 import re
 import typing
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from pydantic import BaseModel, TypeAdapter
@@ -33,12 +33,8 @@ USE = "Which {}."
 TARGET_TOKENIZER = "Tokenizer of the text that the head generates; same: the tokenizer of the input."
 
 
-class Readable(NamedTuple):
-    """An installed component whose signature can be read: its offer, its class, and the model of its options."""
-
-    offer: Offer
-    cls: type
-    options: type[BaseModel]
+# An installed component whose signature can be read: its offer, its class, and the model of its options.
+Readable = tuple[Offer, type, type[BaseModel]]
 
 
 class Generate(GenerateJsonSchema):
@@ -57,11 +53,8 @@ class Generate(GenerateJsonSchema):
 def schema(plugins: Plugins | None = None, tell: Callable[[str], None] = lambda line: None) -> Json:
     """Return the JSON Schema (draft 2020-12) of all pipelines of installed components.
 
-    Components that cannot be loaded or read are left out.
-
-    Args:
-        plugins: Their components; by default those of all installed distributions.
-        tell: Called with a line about each component that is left out.
+    Components that cannot be loaded or read are left out; `tell` is called with a line about each. By default the
+    components are those of all installed distributions.
     """
     return _Schema(plugins or Plugins(), tell).pipeline()
 
@@ -178,7 +171,7 @@ class _Schema:
                 if wired_names and kind in ("reader", "tokenizer"):
                     self.leave_out(offer, f"nothing is wired into it, but its constructor asks for {wired_names[0]}")
                     continue
-                components.append(Readable(offer, cls, options))
+                components.append((offer, cls, options))
         return components
 
     def leave_out(self, offer: Offer, reason: str) -> None:
@@ -193,7 +186,7 @@ class _Schema:
         alone: list[str] = []
         branches: list[Json] = []
         for readable in components:
-            offer = readable.offer
+            offer = readable[0]
             title = f"{key}.{offer.distribution}.{offer.name}"
             try:
                 component = self.component(readable, common_keys, title)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from packaging.requirements import Requirement
 from pydantic import BaseModel
@@ -48,7 +48,7 @@ from seqpipe.config.signature import (
 from seqpipe.config.yaml import Path as Where
 from seqpipe.config.yaml import Plain, Spot, Tree, dump, format_value, plain
 from seqpipe.errors import ConfigError, PluginError, Problem, UsageError, did_you_mean
-from seqpipe.features.parts import Part
+from seqpipe.features.parts import DataPath, Part
 from seqpipe.types import CHECKPOINT, FOLDER
 
 __all__ = ["Component", "Config", "Data", "load", "resolved"]
@@ -162,15 +162,6 @@ def _reach(tree: Tree, steps: Sequence[str], spot: Spot) -> tuple[Plain, Where]:
 # One tree into one Config.
 
 
-class _Resolved(NamedTuple):
-    """The component that `use` names: the offer, its class, and the model of its options."""
-
-    use: str
-    offer: Offer
-    cls: type
-    model: type[BaseModel]
-
-
 class _Loader:
     """Builds a Config from a tree, and collects the problems.
 
@@ -258,7 +249,7 @@ class _Loader:
         elif isinstance(field, str):
             number = field
         else:
-            fix = "name the one field that holds the numbers, or add a tokenizer to read a text"
+            fix = "name the field of the numbers, or add a tokenizer to read a text"
             self.add_missing((*path, "field"), fix) if field is None else self.error((*path, "field"), fix)
             return None
         embedding = self.stages("embedding", keys.get("embedding"), (*path, "embedding"))
@@ -312,23 +303,20 @@ class _Loader:
             if "offsets" not in reader.options:
                 self.error(("data", "offsets"), f"the reader {reader.use!r} reads no offsets of spans; delete it")
             reader = replace(reader, options={**reader.options, "offsets": keys.offsets})
-        train, dev = files["train",], files.get(("dev",))
-        tests = {str(where[-1]): file for where, file in files.items() if where[0] == "test"}
+        train: DataPath = files["train",]
+        dev: DataPath | None = files.get(("dev",))
+        tests: dict[str, DataPath] = {str(where[-1]): file for where, file in files.items() if where[0] == "test"}
         shares = {role: rest[role] for role in ("dev", "test") if isinstance(rest.get(role), (int, float))}
         if keys.bad_rows == "skip" and not contract.has_member(reader.cls, "left_out"):
             self.error(("data", "bad_rows"), f"the reader {reader.use!r} cannot leave records out; delete the key")
+        if shares:
+            shared = float(shares.get("dev", 0)), float(shares.get("test", 0))
+            train = part = Part(files["train",], "train", *shared, keys.split_seed)
+            dev = replace(part, role="dev") if "dev" in shares else dev
+            tests = {"test": replace(part, role="test")} if "test" in shares else tests
         candidates = files.get(("candidates",))
         data = Data(reader, train, dev, tests, keys.misaligned, keys.unseen_labels, keys.overlaps, candidates)
-        data = replace(data, bad_rows=keys.bad_rows, split_seed=keys.split_seed)
-        if not shares:
-            return data
-        part = Part(train, "train", float(shares.get("dev", 0)), float(shares.get("test", 0)), keys.split_seed)
-        return replace(
-            data,
-            train=part,
-            dev=replace(part, role="dev") if "dev" in shares else dev,
-            tests={"test": replace(part, role="test")} if "test" in shares else tests,
-        )
+        return replace(data, bad_rows=keys.bad_rows, split_seed=keys.split_seed)
 
     def train(self, mapping: Mapping[str, Plain]) -> Train | None:
         chosen = {
@@ -360,11 +348,9 @@ class _Loader:
                 message = f"with {option!r}, {head.use!r} chooses a value on dev data"
                 problem = head.problem(f"{message}; write data.dev, or change it")
                 self.problems.append(replace(problem, key=f"{head.key}.{option}"))
-        if train.patience:
-            message = "it needs the dev score; write data.dev, or delete patience"
-            self.error(("train", "patience"), message)
-        if train.metric:
-            self.error(("train", "metric"), "it needs the dev score; write data.dev, or delete metric")
+        for key in ("patience", "metric"):
+            if getattr(train, key):
+                self.error(("train", key), f"it needs the dev score; write data.dev, or delete {key}")
         if isinstance(train.schedule, Plateau):
             message = "'plateau' needs the dev score; write data.dev, or use another schedule"
             self.error(("train", "schedule", "use"), message)
@@ -449,8 +435,10 @@ class _Loader:
         if problem:
             self.error((*path, "init"), problem)
 
-    def resolved(self, kind: str, mapping: Mapping[str, Plain], path: Where) -> _Resolved | None:
-        """Return the component that `use` names; record a problem and return None if it cannot be used."""
+    def resolved(
+        self, kind: str, mapping: Mapping[str, Plain], path: Where
+    ) -> tuple[str, Offer, type, type[BaseModel]] | None:
+        """Return `use`, its offer, class, and model of options; record a problem and return None if it is wrong."""
         use, where = mapping.get("use"), (*path, "use")
         if use is None:
             meant = next((key for key in mapping if key.lower() in ("uses", "type", "kind", "class")), "")
@@ -478,7 +466,7 @@ class _Loader:
             message = f"nothing is wired into {_with_article(kind)}, but its constructor asks for {wired_names[0]!r}"
             self.error(where, f"{kind} {use!r} of {offer.distribution}: {message}")
             return None
-        return _Resolved(use, offer, cls, model)
+        return use, offer, cls, model
 
     def common_keys(self, mapping: Mapping[str, Plain], path: Where, allowed: Sequence[str]) -> dict[str, Any]:
         """Return the common keys that are allowed here, with their defaults; record a problem for any other."""
@@ -533,7 +521,7 @@ class _Loader:
         """Resolve a path of the YAML relative to its folder; record a problem if it does not exist."""
         at = Path(os.path.abspath(self.root / text))
         if "\0" in text:
-            self.error(path, "a path cannot hold the character U+0000")
+            self.error(path, "a path cannot contain the character U+0000")
         elif self.files and os.path.exists(at) and os.path.isdir(at) != folder:
             kinds = ("a file, not a folder", "a folder, not a file")
             self.error(path, f"{text!r} is {kinds[not folder]} ({at})")
@@ -657,9 +645,6 @@ def _texts(value: Plain) -> Iterator[str]:
     """Yield every text in plain data that may be a path."""
     if isinstance(value, str) and "\0" not in value:
         yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list):
-        for item in value:
+    elif isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from _texts(item)

@@ -138,11 +138,8 @@ def resolved(config: Config, folder: Path | None = None, only_names: bool = Fals
             key: component_keys(value) if isinstance(value, Component) else plain(value, path_text)
             for key, value in component.common_keys.items()
         }
-        return (
-            {"use": component.use}
-            | common_keys
-            | {key: plain(value, path_text) for key, value in component.options.items()}
-        )
+        options = {key: plain(value, path_text) for key, value in component.options.items()}
+        return {"use": component.use, **common_keys, **options}
 
     def several(components: Sequence[Component]) -> Plain:
         stages = [component_keys(component) for component in components]

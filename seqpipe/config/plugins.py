@@ -72,15 +72,6 @@ class Broken:
     reason: str
 
 
-@dataclass(frozen=True)
-class Note:
-    """Warning about a working plugin whose import slows down every command."""
-
-    distribution: str
-    version: str
-    text: str
-
-
 class Plugins:
     """Components of the given entry points; by default those of all installed distributions.
 
@@ -102,7 +93,7 @@ class Plugins:
     ):
         self.offers: list[Offer] = []
         self.broken: list[Broken] = []
-        self.notes: list[Note] = []
+        self.notes: list[str] = []  # about working plugins that slow down or disturb every command
         self.left_out: list[str] = []
         off = os.environ.get("SEQPIPE_PLUGINS", "").lower() == "off"
         for entry_point in metadata.entry_points(group=GROUP) if entry_points is None else entry_points:
@@ -133,10 +124,10 @@ class Plugins:
         seconds = time.perf_counter() - clock
         if seconds > SLOW and distribution != BUILTIN:
             message = f"its import slows every command down by {seconds:.1f} s; offer components as 'module:Class'"
-            self.notes.append(Note(distribution, version, message))
+            self.notes.append(f"{distribution} {version}: {message}")
         sys.stderr.write(printed.getvalue())
         if text := " ".join(printed.getvalue().split()):
-            self.notes.append(Note(distribution, version, f"it prints when it is imported: {text[:80]}"))
+            self.notes.append(f"{distribution} {version}: it prints when it is imported: {text[:80]}")
 
     def names(self, kind: str) -> list[str]:
         """Return the names that are valid in `use:` for this kind, sorted."""
@@ -165,7 +156,7 @@ def installed_names(anew: bool = False) -> dict[str, list[str]]:
     entry_points = [*metadata.entry_points(group=GROUP)]
     owners = sorted(f"{point.dist.name} {point.dist.version}" for point in entry_points if point.dist)
     key = [os.environ.get("SEQPIPE_PLUGINS", ""), *owners]
-    # Without a cache, or the package that knows its place, a completion takes longer, and has nowhere to report that.
+    # Without a cache, or the package that finds its folder, a completion takes longer, and cannot report that.
     with contextlib.suppress(ImportError, OSError, ValueError, LookupError, TypeError):
         cached = json.loads((cache_folder() / "components.json").read_bytes())
         if cached["key"] == key and not anew:
@@ -184,9 +175,8 @@ def _exclusion_reason(distribution: str, version: str, off: bool, allow: Sequenc
         return "SEQPIPE_PLUGINS is off"
     if allow is None:
         return ""
-    mine = [
-        requirement for requirement in allow if canonicalize_name(requirement.name) == canonicalize_name(distribution)
-    ]
+    name = canonicalize_name(distribution)
+    mine = [requirement for requirement in allow if canonicalize_name(requirement.name) == name]
     if any(requirement.specifier.contains(version, prereleases=True) for requirement in mine):
         return ""
     return f"plugins.allow requires {str(mine[0])!r}" if mine else "plugins.allow does not list it"
@@ -204,23 +194,21 @@ def _offers(plugin: object, distribution: str, version: str) -> list[Offer]:
     manager.add_hookspecs(hookspecs)
     manager.register(plugin, name=distribution)
     manager.check_pending()
-    callers = {caller.name: caller for caller in manager.get_hookcallers(plugin) or ()}
+    callers = manager.get_hookcallers(plugin)
     if not callers:
         raise TypeError("it has no hook; decorate register_readers, register_encoders … with @seqpipe.plugin.hookimpl")
     offers = []
-    for kind in KINDS:
-        caller = callers.get(f"register_{kind}s")
-        if caller is None:
-            continue
+    for caller in callers:
+        kind = caller.name.removeprefix("register_").removesuffix("s")
         for implementation in caller.get_hookimpls():
             table = implementation.function()
             if not isinstance(table, Mapping):
-                raise TypeError(f"register_{kind}s must return a dict of names, not {type(table).__name__}")
+                raise TypeError(f"{caller.name} must return a dict of names, not {type(table).__name__}")
             for name, target in table.items():
-                fit = isinstance(target, type) or (isinstance(target, str) and ":" in target)
-                if not (isinstance(name, str) and fit):
+                fits = isinstance(target, type) or (isinstance(target, str) and ":" in target)
+                if not (isinstance(name, str) and fits):
                     raise TypeError(
-                        f"register_{kind}s must map names to classes or 'module:Class', not {name!r}: {target!r}"
+                        f"{caller.name} must map names to classes or 'module:Class', not {name!r}: {target!r}"
                     )
                 offers.append(Offer(kind, name, distribution, version, target))
     return offers

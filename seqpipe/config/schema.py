@@ -41,28 +41,28 @@ class _Keys(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class AdamW(_Keys):
+class _Adam(_Keys):
+    use: str
+    lr: PositiveFloat = Field(default=0.002, description="Learning rate.")
+    weight_decay: float = 0.0
+    betas: tuple[Fraction, Fraction] = Field(
+        default=(0.9, 0.999), description="Decay rates of the two moment estimates."
+    )
+    eps: PositiveFloat = Field(default=1e-8, description="Added to the denominator for numerical stability.")
+
+
+class AdamW(_Adam):
     """Adam with decoupled weight decay."""
 
     use: Literal["adamw"] = "adamw"
-    lr: PositiveFloat = Field(default=0.002, description="Learning rate.")
     weight_decay: float = Field(default=0.01, ge=0, description="Decoupled weight decay.")
-    betas: tuple[Fraction, Fraction] = Field(
-        default=(0.9, 0.999), description="Decay rates of the two moment estimates."
-    )
-    eps: PositiveFloat = Field(default=1e-8, description="Added to the denominator for numerical stability.")
 
 
-class Adam(_Keys):
+class Adam(_Adam):
     """Adam."""
 
     use: Literal["adam"] = "adam"
-    lr: PositiveFloat = Field(default=0.002, description="Learning rate.")
     weight_decay: float = Field(default=0.0, ge=0, description="L2 penalty.")
-    betas: tuple[Fraction, Fraction] = Field(
-        default=(0.9, 0.999), description="Decay rates of the two moment estimates."
-    )
-    eps: PositiveFloat = Field(default=1e-8, description="Added to the denominator for numerical stability.")
 
 
 class SGD(_Keys):
@@ -96,18 +96,14 @@ class Linear(_Schedule):
     """Linear decay."""
 
     use: Literal["linear"] = "linear"
-    final_ratio: float = Field(
-        default=0.0, ge=0, le=1, description="Final learning rate, as a share of the initial one."
-    )
+    final_ratio: float = Field(default=0.0, ge=0, le=1, description="Final share of the initial learning rate.")
 
 
 class Cosine(_Schedule):
     """Cosine decay."""
 
     use: Literal["cosine"] = "cosine"
-    final_ratio: float = Field(
-        default=0.0, ge=0, le=1, description="Final learning rate, as a share of the initial one."
-    )
+    final_ratio: float = Field(default=0.0, ge=0, le=1, description="Final share of the initial learning rate.")
 
 
 class Plateau(_Schedule):
@@ -116,7 +112,7 @@ class Plateau(_Schedule):
     use: Literal["plateau"] = "plateau"
     factor: float = Field(default=0.5, gt=0, lt=1, description="Factor of the learning rate.")
     patience: int = Field(
-        default=2, gt=0, description="Number of epochs without improvement before the decay, counted as train.patience."
+        default=2, gt=0, description="Epochs without progress before decay, counted as train.patience."
     )
 
 
@@ -129,15 +125,12 @@ class Train(_Keys):
         default=None, description="Maximum number of records of a batch; null: limited by batch_tokens only."
     )
     epoch_steps: PositiveInt | None = Field(
-        default=None,
-        description="Number of steps of an epoch for packed texts (head lm); null: one pass over all texts.",
+        default=None, description="Steps of an epoch for packed texts (head lm); null: one pass over all texts."
     )
-    optimizer: Annotated[AdamW | Adam | SGD, Field(discriminator="use")] = Field(
-        default=AdamW(), description="Optimizer."
-    )
-    schedule: Annotated[Constant | Linear | Cosine | Plateau, Field(discriminator="use")] = Field(
-        default=Constant(), description="Learning rate schedule."
-    )
+    optimizer: Annotated[AdamW | Adam | SGD, Field(discriminator="use", description="Optimizer.")] = AdamW()
+    schedule: Annotated[
+        Constant | Linear | Cosine | Plateau, Field(discriminator="use", description="Learning rate schedule.")
+    ] = Constant()
     clip: PositiveFloat | None = Field(
         default=5.0, description="Maximum norm of the gradient (gradient clipping); null: no clipping."
     )
@@ -158,8 +151,7 @@ class Train(_Keys):
     )
     checkpoint_steps: PositiveInt = Field(default=500, description="Number of steps between checkpoints.")
     precision: Literal["fp32", "bf16", "fp16"] = Field(
-        default="fp32",
-        description="Precision of computations in training; weights, dev scores and the bundle are fp32.",
+        default="fp32", description="Precision of training; weights, dev scores and the bundle are fp32."
     )
     seed: int = Field(default=1, ge=0, description="Random seed.")
     threads: PositiveInt | None = Field(default=None, description="Number of CPU threads; null: all.")
@@ -172,8 +164,7 @@ class Export(_Keys):
     """Export options."""
 
     precision: Literal["fp32", "int8"] = Field(
-        default="fp32",
-        description="Precision of weights; int8 quantizes those of matrix products and embeddings.",
+        default="fp32", description="Precision of weights; int8 quantizes those of matrix products and embeddings."
     )
     opset: int = Field(default=18, ge=18, le=23, description="Version of the ONNX operators.")
     explain: bool = Field(
@@ -189,15 +180,10 @@ class Export(_Keys):
         description="Maximum tokens read or generated; null: 4 times the longest in training, at least 1,000 or 200.",
     )
     max_beams: int = Field(
-        default=100,
-        ge=1,
-        le=MOST_TOKENS,
-        description="Maximum of the decode options beams and n_best.",
+        default=100, ge=1, le=MOST_TOKENS, description="Maximum of the decode options beams and n_best."
     )
     license: str | None = Field(
-        default=None,
-        pattern=r"^[a-z0-9][a-z0-9.-]*$",
-        description="Of the model card, as the hub names it: apache-2.0.",
+        default=None, pattern=r"^[a-z0-9][a-z0-9.-]*$", description="Of the model card, as on the hub: apache-2.0."
     )
     language: str | None = Field(default=None, pattern=r"^[a-z]+(-[A-Za-z]+)*$", description="Of the model card: en.")
 
@@ -222,8 +208,7 @@ class PluginKeys(_Keys):
         description="Distributions with version ranges whose plugins are loaded; null: all. Built-ins always are.",
     )
     versions: dict[str, str] = Field(
-        default={},
-        description="Distribution and version of each component of a run; a change is a warning.",
+        default={}, description="Distribution and version of each component of a run; a change is a warning."
     )
 
 
@@ -239,19 +224,16 @@ class DataKeys(_Keys):
     )
     split_seed: int = Field(default=1, description="Decides which records the shares of dev and test take.")
     candidates: PathText | None = Field(
-        default=None,
-        description="The candidate answers of retrieval; null: those of the training data.",
+        default=None, description="The candidate answers of retrieval; null: those of the training data."
     )
     bad_rows: Literal["error", "skip"] = Field(
-        default="error",
-        description="What to do with a record that cannot be read: stop, or leave it out with a warning.",
+        default="error", description="Treatment of unreadable records: stop, or leave them out with a warning."
     )
     misaligned: Literal["error", "widen", "skip"] = Field(
-        default="error", description="Treatment of a span that begins or ends within a token."
+        default="error", description="Treatment of spans that cut a token."
     )
     overlaps: Overlaps = Field(
-        default="error",
-        description="Treatment of overlapping spans: stop, or keep the `longest` of them or the `first` by start.",
+        default="error", description="Overlapping spans: stop, or keep the `longest`, or the `first` by start."
     )
     offsets: Offsets = Field(
         default="characters",
@@ -259,8 +241,7 @@ class DataKeys(_Keys):
         "bytes, characters with inclusive ends, or characters from 1.",
     )
     unseen_labels: Literal["error", "miss"] = Field(
-        default="error",
-        description="Treatment of a dev or test label that does not occur in training: stop, or count it as missed.",
+        default="error", description="Dev and test labels that training lacks: stop, or count them as missed."
     )
 
 
@@ -269,8 +250,7 @@ class NeedKeys(_Keys):
 
     path: PathText = Field(description="The folder, as in another key of the YAML.")
     run: PathText | None = Field(
-        default=None,
-        description="The YAML whose run creates the folder; it is run first if its training is not complete.",
+        default=None, description="The YAML whose run creates the folder; it is run first if it is not trained."
     )
     make: Literal["tiny-bert"] | None = Field(
         default=None,

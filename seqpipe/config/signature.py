@@ -132,23 +132,15 @@ WIRED = ("dim", "vocabulary", "sizes", "labels", "target_vocabulary", "sources")
 
 @dataclass(frozen=True)
 class DecodeOption:
-    """One keyword-only parameter of a head's `decide`.
+    """One keyword-only parameter of a head's `decide`."""
 
-    Args:
-        annotation: Its type with all metadata.
-        type: size, int, float, bool, tokens or uniform.
-        default: The value if a caller passes none.
-        bounds: Its least and greatest value by pydantic's names, `ge`, `gt`, `le` and `lt`.
-        trials: Alternative values of this and of other options with which it has an effect.
-        help: Its line in an Args section, of `decide` or of the dataclass.
-    """
-
-    annotation: Any
-    type: str
-    default: int | float | bool | None
-    bounds: Mapping[str, int | float]
+    annotation: Any  # its type with all metadata
+    type: str  # size, int, float, bool, tokens or uniform
+    default: int | float | bool | None  # the value if a caller passes none
+    bounds: Mapping[str, int | float]  # its least and greatest value by pydantic's names, `ge`, `gt`, `le` and `lt`
+    # Alternative values of this and of other options with which it has an effect.
     trials: tuple[Mapping[str, int | float | bool], ...] = ()
-    help: str = ""
+    help: str = ""  # its line in an Args section, of `decide` or of the dataclass
 
     def manifest(self) -> dict[str, Any]:
         """The option as in a bundle.
@@ -164,10 +156,8 @@ class DecodeOption:
         if below is not None:
             high = math.nextafter(below, -math.inf) if is_float else below - 1
         entry = {"type": self.type, "default": self.default, "minimum": low, "maximum": high}
-        if is_float and above is not None:
-            entry["exclusive_minimum"] = above
-        if is_float and below is not None:
-            entry["exclusive_maximum"] = below
+        exclusive = {"exclusive_minimum": above, "exclusive_maximum": below}
+        entry |= {name: bound for name, bound in exclusive.items() if is_float and bound is not None}
         if self.help:  # of which the first sentence is for callers; what follows is about tensors
             entry["description"] = f"{self.help.partition('. ')[0].rstrip('.')}."
         return entry
@@ -294,13 +284,11 @@ def check_default(cls: type, option: inspect.Parameter, hint: Any) -> None:
     try:
         TypeAdapter(hint).validate_python(option.default, strict=True)
     except ValidationError:
-        raise bad_signature(
-            cls, f"the default of {option.name!r} {mismatch_message(describe_type(hint), plain(option.default))}"
-        ) from None
+        message = mismatch_message(describe_type(hint), plain(option.default))
+        raise bad_signature(cls, f"the default of {option.name!r} {message}") from None
     except PydanticUserError as error:
-        raise bad_signature(
-            cls, f"the type of {option.name!r} cannot be read from a YAML: {str(error).splitlines()[0]}"
-        ) from error
+        reason = str(error).splitlines()[0]
+        raise bad_signature(cls, f"the type of {option.name!r} cannot be read from a YAML: {reason}") from error
 
 
 def argument_help(cls: type) -> dict[str, str]:
@@ -397,9 +385,7 @@ class CommonKeys(BaseModel):
         default="text", description="The record field that is the input, or a list of two, which are read as a pair."
     )
     target: str | None = Field(
-        default=None,
-        min_length=1,
-        description="The record field to learn; null: the default of the answer kind.",
+        default=None, min_length=1, description="The record field to learn; null: the default of the answer kind."
     )
     weight: float = Field(default=1.0, gt=0, description="The weight of this head's loss.")
     init: Annotated[str, Field(min_length=1), Means("a run's folder")] | None = Field(
@@ -468,16 +454,10 @@ def options_model(cls: type) -> type[BaseModel]:
         if field in entries:
             raise bad_signature(cls, f"the option {name!r} occurs twice; delete one of the two")
         entries[field] = (Annotated[hint, Field(alias=alias, description=helps.get(name))], default)
-    config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, protected_namespaces=(), arbitrary_types_allowed=False
-    )
+    config, doc = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=()), cls.__doc__ or ""
     try:
         return create_model(
-            cls.__name__,
-            __config__=config,
-            __module__=cls.__module__,
-            __doc__=inspect.cleandoc(cls.__doc__ or ""),
-            **entries,
+            cls.__name__, __config__=config, __module__=cls.__module__, __doc__=inspect.cleandoc(doc), **entries
         )
     except (PydanticUserError, TypeError) as error:
         raise bad_signature(cls, f"its options cannot be read: {str(error).splitlines()[0]}") from error

@@ -101,9 +101,8 @@ _Dumper.add_representer(str, _Dumper.text)
 
 # Syntax errors of a YAML file in plain words, each with its position and the fix.
 
-_FIXES: Sequence[
-    tuple[str, str, bool]
-] = (  # a part of PyYAML's message; our message; whether its first mark is the position
+# A part of PyYAML's message; our message; whether its first mark is the position.
+_FIXES: Sequence[tuple[str, str, bool]] = (
     ("while scanning an alias", "a value cannot start with '*'; put it in quotes", True),
     ("while scanning an anchor", "a value cannot start with '&'; put it in quotes", True),
     ("scanning a quoted scalar found unexpected", "this quote is never closed; add the closing quote", True),
@@ -272,7 +271,7 @@ class _Builder:
         self.next_event()  # the end of the document
         after = self.next_event()
         if not isinstance(after, yaml.StreamEndEvent):
-            self.error(after, (), "a second document starts here; a file holds one (delete the '---' or '...' line)")
+            self.error(after, (), "a second document starts here; a file has one (delete the '---' or '...' line)")
 
     def error(self, event: Any, path: Path, message: str) -> None:
         mark = event.start_mark
@@ -286,19 +285,13 @@ class _Builder:
             raise yaml.MarkedYAMLError(problem=f"more than {MAX_NODES:,} values", problem_mark=event.start_mark)
         self.tree.values[path] = Spot(self.tree.file, event.start_mark.line + 1, event.start_mark.column + 1)
         if isinstance(event, yaml.AliasEvent):
-            self.error(
-                event,
-                path,
-                f"aliases are not read; write out what *{event.anchor} means (a text starting with * needs quotes)",
-            )
+            self.error(event, path, f"aliases are not read; write the value of *{event.anchor}, or quote the text")
             return None
         if event.anchor is not None:
-            self.error(
-                event, path, f"anchors are not read; delete &{event.anchor} (a value starting with & needs quotes)"
-            )
+            self.error(event, path, f"anchors are not read; delete &{event.anchor}, or quote the text")
         if event.tag is not None:
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
-            self.error(event, path, f"tags are not read; delete {tag} (a value starting with ! needs quotes)")
+            self.error(event, path, f"tags are not read; delete {tag}, or quote the text")
         if isinstance(event, yaml.MappingStartEvent):
             return self.mapping(path, depth)
         if isinstance(event, yaml.SequenceStartEvent):
@@ -341,9 +334,8 @@ class _Builder:
 
 def _decode(data: bytes, file: str) -> str:
     if len(data) > MAX_BYTES:
-        raise ConfigError(
-            [Problem(file, 1, 1, "", f"{len(data):,} bytes; a pipeline's YAML has at most {MAX_BYTES:,}")]
-        )
+        message = f"{len(data):,} bytes; a pipeline's YAML has at most {MAX_BYTES:,}"
+        raise ConfigError([Problem(file, 1, 1, "", message)])
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ConfigError([Problem(file, 1, 1, "", "this file is UTF-16; save it as UTF-8")])
     data = data.removeprefix(b"\xef\xbb\xbf")

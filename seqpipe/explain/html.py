@@ -71,7 +71,7 @@ def page(explanation: Explanation, facts: Mapping[str, str] | None = None) -> st
         names = "".join(f'<th scope="col">{head}</th>' for head in ("Token", "Copied", "Same token in the input"))
         table = f"<table><thead><tr>{names}</tr></thead><tbody>{lines}</tbody></table>"
         legend = _legend("0", "1", "probability that the token was copied from the input, not generated")
-        cards.append(_card("Tokens copied from the input", f"{_scrolling(table)}{legend}", name))
+        cards.append(_card("Tokens copied from the input", f"{_scroll_box(table)}{legend}", name))
     if not explanation.attentions and figure is None:
         cards.append('<p class="nothing">This text has no tokens, so there are no weights to show.</p>')
     dated = {**(facts or {}), "Date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")}
@@ -95,7 +95,7 @@ def _legend(low: str, high: str, meaning: str) -> str:
     return f'<p class="help ramp">{low} <span class="scale" aria-hidden="true"></span> {high} · {meaning}</p>'
 
 
-def _scrolling(table: str) -> str:
+def _scroll_box(table: str) -> str:
     """Return a table that scrolls inside its card, by keyboards too."""
     return f'<div class="scrolls" tabindex="0" role="group" aria-label="Table">{table}</div>'
 
@@ -186,7 +186,7 @@ def _pairs(text: str, attention: Attention) -> str:
             lines += f'<tr><th scope="row"><bdi>{row}</bdi></th>{cells}</tr>'
         table = f'<table class="matrix"><thead><tr><td></td>{head}</tr></thead><tbody>{lines}</tbody></table>'
         legend = _legend("0", f"{most:.3f}", "the stronger the colour, the greater the weight")
-        tables.append(f"{_scrolling(table)}{legend}")
+        tables.append(f"{_scroll_box(table)}{legend}")
     content = "".join(
         f"<details class='table'><summary>Head {number}</summary>{table}</details>\n" if number else table
         for number, table in enumerate(tables)

@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from seqpipe.errors import SeqpipeError, UsageError, did_you_mean
+from seqpipe.errors import SeqpipeError, UsageError
 from seqpipe.runtime.predictor import trim_heap
-from seqpipe.serve.http import HttpError, read_json
+from seqpipe.serve.http import HttpError, read_json, refuse_unknown
 from seqpipe.serve.metrics import Metrics, Waiting
 from seqpipe.serve.repository import Location, locate, names
 from seqpipe.serve.service import Catalog
@@ -72,7 +72,7 @@ async def _parameters(request: Request, settings: Settings, action: str) -> dict
     parameters = (await _body(request, settings, ("parameters",))).get("parameters", {})
     if not isinstance(parameters, dict):
         raise UsageError("parameters: must be an object")
-    _refuse_unknown(parameters, _PARAMETERS[action])
+    refuse_unknown(parameters, _PARAMETERS[action])
     return parameters
 
 
@@ -81,14 +81,8 @@ async def _body(request: Request, settings: Settings, keys: tuple[str, ...]) -> 
     if request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers:
         return {}
     body = await read_json(request.scope, request.receive, settings)
-    _refuse_unknown(body, keys)
+    refuse_unknown(body, keys)
     return body
-
-
-def _refuse_unknown(values: dict[str, object], known: tuple[str, ...]) -> None:
-    for key in values:
-        if key not in known:
-            raise UsageError(f"no key {key!r}{did_you_mean(key, known)} (there is: {', '.join(known)})")
 
 
 @dataclass
@@ -103,11 +97,7 @@ class Status:
 class Repository:
     """The bundles below one folder: FOLDER/NAME, or the newest version FOLDER/NAME/VERSION.
 
-    Args:
-        folder: Folder of the repository.
-        catalog: Services of the loaded bundles.
-        metrics: Counts loaded, unloaded and refused bundles.
-        started: The folders of the bundles that are served from the start, by name.
+    `started` has the folders of the bundles that are served from the start, by name.
     """
 
     def __init__(self, folder: Path, catalog: Catalog, metrics: Metrics, started: Mapping[str, Path]):

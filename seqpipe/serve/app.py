@@ -46,13 +46,10 @@ _WATCH_AFTER = 0.05  # seconds without an answer after which the server watches 
 def make_app(
     settings: Settings, models: Mapping[str, Model], report: Callable[[str], None] = lambda state: None
 ) -> Observed:
-    """Return the application that answers and counts the requests to a server.
+    """Return the application that answers and counts the requests to a server of these bundles.
 
-    Args:
-        settings: Settings of the server.
-        models: The bundles to serve, by name.
-        report: Called with "loaded" when the bundles are served, and then regularly with "alive". OSError means that
-            the parent process has ended: then this one ends too.
+    `report` is called with "loaded" when the bundles are served, and then regularly with "alive". Its OSError means
+    that the parent process has ended: then this one ends too.
     """
     catalog, metrics = Catalog(settings), Metrics()
     catalog.observers.append(metrics.batch)
@@ -109,11 +106,7 @@ def make_app(
 class Observed:
     """Outermost layer: assigns request ids, cancels requests of disconnected clients, and records each request.
 
-    Args:
-        app: The application that answers the requests.
-        metrics: Counts them.
-        log: The access log; None: no log.
-        read_s: How long a client may take to read a part of a streamed response.
+    A client may take `read_s` seconds to read a part of a streamed response.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, log: AccessLog | None, read_s: float):
@@ -179,16 +172,13 @@ class Client:
 
     An ASGI server reports a disconnected client in a `receive` after the body. This needs a separate task, which starts
     only after a while, since a request that is answered at once does not need it.
-
-    Attributes:
-        is_gone: Whether the client has disconnected, and the task was cancelled.
     """
 
     def __init__(self, receive: Receive):
         self._receive, self._task = receive, asyncio.current_task()
         self._timer: asyncio.TimerHandle | None = None
         self._watch: asyncio.Task[None] | None = None
-        self.is_gone = False
+        self.is_gone = False  # the client has disconnected, and the task was cancelled
 
     async def receive(self) -> Message:
         """Return the next message; after the body, wait until the client disconnects."""

@@ -52,12 +52,7 @@ def read_token(file: Path | None, environment: Mapping[str, str] = os.environ) -
 
 
 class TokenCheck:
-    """ASGI middleware that requires a token: 401 for a request without it.
-
-    Args:
-        app: The application that answers requests with the token.
-        token: The token.
-    """
+    """ASGI middleware that requires a token: 401 for a request without it."""
 
     def __init__(self, app: ASGIApp, token: str):
         self._app, self._token = app, token.encode()
@@ -94,10 +89,7 @@ class SiteCheck:
 
     A browser may send a POST of another site's page without a preflight request. A site can also map its own name to
     127.0.0.1 (DNS rebinding), so that its pages have the origin of the server. The headers reveal both.
-
-    Args:
-        app: The application that answers the requests.
-        settings: Settings of the server; `host` is an address.
+    `settings.host` is an address.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings):

@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
-from seqpipe.errors import DataError, SeqpipeError, UsageError
+from seqpipe.errors import DataError, SeqpipeError, UsageError, did_you_mean
 from seqpipe.files import JSON_DECODER, json_bytes
 from seqpipe.serve.observe import current
 from seqpipe.serve.settings import Settings
@@ -19,13 +19,7 @@ log = logging.getLogger("seqpipe.serve")
 
 
 class HttpError(Exception):
-    """An error response to a request: its status, and the reason.
-
-    Args:
-        status: 400 or above.
-        message: The reason, and the fix.
-        headers: Headers of the response, such as Retry-After.
-    """
+    """An error response to a request: its status, 400 or above, the reason and the fix, and headers."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None):
         super().__init__(message)
@@ -110,13 +104,17 @@ async def read_json(scope: Scope, receive: Receive, settings: Settings) -> dict[
     return value
 
 
+def refuse_unknown(content: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise UsageError for an unknown key of a JSON object."""
+    for key in content:
+        if key not in known:
+            raise UsageError(f"no key {key!r}{did_you_mean(key, known)} (there is: {', '.join(known)})")
+
+
 async def send_json(send: Send, status: int, value: Any, headers: Mapping[str, str] | None = None) -> None:
     """Send a response with a JSON body."""
     body = json_bytes(value)
-    written: list[tuple[bytes, bytes]] = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-    ]
+    written = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     written += [(name.lower().encode(), text.encode()) for name, text in (headers or {}).items()]
     await send({"type": "http.response.start", "status": status, "headers": written})
     await send({"type": "http.response.body", "body": body})
@@ -150,7 +148,4 @@ def deadline(scope: Scope, settings: Settings) -> float:
 def header(scope: Scope, name: bytes) -> bytes | None:
     """Return the first header of this lower-case name."""
     headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
-    for key, value in headers:
-        if key == name:
-            return value
-    return None
+    return next((value for key, value in headers if key == name), None)

@@ -40,19 +40,12 @@ _ALL_BINARY, _BINARY, _DOCUMENTS, _TIMEOUT = "binary_data_output", "binary_data"
 
 @dataclass(frozen=True)
 class Tensor:
-    """A named tensor.
-
-    Args:
-        name: Name of the input or output.
-        datatype: BYTES, FP32 or INT64.
-        shape: Its sizes.
-        data: All elements in row-major order; None: a missing number.
-    """
+    """A named tensor: an input or an output."""
 
     name: str
-    datatype: str
+    datatype: str  # BYTES, FP32 or INT64
     shape: tuple[int, ...]
-    data: Sequence[Any]
+    data: Sequence[Any]  # all elements in row-major order; None: a missing number
 
 
 def read_request(body: bytes, header_length: int | None) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -170,19 +163,12 @@ def _binary_texts(body: bytes, at: int, size: Any, name: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Output:
-    """An output: the value at a path of every answer.
+    """An output: the value at a path of every answer."""
 
-    Args:
-        name: The path joined by dots; with several heads it begins with the head's name.
-        datatype: BYTES, FP32 or INT64.
-        path: Keys of an answer; empty: the whole answer, as JSON.
-        is_vector: Whether it has several numbers.
-    """
-
-    name: str
-    datatype: str
-    path: tuple[str, ...] = ()
-    is_vector: bool = False
+    name: str  # the path joined by dots; with several heads it begins with the head's name
+    datatype: str  # BYTES, FP32 or INT64
+    path: tuple[str, ...] = ()  # keys of an answer; empty: the whole answer, as JSON
+    is_vector: bool = False  # whether it has several numbers
 
     def metadata(self) -> dict[str, Any]:
         return {"name": self.name, "datatype": self.datatype, "shape": [-1, -1] if self.is_vector else [-1]}
@@ -190,11 +176,7 @@ class Output:
     def tensor(self, answers: Sequence[Answer], shape: tuple[int, ...]) -> Tensor:
         """Return the output of these answers; of several alternatives that of the best.
 
-        A missing text is empty, a missing number is None.
-
-        Args:
-            answers: The answers to all inputs.
-            shape: Shape of the inputs.
+        A missing text is empty, a missing number is None. `shape` is that of the inputs.
         """
         if not self.path:
             return Tensor(self.name, BYTES, shape, [json_bytes(answer).decode() for answer in answers])
@@ -215,17 +197,17 @@ class Output:
 
 def outputs_of(kind: AnswerKind) -> Mapping[str, Output]:
     """Return the outputs of a bundle by name, the output of whole answers first."""
-    typed = _typed(kind.answer_schema(), ())
+    typed = _typed_outputs(kind.answer_schema(), ())
     return {output.name: output for output in (Output(JSON, BYTES), *typed)}
 
 
-def _typed(schema: Schema, path: tuple[str, ...]) -> Iterator[Output]:
+def _typed_outputs(schema: Schema, path: tuple[str, ...]) -> Iterator[Output]:
     """Yield the texts, numbers and vectors that every answer of this schema has."""
     types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     (kind, *_), may_be_null = types, "null" in types
     if kind == "object" and not may_be_null:
         for name in schema["required"]:
-            yield from _typed(schema["properties"][name], (*path, name))
+            yield from _typed_outputs(schema["properties"][name], (*path, name))
     elif kind == "array" and path and schema["items"].get("type") == "number":
         yield Output(".".join(path), FP32, path, is_vector=True)
     elif kind in _DATATYPES and not (may_be_null and kind == "integer"):  # no integer could represent a missing value
@@ -302,7 +284,7 @@ async def _infer(request: Request, catalog: Catalog, settings: Settings) -> Resp
         raise HttpError(413, f"{len(records):,} inputs are over the limit of {settings.max_items:,}; send fewer")
     parameters = dict(_parameters(request_data, "the request"))
     all_binary = bool(parameters.pop(_ALL_BINARY, False))
-    outputs = _requested(request_data.get("outputs"), outputs_of(service.model.predictor.kind), all_binary)
+    outputs = _requested_outputs(request_data.get("outputs"), outputs_of(service.model.predictor.kind), all_binary)
     documents = bool(parameters.pop(_DOCUMENTS, False))
     number = request_data.get("id")
     if not isinstance(number, str | None):
@@ -366,7 +348,7 @@ def _parameters(entry: Mapping[str, Any], what: str) -> Mapping[str, Any]:
     return parameters
 
 
-def _requested(entries: Any, outputs: Mapping[str, Output], all_binary: bool) -> list[tuple[Output, bool]]:
+def _requested_outputs(entries: Any, outputs: Mapping[str, Output], all_binary: bool) -> list[tuple[Output, bool]]:
     """Return the requested outputs, each with a flag for binary data; all outputs if the request names none."""
     if not entries:
         return [(output, all_binary) for output in outputs.values()]

@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter as Tally
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, values
@@ -38,37 +39,25 @@ class Metrics:
         if SHARED in os.environ:  # prometheus_client reads the variable only when it is imported
             values.ValueClass = values.get_value_class()
         registry = self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "seqpipe_requests", "Requests by bundle and HTTP status.", ("bundle", "code"), registry=registry
-        )
-        self._items = Counter("seqpipe_items", "Inputs of requests.", _BUNDLE, registry=registry)
-        self._tokens = Counter("seqpipe_tokens", "Tokens of requests, estimated.", _BUNDLE, registry=registry)
-        self._request_seconds = Histogram(
-            "seqpipe_request_seconds", "From the head of a request to the end of its response.", _BUNDLE,
-            registry=registry, buckets=_SECONDS,
-        )  # fmt: skip
-        self._queue_seconds = Histogram(
-            "seqpipe_queue_seconds", "How long a request waited for a worker.", _BUNDLE,
-            registry=registry, buckets=_SECONDS,
-        )  # fmt: skip
-        self._batch_items = Histogram(
-            "seqpipe_batch_items", "Inputs of a batch.", _BUNDLE, registry=registry, buckets=_ITEMS
-        )
-        self._stage_seconds = Histogram(
-            "seqpipe_batch_seconds", "Time of a batch by stage: features, run, answer.", ("bundle", "stage"),
-            registry=registry, buckets=_STAGE_SECONDS,
-        )  # fmt: skip
-        self._batch_tokens = Counter(
-            "seqpipe_batch_tokens", "Tokens of batches, estimated.", _BUNDLE, registry=registry
-        )
+        counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
+        self._requests = counter("seqpipe_requests", "Requests by bundle and HTTP status.", ("bundle", "code"))
+        self._items = counter("seqpipe_items", "Inputs of requests.", _BUNDLE)
+        self._tokens = counter("seqpipe_tokens", "Tokens of requests, estimated.", _BUNDLE)
+        text = "From the head of a request to the end of its response."
+        self._request_seconds = histogram("seqpipe_request_seconds", text, _BUNDLE, buckets=_SECONDS)
+        text = "How long a request waited for a worker."
+        self._queue_seconds = histogram("seqpipe_queue_seconds", text, _BUNDLE, buckets=_SECONDS)
+        self._batch_items = histogram("seqpipe_batch_items", "Inputs of a batch.", _BUNDLE, buckets=_ITEMS)
+        text = "Time of a batch by stage: features, run, answer."
+        self._stage_seconds = histogram("seqpipe_batch_seconds", text, ("bundle", "stage"), buckets=_STAGE_SECONDS)
+        self._batch_tokens = counter("seqpipe_batch_tokens", "Tokens of batches, estimated.", _BUNDLE)
         self._queue = {
             "items": self._gauge("seqpipe_queue_items", "Inputs that wait for a worker."),
             "tokens": self._gauge("seqpipe_queue_tokens", "Tokens of the inputs that wait for a worker."),
             "seconds": self._gauge("seqpipe_queue_oldest_seconds", "Age of the oldest input that waits.", "livemax"),
         }
-        self._loads = Counter(
-            "seqpipe_bundle_loads", "Bundles loaded, unloaded or refused.", ("bundle", "result"), registry=registry
-        )
+        text = "Bundles loaded, unloaded or refused."
+        self._loads = counter("seqpipe_bundle_loads", text, ("bundle", "result"))
         self._loaded_at = self._gauge(
             "seqpipe_bundle_loaded_timestamp_seconds", "Time when the current version was loaded; 0: unloaded.", "max"
         )

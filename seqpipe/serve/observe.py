@@ -21,23 +21,14 @@ _encode = lru_cache(1000)(json.dumps)  # for values that many lines share
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One request; every layer that handles it adds its figures. It has no text of the client.
-
-    Args:
-        id: The request's id.
-        bundle: Name of the bundle that answers; empty if there is none (health, metrics, unknown names).
-        items: Inputs.
-        tokens: Tokens of all inputs, estimated.
-        queued: Seconds that the request waited for a worker; without an answer, until it was cancelled.
-        status: HTTP status of the response; 0 before it starts.
-    """
+    """One request; every layer that handles it adds its figures. It has no text of the client."""
 
     id: str
-    bundle: str = ""
-    items: int = 0
-    tokens: int = 0
-    queued: float = 0.0
-    status: int = 0
+    bundle: str = ""  # that answers; empty if there is none (health, metrics, unknown names)
+    items: int = 0  # inputs
+    tokens: int = 0  # of all inputs, estimated
+    queued: float = 0.0  # seconds that it waited for a worker; without an answer, until it was cancelled
+    status: int = 0  # HTTP status of the response; 0 before it starts
 
     def add(self, tokens: Sequence[int], queued: float) -> None:
         """Record inputs by their tokens, and their waiting time; a further chunk of a stream has no tokens."""
@@ -83,11 +74,7 @@ def _new_id() -> str:
 
 
 class AccessLog:
-    """The access log, which writes the lines of several requests at once.
-
-    Args:
-        stream: Where lines go; standard error by default.
-    """
+    """The access log, on standard error by default, which writes the lines of several requests at once."""
 
     def __init__(self, stream: TextIO | None = None):
         self._stream = stream if stream is not None else sys.stderr

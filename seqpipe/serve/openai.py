@@ -149,14 +149,14 @@ def routes(catalog: Catalog, settings: Settings) -> list[BaseRoute]:
         return await complete(_service(catalog, body.get("model")), body, settings, end)
 
     return [
-        Route("/v1/models", _guarded(models)),
-        Route("/v1/models/{name}", _guarded(model)),
-        Route("/v1/embeddings", _guarded(embeddings), methods=["POST"]),
-        Route("/v1/completions", _guarded(completions), methods=["POST"]),
+        Route("/v1/models", _with_error_objects(models)),
+        Route("/v1/models/{name}", _with_error_objects(model)),
+        Route("/v1/embeddings", _with_error_objects(embeddings), methods=["POST"]),
+        Route("/v1/completions", _with_error_objects(completions), methods=["POST"]),
     ]
 
 
-def _guarded(answer: Answer) -> Answer:
+def _with_error_objects(answer: Answer) -> Answer:
     """Wrap an endpoint so that its errors are OpenAI's error objects."""
 
     async def guarded(request: Request) -> Response:
@@ -182,19 +182,12 @@ def _service(catalog: Catalog, name: Any) -> Service:
 
 @dataclass(frozen=True)
 class CompletionRequest:
-    """A request for completions.
-
-    Args:
-        prompts: Each is continued `count` times.
-        count: Number of continuations of each prompt.
-        options: Decode options of the bundle.
-        echo: Whether the prompt is returned before its continuation.
-    """
+    """A request for completions."""
 
     prompts: Sequence[str]
-    count: int
-    options: Mapping[str, Any]
-    echo: bool
+    count: int  # of continuations of each prompt
+    options: Mapping[str, Any]  # decode options of the bundle
+    echo: bool  # whether the prompt is returned before its continuation
 
 
 async def complete(service: Service, body: Mapping[str, Any], settings: Settings, end: float) -> Response:
@@ -215,7 +208,7 @@ async def complete(service: Service, body: Mapping[str, Any], settings: Settings
         alternatives: list[Any] = answer if isinstance(answer, list) else [answer]
         for alternative in alternatives:
             text = alternative["generated_text"]
-            content = prompt * parsed.echo + text.removeprefix(replace_surrogates(prompt))
+            content = (prompt if parsed.echo else "") + text.removeprefix(replace_surrogates(prompt))
             choices.append({**_part(content, len(choices)), "finish_reason": text.finish_reason})
             written += text.tokens
     read = sum(await asyncio.to_thread(token_counts, service.model, parsed.prompts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -33,11 +33,10 @@ _OPENAI_REFUSALS |= {status: reason for status, reason in _REFUSALS.items() if s
 TEXT: Schema = {"type": "string"}
 
 
-def obj(properties: Mapping[str, Schema], optional: Iterable[str] = ()) -> Schema:
+def obj(optional: Collection[str] = (), /, **properties: Schema) -> Schema:
     """Return the schema of an object with exactly these properties, required unless listed as optional."""
-    may_lack = {*optional}
-    required = [name for name in properties if name not in may_lack]
-    return {"type": "object", "properties": {**properties}, "required": required, "additionalProperties": False}
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def array(items: Schema) -> Schema:
@@ -50,7 +49,7 @@ def one_of(values: Iterable[str]) -> Schema:
 
 
 _SERVER_SCHEMAS: Mapping[str, Schema] = {
-    "Error": obj({"error": TEXT, "request_id": TEXT}, optional=["request_id"]),
+    "Error": obj(["request_id"], error=TEXT, request_id=TEXT),
     "Description": {"type": "object", "required": ["name", "answer", "fields", "options", "sha256"]},
 }
 
@@ -76,38 +75,35 @@ def document(services: Iterable[Service], settings: Settings) -> dict[str, Any]:
         schemas["EmbeddingRequest"] = embedding_schema(vectors)
         paths["/v1/embeddings"] = {"post": _openai("Vectors of texts", "EmbeddingRequest", "EmbeddingResponse")}
     if models := [service for service in served if kinds[service.name].is_generated]:
-        schemas["CompletionRequest"] = completion_schema(
-            {service.name: service.model.manifest.options for service in models}
-        )
+        options = {service.name: service.model.manifest.options for service in models}
+        schemas["CompletionRequest"] = completion_schema(options)
         operation = _openai("Continue prompts with a language model", "CompletionRequest", "CompletionResponse")
         operation["responses"]["200"]["content"]["text/event-stream"] = {"schema": TEXT}
         paths["/v1/completions"] = {"post": operation}
-    components: dict[str, Any] = {"schemas": schemas}
+    if settings.repository is not None:
+        paths |= _repository_paths()
     content: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "seqpipe serve", "version": VERSION, "description": "Answers of seqpipe bundles over HTTP."},
         "paths": paths,
-        "components": components,
+        "components": {"schemas": schemas},
     }
-    if settings.repository is not None:
-        paths |= _repository_paths()
     if settings.token is not None:
-        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        content |= {"security": [{"token": []}]}
+        content["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        content["security"] = [{"token": []}]
     return content
 
 
 def _server_paths() -> dict[str, Any]:
-    described = obj({"bundles": array(ref("Description"))})
     text = {"text/plain": {"schema": TEXT}}
     metrics = {"summary": "Metrics for Prometheus", "responses": {"200": {"description": "text", "content": text}}}
     return {
-        "/v1": {"get": _get("All bundles", described)},
+        "/v1": {"get": _get("All bundles", obj(bundles=array(ref("Description"))))},
         "/v1/models": {"get": _get("All bundles, as OpenAI's models", ref("Models"))},
         "/v2": {"get": _get("The server, in the Open Inference Protocol", ref("Server"))},
         "/metrics": {"get": metrics},
-        "/v2/health/live": {"get": _get("Whether the server is alive", obj({"live": {"type": "boolean"}}))},
-        "/v2/health/ready": {"get": _get("Whether the server accepts requests", obj({"ready": {"type": "boolean"}}))},
+        "/v2/health/live": {"get": _get("Whether the server is alive", obj(live={"type": "boolean"}))},
+        "/v2/health/ready": {"get": _get("Whether the server accepts requests", obj(ready={"type": "boolean"}))},
     }
 
 
@@ -133,11 +129,10 @@ def _bundle_paths(service: Service) -> dict[str, Any]:
         answered["responses"]["200"]["content"]["text/event-stream"] = {"schema": TEXT}
     infer = _post(f"Answers of {name}, in the Open Inference Protocol", "InferenceRequest", "InferenceResponse")
     stated = metadata(service)
-    infer["description"] = (
-        f"Inputs, BYTES each: {', '.join(tensor['name'] for tensor in stated['inputs'])}. Outputs: "
-        f"{', '.join('{name} {datatype}'.format(**tensor) for tensor in stated['outputs'])}."
-    )
-    ready = obj({"name": TEXT, "ready": {"type": "boolean"}})
+    inputs = ", ".join(tensor["name"] for tensor in stated["inputs"])
+    outputs = ", ".join("{name} {datatype}".format(**tensor) for tensor in stated["outputs"])
+    infer["description"] = f"Inputs, BYTES each: {inputs}. Outputs: {outputs}."
+    ready = obj(name=TEXT, ready={"type": "boolean"})
     return {
         f"/v1/{name}": {"get": _get(f"Description of {name}", ref("Description")), "post": answered},
         f"/v2/models/{name}": {"get": _get(f"Inputs and outputs of {name}", ref("Metadata"))},
@@ -176,7 +171,7 @@ _ROWS: Schema = {
     "items": {"anyOf": [{"type": "number"}, {"type": "array", "items": {"type": "number"}}]},
     "description": "Rows of numbers, or the numbers of one row.",
 }
-_FAILED: Schema = obj({"error": TEXT})
+_FAILED: Schema = obj(error=TEXT)
 
 
 def ref(name: str) -> Schema:
@@ -190,7 +185,7 @@ def bundle_schemas(name: str, model: Model) -> Mapping[str, Schema]:
     schemas = option_schemas(options)
     return {
         f"{name}.Input": input_schema(model.predictor.featurizer),
-        f"{name}.Options": obj(schemas, optional=schemas),
+        f"{name}.Options": obj(schemas, **schemas),
         f"{name}.Answer": model.predictor.kind.schema(options),
         f"{name}.Request": _request(name, model),
         f"{name}.Response": _response(name, model),
@@ -230,20 +225,15 @@ def _request(name: str, model: Model) -> Schema:
         properties["explain"] = {**flag, "description": "Return the attention weights, for one input."}
     if model.predictor.kind.is_generated:
         properties["stream"] = {**flag, "description": "Send the text as it is generated, for one input."}
-    return obj(properties, optional=[key for key in properties if key != "inputs"])
+    return obj(properties.keys() - {"inputs"}, **properties)
 
 
 def _response(name: str, model: Model) -> Schema:
     answer = ref(f"{name}.Answer")
-    responses = [obj({"answer": answer}), obj({"answers": array({"anyOf": [answer, _FAILED]})})]
+    responses = [obj(answer=answer), obj(answers=array({"anyOf": [answer, _FAILED]}))]
     if model.explains:
-        responses.append(obj({"answer": answer, "explanation": {"type": "object"}}))
-    return {"anyOf": [*responses, _skipped()]}
-
-
-def _skipped() -> Schema:
-    """Return the schema of the response to an input that cannot be answered, with on_error: skip."""
-    return obj({"answer": _FAILED})
+        responses.append(obj(answer=answer, explanation={"type": "object"}))
+    return {"anyOf": [*responses, obj(answer=_FAILED)]}  # the last with on_error: skip
 
 
 def example(model: Model) -> Any:
@@ -262,81 +252,54 @@ _FLAG: Schema = {"type": "boolean", "default": False}
 _ANY: Schema = {"type": "object"}
 _NULL: Schema = {"type": "null"}
 _TEXTS: Schema = {"anyOf": [TEXT, array(TEXT)]}
+_TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
 _SHAPE: Schema = array({"type": "integer", "minimum": -1})
-_USAGE = obj({"prompt_tokens": _COUNT, "completion_tokens": _COUNT, "total_tokens": _COUNT}, ["completion_tokens"])
+_USAGE = obj(["completion_tokens"], prompt_tokens=_COUNT, completion_tokens=_COUNT, total_tokens=_COUNT)
 
 
-def _stated(datatypes: Sequence[str]) -> Schema:
-    return array(obj({"name": TEXT, "datatype": one_of(datatypes), "shape": _SHAPE}))
+def _types(datatypes: Sequence[str]) -> Schema:
+    return array(obj(name=TEXT, datatype=one_of(datatypes), shape=_SHAPE))
 
 
 def _tensors(datatypes: Sequence[str]) -> Schema:
     tensor = {"name": TEXT, "datatype": one_of(datatypes), "shape": _SHAPE, "data": {"type": "array"}}
-    return array(obj({**tensor, "parameters": _ANY}, ["data", "parameters"]))
+    return array(obj(["data", "parameters"], **tensor, parameters=_ANY))
 
 
+_PARAMETERS: Schema = {**_ANY, "description": "Decode options, documents, timeout, binary_data_output."}
+_OUTPUTS = array(obj(["parameters"], name=TEXT, parameters=_ANY))
+_INFERENCE = obj(
+    ["id", "parameters", "outputs"], id=TEXT, parameters=_PARAMETERS, inputs=_tensors([BYTES]), outputs=_OUTPUTS
+)
 V2_SCHEMAS: Mapping[str, Schema] = {
-    "Server": obj({"name": TEXT, "version": TEXT, "extensions": array(TEXT)}),
+    "Server": obj(name=TEXT, version=TEXT, extensions=array(TEXT)),
     "Metadata": obj(
-        {
-            "name": TEXT,
-            "versions": array(TEXT),
-            "platform": TEXT,
-            "inputs": _stated([BYTES]),
-            "outputs": _stated([BYTES, FP32, INT64]),
-        }
+        name=TEXT, versions=array(TEXT), platform=TEXT, inputs=_types([BYTES]), outputs=_types([BYTES, FP32, INT64])
     ),
-    "InferenceRequest": {
-        **obj(
-            {
-                "id": TEXT,
-                "parameters": {**_ANY, "description": "Decode options, documents, timeout, binary_data_output."},
-                "inputs": _tensors([BYTES]),
-                "outputs": array(obj({"name": TEXT, "parameters": _ANY}, ["parameters"])),
-            },
-            ["id", "parameters", "outputs"],
-        ),
-        "description": "One tensor of shape [N] or [N, 1] for each field.",
-    },
+    "InferenceRequest": {**_INFERENCE, "description": "One tensor of shape [N] or [N, 1] for each field."},
     "InferenceResponse": obj(
-        {"model_name": TEXT, "model_version": TEXT, "id": TEXT, "outputs": _tensors([BYTES, FP32, INT64])}, ["id"]
+        ["id"], model_name=TEXT, model_version=TEXT, id=TEXT, outputs=_tensors([BYTES, FP32, INT64])
     ),
 }
-_CHOICE = obj(
-    {"index": _COUNT, "text": TEXT, "logprobs": _NULL, "finish_reason": {"enum": ["stop", "length"], "type": "string"}}
-)
-_MODEL = obj({"id": TEXT, "object": {"const": "model"}, "created": _COUNT, "owned_by": TEXT})
-_EMBEDDING = obj(
-    {
-        "object": {"const": "embedding"},
-        "index": _COUNT,
-        "embedding": {"anyOf": [array({"type": "number"}), {**TEXT, "contentEncoding": "base64"}]},
-    }
-)
-_FAULT = obj(
-    {"message": TEXT, "type": TEXT, "param": {"type": ["string", "null"]}, "code": {"type": ["string", "null"]}}
-)
+_CHOICE = obj(index=_COUNT, text=TEXT, logprobs=_NULL, finish_reason=one_of(["stop", "length"]))
+_MODEL = obj(id=TEXT, object={"const": "model"}, created=_COUNT, owned_by=TEXT)
+_VECTOR: Schema = {"anyOf": [array({"type": "number"}), {**TEXT, "contentEncoding": "base64"}]}
+_EMBEDDING = obj(object={"const": "embedding"}, index=_COUNT, embedding=_VECTOR)
+_FAULT = obj(message=TEXT, type=TEXT, param=_TEXT_OR_NULL, code=_TEXT_OR_NULL)
 OPENAI_SCHEMAS: Mapping[str, Schema] = {
-    "OpenAIError": obj({"error": _FAULT}),
-    "Models": obj({"object": {"const": "list"}, "data": array(_MODEL)}),
-    "EmbeddingResponse": obj({"object": {"const": "list"}, "data": array(_EMBEDDING), "model": TEXT, "usage": _USAGE}),
+    "OpenAIError": obj(error=_FAULT),
+    "Models": obj(object={"const": "list"}, data=array(_MODEL)),
+    "EmbeddingResponse": obj(object={"const": "list"}, data=array(_EMBEDDING), model=TEXT, usage=_USAGE),
     "CompletionResponse": obj(
-        {
-            "id": TEXT,
-            "object": {"const": "text_completion"},
-            "created": _COUNT,
-            "model": TEXT,
-            "choices": array(_CHOICE),
-            "usage": _USAGE,
-        }
+        id=TEXT, object={"const": "text_completion"}, created=_COUNT, model=TEXT, choices=array(_CHOICE), usage=_USAGE
     ),
 }
 
 
 def embedding_schema(names: Sequence[str]) -> Schema:
     """Return the schema of an embedding request to these bundles."""
-    properties = {"model": one_of(names), "input": _TEXTS, "encoding_format": one_of(["float", "base64"]), "user": TEXT}
-    return obj(properties, ["encoding_format", "user"])
+    formats = one_of(["float", "base64"])
+    return obj(["encoding_format", "user"], model=one_of(names), input=_TEXTS, encoding_format=formats, user=TEXT)
 
 
 def completion_schema(models: Mapping[str, Known]) -> Schema:
@@ -351,11 +314,11 @@ def completion_schema(models: Mapping[str, Known]) -> Schema:
         "seed": _COUNT,
         "stop": {"anyOf": [TEXT, {**array(TEXT), "maxItems": 4}]},
         "stream": _FLAG,
-        "stream_options": obj({"include_usage": _FLAG}, ["include_usage"]),
+        "stream_options": obj(["include_usage"], include_usage=_FLAG),
         "echo": _FLAG,
         "user": TEXT,
     }
     for options in models.values():
         schemas = option_schemas(options)
         properties |= {name: schemas[name] for name in own_options(options)}
-    return obj(properties, [name for name in properties if name not in ("model", "prompt")])
+    return obj(properties.keys() - {"model", "prompt"}, **properties)

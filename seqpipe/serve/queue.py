@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from seqpipe.runtime.predictor import ROWS, TOKENS
@@ -85,32 +86,24 @@ class BatchCost:
         return items[slice(*chosen)]
 
 
+@dataclass(slots=True, eq=False)
 class Job:
-    """One input that is waiting for its answer, or one call.
+    """One input that is waiting for its answer, or one call."""
 
-    Args:
-        key: Jobs with equal keys may be in one batch; None: never in a batch.
-        tokens: Tokens of the input, estimated.
-        deadline: Time by `time.monotonic` after which nobody waits.
-        payload: Data for the worker.
-        request: The request that it belongs to.
-        place: Its position in the request.
-        written: Maximum number of generated tokens, over all beams.
+    key: Hashable  # jobs with equal keys may be in one batch; None: never in a batch
+    tokens: int  # of the input, estimated
+    deadline: float  # time by `time.monotonic` after which nobody waits
+    payload: Any  # data for the worker
+    request: Any  # that it belongs to
+    place: int = 0  # its position in the request
+    written: InitVar[int] = 0  # maximum number of generated tokens, over all beams
+    cost: int = field(init=False)  # number of tokens, read and generated
+    length: int = field(init=False)  # exact number of its input tokens, once they are counted
+    waits: bool = field(default=False, init=False)  # whether it is in the queue
+    arrived: float = field(default_factory=time.monotonic, init=False)
 
-    Attributes:
-        cost: Number of tokens, read and generated.
-        length: Exact number of its input tokens, once they are counted.
-        waits: Whether it is in the queue.
-    """
-
-    __slots__ = ("arrived", "cost", "deadline", "key", "length", "payload", "place", "request", "tokens", "waits")
-
-    def __init__(
-        self, key: Hashable, tokens: int, deadline: float, payload: Any, request: Any, place: int = 0, written: int = 0
-    ):
-        self.key, self.tokens, self.cost, self.deadline, self.payload = key, tokens, tokens + written, deadline, payload
-        self.request, self.place, self.arrived = request, place, time.monotonic()
-        self.length, self.waits = tokens, False
+    def __post_init__(self, written: int) -> None:
+        self.cost, self.length = self.tokens + written, self.tokens
 
 
 class BatchQueue:

@@ -129,10 +129,10 @@ def _metrics_folder() -> Iterator[str]:
     A server has the lock of its folder as long as it runs; the system releases the lock when the process ends.
     """
     for left in Path(tempfile.gettempdir()).glob(f"{_METRICS}*"):
-        with contextlib.suppress(OSError), _locked(left, fcntl.LOCK_NB):  # of another user, in use, or gone already
+        with contextlib.suppress(OSError), _lock(left, fcntl.LOCK_NB):  # of another user, in use, or gone already
             shutil.rmtree(left)
     new = Path(tempfile.mkdtemp(prefix=f".{_METRICS}"))
-    with _locked(new):  # before it has the prefix for which other servers search
+    with _lock(new):  # before it has the prefix for which other servers search
         folder = new.rename(new.with_name(new.name[1:]))
         try:
             yield str(folder)
@@ -141,7 +141,7 @@ def _metrics_folder() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path, mode: int = 0) -> Iterator[None]:
+def _lock(folder: Path, mode: int = 0) -> Iterator[None]:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | mode)
@@ -174,25 +174,17 @@ class Listener:
 class Processes:
     """States reported by the processes of a server, for the console and for systemd.
 
-    Args:
-        settings: Settings of the server.
-        listener: Its address.
-        console: For messages.
-        environment: Variables with systemd's socket and watchdog interval.
-
-    Attributes:
-        last_reports: Time of the last report of each process that has loaded its bundles.
-        failure: The error that prevented the start of a process.
+    `environment` has variables with systemd's socket and watchdog interval.
     """
 
     def __init__(
         self, settings: Settings, listener: Listener, console: Console, environment: Mapping[str, str] = os.environ
     ):
         self._settings, self._listener, self._console, self._environment = settings, listener, console, environment
-        self.last_reports: dict[int, float] = {}
+        self.last_reports: dict[int, float] = {}  # time, for each process that has loaded its bundles
         self._is_ready = False
         self._period, self._beat = watchdog_seconds(environment), 0.0
-        self.failure: SeqpipeError | None = None
+        self.failure: SeqpipeError | None = None  # the error that prevented the start of a process
 
     def handle_signals(self) -> None:
         """Announce the end to clients of persistent connections, before granian's signal handlers close them."""

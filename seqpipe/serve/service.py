@@ -43,23 +43,14 @@ Observer = Callable[["Batch"], None]
 
 @dataclass(frozen=True)
 class Batch:
-    """The seconds that a batch took, for the metrics.
+    """The seconds that a batch took, for the metrics."""
 
-    Attributes:
-        service: The name of the service.
-        waited: Waiting time of each of its jobs in the queue.
-        tokens: Tokens of all its jobs, estimated.
-        features: Time until the first run of the graph.
-        run: Time in runs of the graph.
-        answer: Remaining time.
-    """
-
-    service: str
-    waited: Sequence[float]
-    tokens: int
-    features: float
-    run: float
-    answer: float
+    service: str  # its name
+    waited: Sequence[float]  # of each of its jobs in the queue
+    tokens: int  # of all its jobs, estimated
+    features: float  # until the first run of the graph
+    run: float  # in runs of the graph
+    answer: float  # remaining time
 
 
 @dataclass(slots=True)
@@ -139,14 +130,13 @@ class Service:
             except (DataError, UsageError) as error:
                 answers[place] = DataError(str(error))
                 continue
-            payload: Any
-            payload = (
-                partial(self.model.predictor.document, record, **options) if documents else _Input(record, decoding)
-            )
+            payload: Any = _Input(record, decoding)
+            if documents:
+                payload = partial(self.model.predictor.document, record, **options)
             read = estimate_tokens(record)
             written = decoding.written(read) * (min(read, ROWS) if documents else 1)  # for each sentence in a batch
             jobs.append(Job(None if documents else key, read, deadline, payload, request, place, written))
-        return await self._answered(jobs, request) if jobs else answers
+        return await self._wait_for_answers(jobs, request) if jobs else answers
 
     async def explain(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> Explanation:
         """Return the answer to one input with its explanation; raises the same errors as `Model.explain`."""
@@ -190,12 +180,12 @@ class Service:
         self, function: Callable[[], Any], size: int, deadline: float, decoding: Chosen | None = None
     ) -> Any:
         request, written = Request(self._loop.create_future(), [None], 0), decoding.written(size) if decoding else 0
-        (result,) = await self._answered([Job(None, size, deadline, function, request, 0, written)], request)
+        (result,) = await self._wait_for_answers([Job(None, size, deadline, function, request, 0, written)], request)
         if isinstance(result, DataError):
             raise result
         return result
 
-    async def _answered(self, jobs: list[Job], request: Request) -> list[Any]:
+    async def _wait_for_answers(self, jobs: list[Job], request: Request) -> list[Any]:
         request.missing, began, deadline = len(jobs), time.monotonic(), jobs[0].deadline
         self.queue.put(jobs)
         self._active += 1
@@ -319,17 +309,12 @@ def open_model(folder: Path, settings: Settings) -> Model:
 
 
 class Catalog:
-    """The services by name; used in the event loop only.
-
-    Attributes:
-        services: Services in the order in which they were loaded.
-        observers: Called with each finished batch.
-    """
+    """The services by name; used in the event loop only."""
 
     def __init__(self, settings: Settings):
         self._settings = settings
-        self.services: dict[str, Service] = {}
-        self.observers: list[Observer] = []
+        self.services: dict[str, Service] = {}  # in the order in which they were loaded
+        self.observers: list[Observer] = []  # called with each finished batch
 
     def get(self, name: str) -> Service:
         """Return the service of this name. Use it before the next await: it may be replaced.

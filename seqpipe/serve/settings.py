@@ -18,57 +18,32 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of one server.
+    """The settings of one server."""
 
-    Attributes:
-        bundles: The folder of each bundle by its served name.
-        host: The address to listen on.
-        port: The port; 0: any free one.
-        uds: The path of a Unix socket to listen on, instead of host and port.
-        token: The bearer token that clients have to send; None: no token.
-        cors: The origins whose pages may send requests; *: any.
-        hosts: The host names that clients may use, besides loopback ones; empty: any, unless it is bound to loopback.
-        access_log: Whether each request is a line on standard error.
-        repository: The folder of bundles that can be loaded while it runs; None: no loading.
-        device: As in `seqpipe.load`.
-        threads: Parallel runs of one bundle on a CPU; None: one per core, divided among the processes.
-        processes: Processes that share the port.
-        delay_ms: Time that the oldest request waits for others to form a batch.
-        timeout_s: Maximum time of a request, from its first byte to its answer.
-        max_waiting_tokens: Maximum number of waiting tokens (estimated) of one bundle, read and generated.
-        max_body_bytes: Maximum size of a request body.
-        max_items: Maximum number of inputs in a request.
-        max_length: Maximum of the decode option `max_length` in a request.
-        max_beams: The same for `beams` and `n_best`.
-        max_header_bytes: Approximate maximum size of the first line and the headers of a request.
-        max_connections: Maximum number of connections of a process; more wait to be accepted.
-        read_s: Maximum time to send the body of a request.
-        idle_s: Maximum time of a connection without complete headers.
-    """
-
-    bundles: Mapping[str, Path] = field(default_factory=dict)
-    host: str = "127.0.0.1"
-    port: int = 8000
-    uds: Path | None = None
-    token: str | None = None
-    cors: tuple[str, ...] = ()
+    bundles: Mapping[str, Path] = field(default_factory=dict)  # the folder of each bundle by its served name
+    host: str = "127.0.0.1"  # address to listen on
+    port: int = 8000  # 0: any free one
+    uds: Path | None = None  # path of a Unix socket to listen on, instead of host and port
+    token: str | None = None  # the bearer token that clients have to send; None: no token
+    cors: tuple[str, ...] = ()  # origins whose pages may send requests; *: any
+    # Host names that clients may use, besides loopback ones; empty: any, unless it is bound to loopback.
     hosts: tuple[str, ...] = ()
-    access_log: bool = True
-    repository: Path | None = None
-    device: str = "auto"
-    threads: int | None = None
-    processes: int = 1
-    delay_ms: float = 0.0
-    timeout_s: float = 30.0
-    max_waiting_tokens: int = 65_536
+    access_log: bool = True  # whether each request is a line on standard error
+    repository: Path | None = None  # folder of bundles that can be loaded while it runs; None: no loading
+    device: str = "auto"  # as in `seqpipe.load`
+    threads: int | None = None  # parallel runs of one bundle on a CPU; None: one per core, divided among the processes
+    processes: int = 1  # that share the port
+    delay_ms: float = 0.0  # time that the oldest request waits for others to form a batch
+    timeout_s: float = 30.0  # maximum time of a request, from its first byte to its answer
+    max_waiting_tokens: int = 65_536  # (estimated) of one bundle, read and generated
     max_body_bytes: int = 4 << 20
-    max_items: int = 1_024
-    max_length: int = 1_000
-    max_beams: int = 20
-    max_header_bytes: int = 32 << 10
-    max_connections: int = 1_000
-    read_s: float = 20.0
-    idle_s: float = 60.0
+    max_items: int = 1_024  # inputs in a request
+    max_length: int = 1_000  # maximum of the decode option `max_length` in a request
+    max_beams: int = 20  # the same for `beams` and `n_best`
+    max_header_bytes: int = 32 << 10  # approximate maximum size of the first line and the headers of a request
+    max_connections: int = 1_000  # of a process; more wait to be accepted
+    read_s: float = 20.0  # maximum time to send the body of a request
+    idle_s: float = 60.0  # maximum time of a connection without complete headers
 
 
 def bundles_by_name(items: Sequence[str]) -> Mapping[str, Path]:

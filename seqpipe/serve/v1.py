@@ -12,12 +12,12 @@ from starlette.responses import JSONResponse
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from seqpipe.errors import DataError, UsageError, did_you_mean
+from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Doc
 from seqpipe.features.sources import NumericSource, columns, fields_of, sources_of
 from seqpipe.files import json_bytes, null_non_finite
 from seqpipe.runtime.decode_options import describe_options
-from seqpipe.serve.http import HttpError, deadline, http_error, read_json, send_json
+from seqpipe.serve.http import HttpError, deadline, http_error, read_json, refuse_unknown, send_json
 from seqpipe.serve.service import Catalog, Service
 from seqpipe.serve.settings import Settings
 
@@ -28,23 +28,14 @@ _EXAMPLES = 3  # number of inputs in a description
 
 @dataclass(frozen=True)
 class PredictRequest:
-    """The body of a request.
+    """The body of a request."""
 
-    Attributes:
-        inputs: A text or record, or a list of them.
-        options: Decode options.
-        documents: Whether each text is a document, to be split into sentences.
-        explain: Whether to return the attention weights.
-        stream: Whether to send the answer as it is generated.
-        on_error: Whether an input without an answer fails the request ("stop") or is replaced by its error ("skip").
-    """
-
-    inputs: Any
-    options: Mapping[str, Any] = field(default_factory=dict)
-    documents: bool = False
-    explain: bool = False
-    stream: bool = False
-    on_error: str = ON_ERROR[0]
+    inputs: Any  # a text or record, or a list of them
+    options: Mapping[str, Any] = field(default_factory=dict)  # decode options
+    documents: bool = False  # whether each text is a document, to be split into sentences
+    explain: bool = False  # whether to return the attention weights
+    stream: bool = False  # whether to send the answer as it is generated
+    on_error: str = ON_ERROR[0]  # an input without an answer fails the request ("stop"), or its error is the answer
 
 
 KEYS = tuple(key.name for key in fields(PredictRequest))
@@ -119,9 +110,7 @@ async def answer(name: str, scope: Scope, receive: Receive, send: Send, catalog:
 
 
 def _parse(body: Mapping[str, Any], settings: Settings) -> PredictRequest:
-    for key in body:
-        if key not in KEYS:
-            raise UsageError(f"no key {key!r}{did_you_mean(key, KEYS)} (there is: {', '.join(KEYS)})")
+    refuse_unknown(body, KEYS)
     if "inputs" not in body:
         raise UsageError("the key 'inputs' is missing: a text, a record, or a list of them")
     parsed = PredictRequest(**body)
@@ -147,21 +136,17 @@ async def _stream(send: Send, service: Service, parsed: PredictRequest, end: flo
     """Send each chunk as a server-sent event, and the whole text at the end; raise an error before the first chunk."""
     written: list[str] = []
     async with aclosing(service.stream(parsed.inputs, parsed.options, deadline=end)) as chunks:
+        chunk = await anext(chunks, None)
+        await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
         try:
-            async for chunk in chunks:
-                if not written:
-                    await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
+            while chunk is not None:
                 written.append(chunk)
                 await _event(send, {"text": chunk})
+                chunk = await anext(chunks, None)
             text = service.prompt(parsed.inputs) + "".join(written)
-        except Exception as error:
-            if not written:
-                raise
-            await _event(send, {"error": http_error(error).message}, b"event: error\n")
-        else:
-            if not written:
-                await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
             await _event(send, {"answer": {"generated_text": text}})
+        except Exception as error:
+            await _event(send, {"error": http_error(error).message}, b"event: error\n")
     await send({"type": "http.response.body", "body": b""})
 
 

@@ -230,7 +230,7 @@ def test_the_table_of_names_tells_each_source(tmp_path: Path) -> None:
         ({"inputs": {"a": {"field": "pixels"}}}, "asks for the x of every source, and 'a' has none; add an embedding"),
         ({"inputs": {"a": {**TEXT, "embedding": "linear"}}}, "add a source for the numbers"),
         ({"inputs": {"a": {"field": "note", "embedding": "char-cnn"}}}, "this source has no tokenizer; add one"),
-        ({"inputs": {"a": {"field": ["x", "y"], "embedding": "linear"}}}, "name the one field that holds the numbers"),
+        ({"inputs": {"a": {"field": ["x", "y"], "embedding": "linear"}}}, "name the field of the numbers"),
     ],
 )
 def test_what_cannot_be_is_told_at_its_place(tmp_path: Path, changes: dict[str, Any], words: str) -> None:

@@ -316,7 +316,7 @@ BAD = [
         "did you mean 'field'?",
     ),
     Bad(sourced("{a-b: {tokenizer: words, embedding: lookup}}"), ["5:10: inputs.a-b"], "letters, digits and '_'"),
-    Bad(sourced("{a: {embedding: lookup}}"), ["5:10: inputs.a.field"], "name the one field that holds the numbers"),
+    Bad(sourced("{a: {embedding: lookup}}"), ["5:10: inputs.a.field"], "name the field of the numbers"),
     Bad(
         sourced("{a: {field: x, tokenizer: {use: words, field: y}, embedding: lookup}}"),
         ["5:55: inputs.a.tokenizer.field"],

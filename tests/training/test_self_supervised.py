@@ -124,7 +124,7 @@ def raises() -> None:
     ("changes", "message"),
     [
         ({"corrupted_inputs": ()}, "must name what `corrupt_batch` returns; add both, or neither"),
-        ({"corrupted_inputs": "ids"}, "its `corrupted_inputs` must be a tuple of names"),
+        ({"corrupted_inputs": "ids"}, "its `corrupted_inputs` must be a tuple such as"),
         ({"corrupted_inputs": staticmethod(lambda options: {}["x"])}, "`corrupted_inputs` raised KeyError"),
         ({"corrupt_batch": lambda self, x: {}}, "`corrupt_batch` asks for 'x', which nothing provides"),
         (
