@@ -23,11 +23,7 @@ SIDES: tuple[Side, ...] = ("source", "target")
 NO_CHECKPOINT_ID = -1
 _UNIGRAM, _NORMAL, _USER_DEFINED = 1, 1, 4  # numbers of SentencePiece's format
 _UNKNOWN_PENALTY = 10.0  # difference of the score of an unknown piece in `tokenizers` from the least score
-_MARIAN_ROLES = {
-    "pad_token": "<pad>",
-    "unk_token": "<unk>",
-    "eos_token": "</s>",
-}  # and their defaults
+_MARIAN_ROLES = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"}  # and their defaults
 _LANGUAGE = re.compile(r">>.+<<")  # the first token of a text for a multilingual checkpoint
 _HIDDEN = " "  # prefix of pieces that this side never produces: Metaspace replaces every space
 

@@ -74,11 +74,7 @@ if hasattr(os, "register_at_fork"):  # Windows does not fork
 
 
 def refuse_long(
-    docs: Iterable[Doc],
-    records: Iterable[Record],
-    limits: Limits,
-    before: int = 0,
-    divided: bool = False,
+    docs: Iterable[Doc], records: Iterable[Record], limits: Limits, before: int = 0, divided: bool = False
 ) -> None:
     """Raise DataError for the first record over a limit, with its place or its number, counted from `before` + 1.
 

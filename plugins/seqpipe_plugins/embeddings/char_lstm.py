@@ -31,12 +31,7 @@ class CharLSTM(nn.Module):
     rows: ClassVar = {"chars.weight": ("chars",)}
 
     def __init__(
-        self,
-        sizes: Mapping[str, int],
-        *,
-        dim: PositiveInt = 50,
-        char_dim: PositiveInt = 30,
-        dropout: Probability = 0.0,
+        self, sizes: Mapping[str, int], *, dim: PositiveInt = 50, char_dim: PositiveInt = 30, dropout: Probability = 0.0
     ):
         super().__init__()
         if dim % 2:

@@ -91,11 +91,7 @@ class LM(nn.Module):
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
         """Return whether [BOS] begins a text, and in windows of how many tokens a model is evaluated."""
-        return {
-            "adds_bos": not options["packed"],
-            "context": options["context"],
-            "stateful": options["stateful"],
-        }
+        return {"adds_bos": not options["packed"], "context": options["context"], "stateful": options["stateful"]}
 
     @staticmethod
     def corpus(options: Mapping[str, Any]) -> dict[str, Any]:

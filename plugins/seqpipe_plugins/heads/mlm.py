@@ -217,13 +217,7 @@ class MaskedLM(nn.Module):
         return each.sum(1)
 
     def margin(
-        self,
-        x: Tensor,
-        mask: Tensor,
-        ids: Tensor,
-        tokens: Tensor,
-        other_tokens: Tensor,
-        table: Tensor | None = None,
+        self, x: Tensor, mask: Tensor, ids: Tensor, tokens: Tensor, other_tokens: Tensor, table: Tensor | None = None
     ) -> Tensor:
         """Return the margin, (B,), of two fillings (B, n, T) in log-probability, at the first rank that differs."""
         rank = (tokens != other_tokens).any(2).long().argmax(1)

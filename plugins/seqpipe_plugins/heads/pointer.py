@@ -135,12 +135,7 @@ class Pointer(nn.Module):
         return -log_p.gather(2, slots[..., None])[..., 0][real].mean()
 
     def decide(
-        self,
-        x: Tensor,
-        mask: Tensor,
-        state: Tensor | None = None,
-        *,
-        options: sp.BeamOptions,
+        self, x: Tensor, mask: Tensor, state: Tensor | None = None, *, options: sp.BeamOptions
     ) -> dict[str, Tensor]:
         """Return the likeliest sequences (B, n_best, N), -1 after the end, and their log-probabilities, best first."""
         source = self._read(x, mask)

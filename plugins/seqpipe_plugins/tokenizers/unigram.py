@@ -26,12 +26,7 @@ class Unigram:
         longest: Maximum number of characters of a subword.
     """
 
-    def __init__(
-        self,
-        *,
-        options: SubwordOptions,
-        longest: Annotated[int, Field(ge=1)] = 16,
-    ):
+    def __init__(self, *, options: SubwordOptions, longest: Annotated[int, Field(ge=1)] = 16):
         self.trainer = partial(
             trainers.UnigramTrainer, vocab_size=options.max_size, max_piece_length=longest, unk_token=UNK
         )
