@@ -137,9 +137,7 @@ class Seq2SeqCheckpoint(NamedTuple):
     def numbers(self, tokens: Sequence[int]) -> list[int]:
         """Return our ids of its tokens; DataError for one that the tokenizer lacks."""
         if lacking := [token for token in tokens if token not in self.ids]:
-            raise DataError(
-                f"{self.name}: its tokenizer lacks the special token {lacking[0]}; download the checkpoint again"
-            )
+            raise DataError(f"{self.name}: its tokenizer lacks the special token {lacking[0]}; download it again")
         return [self.ids.index(token) for token in tokens]
 
     def refuse_language(self, language: str | None) -> None:
@@ -161,9 +159,8 @@ def pretrained_seq2seq(
     if ids[BOS_ID] == NO_CHECKPOINT_ID:
         ids[BOS_ID] = model.config.pad_token_id if read.start_token is None else read.start_token
     if NO_CHECKPOINT_ID in ids:
-        raise DataError(
-            f"{checkpoint}: its tokenizer lacks the token {vocabulary[ids.index(NO_CHECKPOINT_ID)]}; choose another"
-        )
+        lacking = vocabulary[ids.index(NO_CHECKPOINT_ID)]
+        raise DataError(f"{checkpoint}: its tokenizer lacks the token {lacking}; choose another")
     return read
 
 
