@@ -29,13 +29,9 @@ from seqpipe.nn.layers import BOS_ID, EOS_ID, UNK_ID
 # Models of `transformers` from checkpoints, with the word vectors in the order of our ids.
 
 _DROPOUTS = (
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "dropout",
-    "attention_dropout",
-    "mlp_dropout",
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout",
     "embedding_dropout",
-)
+)  # fmt: skip
 _ROBERTA_POSITIONS = "create_position_ids_from_inputs_embeds"
 _SEQ2SEQ = "pretrained-seq2seq"
 _USES = (
