@@ -84,10 +84,9 @@ def _result(path: Path, limits: Limits, late: bool, code: int, said: bytes) -> V
         raise BundleError(f"{path}: took more than {limits.seconds:g} seconds, and was ended; --timeout allows more")
     if not said:
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        causes = (
-            f"it needs more than {limits.memory:g} GiB (--memory allows more), or makes onnxruntime or tokenizers crash"
-        )
-        raise BundleError(f"{path}: the process that opened it ended {how}: {causes}; do not use it")
+        problem = f"the process that opened it ended {how}: it needs more than {limits.memory:g} GiB"
+        fix = "--memory allows more"
+        raise BundleError(f"{path}: {problem} ({fix}), or makes onnxruntime or tokenizers crash; do not use it")
     result = json.loads(said)
     if "error" in result:
         raise _KINDS.get(result["exit_code"], BundleError)(result["error"])
