@@ -45,9 +45,7 @@ class LSTM(sp.Recurrent):
         parts: sp.LSTMParts,
     ):
         if scan and parts != sp.LSTMParts():
-            raise sp.UsageError(
-                "lstm.scan: with a part left out or full gate recurrence it is always a Scan; delete it"
-            )
+            raise sp.UsageError("lstm.scan: left-out parts and full gate recurrence are always a Scan; delete it")
         if scan and not (peephole or coupled):
             raise sp.UsageError("lstm.scan: it is for peephole or coupled; providers have a kernel for the plain LSTM")
         if coupled and not (parts.input_gate and parts.forget_gate):
