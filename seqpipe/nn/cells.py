@@ -70,7 +70,7 @@ def as_node(
     bias = torch.cat(biases, 1) if biases else None
     inputs: list[Tensor | None] = [x.transpose(0, 1), W, R, bias, lengths.to(torch.int32)]
     if start or node.peepholes:
-        inputs += [*start] or [None, None]
+        inputs += start or (None, None)
     if node.peepholes:
         P = [_reorder_gates(weight_of(rnn, "weight_ch", suffix), H, node.peepholes) for suffix in suffixes(rnn)]
         inputs.append(torch.stack(P))
