@@ -67,8 +67,8 @@ def as_node(
     n = len(suffixes(rnn))
     each = zip(*([_reorder_gates(w, H, node.gates) for w in weights_of(rnn, s)] for s in suffixes(rnn)), strict=True)
     W, R, *biases = (torch.stack(directions) for directions in each)  # (n, gates * H, D), (…, H), (n, gates * H) twice
-    bias = torch.cat(biases, 1) if biases else None
-    inputs: list[Tensor | None] = [x.transpose(0, 1), W, R, bias, lengths.to(torch.int32)]
+    rows, bias = x.transpose(0, 1), torch.cat(biases, 1) if biases else None
+    inputs: list[Tensor | None] = [rows, W, R, bias, lengths.to(torch.int32)]
     if start or node.peepholes:
         inputs += start or (None, None)
     if node.peepholes:

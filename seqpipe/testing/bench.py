@@ -189,8 +189,12 @@ class Bench:
         """
         records = [dict(self._unanswered(i, n)) for i, n in enumerate(lengths)]
         for i, record in enumerate(records):
+
+            def choose(values: Sequence[str], i: int = i) -> str:
+                return values[i % len(values)]
+
             for feature in self.artifacts.featurizer.features.values():
-                record |= feature.example_fields(lambda values, i=i: values[i % len(values)])
+                record |= feature.example_fields(choose)
         return self.artifacts.featurizer.docs(records)
 
     def _unanswered(self, i: int, tokens: int) -> Record:

@@ -290,8 +290,8 @@ def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[
     measured = ours.kind.is_generated or any(part.is_numeric for part in ours.kind.parts.values())
     rounding = CLOSE * len(records) * max(1.0, abs(expected)) if measured else 0
     if abs(got - expected) * len(records) > comparison.ties + 1e-6 + rounding:
-        both = f"{got:.6f} with onnxruntime and {expected:.6f} with PyTorch"
-        raise ParityError(f"{name} is {both} on {len(records)} records")
+        values = f"{got:.6f} with onnxruntime and {expected:.6f} with PyTorch"
+        raise ParityError(f"{name} is {values} on {len(records)} records")
     return name, expected, got
 
 
