@@ -230,12 +230,7 @@ def bundle_manifest(
 ) -> Manifest:
     """Return the content of bundle.json without golden examples, parity figures and files.
 
-    Args:
-        pipeline: The trained pipeline.
-        config: The settings of the run.
-        options: Decode options of the heads.
-        scores: PyTorch's scores on the test sets.
-        longest: Tokens of the longest held-out text.
+    `scores` are PyTorch's on the test sets, `longest` is the number of tokens of the longest held-out text.
     """
     artifacts = pipeline.artifacts
     answer = artifacts.kind.manifest()

@@ -8,7 +8,7 @@ import io
 import itertools
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from seqpipe.config.members import ROWLESS
 from seqpipe.errors import ExportError, SeqpipeError
 from seqpipe.export.graph_cache import raw_bytes
 from seqpipe.export.passes.linear_layers import rewrite_linear_layers
-from seqpipe.export.passes.loop_invariants import hoist_loop_invariants
+from seqpipe.export.passes.loop_invariants import bodies, hoist_loop_invariants
 from seqpipe.features import vocabulary
 from seqpipe.features.document import MASK, Arrays, Doc, join_sources
 from seqpipe.features.sources import InputSource, MultiSource, NumericSource, mask_of, masks
@@ -137,6 +137,7 @@ def shortest_row(learned: Artifacts, feeds: Arrays) -> tuple[int, Arrays]:
 # Example inputs of a pipeline's graph, with the names of their free axes.
 
 Axes = list[dict[int, str]]
+Compute = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 _SIZES = (2, 4, 6, 8, 9, 10, 11, 13)  # example sizes of decode options: unlike each other and the features' axes
 _PAST_ROWS, _PAST_SLOTS = 46, 52
@@ -186,38 +187,14 @@ def tensors_of(arrays: Arrays) -> dict[str, Tensor]:
 
 
 class _Graph(nn.Module):
-    """The pipeline as a function of tensors only."""
+    """A function of named tensors and the pipeline, as a module whose inputs and outputs are tensors only."""
 
-    def __init__(self, pipeline: Pipeline, features: list[str], options: Known, explain: bool):
+    def __init__(self, pipeline: Pipeline, names: list[str], compute: Compute):
         super().__init__()
-        self.pipeline, self.features, self.options, self.explain = pipeline, features, options, explain
+        self.pipeline, self.names, self.compute = pipeline, names, compute
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        tensors = dict(zip([*self.features, *self.options], inputs, strict=True))
-        return tuple(self.decision(tensors).values())
-
-    def decision(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        options = {
-            name: tensors[name].shape[0] if option["type"] == "size" else tensors[name]
-            for name, option in self.options.items()
-        }
-        return self.pipeline.decide({name: tensors[name] for name in self.features}, options, self.explain)
-
-
-class _Stages(nn.Module):
-    """The first stages: a module that returns the outputs of the last of them."""
-
-    def __init__(self, pipeline: Pipeline, features: list[str], count: int):
-        super().__init__()
-        self.pipeline, self.features, self.count = pipeline, features, count
-
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        return tuple(self.returned(dict(zip(self.features, inputs, strict=True))).values())
-
-    def returned(self, features: dict[str, Tensor]) -> dict[str, Tensor]:
-        *_, (_, tensors) = itertools.islice(self.pipeline.trace(features), self.count)
-        rows = {name: tensor for name, tensor in tensors.items() if name not in ROWLESS}
-        return {name: tensor * 1 for name, tensor in rows.items()}  # an input cannot be an output of a graph
+        return tuple(self.compute(dict(zip(self.names, inputs, strict=True))).values())
 
 
 def to_onnx(pipeline: Pipeline, options: Known, opset: int, explain: bool = False) -> bytes:
@@ -233,18 +210,20 @@ def graph_without_weights(pipeline: Pipeline, options: Known, opset: int, explai
     """Export the graph as a model without the values of its weights, which do not affect it."""
     features, feature_axes = example_features(pipeline)
     # The cache of an earlier call, and the free axes of each part; empty if the head has none.
-    cache = {
+    features |= {
         entry.input: np.zeros(entry.shape(_PAST_ROWS, _PAST_SLOTS + (not entry.grows)), entry.dtype)
         for entry in pipeline.cache
     }
     cache_axes = [{i: axis for i, axis in enumerate(e.axes) if isinstance(axis, str)} for e in pipeline.cache]
     chosen, option_axes = example_options(options)
-    features |= cache
-    graph = _Graph(pipeline, list(features), options, explain).eval()
-    with torch.no_grad():
-        outputs = list(graph.decision(tensors_of(features | chosen)))
+
+    def decide(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        is_size = {name: option["type"] == "size" for name, option in options.items()}
+        values = {name: tensors[name].shape[0] if is_size[name] else tensors[name] for name in options}
+        return pipeline.decide({name: tensors[name] for name in features}, values, explain)
+
     axes = [*feature_axes, *cache_axes, *option_axes]
-    model = _export_graph(pipeline, graph, features | chosen, axes, outputs, opset)
+    model = _export_graph(pipeline, decide, features | chosen, axes, opset)
     cache = {entry.input: np.zeros(entry.shape(1, 0), entry.dtype) for entry in pipeline.cache}
     return _finish(model, option_arrays(options, {}) | cache)
 
@@ -271,20 +250,22 @@ def fill_weights(model: onnx.ModelProto, weights: Mapping[str, Tensor]) -> None:
 
 def stages_to_onnx(pipeline: Pipeline, count: int, opset: int) -> bytes:
     """Export the graph of the first `count` stages, with the outputs of the last of them."""
-    features, axes = example_features(pipeline)
-    graph = _Stages(pipeline, list(features), count).eval()
+
+    def run_stages(features: dict[str, Tensor]) -> dict[str, Tensor]:
+        *_, (_, tensors) = itertools.islice(pipeline.trace(features), count)
+        rows = {name: tensor for name, tensor in tensors.items() if name not in ROWLESS}
+        return {f"made.{name}": tensor * 1 for name, tensor in rows.items()}  # an input cannot be an output of a graph
+
+    return with_weights(_finish(_export_graph(pipeline, run_stages, *example_features(pipeline), opset), {}), pipeline)
+
+
+def _export_graph(pipeline: Pipeline, compute: Compute, inputs: Arrays, axes: Axes, opset: int) -> onnx.ModelProto:
+    # This import takes a second, and a cached graph does not need it.
+    from seqpipe.export.tracing.conversion import onnx_model
+
+    graph = _Graph(pipeline, [*inputs], compute).eval()
     with torch.no_grad():
-        outputs = [f"made.{name}" for name in graph.returned(tensors_of(features))]
-    return with_weights(_finish(_export_graph(pipeline, graph, features, axes, outputs, opset), {}), pipeline)
-
-
-def _export_graph(
-    pipeline: Pipeline, graph: nn.Module, inputs: Arrays, axes: Axes, outputs: list[str], opset: int
-) -> onnx.ModelProto:
-    from seqpipe.export.tracing.conversion import (
-        onnx_model,  # imported here: it takes a second, and a cached graph does not need it
-    )
-
+        outputs = [*compute(tensors_of(inputs))]
     trainable = {name: p.requires_grad for name, p in pipeline.named_parameters()}
     try:
         pipeline.requires_grad_(False)
@@ -292,9 +273,8 @@ def _export_graph(
             return onnx_model(graph, tensors_of(inputs), axes, outputs, opset)
     except Exception as error:  # PyTorch's exporter wraps the cause
         cause = error if isinstance(error, SeqpipeError) else error.__cause__ or error
-        raise ExportError(
-            f"the pipeline does not export: {type(cause).__name__}: {' '.join(str(cause).split())[:600]}"
-        ) from error
+        message = f"{type(cause).__name__}: {' '.join(str(cause).split())[:600]}"
+        raise ExportError(f"the pipeline does not export: {message}") from error
     finally:
         for name, parameter in pipeline.named_parameters():
             parameter.requires_grad_(trainable[name])
@@ -304,9 +284,8 @@ def _finish(model: onnx.ModelProto, defaults: Arrays) -> onnx.ModelProto:
     """Check for standard operators, optimise the graph, set the options' defaults, strip the exporter's metadata."""
     domains = {entry.domain for entry in model.opset_import} - {"", "ai.onnx"}
     if domains or model.functions:
-        raise ExportError(
-            f"the graph uses operators outside ai.onnx: {', '.join(sorted(domains)) or 'local functions'}"
-        )
+        names = ", ".join(sorted(domains)) or "local functions"
+        raise ExportError(f"the graph uses operators outside ai.onnx: {names}")
     hoist_loop_invariants(model.graph)
     rewrite_linear_layers(model.graph)
     for name, array in defaults.items():
@@ -323,9 +302,8 @@ def _strip(graph: onnx.GraphProto) -> None:
     for node in graph.node:
         del node.metadata_props[:]
         node.doc_string = ""
-        for attribute in node.attribute:
-            for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                _strip(body)
+        for body in bodies(node):
+            _strip(body)
 
 
 @contextlib.contextmanager

@@ -23,11 +23,7 @@ SIDES: tuple[Side, ...] = ("source", "target")
 NO_CHECKPOINT_ID = -1
 _UNIGRAM, _NORMAL, _USER_DEFINED = 1, 1, 4  # numbers of SentencePiece's format
 _UNKNOWN_PENALTY = 10.0  # difference of the score of an unknown piece in `tokenizers` from the least score
-_MARIAN_ROLES = {
-    "pad_token": "<pad>",
-    "unk_token": "<unk>",
-    "eos_token": "</s>",
-}  # and their defaults
+_MARIAN_ROLES = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"}  # and their defaults
 _LANGUAGE = re.compile(r">>.+<<")  # the first token of a text for a multilingual checkpoint
 _HIDDEN = " "  # prefix of pieces that this side never produces: Metaspace replaces every space
 
@@ -103,9 +99,8 @@ def _tokenizer(model: _Pieces, others: list[str], extra: list[str]) -> Tokenizer
     scheme = "always" if spec.add_dummy_prefix else "never"
     words = not any("▁" in piece[1:] for piece in model.scores)  # else pieces may hold several words
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=words)
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace(_HIDDEN, ""), decoders.Metaspace(prepend_scheme=scheme, split=words)]
-    )
+    spaces = decoders.Metaspace(prepend_scheme=scheme, split=words)
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(_HIDDEN, ""), spaces])
     content = json.loads(tokenizer.to_str())
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     languages = ((i, token) for i, (token, _) in enumerate(known, len(SPECIALS)) if _LANGUAGE.fullmatch(token))
@@ -184,9 +179,8 @@ def pretrained_tokenizer(checkpoint: str | Path, side: Side = "source") -> Check
         token = getattr(original, role, None)
         if token is None or token in names:
             message = "none" if token is None else f"{token!r}, which has another role too"
-            raise DataError(
-                f"{checkpoint}: the tokenizer has {message} for its {role}; choose a checkpoint of an encoder"
-            )
+            problem = f"the tokenizer has {message} for its {role}"
+            raise DataError(f"{checkpoint}: {problem}; choose a checkpoint of an encoder")
         names[token] = special
     content |= {"post_processor": None, "truncation": None, "padding": None}
     ids = _renumber_tokens(content, names, getattr(original, "mask_token", None), checkpoint)
@@ -346,9 +340,8 @@ def reading(checkpoint: str | Path, what: str) -> Iterator[None]:
             raise DataError(f"{checkpoint}: its {what} cannot be read: {reason}") from error
         offline = os.environ.get("HF_HUB_OFFLINE") == "1"
         fix = "HF_HUB_OFFLINE is set: unset it, or name a folder" if offline else "name a folder, or check the name"
-        raise EnvError(
-            f"{checkpoint}: no such folder, and its {what} cannot be downloaded from the hub ({fix}): {reason}"
-        ) from error
+        problem = f"no such folder, and its {what} cannot be downloaded from the hub"
+        raise EnvError(f"{checkpoint}: {problem} ({fix}): {reason}") from error
     finally:
         logging.set_verbosity(verbosity)
         logging.enable_progress_bar()

@@ -105,9 +105,7 @@ class RawText:
         """Return an example, and a suggestion of a tokenizer that is closer to the data."""
         word, parts = self.example or ("", [])
         more = "…" if len(parts) > _SHOWN else ""
-        seen = (
-            f"for example {word!r} as {parts[:_SHOWN]}{more}" if parts else f"for example {word!r}, which is left out"
-        )
+        seen = f"for example {word!r}" + (f" as {parts[:_SHOWN]}{more}" if parts else ", which is left out")
         tried = {fix: pattern for fix, pattern in _FIXES.items() if pattern != _BLANKS or not self.joined}
         # The share of words that a tokenizer with each pattern would split differently, in the first texts.
         shares: dict[str, float] = {}

@@ -397,9 +397,7 @@ class IntraDecoderAttention(nn.Module):
         times = torch.arange(h.shape[1], device=h.device)
         return self._attend_states(h, h, (times < times[:, None])[None])
 
-    def _attend_states(
-        self, h: Tensor, states: Tensor, before: Tensor
-    ) -> Tensor:  # (R, M, H), (R, N, H), (R, N) or (R, M, N)
+    def _attend_states(self, h: Tensor, states: Tensor, before: Tensor) -> Tensor:  # (R, M, H), (R, N, H), (R, [M,] N)
         values = states[:, None]  # of one head
         context, _ = self.attention.attend(self.query(h), ProjectedKeys(values.transpose(2, 3), values), before)
         return context

@@ -67,34 +67,20 @@ def as_node(
     n = len(suffixes(rnn))
     each = zip(*([_reorder_gates(w, H, node.gates) for w in weights_of(rnn, s)] for s in suffixes(rnn)), strict=True)
     W, R, *biases = (torch.stack(directions) for directions in each)  # (n, gates * H, D), (…, H), (n, gates * H) twice
-    inputs: list[Tensor | None] = [
-        x.transpose(0, 1),
-        W,
-        R,
-        torch.cat(biases, 1) if biases else None,
-        lengths.to(torch.int32),
-    ]
-    first: list[Tensor | None] = [*start] or [None, None]
-    if start:
-        inputs += first
+    rows, bias = x.transpose(0, 1), torch.cat(biases, 1) if biases else None
+    inputs: list[Tensor | None] = [rows, W, R, bias, lengths.to(torch.int32)]
+    if start or node.peepholes:
+        inputs += start or (None, None)
     if node.peepholes:
         P = [_reorder_gates(weight_of(rnn, "weight_ch", suffix), H, node.peepholes) for suffix in suffixes(rnn)]
-        inputs += [*([] if start else first), torch.stack(P)]
-    attributes: dict[str, Any] = {
-        "hidden_size": H,
-        "direction": "bidirectional" if n == 2 else "reverse" if backward else "forward",
-        **node.attributes,
-    }
+        inputs.append(torch.stack(P))
+    direction = "bidirectional" if n == 2 else "reverse" if backward else "forward"
+    attributes: dict[str, Any] = {"hidden_size": H, "direction": direction, **node.attributes}
     if node.operator == "RNN":
         attributes["activations"] = ["Relu" if rnn.mode == "RNN_RELU" else "Tanh"] * n
-    state_shapes = [[n, B, H]] * _STATES[node.operator]
+    shapes = [[T, n, B, H]] + [[n, B, H]] * _STATES[node.operator]
     Y, *last = torch.onnx.ops.symbolic_multi_out(
-        node.operator,
-        inputs,
-        attributes,
-        dtypes=(x.dtype,) * (1 + len(state_shapes)),
-        shapes=([T, n, B, H], *state_shapes),
-        version=14,
+        node.operator, inputs, attributes, dtypes=[x.dtype] * len(shapes), shapes=shapes, version=14
     )
     return [Y.permute(2, 0, 1, 3), *(state.transpose(0, 1) for state in last)]
 
@@ -313,14 +299,9 @@ class LSTMVariant(RecurrentCell):
             more["weight_ch"] = (width,)
         if parts.full_gate_recurrence:
             more["weight_gh"] = (width, width)
+        states = 2 + (len(gates) if parts.full_gate_recurrence else 0)
         super().__init__(
-            dim,
-            hidden,
-            gates=len(gates) + 1,
-            states=2 + (len(gates) if parts.full_gate_recurrence else 0),
-            bias=bias,
-            bidirectional=bidirectional,
-            more=more,
+            dim, hidden, gates=len(gates) + 1, states=states, bias=bias, bidirectional=bidirectional, more=more
         )
         self.parts, self.peephole, self.coupled, self.gates = parts, peephole, coupled, gates
 

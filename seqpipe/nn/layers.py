@@ -169,10 +169,8 @@ class TokenWindows(NamedTuple):
         )
         cut = (inside != others[0]) | (inside != others[1])  # only some of the readings continue
         doubtful = (path != left) | (path != right) | cut | F.pad(cut[:, 1:], (0, 1))
-        lower = torch.minimum(self.window, self.neighbour)
-        doubtful |= (self.window == self.neighbour) | (
-            inside & _behind(lower[:, 1:] != lower[:, :-1])
-        )  # not in both windows
+        lower = torch.minimum(self.window, self.neighbour)  # tokens that are not in both windows are doubtful too
+        doubtful |= (self.window == self.neighbour) | (inside & _behind(lower[:, 1:] != lower[:, :-1]))
         span = (~inside).long().cumsum(1)  # (B, T) numbers spans, and tokens outside of spans
         doubts = torch.zeros_like(F.pad(span, (1, 0))).scatter_add(1, span, doubtful.long())  # (B, 1 + T)
         agreed = inside & (doubts.gather(1, span) == 0)

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, AttentionScore, GradientEstimator, HardAttention, ProjectedKeys
 
-StageOutputs = Mapping[
-    str, Tensor
-]  # outputs of the stages of a source: x (B, S, D), mask (B, S), optionally state (B, D) …
+# Outputs of the stages of a source: x (B, S, D), mask (B, S), optionally state (B, D) …
+StageOutputs = Mapping[str, Tensor]
 SourceCombination = Literal["concatenation", "hierarchy"]
 
 
@@ -103,25 +102,20 @@ class SourceAttention(nn.Module):
             projected = tuple(map(_transposed, projected))
         every = zip(self._each, projected, masks, strict=True)
         attended = [attention.attend(query, projection, mask) for attention, projection, mask in every]
-        contexts, weights = [context for context, _ in attended], [source_weights for _, source_weights in attended]
         if len(attended) == 1:
-            return contexts[0], weights[0]
-        means = [
-            source_weights.mean(1) for source_weights in weights
-        ]  # of three axes: `cat` of four reads strides, which cannot be exported
+            return attended[0]
+        contexts = [context for context, _ in attended]
+        means = [weights.mean(1) for _, weights in attended]  # three axes: `cat` of four reads strides in export
         if self.second is None:
             return torch.cat(contexts, 2), (torch.cat(means, 2) / len(attended))[:, None]
         context, shares = self.second(query, contexts)
-        return context, torch.cat(
-            [share * source_weights for share, source_weights in zip(shares, means, strict=True)], 2
-        )[:, None]
+        return context, torch.cat([share * mean for share, mean in zip(shares, means, strict=True)], 2)[:, None]
 
 
 def _transposed(projected: ProjectedKeys) -> ProjectedKeys:
     """Transpose the keys: a loop would infer their number from the stride."""
-    return (
-        projected if projected.keys.dim() == 3 else projected._replace(keys=projected.keys.transpose(2, 3).contiguous())
-    )
+    keys = projected.keys if projected.keys.dim() == 3 else projected.keys.transpose(2, 3).contiguous()
+    return projected._replace(keys=keys)
 
 
 class _Hierarchy(nn.Module):

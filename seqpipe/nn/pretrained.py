@@ -29,13 +29,9 @@ from seqpipe.nn.layers import BOS_ID, EOS_ID, UNK_ID
 # Models of `transformers` from checkpoints, with the word vectors in the order of our ids.
 
 _DROPOUTS = (
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "dropout",
-    "attention_dropout",
-    "mlp_dropout",
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "mlp_dropout",
     "embedding_dropout",
-)
+)  # fmt: skip
 _ROBERTA_POSITIONS = "create_position_ids_from_inputs_embeds"
 _SEQ2SEQ = "pretrained-seq2seq"
 _USES = (
@@ -70,16 +66,7 @@ def pretrained_model(
         EnvError: It is a name on the hub, and the hub cannot be reached or has no such checkpoint.
         UsageError: The vocabulary is not the checkpoint's.
     """
-    import transformers
-    from transformers import AutoConfig
-
-    tokenizer, ids, separators = pretrained_tokenizer(checkpoint)
-    if tuple(vocabulary) != vocabulary_of(tokenizer):
-        fix = f"set tokenizer: {{use: pretrained, checkpoint: {checkpoint}}}"
-        raise UsageError(f"pretrained.checkpoint: the tokens are not those of {checkpoint}; {fix}")
-    refuse_pickles(checkpoint)
-    with reading(checkpoint, "config"):
-        config = AutoConfig.from_pretrained(**where(checkpoint), trust_remote_code=False)
+    config, ids, separators = _read_config(checkpoint, vocabulary, "pretrained")
     if optional_attribute(config, "is_encoder_decoder"):
         raise DataError(f"{checkpoint}: {config.model_type} has an encoder and a decoder; {_USES}")
     if depth is not None:
@@ -89,26 +76,10 @@ def pretrained_model(
     for name in _DROPOUTS:
         if dropout is not None and isinstance(optional_attribute(config, name), int | float):
             setattr(config, name, dropout)
-    with reading(checkpoint, "weights"):
-        model_class = getattr(transformers, f"AutoModelFor{task}" if task else "AutoModel")
-        model, report = model_class.from_pretrained(
-            **where(checkpoint),
-            config=config,
-            trust_remote_code=False,
-            use_safetensors=True,
-            attn_implementation="eager",
-            dtype=torch.float32,
-            ignore_mismatched_sizes=True,  # they are reported below
-            output_loading_info=True,
-        )
-    lacking = sorted(name for name in report["missing_keys"] if task or "pooler" not in name)
-    if lacking or report["mismatched_keys"]:
-        problem = f"the weights lack {lacking[0]}" if lacking else "the weights have other shapes than config.json says"
-        raise DataError(f"{checkpoint}: {problem}; download the checkpoint again")
+    model = _load_model(checkpoint, config, ids, task)
     if task is None and optional_attribute(model, "pooler") is not None:
         model.pooler = None  # heads read the first token instead
     table = model.get_input_embeddings()
-    _refuse_other_tokens(checkpoint, ids, table.weight)
     table.weight = torch.nn.Parameter(table.weight.detach()[ids])
     table.num_embeddings, table.padding_idx = len(ids), None
     return model, separators
@@ -156,14 +127,13 @@ class Seq2SeqCheckpoint(NamedTuple):
     @property
     def start_token(self) -> int | None:
         """The model's id of its decoder start token."""
-        return _start_token(self.config, self.generation)
+        start: int | None = self.generation.decoder_start_token_id
+        return optional_attribute(self.config, "decoder_start_token_id") if start is None else start
 
     def numbers(self, tokens: Sequence[int]) -> list[int]:
         """Return our ids of its tokens; DataError for one that the tokenizer lacks."""
         if lacking := [token for token in tokens if token not in self.ids]:
-            raise DataError(
-                f"{self.name}: its tokenizer lacks the special token {lacking[0]}; download the checkpoint again"
-            )
+            raise DataError(f"{self.name}: its tokenizer lacks the special token {lacking[0]}; download it again")
         return [self.ids.index(token) for token in tokens]
 
     def refuse_language(self, language: str | None) -> None:
@@ -181,29 +151,33 @@ def pretrained_seq2seq(
     `side` is the side of the vocabulary, if both sides have their own tokenizers.
     """
     model, ids = _writer(checkpoint, vocabulary, families, _SEQ2SEQ, side)
-    config, generation = model.config, model.generation_config
+    read = Seq2SeqCheckpoint(str(checkpoint), model.config, model.generation_config, model.state_dict(), ids)
     if ids[BOS_ID] == NO_CHECKPOINT_ID:
-        start = _start_token(config, generation)
-        ids[BOS_ID] = config.pad_token_id if start is None else start
+        ids[BOS_ID] = model.config.pad_token_id if read.start_token is None else read.start_token
     if NO_CHECKPOINT_ID in ids:
-        raise DataError(
-            f"{checkpoint}: its tokenizer lacks the token {vocabulary[ids.index(NO_CHECKPOINT_ID)]}; choose another"
-        )
-    return Seq2SeqCheckpoint(str(checkpoint), config, generation, model.state_dict(), ids)
-
-
-def _start_token(config: Any, generation: Any) -> int | None:
-    start: int | None = generation.decoder_start_token_id
-    return optional_attribute(config, "decoder_start_token_id") if start is None else start
+        lacking = vocabulary[ids.index(NO_CHECKPOINT_ID)]
+        raise DataError(f"{checkpoint}: its tokenizer lacks the token {lacking}; choose another")
+    return read
 
 
 def _writer(
     checkpoint: str | Path, vocabulary: Sequence[str], families: Sequence[str], use: str, side: Side = "source"
 ) -> tuple[Any, list[int]]:
     """Return the model, and its id for each of ours."""
-    import transformers
+    config, ids, _ = _read_config(checkpoint, vocabulary, use, side)
+    if config.model_type not in families:
+        problem = f"{config.model_type} is not supported by {use} ({', '.join(families)})"
+        raise DataError(f"{checkpoint}: {problem}; {_USES}")
+    return _load_model(checkpoint, config, ids, "Seq2SeqLM" if use == _SEQ2SEQ else "CausalLM"), ids
 
-    tokenizer, ids, _ = pretrained_tokenizer(checkpoint, side)
+
+def _read_config(
+    checkpoint: str | Path, vocabulary: Sequence[str], use: str, side: Side = "source"
+) -> tuple[Any, list[int], int]:
+    """Return the configuration, its id for each of ours, and the number of separators between two texts."""
+    from transformers import AutoConfig
+
+    tokenizer, ids, separators = pretrained_tokenizer(checkpoint, side)
     if tuple(vocabulary) != vocabulary_of(tokenizer):
         fix = f"set tokenizer: {{use: pretrained, checkpoint: {checkpoint}}}"
         if use == _SEQ2SEQ:
@@ -213,27 +187,34 @@ def _writer(
         raise UsageError(f"{use}.checkpoint: the tokens are not those of {checkpoint}; {fix}")
     refuse_pickles(checkpoint)
     with reading(checkpoint, "config"):
-        config = transformers.AutoConfig.from_pretrained(**where(checkpoint), trust_remote_code=False)
-    if config.model_type not in families:
-        problem = f"{config.model_type} is not supported by {use} ({', '.join(families)})"
-        raise DataError(f"{checkpoint}: {problem}; {_USES}")
-    model_class = transformers.AutoModelForSeq2SeqLM if use == _SEQ2SEQ else transformers.AutoModelForCausalLM
+        return AutoConfig.from_pretrained(**where(checkpoint), trust_remote_code=False), ids, separators
+
+
+def _load_model(checkpoint: str | Path, config: Any, ids: Sequence[int], task: str | None) -> Any:
+    """Return the model in fp32, with its head for a task; DataError if weights, configuration and ids do not match."""
+    import transformers
+
     with reading(checkpoint, "weights"):
+        model_class = getattr(transformers, f"AutoModelFor{task}" if task else "AutoModel")
         model, report = model_class.from_pretrained(
             **where(checkpoint),
             config=config,
             trust_remote_code=False,
             use_safetensors=True,
+            attn_implementation="eager",
             dtype=torch.float32,
             ignore_mismatched_sizes=True,  # they are reported below
             output_loading_info=True,
         )
-    if lacking := sorted(report["missing_keys"]):
-        raise DataError(f"{checkpoint}: the weights lack {lacking[0]}; download the checkpoint again")
-    if report["mismatched_keys"]:
-        raise DataError(f"{checkpoint}: the weights have other shapes than config.json; download the checkpoint again")
-    _refuse_other_tokens(checkpoint, ids, model.get_input_embeddings().weight)
-    return model, ids
+    lacking = sorted(name for name in report["missing_keys"] if task or "pooler" not in name)
+    if lacking or report["mismatched_keys"]:
+        problem = f"the weights lack {lacking[0]}" if lacking else "the weights have other shapes than config.json says"
+        raise DataError(f"{checkpoint}: {problem}; download the checkpoint again")
+    tokens = len(model.get_input_embeddings().weight)
+    if max(ids) >= tokens:
+        problem = f"the tokenizer has {max(ids) + 1:,} tokens, the weights vectors of {tokens:,}"
+        raise DataError(f"{checkpoint}: {problem}; the two belong to different checkpoints")
+    return model
 
 
 def optional_attribute(owner: Any, name: str) -> Any:
@@ -253,12 +234,6 @@ def has_segment_embeddings(model: Any) -> bool:
     """Return whether the model has segment embeddings (token types) for the two texts of a pair."""
     types = optional_attribute(model.config, "type_vocab_size")
     return (types or 0) > 1 and "token_type_ids" in inspect.signature(model.forward).parameters
-
-
-def _refuse_other_tokens(checkpoint: str | Path, ids: Sequence[int], table: torch.Tensor) -> None:
-    if max(ids) >= len(table):
-        problem = f"the tokenizer has {max(ids) + 1:,} tokens, the weights vectors of {len(table):,}"
-        raise DataError(f"{checkpoint}: {problem}; the two belong to different checkpoints")
 
 
 def refuse_pickles(checkpoint: str | Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -103,10 +103,8 @@ class BartFamily(NamedTuple):
 
         def attention(at: str) -> Attention:
             both = weights.linear(f"{at}.k_proj", f"{at}.v_proj")
-            scale = (config.d_model // heads) ** -0.5
-            return Attention(
-                weights.linear(f"{at}.q_proj"), both, weights.linear(f"{at}.out_proj"), heads, attended, scale
-            )
+            query, output = weights.linear(f"{at}.q_proj"), weights.linear(f"{at}.out_proj")
+            return Attention(query, both, output, heads, attended, (config.d_model // heads) ** -0.5)
 
         def layer(at: str) -> Layer:
             kinds = ["self_attn", "encoder_attn"] if side == "decoder" else ["self_attn"]
@@ -310,14 +308,11 @@ def _stack(checkpoint: Seq2SeqCheckpoint, side: str, dropout: float | None) -> T
         at, kinds = f"block.{number}.layer", ["SelfAttention"]
         kinds += ["EncDecAttention"] if side == "decoder" else []
         attentions = [attention(f"{at}.{i}.{kind}") for i, kind in enumerate(kinds)]
-        inner, norms = (
-            f"{at}.{len(kinds)}.DenseReluDense",
-            [norm(f"{at}.{i}.layer_norm") for i in range(len(kinds) + 1)],
-        )
+        norms = [norm(f"{at}.{i}.layer_norm") for i in range(len(kinds) + 1)]
+        inner = f"{at}.{len(kinds)}.DenseReluDense"
         if config.is_gated_act:
-            feedforward: nn.Module = GatedFeedForward(
-                linear(f"{inner}.wi_0"), linear(f"{inner}.wi_1"), linear(f"{inner}.wo"), g, p
-            )
+            gate, up = linear(f"{inner}.wi_0"), linear(f"{inner}.wi_1")
+            feedforward: nn.Module = GatedFeedForward(gate, up, linear(f"{inner}.wo"), g, p)
         else:
             feedforward = nn.Sequential(linear(f"{inner}.wi"), g, nn.Dropout(p), linear(f"{inner}.wo"))
         return Layer(norms, attentions, feedforward, p)
@@ -330,16 +325,8 @@ def _stack(checkpoint: Seq2SeqCheckpoint, side: str, dropout: float | None) -> T
 
 # Pretrained encoder-decoders of every known family, by the `model_type` of their configuration.
 
-
-class Family(Protocol):
-    """Builder of the encoder and the decoder of a checkpoint."""
-
-    def encoder(self, checkpoint: Seq2SeqCheckpoint, dropout: float | None, language: str | None) -> EncoderParts: ...
-
-    def decoder(self, checkpoint: Seq2SeqCheckpoint, dropout: float | None, language: str | None) -> DecoderParts: ...
-
-
-FAMILIES: Mapping[str, Family] = {"t5": T5Family(), "mt5": T5Family(), "bart": BART, "mbart": MBART, "marian": MARIAN}
+T5 = T5Family()
+FAMILIES: Mapping[str, BartFamily | T5Family] = {"t5": T5, "mt5": T5, "bart": BART, "mbart": MBART, "marian": MARIAN}
 
 
 def pretrained_encoder_parts(

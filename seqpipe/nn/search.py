@@ -219,9 +219,8 @@ class Constraints:
         listed = torch.full((), prefix.shape[1] + arcs, device=device) > 0
         repeats = torch.zeros((), device=device) + self.ngram
         self.none = ~listed & (repeats == 0) & (self.least <= 0).all() & (exact < 0).all()  # () without constraints
-        self.prefix = repeat_axis(
-            torch.cat([prefix, prefix.new_full((prefix.shape[0], 1), PAD_ID)], 1), 0, rows
-        )  # (B, P')
+        padded = torch.cat([prefix, prefix.new_full((prefix.shape[0], 1), PAD_ID)], 1)
+        self.prefix = repeat_axis(padded, 0, rows)  # (B, P')
         self.automaton = PieceAutomaton(options.forbidden, rows, device)
         self.ends = None if stop is None else prepend_token(EOS_ID, stop, rows, device)  # (B, 1 + E)
 

@@ -38,14 +38,12 @@ class Seq2SeqHead(nn.Module, ABC):
     """
 
     answer: ClassVar[Any] = "text"  # or a static method of the options
-    logit_mask: Tensor
+    logit_mask: Tensor  # (V,)
 
     def __init__(self, target_vocabulary: Sequence[str], *, label_smoothing: float = 0.0, equal_length: bool = False):
         super().__init__()
         self.label_smoothing, self.equal_length = label_smoothing, equal_length
-        self.register_buffer(
-            "logit_mask", logit_mask(len(target_vocabulary), [PAD_ID, BOS_ID]), persistent=False
-        )  # (V,)
+        self.register_buffer("logit_mask", logit_mask(len(target_vocabulary), [PAD_ID, BOS_ID]), persistent=False)
 
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -70,9 +70,8 @@ def write(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> None:
 def read_manifest(path: Path, pin: str | None = None) -> tuple[Manifest, str]:
     """Return the checked manifest of a bundle and its sha256; arguments and errors are those of `read`."""
     if pin is not None and not re.fullmatch("[0-9a-f]{64}", pin.lower()):
-        raise UsageError(
-            f"sha256: {pin!r} is not 64 hexadecimal digits; give those that `sha256sum {path / MANIFEST}` prints"
-        )
+        fix = f"give those that `sha256sum {path / MANIFEST}` prints"
+        raise UsageError(f"sha256: {pin!r} is not 64 hexadecimal digits; {fix}")
     if not path.is_dir():
         hint = "not a folder" if path.exists() else "no such folder"
         raise BundleError(f"{path}: {hint}; name a folder that `seqpipe export` or `seqpipe run` wrote")
@@ -258,9 +257,7 @@ def build(content: BundleContent) -> tuple[InputSource, AnswerKind]:
         writers = {head: tokenizer_file(head) for head in heads if tokenizer_file(head) in content.files}
         targets = {head: _tokenizer(content, file) for head, file in writers.items()}
         by_file = {tokenizer_file(head): tokenizer for head, tokenizer in targets.items()}
-        features = {
-            name: feature_from(feature, by_file) for name, feature in manifest.inputs.items() if "kind" in feature
-        }
+        features = {name: feature_from(entry, by_file) for name, entry in manifest.inputs.items() if "kind" in entry}
         kind = answer_from(stated, targets)
         source = source_from(manifest.field, features, tokenizers, kind.every_token, kind.reads_blanks)
         for feature in features.values():

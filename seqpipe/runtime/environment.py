@@ -94,20 +94,13 @@ def _telemetry() -> Finding:
 
     value = os.environ[TELEMETRY]
     if IMPORTED_BEFORE:
-        return Finding(
-            "note",
-            "telemetry",
-            "onnxruntime was imported before seqpipe and may have sent data: "
-            f"set {TELEMETRY}=1 before, or import seqpipe first",
-        )
+        fix = f"set {TELEMETRY}=1 before, or import seqpipe first"
+        return Finding("note", "telemetry", f"onnxruntime was imported before seqpipe and may have sent data: {fix}")
     if value.lower() in ("1", "true", "yes"):
         return Finding("ok", "telemetry", f"onnxruntime's telemetry is off ({TELEMETRY}={value})")
-    return Finding(
-        "note",
-        "telemetry",
-        f"onnxruntime's telemetry is on, since the environment has {TELEMETRY}={value}: "
-        "it reports to its vendor; unset the variable, and seqpipe sets it to 1",
-    )
+    problem = f"onnxruntime's telemetry is on, since the environment has {TELEMETRY}={value}"
+    fix = "unset the variable, and seqpipe sets it to 1"
+    return Finding("note", "telemetry", f"{problem}: it reports to its vendor; {fix}")
 
 
 def _threads() -> Finding:

@@ -100,14 +100,12 @@ def _perplexity_scores(
         return {name: array for name, array in arrays.items() if name not in ("ids", "mask")}
 
     def score_records(some: Iterable[Record]) -> Scores:
-        docs = (
-            pair
-            for part in chunks(some, CHUNK)
-            for pair in zip(
-                predictor.featurizer.docs(part), [r.get(RECORD_CONTINUES) is True for r in part], strict=True
-            )
-        )
-        return dict(predictor.task.perplexity(docs, lambda feeds: predictor.run(feeds | options), other_features))
+        def docs() -> Iterator[tuple[Doc, bool]]:
+            for part in chunks(some, CHUNK):
+                continues = [record.get(RECORD_CONTINUES) is True for record in part]
+                yield from zip(predictor.featurizer.docs(part), continues, strict=True)
+
+        return dict(predictor.task.perplexity(docs(), lambda feeds: predictor.run(feeds | options), other_features))
 
     if by is None:
         return {"": score_records(records)}

@@ -59,12 +59,10 @@ class Attention:
 
     def data(self) -> dict[str, Any]:
         places = [list(place) for place in self.places]
-        content = {"over": self.over, "places": places, "weights": round_weights(self.weights)}
-        return (
-            content
-            if self.written is None
-            else content | {"written": [*self.written], "weights": round_weights(self.weights[0])}
-        )
+        if self.written is None:
+            return {"over": self.over, "places": places, "weights": round_weights(self.weights)}
+        weights = round_weights(self.weights[0])
+        return {"over": self.over, "places": places, "weights": weights, "written": [*self.written]}
 
 
 def attention(
@@ -72,12 +70,8 @@ def attention(
 ) -> Attention:
     """Return the weights of one text, (N,), (heads, N, N) or (M, N), with their offsets; BundleError if shapes differ.
 
-    Args:
-        attended: Their description in the bundle.
-        doc: The text.
-        weights: The output of the graph.
-        sentences: (S, W): position + 1 of each token of each sentence; 0 is padding.
-        written: The tokens of the answer's first text.
+    `sentences` (S, W) has the position + 1 of each token of each sentence, 0 in the padding, and `written` the tokens
+    of the answer's first text.
     """
     if attended.axis == SENTENCES:
         rows = [] if sentences is None else [row[row > 0] - 1 for row in sentences]
@@ -120,13 +114,8 @@ def origins(
 ) -> tuple[Origin, ...]:
     """Return the origin of each token of a generated text.
 
-    Args:
-        doc: The source.
-        ids: The text's M tokens.
-        words: The id of each token of the source among them.
-        tokens: The texts of `ids`.
-        weights: (M', S) attention of each step, with M' ≥ M.
-        p: (M') probabilities of generating.
+    `ids` are its M tokens, `tokens` their texts, and `words` the id of each token of the source among them; `weights`
+    (M', S) is the attention of each step, with M' ≥ M, and `p` (M') the probability of generating.
     """
     origins = []
     for i, (number, token) in enumerate(zip(ids, tokens, strict=True)):
@@ -186,14 +175,11 @@ class Explanation:
 
     def origin_rows(self, origins: Sequence[Origin]) -> list[tuple[str, str, str]]:
         """Return a row for each word: the word, its probability of being generated, and its position in the text."""
-        return [
-            (
-                origin.token,
-                f"{origin.generating:.4f}",
-                f"{self.text[slice(*origin.place)]!r} at {origin.place[0]}" if origin.place else "",
-            )
-            for origin in origins
-        ]
+        rows = []
+        for origin in origins:
+            source = f"{self.text[slice(*origin.place)]!r} at {origin.place[0]}" if origin.place else ""
+            rows.append((origin.token, f"{origin.generating:.4f}", source))
+        return rows
 
     def table(self) -> str:
         """Return the answer and the greatest weights of each attention as a table; for generated text the alignment."""

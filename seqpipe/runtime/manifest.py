@@ -252,14 +252,10 @@ def unseal(data: bytes, what: str) -> dict[str, object]:
     """Return the object in these bytes; BundleError, before anything is parsed, if they were modified."""
     match = _SEAL.search(data[-90:])
     if match is None:
-        raise BundleError(
-            f"{what}: cut short or not a bundle.json: its last entry must be its own sha256; export it again"
-        )
+        raise BundleError(f"{what}: cut short or not a bundle.json: its last entry must be its sha256; export it again")
     body = data[: len(data) - len(match.group())]
     if sha256(body) != match.group(1).decode():
-        raise BundleError(
-            f"{what}: damaged: it does not have the sha256 in its last entry; copy the bundle again, or export it again"
-        )
+        raise BundleError(f"{what}: damaged: its sha256 is not that in its last entry; copy or export the bundle again")
     try:
         content: dict[str, object] = JSON_DECODER.decode((body + b"}").decode())
     except (ValueError, RecursionError) as error:
@@ -277,10 +273,8 @@ def parse(data: bytes, what: str) -> Manifest:
         fix = "update seqpipe, or create the bundle again with this one: `seqpipe run PIPELINE.yaml --fresh`"
         if version == 1:
             fix = "create the bundle again: `seqpipe run PIPELINE.yaml --fresh`"
-        message = (
-            f"bundle format version {reprlib.repr(version)}; this seqpipe reads versions {OLDEST} and {VERSION}: {fix}"
-        )
-        raise BundleError(f"{what}: {message}")
+        message = f"bundle format version {reprlib.repr(version)}; this seqpipe reads versions {OLDEST} and {VERSION}"
+        raise BundleError(f"{what}: {message}: {fix}")
     for key, meaning in _RESERVED.items():
         if key in content:
             raise BundleError(f"{what}: {key}: {meaning}, which this seqpipe does not read; update seqpipe")
@@ -300,13 +294,8 @@ def parse(data: bytes, what: str) -> Manifest:
     return manifest
 
 
-_WORDS = {
-    "string_type": "a text",
-    "tuple_type": "a list",
-    "dict_type": "an object",
-    "mapping_type": "an object",
-    "model_type": "an object",
-}
+_WORDS = {"string_type": "a text", "tuple_type": "a list", "dict_type": "an object"}
+_WORDS |= {"mapping_type": "an object", "model_type": "an object"}
 
 
 def _message(error: ErrorDetails) -> str:

@@ -309,10 +309,8 @@ def same_answer(first: Any, second: Any, tolerance: float = TOLERANCE) -> bool:
     if isinstance(first, dict) and isinstance(second, dict):
         return first.keys() == second.keys() and all(same_answer(first[key], second[key], tolerance) for key in first)
     if isinstance(first, list) and isinstance(second, list):
-        first, second = _sort_answers(first), _sort_answers(second)
-        return len(first) == len(second) and all(
-            same_answer(*pair, tolerance) for pair in zip(first, second, strict=True)
-        )
+        pairs = zip(_sort_answers(first), _sort_answers(second), strict=False)
+        return len(first) == len(second) and all(same_answer(*pair, tolerance) for pair in pairs)
     if isinstance(first, str) and isinstance(second, str):  # one may be a GeneratedText
         return bool(first == second)
     return type(first) is type(second) and bool(first == second)

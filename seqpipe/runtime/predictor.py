@@ -74,20 +74,11 @@ if hasattr(os, "register_at_fork"):  # Windows does not fork
 
 
 def refuse_long(
-    docs: Iterable[Doc],
-    records: Iterable[Record],
-    limits: Limits,
-    before: int = 0,
-    divided: bool = False,
+    docs: Iterable[Doc], records: Iterable[Record], limits: Limits, before: int = 0, divided: bool = False
 ) -> None:
     """Raise DataError for the first record over a limit, with its place or its number, counted from `before` + 1.
 
-    Args:
-        docs: The tokenized records.
-        records: The records.
-        limits: The limits of a bundle.
-        before: Number of earlier records.
-        divided: Whether a text may be answered sentence by sentence, which is then the fix.
+    With `divided` a text may be answered sentence by sentence, which is then the fix.
     """
     for i, (doc, record) in enumerate(zip(docs, records, strict=True), before + 1):
         tokens, first = len(doc.ids), (doc.second or 1) - 1
@@ -164,13 +155,7 @@ class Predictor:
     def answer_docs(
         self, docs: Sequence[Doc | Exception], decoding: Chosen, places: Sequence[str]
     ) -> list[Answer | Exception]:
-        """Answer the results of `split` in one run of any lengths; an error stays in its place.
-
-        Args:
-            docs: Texts of similar lengths, few enough for one run.
-            decoding: Decode options of all texts.
-            places: The name of each text in messages.
-        """
+        """Answer results of `split`, few enough for one run; errors stay in their place. `places` name the texts."""
         rows = [i for i, doc in enumerate(docs) if isinstance(doc, Doc) and self.kind.text_length(doc)]
         batch = [doc for i in rows if isinstance(doc := docs[i], Doc)]
         self._free_memory(max(map(self.kind.text_length, batch), default=0))
@@ -225,9 +210,8 @@ class Predictor:
     def _readable(self, record: Record, number: int, keeps_blanks: bool) -> Record:
         """Return the record, a blank text as an empty one; DataError for one that is too long to tokenize."""
         texts = {field: record[field] for field in self.featurizer.fields if isinstance(record.get(field), str)}
-        sizes = [
-            (len(text), max(MOST_CHARACTERS, CHARACTERS * self.limits.tokens), "characters") for text in texts.values()
-        ]
+        longest = max(MOST_CHARACTERS, CHARACTERS * self.limits.tokens)
+        sizes = [(len(text), longest, "characters") for text in texts.values()]
         if isinstance(words := record.get("words"), Sequence):
             sizes.append((len(words), MOST_CHARACTERS if self.limits.cut else self.limits.tokens, "words"))
         for size, most, unit in sizes:
@@ -312,10 +296,6 @@ class Answers:
     """Answers to records that arrive in groups, in their order.
 
     A record that cannot be answered has its DataError in place of an answer, without effect on other records.
-
-    Args:
-        predictor: A predictor with PyTorch or onnxruntime.
-        options: Decode options.
     """
 
     def __init__(self, predictor: Predictor, options: Mapping[str, Any]):
@@ -435,9 +415,7 @@ def refuse_nan(numbers: Sequence[tuple[str, str, HeadAnswer]], docs: Sequence[Do
     """Raise DataError if the answer to one of these texts would have NaN."""
     for output, name, part in numbers:
         array = decision.get(output)
-        if array is None or array.dtype.kind != "f":
-            continue
-        if np.isfinite(array).all():
+        if array is None or array.dtype.kind != "f" or np.isfinite(array).all():
             continue
         invalid = part.is_invalid(name, array, docs)
         if invalid.any():
@@ -448,6 +426,5 @@ def refuse_nan(numbers: Sequence[tuple[str, str, HeadAnswer]], docs: Sequence[Do
 
 def number_outputs(kind: AnswerKind) -> list[tuple[str, str, HeadAnswer]]:
     """Return the graph's outputs that can be numbers of an answer, each with its name in its head's answer kind."""
-    return [
-        (f"{head}.{name}" if head else name, name, part) for head, part in kind.parts.items() for name in part.decided
-    ]
+    parts = {f"{head}." if head else "": part for head, part in kind.parts.items()}
+    return [(prefix + name, name, part) for prefix, part in parts.items() for name in part.decided]

@@ -134,9 +134,7 @@ def import_onnxruntime() -> Any:
     try:
         from seqpipe.runtime.onnx_runtime import onnxruntime
     except ImportError as error:
-        raise EnvError(
-            "onnxruntime is not installed: pip install 'seqpipe-nlp[cpu]' (or 'seqpipe-nlp[gpu]')"
-        ) from error
+        raise EnvError("onnxruntime is not installed: pip install 'seqpipe-nlp[cpu]' or 'seqpipe-nlp[gpu]'") from error
     return onnxruntime
 
 
@@ -154,9 +152,8 @@ def open_session(onnxruntime: Any, model: bytes, device: str, path: Path, refuse
     except SeqpipeError:
         raise
     except Exception as error:  # onnxruntime's exceptions share no base but Exception
-        raise BundleError(
-            f"{path / 'model.onnx'}: onnxruntime {onnxruntime.__version__} refuses it: {error}"
-        ) from error
+        runtime = f"onnxruntime {onnxruntime.__version__}"
+        raise BundleError(f"{path / 'model.onnx'}: {runtime} refuses it: {error}") from error
     if without_cuda:
         Console().say(f"note: CUDA is installed but not used, so answers come from the CPU: {without_cuda}")
     return session

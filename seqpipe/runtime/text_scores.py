@@ -244,11 +244,7 @@ def _texts(record: Record, values: Sequence[Any], what: str) -> tuple[str, ...]:
 Normalize = Literal["none", "token", "character"]
 GROUP = "UID"  # BLiMP's name of a phenomenon
 TIE = 1e-4  # scores that differ by less are equal: the margin of `seqpipe.export`
-METRICS: Mapping[str, Metric] = {
-    "accuracy": Metric(),
-    "chance": Metric(),
-    "mean_difference": Metric(percent=False),
-}
+METRICS: Mapping[str, Metric] = {"accuracy": Metric(), "chance": Metric(), "mean_difference": Metric(percent=False)}
 
 
 @dataclass(frozen=True)

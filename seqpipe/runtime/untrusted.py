@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 MEMORY, SECONDS = 4.0, 120.0  # GiB of address space, and seconds, by default
 _LONGEST = 10_000  # characters of a message; as JSON they fit into a pipe
 _PIPE = 1 << 16  # bytes that a pipe holds
-_KINDS: dict[int, type[SeqpipeError]] = {
-    kind.exit_code: kind for kind in (UsageError, DataError, BundleError, EnvError)
-}
+_KINDS: dict[int, type[SeqpipeError]] = {cls.exit_code: cls for cls in (UsageError, DataError, BundleError, EnvError)}
 
 
 @dataclass(frozen=True)
@@ -86,10 +84,9 @@ def _result(path: Path, limits: Limits, late: bool, code: int, said: bytes) -> V
         raise BundleError(f"{path}: took more than {limits.seconds:g} seconds, and was ended; --timeout allows more")
     if not said:
         how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
-        message = (
-            f"the process that opened it ended {how}: it needs more than {limits.memory:g} GiB (--memory allows more)"
-        )
-        raise BundleError(f"{path}: {message}, or makes onnxruntime or tokenizers crash; do not use it")
+        problem = f"the process that opened it ended {how}: it needs more than {limits.memory:g} GiB"
+        fix = "--memory allows more"
+        raise BundleError(f"{path}: {problem} ({fix}), or makes onnxruntime or tokenizers crash; do not use it")
     result = json.loads(said)
     if "error" in result:
         raise _KINDS.get(result["exit_code"], BundleError)(result["error"])

@@ -189,10 +189,7 @@ def check_package(package: str, settings: Mapping[str, Any]) -> list[Report]:
 
 
 def report(
-    subject: Subject,
-    name: str = "",
-    content: str | bytes | None = None,
-    expected: Sequence[Mapping[str, Any]] = (),
+    subject: Subject, name: str = "", content: str | bytes | None = None, expected: Sequence[Mapping[str, Any]] = ()
 ) -> Report:
     """Run all checks of a component and return the report. Modules that need torch are imported here."""
     name = name or f"{subject.kind} {subject.cls.__name__}"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from seqpipe.answers.registry import TASKS
 from seqpipe.answers.task import HeadTask, check_settings
@@ -23,26 +23,13 @@ from seqpipe.config.plugins import Offer, Plugins
 from seqpipe.config.signature import wired
 from seqpipe.config.yaml import dump, plain
 from seqpipe.errors import ConfigError, PluginError
+from seqpipe.export.graph import tensors_of
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.kinds.base import WORDS, FeatureKind
 from seqpipe.features.kinds.registry import pair_features
+from seqpipe.testing import toys
 from seqpipe.testing.kinds import checks_of
 from seqpipe.testing.report import MEMBERS, ROUND_TRIP, Check, FaultError, Subject
-from seqpipe.testing.toys import (
-    LABELS,
-    ToyCausal,
-    ToyEmbedding,
-    ToyEncoder,
-    ToyFewWords,
-    ToyPieces,
-    ToyReader,
-    ToyTokenizer,
-    number_rows,
-    records,
-    text_pair,
-    watching,
-    word_list,
-)
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batch, Batches, Example, collate, examples
 from seqpipe.training.evaluation import option_table
@@ -57,12 +44,7 @@ _WIRING = (
 
 
 class Bench:
-    """A component under test in a pipeline of toys, built by the same code as every pipeline.
-
-    Args:
-        subject: The component.
-        folder: Folder of the YAML and of the files that training writes.
-    """
+    """A component under test in a pipeline of toys, built by the same code as every pipeline; it writes to `folder`."""
 
     def __init__(self, subject: Subject, folder: Path):
         self.subject, self.folder = subject, folder
@@ -71,11 +53,11 @@ class Bench:
     def config(self) -> Config:
         """The checked pipeline, whose head reads everything that the component returns."""
         if self.subject.kind == "head":
-            return self._load(ToyCausal if self.is_language_model else ToyEncoder, watching((), ()))
+            return self._load(toys.ToyCausal if self.is_language_model else toys.ToyEncoder, toys.watching((), ()))
         returned = expected_outputs(self.subject.cls, ("ids", "mask", "x")) if self.subject.kind == "encoder" else ["x"]
         names = [name for name in returned if name not in ("x", "mask", "ids", "tags", *ROWLESS)]
         tagging = not (self.replaces_mask or self.numbers or self.pairs)
-        probe = self._load(None, watching((), (), tagging))
+        probe = self._load(None, toys.watching((), (), tagging))
         if not names:
             return probe
         artifacts = fit_artifacts(probe, self.records)
@@ -85,7 +67,7 @@ class Bench:
             tensors_by_name = pipeline(batch)
         shape = tensors_by_name["mask"].shape
         by_token = [name for name in names if tensors_by_name[name].shape[:2] == shape]
-        return self._load(None, watching(names, by_token, tagging))
+        return self._load(None, toys.watching(names, by_token, tagging))
 
     @property
     def replaces_mask(self) -> bool:
@@ -127,9 +109,8 @@ class Bench:
     def records(self) -> list[Record]:
         """The toy records, with a value in every column field that the component reads, and with its targets."""
         fields = {field for feature in self._features() for field in feature.fields}
-        toy_records: list[Record] = [
-            {**dict.fromkeys(fields, LABELS[i % len(LABELS)]), **record} for i, record in enumerate(records())
-        ]
+        labels = itertools.cycle(toys.LABELS)
+        toy_records: list[Record] = [{**dict.fromkeys(fields, next(labels)), **record} for record in toys.records()]
         if self.subject.kind != "head":
             return toy_records
         task, settings = self._declared_answer
@@ -138,13 +119,10 @@ class Bench:
 
     @property
     def _tokenizer(self) -> type:
-        if any(WORDS in feature.axes for feature in self._features()):
-            return ToyPieces
-        return ToyFewWords if self._copies else ToyTokenizer
-
-    @property
-    def _copies(self) -> bool:
-        return any(feature.copies_tokens for feature in self._features())
+        features = self._features()
+        if any(WORDS in feature.axes for feature in features):
+            return toys.ToyPieces
+        return toys.ToyFewWords if any(feature.copies_tokens for feature in features) else toys.ToyTokenizer
 
     def _features(self) -> list[FeatureKind]:
         """The features that the component declares under its options; invalid ones are refused with the pipeline."""
@@ -153,11 +131,11 @@ class Bench:
 
     def _load(self, encoder: type[nn.Module] | None, head: type[nn.Module]) -> Config:
         kind, cls = self.subject.kind, self.subject.cls
-        toys: dict[str, type] = {"tokenizer": self._tokenizer, "embedding": ToyEmbedding, "head": head}
+        classes: dict[str, type] = {"tokenizer": self._tokenizer, "embedding": toys.ToyEmbedding, "head": head}
         if encoder is not None:
-            toys["encoder"] = encoder
-        toys[kind] = cls
-        content: dict[str, Any] = {key: {"use": toy.__name__} for key, toy in toys.items()}
+            classes["encoder"] = encoder
+        classes[kind] = cls
+        content: dict[str, Any] = {key: {"use": used.__name__} for key, used in classes.items()}
         content[kind] |= plain(dict(self.subject.options))
         if kind == "head" and "target_vocabulary" in wired(cls):
             content[kind]["target_tokenizer"] = "same"
@@ -171,8 +149,8 @@ class Bench:
         content["data"] = {"reader": "ToyReader", "train": "toy", "dev": "toy"}
         content["train"] = {"epochs": 2, "batch_tokens": 16, "checkpoint_steps": 1, "threads": 1}
         plugins, owner = Plugins([]), cls.__module__.partition(".")[0]
-        toys["reader"] = ToyReader
-        plugins.offers = [Offer(key, toy.__name__, owner, "0", toy) for key, toy in toys.items()]
+        classes["reader"] = toys.ToyReader
+        plugins.offers = [Offer(key, offered.__name__, owner, "0", offered) for key, offered in classes.items()]
         path = self.folder / "toy.yaml"
         path.write_text(dump(content), encoding="utf-8")
         try:
@@ -211,17 +189,21 @@ class Bench:
         """
         records = [dict(self._unanswered(i, n)) for i, n in enumerate(lengths)]
         for i, record in enumerate(records):
+
+            def choose(values: Sequence[str], i: int = i) -> str:
+                return values[i % len(values)]
+
             for feature in self.artifacts.featurizer.features.values():
-                record |= feature.example_fields(partial(_nth, i))
+                record |= feature.example_fields(choose)
         return self.artifacts.featurizer.docs(records)
 
     def _unanswered(self, i: int, tokens: int) -> Record:
         """Return a record without targets that has this number of tokens, or of vectors."""
         if self.pairs:
-            return text_pair(i, tokens)
+            return toys.text_pair(i, tokens)
         if self.numbers:
-            return {"numbers": number_rows(i, tokens)}
-        words = word_list(i, tokens)
+            return {"numbers": toys.number_rows(i, tokens)}
+        words = toys.word_list(i, tokens)
         if self.subject.kind == "head":
             task, settings = self._declared_answer
             words = [*checks_of(task).example_words(settings, words, i)]
@@ -246,26 +228,18 @@ class Bench:
         """The decision with every decode option of type size at 3."""
         sizes = {n: 3 for n, option in option_table(self.config.head[0]).items() if option["type"] == "size"}
         with torch.no_grad():
-            return {name: tensor.numpy() for name, tensor in pipeline.decide(tensors(feeds), sizes).items()}
+            return {name: tensor.numpy() for name, tensor in pipeline.decide(tensors_of(feeds), sizes).items()}
 
     def module(self, pipeline: Pipeline) -> nn.Module:
         """The component itself."""
         return next(module for stage, module in pipeline.stages if stage.kind == self.subject.kind)
 
 
-def _nth(i: int, values: Sequence[str]) -> str:
-    return values[i % len(values)]
-
-
 def set_padding(pipeline: Pipeline, value: float) -> None:
     with torch.no_grad():
         for module in pipeline.embedding:
-            if isinstance(module, ToyEmbedding):
+            if isinstance(module, toys.ToyEmbedding):
                 module.table[0] = value
-
-
-def tensors(arrays: Arrays) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(np.require(array, requirements=["C", "W"])) for name, array in arrays.items()}
 
 
 @torch.no_grad()
@@ -318,7 +292,7 @@ def _check_shapes(bench: Bench) -> None:
 @torch.no_grad()
 def _check_batch(bench: Bench, pipeline: Pipeline, feeds: Arrays) -> None:
     """Check the outputs of the stages for one batch, and that the head decides."""
-    names = pipeline(tensors(feeds))
+    names = pipeline(tensors_of(feeds))
     x, mask = names.get("x"), names["mask"]
     expected_shape = bench.replaces_mask or mask.shape == feeds["mask"].shape
     if not expected_shape or mask.dim() != 2 or len(mask) != len(feeds["mask"]) or mask.dtype != torch.bool:

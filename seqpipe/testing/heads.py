@@ -19,12 +19,12 @@ from seqpipe.config.contract import (
     member,
 )
 from seqpipe.config.signature import call
+from seqpipe.export.graph import tensors_of
 from seqpipe.features.document import Arrays
 from seqpipe.runtime.evaluate import evaluate
-from seqpipe.testing.bench import RAGGED, SHAPES, Bench, perturb, tensors
+from seqpipe.testing.bench import RAGGED, SHAPES, Bench, perturb
 from seqpipe.testing.kinds import KindChecks, checks_of
 from seqpipe.testing.report import Check, FaultError, NotApplicableError
-from seqpipe.training.datasets import Batch
 from seqpipe.training.evaluation import calibrate, predictor
 from seqpipe.training.pipeline import Pipeline
 
@@ -33,16 +33,6 @@ _FIX = (
     "`corrupt_batch` returns a dict with every name in `corrupted_inputs`; with self.training it samples from torch's "
     "own generator, else from one with a fixed seed (`seqpipe.plugin.BatchRandom`), and it reads real tokens only"
 )
-
-
-@torch.no_grad()
-def _check_loss(pipeline: Pipeline, batch: Batch, corrupted: dict[str, Tensor]) -> None:
-    """Check that the loss changes with each name that `corrupt_batch` adds."""
-    before = pipeline.loss(batch)
-    for name in corrupted.keys() - batch.keys():
-        changed = {**batch, **corrupted, name: corrupted[name].flip(0)}
-        if torch.equal(call(pipeline.head.loss, pipeline(changed)), before):
-            raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _FIX)
 
 
 # The checks of a head's own metrics on dev, and of its calibration on dev.
@@ -134,7 +124,7 @@ class _HeadChecks:
         options = decode_options(self.bench.subject.cls)
         sizes = {name: size for name, option in options.items() if option.type == "size" and option.default == 1}
         with torch.no_grad():
-            decision = pipeline.decide(tensors(features), sizes)
+            decision = pipeline.decide(tensors_of(features), sizes)
         return pipeline, features, {name: tensor.numpy() for name, tensor in decision.items()}
 
     def decision(self) -> None:
@@ -172,7 +162,7 @@ class _HeadChecks:
 
     def scored(self, pipeline: Pipeline, features: Arrays, decision: Arrays) -> np.ndarray:
         with torch.no_grad():
-            score: Tensor = pipeline.score(tensors(features), tensors(decision))
+            score: Tensor = pipeline.score(tensors_of(features), tensors_of(decision))
         return score.numpy()
 
     def metrics(self) -> None:
@@ -198,7 +188,7 @@ class _HeadChecks:
         """Choose on the toy records as dev, save, and load into other weights: the choice and answers are the same."""
         if not dev_option(self.bench.config.head[0]):
             raise NotApplicableError("with these options it chooses nothing on dev")
-        pipeline, features = perturb(self.bench.pipeline(3)).eval(), tensors(self.bench.feeds(RAGGED))
+        pipeline, features = perturb(self.bench.pipeline(3)).eval(), tensors_of(self.bench.feeds(RAGGED))
         halves = [self.bench.batches(list(rows)) for rows in (range(5), range(5, len(self.bench.examples)))]
         with torch.no_grad():
             evidence = call(pipeline.head.evidence, pipeline(halves[0]))
@@ -225,7 +215,12 @@ class _HeadChecks:
         for name, tensor in corrupted.items():
             if not torch.equal(tensor, again[name]):
                 raise FaultError(f"in evaluation {name!r} differs between two calls", _FIX)
-        _check_loss(pipeline, batch, corrupted)
+        with torch.no_grad():  # the loss changes with each name that `corrupt_batch` adds
+            before = pipeline.loss(batch)
+            for name in corrupted.keys() - batch.keys():
+                other = {**batch, **corrupted, name: corrupted[name].flip(0)}
+                if torch.equal(call(pipeline.head.loss, pipeline(other)), before):
+                    raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _FIX)
         changed = call(pipeline.head.corrupt_batch, {**batch, "ids": torch.where(batch["mask"], batch["ids"], 1)})
         real = corrupted.get("mask", batch["mask"])
         for name, tensor in corrupted.items():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,13 +10,14 @@ from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.text import PAST, PRESENT
 from seqpipe.config.contract import has_member, member
 from seqpipe.config.signature import call
+from seqpipe.export.graph import tensors_of
 from seqpipe.export.parity.decisions import CLOSE
 from seqpipe.export.parity.gate import ragged_chunks
 from seqpipe.features.document import Doc
-from seqpipe.nn.incremental import HEAD, Chunk, IncrementalStages, cache_entries, read_chunk, stage_entries
+from seqpipe.nn.incremental import HEAD, IncrementalStages, cache_entries, read_chunk, stage_entries
 from seqpipe.runtime.manifest import next_inputs
 from seqpipe.runtime.model import same_answer
-from seqpipe.testing.bench import SHAPES, Bench, tensors
+from seqpipe.testing.bench import SHAPES, Bench
 from seqpipe.testing.report import Check, FaultError
 
 # Check that incremental decoding gives the same vectors as one run over the whole text.
@@ -70,18 +69,16 @@ def _in_chunks(bench: Bench) -> None:
         x, state = incremental.step(ids[rows, prompts - 1 + t], prefix, state)
         same("decoded step by step", x, prompts - 1 + t)
     written = torch.stack([ids[rows, prompts + t] for t in range(2)], 1)
-    cache = incremental.export_cache(
-        prefix, written, torch.full_like(prompts, 2), torch.zeros_like(prompts, dtype=torch.bool), state
-    )
+    ended = torch.zeros_like(prompts, dtype=torch.bool)
+    cache = incremental.export_cache(prefix, written, torch.full_like(prompts, 2), ended, state)
     for number, encoder in enumerate(pipeline.encoder):
         slots = cache[f"{PRESENT}{number}"].shape[1]
         if (slots > 1) != member(encoder, "cache_per_token"):
             raise FaultError(f"its cache of several tokens has {slots} slot{'s' * (slots > 1)}", _SLOTS)
     past = next_inputs(cache_entries([*pipeline.encoder]), cache)
     incremental = IncrementalStages(embedding, [*pipeline.encoder], others | past, adds_bos=False)
-    prefix = incremental.prefill(
-        torch.stack([ids[rows, prompts + t] for t in (1, 2)], 1), torch.ones(len(ids), 2, dtype=torch.bool)
-    )
+    following = torch.stack([ids[rows, prompts + t] for t in (1, 2)], 1)
+    prefix = incremental.prefill(following, torch.ones(len(ids), 2, dtype=torch.bool))
     same("after an imported cache", prefix.x[:, 0], prompts + 1)
     x, _ = incremental.step(ids[rows, prompts + 2], prefix, incremental.start(prefix, 1))
     same("decoded step by step after an imported cache", x, prompts + 2)
@@ -123,12 +120,19 @@ def streaming_checks(bench: Bench) -> list[Check]:
 
 @torch.no_grad()
 def _reads_in_chunks(bench: Bench) -> None:
-    docs = bench.docs(STREAMED_LENGTHS)
+    docs, collate = bench.docs(STREAMED_LENGTHS), bench.artifacts.featurizer.collate
     pipeline = bench.pipeline(2, NAN).eval()
-    whole: Tensor = pipeline(tensors(bench.artifacts.featurizer.collate(docs)))["x"]  # (B, N, D)
+    encoder = [*pipeline.encoder]
+    embedding = [] if has_member(encoder[0], "embed") else [*pipeline.embedding]
+    entries = stage_entries(encoder)
+    whole: Tensor = pipeline(tensors_of(collate(docs)))["x"]  # (B, N, D)
     for size in SIZES:
         done = [0] * len(docs)
-        for chunk in _read(bench, docs, size):
+        past = {entry.input: torch.from_numpy(np.zeros(entry.shape(1, 0), entry.dtype)) for entry in entries}
+        for some in ragged_chunks(docs, size):
+            names = tensors_of(collate(some)) | past | {PAST + HEAD: torch.zeros(1, 0, 1, 1)}
+            chunk = read_chunk(embedding, encoder, names)
+            past = next_inputs(entries, chunk.cache)
             for row, count in enumerate(chunk.mask.sum(1).tolist()):
                 expected = whole[row, done[row] : done[row] + count]
                 done[row] += count
@@ -138,25 +142,11 @@ def _reads_in_chunks(bench: Bench) -> None:
                     raise FaultError(f"{message}, in chunks of {size} words or more", _ENCODER)
 
 
-def _read(bench: Bench, docs: list[Doc], size: int) -> Iterator[Chunk]:
-    """Yield the outputs of the stages before the head, one chunk at a time."""
-    pipeline = bench.pipeline(2, NAN).eval()
-    encoder = list(pipeline.encoder)
-    embedding = [] if has_member(encoder[0], "embed") else list(pipeline.embedding)
-    entries = stage_entries(encoder)
-    past = {entry.input: torch.from_numpy(np.zeros(entry.shape(1, 0), entry.dtype)) for entry in entries}
-    for some in ragged_chunks(docs, size):
-        names = tensors(bench.artifacts.featurizer.collate(some)) | past
-        chunk = read_chunk(embedding, encoder, names | {PAST + HEAD: torch.zeros(1, 0, 1, 1)})
-        yield chunk
-        past = next_inputs(entries, chunk.cache)
-
-
 @torch.no_grad()
 def _decides_in_chunks(bench: Bench) -> None:
     docs = bench.docs(STREAMED_LENGTHS)
     pipeline, kind = bench.pipeline(2).eval(), bench.task.kind
-    head, names = pipeline.head, pipeline(tensors(bench.artifacts.featurizer.collate(docs)))
+    head, names = pipeline.head, pipeline(tensors_of(bench.artifacts.featurizer.collate(docs)))
     whole = kind.answers(docs, {name: tensor.numpy() for name, tensor in call(head.decide, names).items()})
     for size in SIZES:
         for row, (doc, expected) in enumerate(zip(docs, whole, strict=True)):

@@ -26,11 +26,7 @@ _LETTER = re.compile(r"[A-Z]")
 
 
 class KindChecks:
-    """Examples and checks of an answer kind; a subclass overrides what differs in one kind.
-
-    Args:
-        task: The task of the head under test.
-    """
+    """Examples and checks of an answer kind, for the task of a head; a subclass overrides what differs in one kind."""
 
     def __init__(self, task: HeadTask):
         self.task = task
@@ -53,7 +49,12 @@ class KindChecks:
         """Return the fault of a decision; "" if it has none."""
         decided, mask = self.task.kind.decided, features["mask"]
         sizes = {"B": len(mask), "T": mask.shape[1], "L": len(self.task.kind.labels)}
-        return array_fault(decided, decision, sizes) or value_fault(decided, decision, mask, self.counts(mask))
+        fault = array_fault(decided, decision, sizes) or value_fault(decided, decision, mask, self.counts(mask))
+        return fault or self.kind_fault(decision, features, settings)
+
+    def kind_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
+        """Return the fault of a decision whose arrays are as declared; "" if it has none."""
+        return ""
 
     def other_target(self, name: str, targets: Arrays, mask: np.ndarray) -> np.ndarray:
         """Other valid values of a target, which must change the loss."""
@@ -79,9 +80,7 @@ class KindChecks:
 class LabelChecks(KindChecks):
     """Probabilities of all labels, each of which is a possible decision."""
 
-    def decision_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
-        if fault := super().decision_fault(decision, features, settings):
-            return fault
+    def kind_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
         sums = decision["scores"].sum(1)
         return "" if np.allclose(sums, 1, atol=CLOSE) else f"the scores of all labels sum to {sums[0]:.4g}, not 1"
 
@@ -89,9 +88,8 @@ class LabelChecks(KindChecks):
         scores = decision["scores"]
         with np.errstate(divide="ignore"):
             log_p = np.log(scores)
-        return [
-            ({**decision, "label": np.full(len(scores), label)}, log_p[:, label]) for label in range(scores.shape[1])
-        ]
+        labels = range(scores.shape[1])
+        return [({**decision, "label": np.full(len(scores), label)}, log_p[:, label]) for label in labels]
 
 
 class WordChecks(KindChecks):
@@ -122,9 +120,7 @@ class PassageChecks(KindChecks):
             return {}
         return {"answers": {"text": [], "answer_start": []}}
 
-    def decision_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
-        if fault := super().decision_fault(decision, features, settings):
-            return fault
+    def kind_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
         segments = features["segments"]
         starts, ends, exists = decision["starts"], decision["ends"], decision["scores"] > LOG_ZERO
         if not exists[:, 0].all():
@@ -158,9 +154,7 @@ class PointerChecks(KindChecks):
         pointers = record["pointers"]
         return {"pointers": [*pointers, pointers[0]]} if settings["closed"] else {}
 
-    def decision_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
-        if fault := super().decision_fault(decision, features, settings):
-            return fault
+    def kind_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
         pointers = decision["pointers"]
         if ((pointers[..., 1:] >= 0) & (pointers[..., :-1] < 0)).any():
             return "a position follows a -1"
@@ -229,9 +223,7 @@ class StructuredChecks(KindChecks):
     def other_decision(self, decision: Arrays, mask: np.ndarray) -> Arrays:
         return {**decision, **{name: self.other_target(name, decision, mask) for name in self.task.choices[0].outputs}}
 
-    def decision_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
-        if fault := super().decision_fault(decision, features, settings):
-            return fault
+    def kind_fault(self, decision: Arrays, features: Arrays, settings: Mapping[str, Any]) -> str:
         mask = features["mask"]
         for field in self.task.kind.fields:
             values = decision[field.name]
@@ -274,10 +266,7 @@ def checks_of(task: type[HeadTask]) -> type[KindChecks]:
 def array_fault(stated: Mapping[str, Array], arrays: Arrays, sizes: Mapping[str, int]) -> str:
     """Return the fault of a decision's shapes or dtypes; "" if it has none.
 
-    Args:
-        stated: Declarations by name; a letter stands for one size wherever it occurs.
-        arrays: The decision.
-        sizes: Sizes of the letters that are known.
+    A letter of a declared shape stands for one size wherever it occurs; `sizes` are those that are known.
     """
     bound = dict(sizes)
     for name, array in stated.items():
@@ -298,14 +287,7 @@ def array_fault(stated: Mapping[str, Array], arrays: Arrays, sizes: Mapping[str,
 
 
 def value_fault(stated: Mapping[str, Array], arrays: Arrays, mask: np.ndarray, counts: Mapping[str, int]) -> str:
-    """Return the fault of a decision's values; "" if it has none.
-
-    Args:
-        stated: Declarations by name.
-        arrays: The decision.
-        mask: (B, T), True for real tokens.
-        counts: Number of ids of each sort: `label`, `flag`, `token`.
-    """
+    """Return the fault of a decision's values for texts with this mask (B, T); "" if it has none."""
     lengths = mask.sum(1)
     for name, array in stated.items():
         if name not in arrays:
@@ -320,9 +302,7 @@ def value_fault(stated: Mapping[str, Array], arrays: Arrays, mask: np.ndarray, c
                 return f"{name} has values from {real.min():.3g} to {real.max():.3g}; it must hold probabilities"
         elif array.values == "log-probability":
             if not (values <= CLOSE).all():
-                return (
-                    f"{name} has values from {values.min():.3g} to {values.max():.3g}; it must hold log-probabilities"
-                )
+                return f"{name} has values from {values.min():.3g} to {values.max():.3g}, not log-probabilities"
             if not (np.diff(values, axis=1) <= CLOSE).all():
                 return "alternatives are not sorted best first"
         elif most is not None and not ((values >= 0) & (values < most)).all():

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from seqpipe.console import Console, Tick
-from seqpipe.export.graph import TOKENS
+from seqpipe.export.graph import TOKENS, tensors_of
 from seqpipe.export.parity.decisions import CLOSE, TIE
+from seqpipe.export.parity.gate import one_thread
 from seqpipe.features.document import Arrays
-from seqpipe.testing.bench import RAGGED, SHAPES, Bench, set_padding, shape_checks, tensors
+from seqpipe.testing.bench import RAGGED, SHAPES, Bench, set_padding, shape_checks
 from seqpipe.testing.isolation import access_check, import_check
 from seqpipe.testing.report import Check, FaultError, member_check, option_checks
 from seqpipe.training import checkpoint
@@ -89,7 +90,7 @@ def _tied(bench: Bench, feeds: Arrays, expected: Arrays, decision: Arrays, rows:
         decision = {name: array[tuple(map(slice, expected[name].shape))] for name, array in picked.items()}
     pipeline = bench.pipeline().eval()
     with torch.no_grad():
-        return bool(pipeline.gap(*map(tensors, (feeds, expected, decision)))[rows[0]] < TIE)
+        return bool(pipeline.gap(*map(tensors_of, (feeds, expected, decision)))[rows[0]] < TIE)
 
 
 def _loss(pipeline: Pipeline, batch: Batch) -> float:
@@ -201,7 +202,7 @@ class _StageChecks:
         for seed in (1, 2):
             check_decision(_with_garbage(self.bench, feeds, seed), "with other ids in the padding")
         arrays = {name: tensor.numpy() for name, tensor in batch.items()}
-        check_loss(tensors(_with_garbage(self.bench, arrays, 3)), "with other ids and targets in the padding")
+        check_loss(tensors_of(_with_garbage(self.bench, arrays, 3)), "with other ids and targets in the padding")
 
     def batches(self) -> None:
         """Check that a row has the same answer alone, in a batch, and in another order."""
@@ -264,9 +265,7 @@ class _StageChecks:
         for name, tensor in whole.items():
             if not torch.equal(tensor, resumed[name]):
                 gap = (tensor.float() - resumed[name].float()).abs().max()
-                raise FaultError(
-                    f"stopped at batch {stop} and resumed, {name} differs by {gap:.2g} at the end", _RESUMED
-                )
+                raise FaultError(f"stopped at batch {stop} and resumed, {name} differs by {gap:.2g}", _RESUMED)
 
 
 def stage_checks(bench: Bench) -> list[Check]:
@@ -296,10 +295,5 @@ def stage_checks(bench: Bench) -> list[Check]:
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Run on one thread, and leave the caller's random state unchanged."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        torch.set_num_threads(threads)
+    with one_thread(), torch.random.fork_rng(devices=[]):
+        yield

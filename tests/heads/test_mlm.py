@@ -329,7 +329,7 @@ def test_what_would_show_the_hidden_words_is_refused(tmp_path: Path, changes: di
     ("head", "told"),
     [
         ({"use": "mlm", "masked": 0.8, "random": 0.3}, "sum to more than 1"),
-        ({"use": "mlm", "next_sentence": True}, "it needs two texts; set the tokenizer's field"),
+        ({"use": "mlm", "next_sentence": True}, "it needs two texts; set tokenizer.field"),
         ({"use": "mlm", "tie": True}, "24 wide, and x 32"),
     ],
 )

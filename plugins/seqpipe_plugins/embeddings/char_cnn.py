@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from seqpipe.plugin import MASKED_LOGIT, Chars, Probability, State, scan
-
-GROUPS = 4  # of words of similar lengths
+from seqpipe_plugins.embeddings import each_word_once, uniform_embedding
 
 
 class CharCNN(nn.Module):
@@ -48,36 +47,30 @@ class CharCNN(nn.Module):
     ):
         super().__init__()
         self.dim = dim
-        self.chars = nn.Embedding(sizes["chars"], char_dim, padding_idx=0)
-        bound = (3 / char_dim) ** 0.5
-        nn.init.uniform_(self.chars.weight, -bound, bound)
-        with torch.no_grad():
-            self.chars.weight[0] = 0
+        self.chars = uniform_embedding(sizes["chars"], char_dim)
         shares = [dim // len(widths) + (i < dim % len(widths)) for i in range(len(widths))]
         bounds = [(char_dim * width) ** -0.5 for width in widths]
         self.filters = nn.ParameterList(
             nn.init.uniform_(torch.empty(share, char_dim, width), -bound, bound)
             for share, width, bound in zip(shares, widths, bounds, strict=True)
         )
-        self.bias = nn.Parameter(
-            torch.cat([torch.empty(n).uniform_(-b, b) for n, b in zip(shares, bounds, strict=True)])
-        )
+        biases = [torch.empty(n).uniform_(-b, b) for n, b in zip(shares, bounds, strict=True)]
+        self.bias = nn.Parameter(torch.cat(biases))
         self.left = max((width - 1) // 2 for width in widths)
         self.right = max(width // 2 for width in widths)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, chars: Tensor) -> Tensor:  # (B, T, C) -> (B, T, D)
-        largest = self._sliding(chars) if torch.compiler.is_exporting() else self._each_word_once(chars)
+        largest = (self._sliding if torch.compiler.is_exporting() else self._by_word)(chars, self._tables())
         x = torch.where((chars != 0).any(2, keepdim=True), largest + self.bias, 0.0)
         dropped: Tensor = self.dropout(x)
         return dropped
 
-    def _sliding(self, chars: Tensor) -> Tensor:
+    def _sliding(self, chars: Tensor, tables: list[Tensor]) -> Tensor:
         """Max pooling as one window moves over all words at once: fastest in onnxruntime."""
         # A convolution of one-hot characters is a sum of rows of tables. Here the window moves by one character per
         # step over all words of the batch, so that the running maximum (B, T, D) stays in the processor's cache; a
         # layer of convolution would write (B * T, D, C) numbers first.
-        tables = self._tables()
 
         def step(state: State, rows: State) -> tuple[State, State]:
             return (torch.maximum(state[0], _sum_rows(rows, tables)),), ()
@@ -89,21 +82,15 @@ class CharCNN(nn.Module):
         (largest,), _ = scan(step, (none,), tuple(padded[place : place + C] for place in range(len(tables))))
         return largest
 
-    def _each_word_once(self, chars: Tensor) -> Tensor:
-        """Compute each distinct word of the batch once, in groups of similar length: fastest in PyTorch."""
-        # Frequent words occur many times in a batch, and most words are short: distinct words, in groups of similar
-        # length, have a fraction of the characters.
-        tables = self._tables()
-        words, copies = torch.unique(chars.flatten(0, 1), dim=0, return_inverse=True)  # (W, C), (B * T,)
-        lengths = (words != 0).sum(1)
-        order = lengths.argsort(stable=True)
-        parts = []
-        for rows in order.tensor_split(min(GROUPS, len(order))):
-            C = max(1, int(lengths[rows[-1]]))
-            padded = F.pad(words[rows, :C], (self.left, self.right))
-            windows = tuple(padded[:, place : place + C] for place in range(len(tables)))
-            parts.append(_sum_rows(windows, tables).max(1).values)  # (W', D)
-        return torch.cat(parts)[order.argsort()[copies]].view(*chars.shape[:2], self.dim)
+    def _by_word(self, chars: Tensor, tables: list[Tensor]) -> Tensor:
+        """Max pooling of one distinct word after the other: fastest in PyTorch."""
+
+        def pool(words: Tensor) -> Tensor:  # (W, C) -> (W, D)
+            padded = F.pad(words, (self.left, self.right))
+            windows = tuple(padded[:, place : place + words.shape[1]] for place in range(len(tables)))
+            return _sum_rows(windows, tables).max(1).values
+
+        return each_word_once(chars.flatten(0, 1), pool).view(*chars.shape[:2], self.dim)
 
     def _tables(self) -> list[Tensor]:
         """Return each character's contribution to each filter: (alphabet, D) for each position of the widest window."""

@@ -28,12 +28,7 @@ class Linear(nn.Module):
     rows: ClassVar[dict[str, tuple[str, ...]]] = {}  # no parameter has rows of a vocabulary
 
     def __init__(
-        self,
-        sizes: Mapping[str, int],
-        *,
-        dim: PositiveInt = 128,
-        normalise: bool = True,
-        dropout: Probability = 0.0,
+        self, sizes: Mapping[str, int], *, dim: PositiveInt = 128, normalise: bool = True, dropout: Probability = 0.0
     ):
         super().__init__()
         self.dim = dim

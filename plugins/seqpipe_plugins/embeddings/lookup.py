@@ -10,8 +10,9 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from seqpipe.plugin import Column, LockedDropout, Probability, token_counts
+from seqpipe_plugins.embeddings import uniform_embedding
 
-PAD, UNK = 0, 1
+UNK = 1
 SPECIALS = 4  # [PAD] [UNK] [BOS] [EOS]
 
 
@@ -54,15 +55,12 @@ class Lookup(nn.Module):
     ):
         super().__init__()
         self.dim, self.word_dropout, self.rare_dropout = dim, word_dropout, rare_dropout
-        self.table = nn.Embedding(len(vocabulary), dim, padding_idx=PAD)
-        bound = (3 / dim) ** 0.5
-        nn.init.uniform_(self.table.weight, -bound, bound)
-        with torch.no_grad():
-            self.table.weight[PAD] = 0
+        self.table = uniform_embedding(len(vocabulary), dim)
         self.values, self.rows = None, {"table.weight": ("vocabulary",)}
         if column is not None:
             self.rows = {**self.rows, "values.weight": ("column",)}
             self.values = nn.Embedding(sizes["column"], dim)
+            bound = (3 / dim) ** 0.5
             nn.init.uniform_(self.values.weight, -bound, bound)
         self.dropout = nn.Sequential(nn.Dropout(dropout), LockedDropout(locked_dropout))
         counts = token_counts(vocabulary)

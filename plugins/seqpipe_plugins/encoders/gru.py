@@ -9,20 +9,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from seqpipe.plugin import (
-    CellStep,
-    CellWeights,
-    OnnxNode,
-    Recurrent,
-    RecurrentCell,
-    RecurrentOptions,
-    State,
-    UsageError,
-    split_columns,
-)
+import seqpipe.plugin as sp
 
 
-class GRU(Recurrent):
+class GRU(sp.Recurrent):
     """A gated recurrent unit (Cho et al. 2014).
 
     With r = σ(W_r x(t) + b_r + R_r h(t-1) + c_r) and z likewise, the state is h(t) = z h(t-1) + (1 - z) n, where h(0)
@@ -43,29 +33,27 @@ class GRU(Recurrent):
         dim: int,
         sizes: Mapping[str, int],
         *,
-        options: RecurrentOptions,
+        options: sp.RecurrentOptions,
         reset: Literal["before", "after"] = "after",
         scan: bool = False,
     ):
         if scan and reset == "after":
-            raise UsageError(
-                "gru.scan: it is for reset: before; every provider has a kernel for reset: after. Delete it"
-            )
+            raise sp.UsageError("gru.scan: it is for reset: before; every provider can run reset: after; delete it")
         make = nn.GRU if reset == "after" else partial(ResetBefore, scan=scan)
         super().__init__(make, dim, sizes, options)
 
 
-class ResetBefore(RecurrentCell):
+class ResetBefore(sp.RecurrentCell):
     """The cell whose reset gate is applied before the recurrent weights; gates r, z, n in PyTorch's order."""
 
     def __init__(self, dim: int, hidden: int, *, scan: bool = False, bias: bool = True, bidirectional: bool = False):
-        node = None if scan else OnnxNode("GRU", (1, 0, 2), attributes={"linear_before_reset": 0})
+        node = None if scan else sp.OnnxNode("GRU", (1, 0, 2), attributes={"linear_before_reset": 0})
         super().__init__(dim, hidden, gates=3, bias=bias, bidirectional=bidirectional, node=node)
 
-    def step(self, weights: CellWeights) -> CellStep:
-        R_gates, R_new = split_columns(weights["weight_hh"], 2 * self.hidden_size)
+    def step(self, weights: sp.CellWeights) -> sp.CellStep:
+        R_gates, R_new = sp.split_columns(weights["weight_hh"], 2 * self.hidden_size)
 
-        def step(state: State, inward: Tensor) -> State:
+        def step(state: sp.State, inward: Tensor) -> sp.State:
             (before,) = state  # (n, B, H)
             gates, new = inward.split([2 * self.hidden_size, self.hidden_size], 2)
             r, z = torch.baddbmm(gates, before, R_gates).sigmoid().chunk(2, 2)

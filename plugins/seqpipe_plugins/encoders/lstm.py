@@ -8,22 +8,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from seqpipe.plugin import (
-    CellStep,
-    CellWeights,
-    LSTMParts,
-    LSTMVariant,
-    OnnxNode,
-    Recurrent,
-    RecurrentCell,
-    RecurrentOptions,
-    State,
-    UsageError,
-    split_columns,
-)
+import seqpipe.plugin as sp
 
 
-class LSTM(Recurrent):
+class LSTM(sp.Recurrent):
     """A long short-term memory (Hochreiter and Schmidhuber 1997) with a forget gate (Gers et al. 2000).
 
     With [i, f, g, o] = W x(t) + b + R h(t-1) + c, the cell is c(t) = σ(f) c(t-1) + σ(i) tanh(g) and the state h(t) =
@@ -50,71 +38,50 @@ class LSTM(Recurrent):
         dim: int,
         sizes: Mapping[str, int],
         *,
-        options: RecurrentOptions,
+        options: sp.RecurrentOptions,
         peephole: bool = False,
         coupled: bool = False,
         scan: bool = False,
-        parts: LSTMParts,
+        parts: sp.LSTMParts,
     ):
-        if scan and parts != LSTMParts():
-            raise UsageError(
-                "lstm.scan: an LSTM with a part left out or full gate recurrence is always a Scan; delete it"
-            )
+        if scan and parts != sp.LSTMParts():
+            raise sp.UsageError("lstm.scan: left-out parts and full gate recurrence are always a Scan; delete it")
         if scan and not (peephole or coupled):
-            raise UsageError("lstm.scan: it is for peephole or coupled; every provider has a kernel for the plain LSTM")
+            raise sp.UsageError("lstm.scan: it is for peephole or coupled; providers have a kernel for the plain LSTM")
         if coupled and not (parts.input_gate and parts.forget_gate):
             fix = "remove input_gate: false and forget_gate: false"
-            raise UsageError(f"lstm.coupled: the forget gate is 1 minus the input gate; {fix}")
+            raise sp.UsageError(f"lstm.coupled: the forget gate is 1 minus the input gate; {fix}")
         if not (parts.input_gate or parts.forget_gate or parts.output_gate):
             for name, is_set in {"peephole": peephole, "full_gate_recurrence": parts.full_gate_recurrence}.items():
                 if is_set:
-                    raise UsageError(f"lstm.{name}: it feeds the gates, but all three are left out; keep one of them")
-        make: Callable[..., nn.RNNBase | RecurrentCell] = nn.LSTM
-        if parts != LSTMParts():
-            make = partial(LSTMVariant, parts=parts, peephole=peephole, coupled=coupled)
+                    raise sp.UsageError(f"lstm.{name}: it feeds the gates, but all three are left out; keep one")
+        make: Callable[..., nn.RNNBase | sp.RecurrentCell] = nn.LSTM
+        if parts != sp.LSTMParts():
+            make = partial(sp.LSTMVariant, parts=parts, peephole=peephole, coupled=coupled)
         elif peephole or coupled:
             make = partial(Variant, peephole=peephole, coupled=coupled, scan=scan)
         super().__init__(make, dim, sizes, options)
 
 
-class Variant(RecurrentCell):
+class Variant(sp.LSTMVariant):
     """The cell with peepholes, or with coupled gates, or both; gates i, f, g, o as in PyTorch, coupled i, g, o.
 
-    `weight_ch` holds p_i, p_f, p_o, coupled p_i, p_o.
+    `weight_ch` holds p_i, p_f, p_o, coupled p_i, p_o. In export it is one node, and its step has fewer operators.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        hidden: int,
-        *,
-        peephole: bool,
-        coupled: bool,
-        scan: bool = False,
-        bias: bool = True,
-        bidirectional: bool = False,
-    ):
+    def __init__(self, dim: int, hidden: int, *, peephole: bool, coupled: bool, scan: bool = False, **more: bool):
+        super().__init__(dim, hidden, parts=sp.LSTMParts(), peephole=peephole, coupled=coupled, **more)
         gates = (0, 2, 0, 1) if coupled else (0, 3, 1, 2)  # the node has no coupled forget gate
         peepholes = (0, 1, 0) if coupled else (0, 2, 1)
-        node = OnnxNode("LSTM", gates, peepholes if peephole else (), {"input_forget": int(coupled)})
-        super().__init__(
-            dim,
-            hidden,
-            gates=3 if coupled else 4,
-            states=2,
-            bias=bias,
-            bidirectional=bidirectional,
-            more={"weight_ch": ((2 if coupled else 3) * hidden,)} if peephole else None,
-            node=None if scan else node,
-        )
-        self.peephole, self.coupled = peephole, coupled
+        node = sp.OnnxNode("LSTM", gates, peepholes if peephole else (), {"input_forget": int(coupled)})
+        self.node = None if scan else node
 
-    def step(self, weights: CellWeights) -> CellStep:
+    def step(self, weights: sp.CellWeights) -> sp.CellStep:
         R, H = weights["weight_hh"], self.hidden_size
         early = 1 if self.coupled else 2  # gates that read the previous cell: i, f
-        P_early, P_o = split_columns(weights["weight_ch"], early * H) if self.peephole else (None, None)
+        P_early, P_o = sp.split_columns(weights["weight_ch"], early * H) if self.peephole else (None, None)
 
-        def step(state: State, inward: Tensor) -> State:
+        def step(state: sp.State, inward: Tensor) -> sp.State:
             h, cell = state  # (n, B, H)
             before, g, o = torch.baddbmm(inward, h, R).split([early * H, H, H], 2)
             if P_early is not None:

@@ -9,14 +9,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from seqpipe.plugin import (
-    CellStep,
-    CellWeights,
-    Recurrent,
-    RecurrentCell,
-    RecurrentOptions,
-    State,
-)
+from seqpipe.plugin import CellStep, CellWeights, Recurrent, RecurrentCell, RecurrentOptions, State
 
 
 class NestedLSTM(Recurrent):
@@ -39,14 +32,7 @@ class NestedLSTM(Recurrent):
             2015).
     """
 
-    def __init__(
-        self,
-        dim: int,
-        sizes: Mapping[str, int],
-        *,
-        options: RecurrentOptions,
-        depth: PositiveInt = 2,
-    ):
+    def __init__(self, dim: int, sizes: Mapping[str, int], *, options: RecurrentOptions, depth: PositiveInt = 2):
         make = partial(Nested, depth=depth)
         super().__init__(make, dim, sizes, options)
 

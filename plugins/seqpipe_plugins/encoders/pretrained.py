@@ -74,9 +74,8 @@ class Pretrained(nn.Module):
         if window is None:
             window = (_LONGEST if most is None else min(most, _LONGEST)) - 2
         elif most is not None and window > most - 2:
-            raise sp.UsageError(
-                f"pretrained.window: {checkpoint} reads {most} tokens, two of them special; not {window}"
-            )
+            limit = f"{checkpoint} reads {most} tokens, two of them special"
+            raise sp.UsageError(f"pretrained.window: {limit}; not {window}")
         self.window, self.overlap, self.first_tokens = window, overlap, first or window // 2
         if overlap is not None and overlap >= window:
             raise sp.UsageError(f"pretrained.overlap: it must be less than the window of {window} tokens")

@@ -209,15 +209,13 @@ class _Llama:
         at = f"model.layers.{i}"
 
         def linear(*names: str) -> nn.Linear:
-            biases = [self.state.get(f"{at}.{name}.bias") for name in names]
             weights = torch.cat([self.state[f"{at}.{name}.weight"] for name in names])
-            return sp.linear_from(
-                weights, None if biases[0] is None else torch.cat([bias for bias in biases if bias is not None])
-            )
+            if f"{at}.{names[0]}.bias" not in self.state:
+                return sp.linear_from(weights)
+            return sp.linear_from(weights, torch.cat([self.state[f"{at}.{name}.bias"] for name in names]))
 
-        feedforward = sp.GatedFeedForward(
-            linear("mlp.gate_proj"), linear("mlp.up_proj"), linear("mlp.down_proj"), self.activation
-        )
+        gate, up, down = (linear(f"mlp.{name}_proj") for name in ("gate", "up", "down"))
+        feedforward = sp.GatedFeedForward(gate, up, down, self.activation)
         norms = self.norm(f"{at}.input_layernorm"), self.norm(f"{at}.post_attention_layernorm")
         sizes = self.config.num_attention_heads, self.groups, self.dim_of_head
         joined = linear("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
@@ -229,8 +227,6 @@ _FAMILIES: Mapping[str, type[_GPT2 | _Llama]] = {"gpt2": _GPT2, "llama": _Llama,
 
 def _activation(name: str, checkpoint: object) -> nn.Module:
     if name not in _ACTIVATIONS:
-        known = ", ".join(_ACTIVATIONS)
-        raise sp.DataError(
-            f"{checkpoint}: its activation {name!r} is not supported ({known}); choose another checkpoint"
-        )
+        problem = f"its activation {name!r} is not supported ({', '.join(_ACTIVATIONS)})"
+        raise sp.DataError(f"{checkpoint}: {problem}; choose another checkpoint")
     return nn.SiLU() if name == "silu" else nn.GELU(_ACTIVATIONS[name])

@@ -57,9 +57,7 @@ class Words(nn.Module):
         if other_x is not None:
             outputs["other_x"] = self._pool(other_x, mask, begin, real)
         numbers = {"window": window, "other_window": other_window}
-        return outputs | {
-            name: positions.gather(1, begin) for name, positions in numbers.items() if positions is not None
-        }
+        return outputs | {name: number.gather(1, begin) for name, number in numbers.items() if number is not None}
 
     def _pool(self, x: Tensor, mask: Tensor, begin: Tensor, real: Tensor) -> Tensor:  # -> (B, N, D)
         x = torch.where(mask[..., None], x, 0.0)

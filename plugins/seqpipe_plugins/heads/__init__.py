@@ -103,9 +103,7 @@ class PooledHead(nn.Module):
     def streaming_problem(options: Mapping[str, Any]) -> str:
         pool = options["pool"]
         if pool == "state":
-            return (
-                "the encoder gives a state of whole texts; set pool: last, which is the same of one that reads forward"
-            )
+            return "a state is of the whole text; set pool: last, which is the same of an encoder that reads forward"
         return "it weighs all tokens of a text at once; set pool: last, mean or max" if pool == "attention" else ""
 
     @abstractmethod

@@ -49,9 +49,9 @@ class AnswerSpan(nn.Module):
         self, x: Tensor, mask: Tensor, segments: Tensor, start: Tensor, end: Tensor, state: Tensor | None = None
     ) -> Tensor:
         """Mean over questions of -log p(start) - log p(end), (B, T, D), (B, T), (B, T), (B,), (B,), (B, D) -> ()."""
-        none, tokens, _ = self._log_p(x, mask, segments, state)
-        log_p = torch.cat([none, tokens], 1)  # (B, 1 + T, 2): no answer, -1, comes first
-        return F.nll_loss(log_p[..., 0], start + 1) + F.nll_loss(log_p[..., 1], end + 1)
+        none, *sides = self._sides(x, mask, segments, state)
+        log_p = [torch.cat([none[..., i], side[0]], 1) for i, side in enumerate(sides)]  # (B, 1 + T): no answer first
+        return F.nll_loss(log_p[0], start + 1) + F.nll_loss(log_p[1], end + 1)
 
     def decide(
         self,
@@ -121,26 +121,15 @@ class AnswerSpan(nn.Module):
         mask: Tensor,
         segments: Tensor,
         state: Tensor | None,
-        other_x: Tensor | None,
-        window: Tensor | None,
-        other_window: Tensor | None,
+        other_x: Tensor | None = None,
+        window: Tensor | None = None,
+        other_window: Tensor | None = None,
     ) -> tuple[Tensor, Side, Side]:
         """Return the log-probabilities of no answer (B, 1, 2), and those of the tokens as starts and as ends."""
-        none, tokens, neighbour = self._log_p(x, mask, segments, state, other_x)
-        if neighbour is None or window is None or other_window is None:
-            return none, (tokens[..., 0],), (tokens[..., 1],)
-        start, end = ((tokens[..., i], neighbour[..., i], window, other_window) for i in range(2))
-        return none, start, end
-
-    def _log_p(
-        self, x: Tensor, mask: Tensor, segments: Tensor, state: Tensor | None, other_x: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return the start and end scores of no answer (B, 1, 2), and of the tokens (B, T, 2) by x and by other_x."""
         if not torch.compiler.is_exporting() and x.shape[1] != segments.shape[1]:
             problem = f"x has {x.shape[1]} rows but the two texts have {segments.shape[1]} tokens"
-            raise UsageError(
-                f"answer-span: {problem}; delete the encoder that replaces the rows of tokens, such as `words`"
-            )
+            fix = "delete the encoder that replaces the rows of tokens, such as `words`"
+            raise UsageError(f"answer-span: {problem}; {fix}")
         passage = (mask & (segments == 2))[..., None]  # (B, T, 1)
         x = torch.where(mask[..., None], x, 0.0)
         tokens = torch.where(passage, self.tokens(self.dropout(x)), LOG_ZERO)
@@ -151,8 +140,12 @@ class AnswerSpan(nn.Module):
             whole = mean if state is None or state.shape[-1] != x.shape[-1] else state
             none = self.nothing(self.dropout(whole))[:, None]  # (B, 1, 2)
         total = torch.cat([none, tokens], 1).logsumexp(1, keepdim=True)
-        neighbour = None if other_x is None else torch.where(passage, self.tokens(other_x), LOG_ZERO) - total
-        return none - total, tokens - total, neighbour
+        none, tokens = none - total, tokens - total
+        if other_x is None or window is None or other_window is None:
+            return none, (tokens[..., 0],), (tokens[..., 1],)
+        neighbour = torch.where(passage, self.tokens(other_x), LOG_ZERO) - total
+        start, end = ((tokens[..., i], neighbour[..., i], window, other_window) for i in range(2))
+        return none, start, end
 
 
 def _together(start: Side, end: Side) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -96,9 +95,7 @@ class CopySeq2Seq(sp.Seq2SeqHead):
         self.vocabulary = sp.TargetVocabulary(len(target_vocabulary), embedding_dim, width, tie=tie)
         self.rows = {f"vocabulary.{name}": axes for name, axes in self.vocabulary.rows.items()}
         if coverage and attention != "additive":
-            raise sp.UsageError(
-                f"coverage: it is a part of the score `additive`; choose that, or coverage: false ({attention})"
-            )
+            raise sp.UsageError("coverage: it is a part of the score `additive`; choose that, or coverage: false")
         self.attention = (
             sp.CoverageAttention(hidden, dim, units=units)
             if coverage
@@ -180,14 +177,10 @@ class CopySeq2Seq(sp.Seq2SeqHead):
 
     def _all(self, source: sp.DecoderSource, ids: Tensor, state: sp.State) -> _Step:
         """Run all steps of texts (B, N) with teacher forcing: (B, N, …)."""
-        vectors = (
-            self.dropout(self.vocabulary(self._known(sp.shift_right(ids)))).transpose(0, 1).contiguous()
-        )  # (N, B, E)
-        _, step = sp.scan(partial(self._feed, source), state, (vectors,))
+        vectors = self.dropout(self.vocabulary(self._known(sp.shift_right(ids)))).transpose(0, 1)  # (N, B, E)
+        rows = (vectors.contiguous(),)
+        _, step = sp.scan(lambda now, row: self._advance(source, row[0], now), state, rows)
         return _Step(*(part.transpose(0, 1) for part in step))
-
-    def _feed(self, source: sp.DecoderSource, state: sp.State, rows: sp.State) -> tuple[sp.State, sp.State]:
-        return self._advance(source, rows[0], state)
 
     def _advance(self, source: sp.DecoderSource, vector: Tensor, state: sp.State) -> tuple[sp.State, _Step]:
         """Run one step: token vectors (R, E) and the state to the next state and the step's outputs."""

@@ -59,7 +59,7 @@ class Electra(nn.Module):
         super().__init__()
         if sp.MASK not in vocabulary:
             raise sp.UsageError(
-                f"electra: the vocabulary has no {sp.MASK}; take the tokenizer of another run, or learn one"
+                f"electra: the vocabulary has no {sp.MASK}; use the tokenizer of another run, or train one"
             )
         self.share, self.weight_of_detection = share, weight_of_detection
         self.gap, size = list(vocabulary).index(sp.MASK), len(vocabulary)

@@ -68,7 +68,7 @@ class LM(nn.Module):
 
     answer = "generation"
     rows: ClassVar[Mapping[str, tuple[str, ...]]] = {"output.weight": ("vocabulary",), "output.bias": ("vocabulary",)}
-    logit_mask: Tensor
+    logit_mask: Tensor  # (V,)
 
     def __init__(
         self,
@@ -84,18 +84,13 @@ class LM(nn.Module):
         super().__init__()
         self.dim, self.adds_bos, self.label_smoothing = dim, not packed, label_smoothing
         self.output = None if tie else nn.Linear(dim, len(vocabulary))
-        self.register_buffer(
-            "logit_mask", sp.logit_mask(len(vocabulary), [sp.PAD_ID, sp.BOS_ID]), persistent=False
-        )  # (V,)
+        mask = sp.logit_mask(len(vocabulary), [sp.PAD_ID, sp.BOS_ID])
+        self.register_buffer("logit_mask", mask, persistent=False)
 
     @staticmethod
     def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
         """Return whether [BOS] begins a text, and in windows of how many tokens a model is evaluated."""
-        return {
-            "adds_bos": not options["packed"],
-            "context": options["context"],
-            "stateful": options["stateful"],
-        }
+        return {"adds_bos": not options["packed"], "context": options["context"], "stateful": options["stateful"]}
 
     @staticmethod
     def corpus(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,15 +142,9 @@ class LM(nn.Module):
         # one at run time. The other one gets a limit of 0 tokens, so that its loop takes no step.
         row_limits = torch.where(searches, 0, limits)
         generated = sp.generate(decoder, start, prefix.last, options, row_limits=row_limits, stop=stop)
-        row_limits = torch.where(searches, limits, 0)
+        search, row_limits = options.of_search, torch.where(searches, limits, 0)
         beams, beam_scores = sp.beam_search(
-            decoder,
-            start,
-            options.of_search,
-            first_tokens=prefix.last,
-            row_limits=row_limits,
-            stop=stop,
-            fast_loop=False,
+            decoder, start, search, first_tokens=prefix.last, row_limits=row_limits, stop=stop, fast_loop=False
         )
         _, order = sp.top_n(generated.scores, K)
         texts = generated.tokens.gather(1, order[..., None].expand_as(generated.tokens))

@@ -67,9 +67,7 @@ class MaskedLM(nn.Module):
         if masked + random > 1:
             raise sp.UsageError(f"mlm.random: the shares {masked:g} and {random:g} sum to more than 1; lower one")
         if sp.MASK not in vocabulary:
-            raise sp.UsageError(
-                f"mlm: the vocabulary has no {sp.MASK}; take the tokenizer of another run, or learn one"
-            )
+            raise sp.UsageError(f"mlm: the vocabulary has no {sp.MASK}; use the tokenizer of another run, or train one")
         self.share, self.masked, self.random = share, masked, random
         self.gap, size = list(vocabulary).index(sp.MASK), len(vocabulary)
         self.dense, self.norm = nn.Sequential(nn.Linear(dim, dim), sp.ACTIVATIONS[activation]()), nn.LayerNorm(dim)
@@ -106,9 +104,7 @@ class MaskedLM(nn.Module):
         drawn, begins, pairs = sp.BatchRandom(self.training, ids.device), sp.word_starts(mask, pieces), {}
         if self.follows is not None:
             if segments is None:
-                raise sp.UsageError(
-                    "mlm.next_sentence: it needs two texts; set the tokenizer's field: [text, text_pair]"
-                )
+                raise sp.UsageError("mlm.next_sentence: it needs two texts; set tokenizer.field: [text, text_pair]")
             ids, mask, segments, begins, follows = sp.replace_second_texts(ids, mask, segments, begins, drawn)
             pairs = {"mask": mask, "segments": segments, "follows": follows}
         guessed = sp.choose_tokens(sp.guessable_tokens(ids, mask, self.gap), mask, begins, self.share, drawn)
@@ -217,13 +213,7 @@ class MaskedLM(nn.Module):
         return each.sum(1)
 
     def margin(
-        self,
-        x: Tensor,
-        mask: Tensor,
-        ids: Tensor,
-        tokens: Tensor,
-        other_tokens: Tensor,
-        table: Tensor | None = None,
+        self, x: Tensor, mask: Tensor, ids: Tensor, tokens: Tensor, other_tokens: Tensor, table: Tensor | None = None
     ) -> Tensor:
         """Return the margin, (B,), of two fillings (B, n, T) in log-probability, at the first rank that differs."""
         rank = (tokens != other_tokens).any(2).long().argmax(1)
@@ -237,9 +227,7 @@ class MaskedLM(nn.Module):
             return F.linear(z, self.decoder.weight, self.bias + self.logit_mask)
         if table is None or table.shape[1] != z.shape[1]:
             what = "no embedding gives one" if table is None else f"it is {table.shape[1]} wide, and x {z.shape[1]}"
-            raise sp.UsageError(
-                f"mlm.tie: it needs a table of token vectors as wide as x, and {what}; or set tie: false"
-            )
+            raise sp.UsageError(f"mlm.tie: it needs a table of vectors as wide as x, and {what}; or set tie: false")
         return F.linear(z, table, self.bias + self.logit_mask)
 
     def _follows(self, x: Tensor, mask: Tensor, state: Tensor | None) -> Tensor:  # -> (B,)

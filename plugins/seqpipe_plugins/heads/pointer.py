@@ -87,9 +87,7 @@ class Pointer(nn.Module):
         if task == "hull" and not close:
             raise sp.UsageError("task: the corners of a hull are a closed sequence; set close: true")
         if task == "tour" and not (every and close):
-            raise sp.UsageError(
-                "task: a round trip goes through every point and returns; set every: true and close: true"
-            )
+            raise sp.UsageError("task: a tour goes through every point and returns; set every: true and close: true")
         self.once, self.every, self.close = once, every, close
         self.fewest = max(FEWEST[task], int(close))
         self.rnn = sp.TORCH_CELLS[cell](dim, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
@@ -135,12 +133,7 @@ class Pointer(nn.Module):
         return -log_p.gather(2, slots[..., None])[..., 0][real].mean()
 
     def decide(
-        self,
-        x: Tensor,
-        mask: Tensor,
-        state: Tensor | None = None,
-        *,
-        options: sp.BeamOptions,
+        self, x: Tensor, mask: Tensor, state: Tensor | None = None, *, options: sp.BeamOptions
     ) -> dict[str, Tensor]:
         """Return the likeliest sequences (B, n_best, N), -1 after the end, and their log-probabilities, best first."""
         source = self._read(x, mask)
@@ -198,9 +191,8 @@ class Pointer(nn.Module):
         return [glimpse for glimpse in self.glimpses if isinstance(glimpse, sp.Glimpse)]
 
     def _start(self, x: Tensor, mask: Tensor, state: Tensor | None) -> sp.State:
-        return sp.decoder_start_state(
-            self.bridge, sp.summarize_sources([{"x": x, "mask": mask, "state": state}]), self.rnn
-        )
+        summary = sp.summarize_sources([{"x": x, "mask": mask, "state": state}])
+        return sp.decoder_start_state(self.bridge, summary, self.rnn)
 
     def _teacher_forced(self, x: Tensor, mask: Tensor, state: Tensor | None, slots: Tensor) -> Tensor:
         """Return the log-probabilities of all slots (B, N, 1 + T), given the slots (B, N) before each."""

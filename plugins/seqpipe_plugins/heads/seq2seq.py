@@ -94,9 +94,8 @@ class Seq2Seq(sp.Seq2SeqHead):
         self.written = sp.IntraDecoderAttention(hidden) if intra_attention else None
         reads = hidden + (0 if self.attention is None else self.attention.dim) + (hidden if intra_attention else 0)
         if reads == hidden and tie and hidden != embedding_dim:
-            raise sp.UsageError(
-                f"tie: without attention it needs hidden ({hidden}) and embedding_dim ({embedding_dim}) equal"
-            )
+            sizes = f"hidden ({hidden}) and embedding_dim ({embedding_dim})"
+            raise sp.UsageError(f"tie: without attention it needs {sizes} equal")
         self.sampling, self.sampling_steps, self.sampling_floor = scheduled_sampling, sampling_steps, sampling_floor
         self.register_buffer("trained", torch.zeros((), dtype=torch.int64))
         self.feeds = input_feeding and self.attention is not None

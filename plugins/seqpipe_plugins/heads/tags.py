@@ -25,7 +25,7 @@ class Tags(nn.Module):
     """
 
     stops: Tensor
-    span_continues: Tensor
+    span_continues: Tensor  # (P, P), with the tag of the padding
     rows: ClassVar = {"emissions.weight": ("labels",), "emissions.bias": ("labels",)}
 
     def __init__(
@@ -42,9 +42,7 @@ class Tags(nn.Module):
         self.spans = scheme != "none"
         span_continues = torch.from_numpy(tagging_schemes.continues(labels)) & self.spans
         self.register_buffer("stops", 1.0 - span_continues.float(), persistent=False)  # (L, L) by the column
-        self.register_buffer(
-            "span_continues", F.pad(span_continues, (0, 1, 0, 1)), persistent=False
-        )  # (P, P) with the padding's
+        self.register_buffer("span_continues", F.pad(span_continues, (0, 1, 0, 1)), persistent=False)
 
     @staticmethod
     def answer(options: Mapping[str, Any]) -> str:

@@ -32,11 +32,7 @@ class BPE:
     """
 
     def __init__(
-        self,
-        *,
-        options: SubwordOptions,
-        byte_level: bool = False,
-        min_count: Annotated[int, Field(ge=1)] = 2,
+        self, *, options: SubwordOptions, byte_level: bool = False, min_count: Annotated[int, Field(ge=1)] = 2
     ):
         least = len(BYTES) + len(SPECIALS)
         if byte_level and options.max_size < least:

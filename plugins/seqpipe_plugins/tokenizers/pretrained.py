@@ -23,11 +23,7 @@ class Pretrained:
     """
 
     def __init__(
-        self,
-        *,
-        checkpoint: Checkpoint,
-        normalize: Form | None = None,
-        side: Literal["source", "target"] = "source",
+        self, *, checkpoint: Checkpoint, normalize: Form | None = None, side: Literal["source", "target"] = "source"
     ):
         self.checkpoint, self.normalize, self.side = checkpoint, normalize, side
 

@@ -26,15 +26,9 @@ class Unigram:
         longest: Maximum number of characters of a subword.
     """
 
-    def __init__(
-        self,
-        *,
-        options: SubwordOptions,
-        longest: Annotated[int, Field(ge=1)] = 16,
-    ):
-        self.trainer = partial(
-            trainers.UnigramTrainer, vocab_size=options.max_size, max_piece_length=longest, unk_token=UNK
-        )
+    def __init__(self, *, options: SubwordOptions, longest: Annotated[int, Field(ge=1)] = 16):
+        trainer, size = trainers.UnigramTrainer, options.max_size
+        self.trainer = partial(trainer, vocab_size=size, max_piece_length=longest, unk_token=UNK)
         blanks = normalizers.Replace(Regex(r"\s+"), " ")
         self.normalizer = normalizers.Sequence(
             [folding(options.lowercase, strip_accents=options.strip_accents, normalize=options.normalize), blanks]
@@ -44,9 +38,8 @@ class Unigram:
         """Learns the pieces from texts, or from words already split."""
         tokenizer = Tokenizer(models.Unigram())
         tokenizer.normalizer = self.normalizer
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-            [pre_tokenizers.Metaspace(prepend_scheme="never"), pre_tokenizers.Punctuation()]
-        )
+        marks = pre_tokenizers.Metaspace(prepend_scheme="never")
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([marks, pre_tokenizers.Punctuation()])
         tokenizer.decoder = decoders.Metaspace(prepend_scheme="never")
 
         def rank(model: dict[str, Any]) -> None:

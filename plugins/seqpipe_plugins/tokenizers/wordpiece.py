@@ -27,12 +27,7 @@ class WordPiece:
         min_count: Minimum number of occurrences of a pair to merge it.
     """
 
-    def __init__(
-        self,
-        *,
-        options: SubwordOptions,
-        min_count: Annotated[int, Field(ge=1)] = 2,
-    ):
+    def __init__(self, *, options: SubwordOptions, min_count: Annotated[int, Field(ge=1)] = 2):
         self.trainer = partial(trainers.WordPieceTrainer, vocab_size=options.max_size, min_frequency=min_count)
         bert = normalizers.BertNormalizer(strip_accents=options.strip_accents, lowercase=options.lowercase)
         form = options.normalize

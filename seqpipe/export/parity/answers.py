@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,12 +35,7 @@ def check_features(
 ) -> None:
     """Raise ParityError if bundle and training compute different features of a record or probe.
 
-    Args:
-        ours: PyTorch's predictor.
-        theirs: The bundle's predictor.
-        records: Records that both read without an error.
-        probes: Records that both may refuse, with the same message.
-        on_compared: Called with the number of newly read ones.
+    Both read the records without an error, and may refuse probes, with the same message.
     """
     without_targets = [ours.task.question(record) for record in records]
     for batch in chunks(without_targets, ROWS):
@@ -106,8 +101,6 @@ def _check_batch(ours: Predictor, theirs: Predictor, records: Sequence[Record]) 
 
 # Find where a text may be cut into chunks that its tokenizer splits like the whole text.
 
-Token = tuple[int, int, int]  # id, start, end
-
 
 def possible_cut(source: TextSource, records: Sequence[Record]) -> Cut | None:
     """Return where such texts may be cut for streaming; None if only words can be streamed."""
@@ -124,30 +117,21 @@ def find_different_split(source: TextSource, records: Iterable[Record], cut: Cut
         pieces = [*smallest_chunks(text, cut)]
         new = [piece for piece in dict.fromkeys(pieces) if piece not in known]
         known |= zip(new, source.docs([{**raw, source.fields[0]: piece} for piece in new]), strict=True)
-        docs = [known[piece] for piece in pieces]
-        if _tokens([whole]) != _tokens(docs) or _words([whole]) != _words(docs):
+        if _tokens_and_words([whole]) != _tokens_and_words([known[piece] for piece in pieces]):
             return text
     return None
 
 
-def _tokens(docs: Iterable[Doc]) -> list[Token]:
-    return [
-        (i, start + shift, end + shift)
-        for doc, shift in _with_positions(docs)
-        for i, (start, end) in zip(doc.ids, doc.offsets, strict=True)
-    ]
-
-
-def _words(docs: Iterable[Doc]) -> list[tuple[int, int]]:
-    return [(start + shift, end + shift) for doc, shift in _with_positions(docs) for start, end in doc.word_offsets]
-
-
-def _with_positions(docs: Iterable[Doc]) -> Iterator[tuple[Doc, int]]:
-    """Yield each chunk with its position in the text."""
+def _tokens_and_words(docs: Iterable[Doc]) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]]]:
+    """Return id, start and end of each token of a text in chunks, and start and end of each word."""
+    tokens: list[tuple[int, int, int]] = []
+    words: list[tuple[int, int]] = []
     length = 0
     for doc in docs:
-        yield doc, length
+        tokens += [(i, a + length, b + length) for i, (a, b) in zip(doc.ids, doc.offsets, strict=True)]
+        words += [(a + length, b + length) for a, b in doc.word_offsets]
         length += len(doc.text)
+    return tokens, words
 
 
 # The answers of a pipeline and of its bundle to the same records, compared decision by decision.
@@ -156,13 +140,7 @@ ROUNDED = 1e-3  # allowed difference of rounded numbers in answers; `compare` ch
 
 
 class Comparison(Predictor):
-    """PyTorch's predictor, which also runs the graph and counts differences of the decisions.
-
-    Args:
-        pipeline: The pipeline in evaluation mode, on the CPU.
-        config: Its settings.
-        model: The opened bundle.
-    """
+    """PyTorch's predictor (on the CPU), which also runs the graph and counts differences of the decisions."""
 
     def __init__(self, pipeline: Pipeline, config: Config, model: Model):
         ours = self.ours = predictor(pipeline, config, explain=config.export.explain)

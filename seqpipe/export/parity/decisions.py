@@ -16,7 +16,7 @@ from seqpipe.answers.base import LOOSE
 from seqpipe.answers.task import HeadTask
 from seqpipe.config.checks import PREFIX
 from seqpipe.errors import ParityError
-from seqpipe.export.graph import random_batches, shortest_row, with_other_padding
+from seqpipe.export.graph import random_batches, shortest_row, tensors_of, with_other_padding
 from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.sources import InputSource, NumericSource, TextSource, masks, sources_of
 from seqpipe.features.vocabulary import SPECIALS
@@ -125,9 +125,8 @@ def _off_default(option: Mapping[str, Any]) -> Any:
 def option_inputs(feeds: Arrays, options: Known, chosen_options: Mapping[str, Any]) -> Arrays:
     """Return the options' inputs for these features; random numbers depend on the row's number."""
     lengths = np.sum([mask.sum(1) for mask in masks(feeds).values()], 0).tolist()
-    return resolve_options(options, chosen_options).of(
-        [Doc("", [str(row)], [], [0] * n) for row, n in enumerate(lengths)]
-    )
+    docs = [Doc("", [str(row)], [], [0] * n) for row, n in enumerate(lengths)]
+    return resolve_options(options, chosen_options).of(docs)
 
 
 # The share of equal decisions of a graph and its quantized version.
@@ -136,13 +135,7 @@ def option_inputs(feeds: Arrays, options: Known, chosen_options: Mapping[str, An
 def equal_decisions(task: HeadTask, expected: Arrays, got: Arrays, masks: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
     """Yield flat bool arrays that compare two decisions by item: a tag, a label, a token of the best answer.
 
-    Numbers are equal within the tolerance of int8.
-
-    Args:
-        task: The head's task.
-        expected: Its decision.
-        got: The other decision.
-        masks: The masks of the inputs, (B, T) each: padding is left out.
+    Numbers are equal within the tolerance of int8. The masks of the inputs, (B, T) each, leave out padding.
     """
     stated = task.kind.decided
     for name in [name for choice in task.choices[:1] for name in choice.outputs if name in expected]:
@@ -187,13 +180,7 @@ _LONG, _MOST = 2_000, 20_000  # letters of a word that is cut, and tokens of a t
 
 
 def probe_records(source: InputSource, tokens: int, seed: int = 1) -> Iterator[Record]:
-    """Yield records of many scripts, from the vocabularies, blank and of maximum length, raw and pre-tokenized.
-
-    Args:
-        source: The inputs of the pipeline.
-        tokens: Maximum number of tokens of a text.
-        seed: Random seed.
-    """
+    """Yield records of many scripts, from the vocabularies, blank and of maximum length, raw and pre-tokenized."""
     draw = random.Random(seed)
     for text in _texts(source, tokens, draw):
         yield _record(source, text, draw)
@@ -271,11 +258,6 @@ class DecisionParity:
         pipeline: The pipeline in evaluation mode.
         torch_run: Function from features and options to a decision, in PyTorch.
         onnx_run: The same in onnxruntime.
-        options: Decode options of the heads.
-        tally: Counts over all batches.
-
-    Attributes:
-        trials: Decode options for the comparison.
     """
 
     pipeline: Pipeline
@@ -373,10 +355,8 @@ class DecisionParity:
         row, alone = shortest_row(self.pipeline.artifacts, feeds)
         if _shape(alone) == _shape(feeds):
             return
-        row_options = {
-            name: array[row : row + 1] for name, array in options.items() if array.ndim > 1 and len(array) > 1
-        }
-        got = self._run_graph(alone | options | row_options, _shape(alone))
+        by_row = {name: array[row : row + 1] for name, array in options.items() if array.ndim > 1 and len(array) > 1}
+        got = self._run_graph(alone | options | by_row, _shape(alone))
         here = np.arange(_shape(feeds)[0]) == row
         # Values in the batch's padding are not part of the answer.
         of_row = {name: array[row : row + 1][_corner(got[name])] for name, array in expected.items()}
@@ -397,9 +377,8 @@ def _equal_rows(expected: Arrays, got: Arrays) -> np.ndarray:
     rows = len(next(iter(expected.values())))
     if any(got[name].shape != expected[name].shape for name in _decision_names(expected)):
         return np.zeros(rows, bool)
-    return np.all(
-        [_rowwise(got[name] == expected[name]) for name in _decision_names(expected)] or [np.ones(rows, bool)], 0
-    )
+    equal = [_rowwise(got[name] == expected[name]) for name in _decision_names(expected)]
+    return np.all(equal or [np.ones(rows, bool)], 0)
 
 
 def _error_growth(name: str, decision: Arrays) -> np.ndarray:
@@ -427,6 +406,5 @@ def _rowwise(equal: np.ndarray) -> np.ndarray:  # (B, …) -> (B,)
 
 def margins(pipeline: Pipeline, feeds: Arrays, expected: Arrays, got: Arrays) -> np.ndarray:
     """Return the margins, (B,), by which PyTorch preferred the expected decision to the other one."""
-    tensors = ({name: torch.from_numpy(np.array(a)) for name, a in some.items()} for some in (feeds, expected, got))
     with torch.no_grad():
-        return np.asarray(pipeline.gap(*tensors))
+        return np.asarray(pipeline.gap(*map(tensors_of, (feeds, expected, got))))

@@ -39,16 +39,13 @@ from seqpipe.runtime.predictor import ROWS, Predictor, batches
 # Compare incremental decoding, with the graph's cache as input, with decoding in one run.
 
 RUNS = (1, 2, 4)  # tokens of each run after the prompt
+WHERE = "a text in chunks, with `past.…`, is not the text as a whole"
 
 
 def compare_runs(parity: DecisionParity, batches: Iterable[Arrays]) -> None:
-    """Continue each text of a batch in runs of `RUNS` tokens with the cache of the previous run, and add to the tally.
+    """Continue each prompt of a batch in runs of `RUNS` tokens with the cache of the previous run; add to the tally.
 
     Each run is compared with PyTorch on the same `past.…`, and the tokens of all runs with those of one run.
-
-    Args:
-        parity: The parity check of a pipeline with a cache.
-        batches: Features of the prompts.
 
     Raises:
         PluginError: if the head lacks the options for the length of a text.
@@ -74,7 +71,7 @@ def compare_runs(parity: DecisionParity, batches: Iterable[Arrays]) -> None:
             tied = margins(pipeline, feeds, whole, whole | {"tokens": joined}) < TIE
             tally.ties += int((differ & tied).sum())
             tally.different += int((differ & ~tied).sum())
-            tally.where = tally.where or "a text in chunks, with `past.…`, is not the text as a whole"
+            tally.where = tally.where or WHERE
         tally.decisions += len(differ)
 
 
@@ -87,7 +84,6 @@ def _exactly(length: int, defaults: Arrays) -> Arrays:
 
 LENGTHS = ((9, 4, 1, 6), (5, 7, 3, 12))  # of ragged batches
 SIZES = (1, 2, 3)  # words of a chunk
-WHERE = "a text in chunks, with `past.…`, is not the text as a whole"
 
 
 def compare_streams(parity: DecisionParity, seed: int) -> None:
@@ -224,13 +220,7 @@ def verify_parity(
     - Features, exactly, of all records and of probes: texts of every script and of every vocabulary.
     - Answers to the records, or to a sample of `MOST_RECORDS`, and to some generated texts; at the default and at
       other decode options.
-    - The metric of these answers.
-
-    Args:
-        comparison: The comparison of the two.
-        records: Records with references.
-        console: For progress.
-        references: Whether the records have them; without, there is no metric.
+    - The metric of these answers, if the records have references.
 
     Returns:
         The figures for the manifest: numbers of decisions and ties, the largest difference of a score, the metric.
@@ -300,9 +290,8 @@ def _compare_metric(comparison: Comparison, records: Sequence[Record]) -> tuple[
     measured = ours.kind.is_generated or any(part.is_numeric for part in ours.kind.parts.values())
     rounding = CLOSE * len(records) * max(1.0, abs(expected)) if measured else 0
     if abs(got - expected) * len(records) > comparison.ties + 1e-6 + rounding:
-        raise ParityError(
-            f"{name} is {got:.6f} with onnxruntime and {expected:.6f} with PyTorch on {len(records)} records"
-        )
+        values = f"{got:.6f} with onnxruntime and {expected:.6f} with PyTorch"
+        raise ParityError(f"{name} is {values} on {len(records)} records")
     return name, expected, got
 
 
@@ -371,13 +360,12 @@ def _compare_random_features(comparison: Comparison, on_compared: Callable[[int]
         on_compared(1)
     for name, candidates in decisions.trials.alone().items():
         tried = [next(random_batches(pipeline.artifacts, seed, (3,), (7,))) for seed in range(SEED, SEED + TRIED)]
-        trials = itertools.product(candidates, tried)
-        effective = next(
-            ((chosen, feeds) for chosen, feeds in trials if _matters(comparison, feeds, name, chosen)), None
-        )
-        if effective is None:
+        for chosen, feeds in itertools.product(candidates, tried):
+            if _matters(comparison, feeds, name, chosen):
+                break
+        else:
             comparison.without_effect.append(name)
-        chosen, feeds = effective or (candidates[0], tried[0])
+            chosen, feeds = candidates[0], tried[0]
         decisions.compare_batches([feeds], chosen, MOST_GARBAGE)
         on_compared(1)
     if pipeline.streams:
@@ -419,11 +407,6 @@ _FIX = "set export.precision: fp32, or make the model wider or train it longer"
 def judge_int8(comparison: Comparison, small: Model, records: Sequence[Record]) -> dict[str, Any]:
     """Evaluate a bundle in int8 by its metric on at least `RECORDS` records, else by its agreement with fp32.
 
-    Args:
-        comparison: The comparison of PyTorch and the bundle in fp32.
-        small: The bundle in int8.
-        records: Records with references.
-
     Returns:
         For the manifest: the metric in int8, and, for few records, the number of compared and the share of equal
         decisions.
@@ -433,9 +416,7 @@ def judge_int8(comparison: Comparison, small: Model, records: Sequence[Record]) 
             differ.
     """
     sample = sample_records(records)
-    (name, expected), (_, got) = (
-        headline(evaluate(model.predictor, sample)[""]) for model in (comparison.model, small)
-    )
+    (name, expected), (_, got) = (headline(evaluate(side.predictor, sample)[""]) for side in (comparison.model, small))
     metrics = comparison.model.predictor.metric_types
     int8, fp32 = (format_score(name, value, metrics) for value in (got, expected))
     message = f"{name} is {int8} in int8 and {fp32} in fp32 on {len(sample):,} records"

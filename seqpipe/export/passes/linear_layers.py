@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
+from seqpipe.export.passes.loop_invariants import bodies
+
 _EACH = frozenset(("Add", "Div", "Erf", "Gelu", "LayerNormalization", "Mul", "Relu", "Sigmoid", "Sub", "Tanh"))
 _ENOUGH = 4  # linear layers per return to three axes, which takes three nodes
 
@@ -180,8 +182,7 @@ def _shape(value: ValueInfoProto) -> Shape:
 def _read(node: NodeProto) -> Iterator[str]:
     """Yield all names that a node reads, including the bodies of its loops."""
     yield from node.input
-    for attribute in node.attribute:
-        for body in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            for inner in body.node:
-                yield from _read(inner)
-            yield from (output.name for output in body.output)
+    for body in bodies(node):
+        for inner in body.node:
+            yield from _read(inner)
+        yield from (output.name for output in body.output)

@@ -82,13 +82,12 @@ def _translate(traced: Traced, opset: int) -> onnx_ir.Model:
         InputSpec(InputKind.USER_INPUT if name is None else InputKind.PARAMETER, TensorArgument(node.name), name)
         for name, node in zip(names, inputs, strict=True)
     ]
+    results = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name), None) for node in frame.results]
     program: Any = SimpleNamespace(  # the parts of a torch.export.ExportedProgram that the translation reads
         graph_module=frame.module,
         graph_signature=SimpleNamespace(
             input_specs=specs,
-            output_specs=[
-                OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(node.name), None) for node in frame.results
-            ],
+            output_specs=results,
             inputs_to_parameters={spec.arg.name: spec.target for spec in specs if spec.target is not None},
             inputs_to_buffers={},
             inputs_to_lifted_tensor_constants={},

@@ -18,27 +18,7 @@ from torch import SymInt, Tensor, fx, nn
 
 from seqpipe.export.tracing.onnx_registry import OnnxRegistry, convert_type, decomposition, promotions
 from seqpipe.nn import loops
-from seqpipe.nn.torch_internals import (
-    AutoDispatchBelowAutograd,
-    DimDynamic,
-    FakeTensor,
-    FakeTensorMode,
-    FunctionalTensor,
-    HigherOrderOperator,
-    OpOverload,
-    PythonReferenceAnalysis,
-    ShapeEnv,
-    StatelessSymbolicContext,
-    SymNode,
-    TorchDispatchMode,
-    compiling_state,
-    dispatch_modes,
-    enable_python_dispatcher,
-    shapes_config,
-    sympy_interp,
-    tree_map,
-    without_innermost_mode,
-)
+from seqpipe.nn import torch_internals as internals
 
 
 class Frame:
@@ -99,7 +79,7 @@ class Frame:
                 return self.node(value)
             return self.size(value) if isinstance(value, SymInt) else value
 
-        return tree_map(swap, values)
+        return internals.tree_map(swap, values)
 
     def knows(self, tensor: Tensor) -> bool:
         """Return whether a tensor was created in this frame or an outer one."""
@@ -169,12 +149,12 @@ class Frame:
             # tensors. sympy's interpreter appends the operators through proxies, which lack the results that every
             # node needs.
             shapes = size.node.shape_env
-            known = {s: self._size(s, SymInt(SymNode(s, shapes, int, None))) for s in expr.free_symbols}
+            known = {s: self._size(s, SymInt(internals.SymNode(s, shapes, int, None))) for s in expr.free_symbols}
             before = len(self.graph.nodes)
             proxies = {symbol: fx.Proxy(node, self._appender) for symbol, node in known.items()}
-            self._sizes[expr] = sympy_interp(PythonReferenceAnalysis, proxies, expr).node
+            self._sizes[expr] = internals.sympy_interp(internals.PythonReferenceAnalysis, proxies, expr).node
             for node in [*self.graph.nodes][before:]:
-                values = tree_map(lambda arg: arg.meta["val"] if isinstance(arg, fx.Node) else arg, node.args)
+                values = internals.tree_map(lambda arg: arg.meta["val"] if isinstance(arg, fx.Node) else arg, node.args)
                 _with_value(node, node.target(*values))
         return self._sizes[expr]
 
@@ -192,14 +172,14 @@ def _with_value(node: fx.Node, value: Any) -> fx.Node:
 # Fake tensors to run a program on: only shapes and types, with symbols for free axes.
 
 
-class FakeMode(FakeTensorMode):
+class FakeMode(internals.FakeTensorMode):
     """Fake tensor mode without features that make a trace slow.
 
     These are a wrapper that excludes Dynamo from every call (a fifth of the time), and a cache of results (a third):
     each operator of a program runs once, so the cache is filled and hardly read.
     """
 
-    def __init__(self, shapes: ShapeEnv):
+    def __init__(self, shapes: internals.ShapeEnv):
         super().__init__(shape_env=shapes, allow_non_fake_inputs=True, export=True)
         self.cache_enabled = False
 
@@ -207,7 +187,7 @@ class FakeMode(FakeTensorMode):
     def _should_skip_dynamo(cls) -> bool:
         return False
 
-    __torch_dispatch__ = inspect.unwrap(FakeTensorMode.__torch_dispatch__)
+    __torch_dispatch__ = inspect.unwrap(internals.FakeTensorMode.__torch_dispatch__)
 
 
 def axis_sizes(inputs: Mapping[str, Tensor], axes: Sequence[Mapping[int, str]]) -> dict[str, int]:
@@ -216,9 +196,8 @@ def axis_sizes(inputs: Mapping[str, Tensor], axes: Sequence[Mapping[int, str]]) 
     for tensor, free in zip(inputs.values(), axes, strict=True):
         for axis, name in free.items():
             if name not in sizes:
-                sizes[name] = next(
-                    size for size in itertools.count(max(2, tensor.shape[axis])) if size not in sizes.values()
-                )
+                candidates = itertools.count(max(2, tensor.shape[axis]))
+                sizes[name] = next(size for size in candidates if size not in sizes.values())
     return sizes
 
 
@@ -226,7 +205,7 @@ def axis_sizes(inputs: Mapping[str, Tensor], axes: Sequence[Mapping[int, str]]) 
 
 aten = torch.ops.aten
 _SAME = {aten.detach.default, aten.alias.default}  # another tensor with the same content
-_METADATA = {*FunctionalTensor.metadata_fns}  # the size, device or layout of a tensor
+_METADATA = {*internals.FunctionalTensor.metadata_fns}  # the size, device or layout of a tensor
 _ASSERTIONS = {
     aten._assert_async.default,
     aten._assert_async.msg,
@@ -240,12 +219,12 @@ class UntraceableError(RuntimeError):
     """The program does something that cannot be recorded, such as writing into a part of a tensor."""
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(internals.TorchDispatchMode):
     """Records each operator that runs under it in the graph of the innermost frame."""
 
     supports_higher_order_operators = True  # to refuse them in words
 
-    def __init__(self, fake: FakeTensorMode, registry: OnnxRegistry):
+    def __init__(self, fake: internals.FakeTensorMode, registry: OnnxRegistry):
         super().__init__()
         self.fake, self.registry = fake, registry
         self.frame = Frame()
@@ -257,14 +236,14 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if isinstance(func, HigherOrderOperator):
+        if isinstance(func, internals.HigherOrderOperator):
             raise self._untraceable(f"it calls {func}")
         if func in _METADATA or func in _ASSERTIONS:
             return func(*args, **kwargs)
         if func is aten.lift_fresh.default:
             # The fake tensor of a tensor that the program creates from Python numbers.
             tensor = args[0]
-            if isinstance(tensor, FakeTensor):
+            if isinstance(tensor, internals.FakeTensor):
                 return tensor
             stand_in = self.fake.from_tensor(tensor.clone(), static_shapes=True)
             self.frame.constant(tensor, stand_in)
@@ -300,7 +279,7 @@ class Recorder(TorchDispatchMode):
         self.frame.bind(out, self.frame.call(func, arguments, named, out))
         return out
 
-    def _promote(self, func: OpOverload, args: Any, kwargs: Any) -> Tensor | None:
+    def _promote(self, func: internals.OpOverload, args: Any, kwargs: Any) -> Tensor | None:
         """Return the result for arguments of several types, promoted like in PyTorch; None if they have one type."""
         rule = promotions().get_rule(func.overloadpacket)
         if rule is None:
@@ -396,8 +375,8 @@ class Recorder(TorchDispatchMode):
 @contextlib.contextmanager
 def _without_recording() -> Iterator[None]:
     """Run operators on fake tensors without recording them."""
-    modes = dispatch_modes()
-    with without_innermost_mode() if modes and isinstance(modes[-1], Recorder) else contextlib.nullcontext():
+    modes = internals.dispatch_modes()
+    with internals.without_innermost_mode() if modes and isinstance(modes[-1], Recorder) else contextlib.nullcontext():
         yield
 
 
@@ -459,19 +438,20 @@ def trace(
         UntraceableError: for a program that only `torch.export` can trace.
         RuntimeError: if a free axis turns out to be fixed; or any error of the module.
     """
-    shapes = ShapeEnv()
+    shapes = internals.ShapeEnv()
     fake = FakeMode(shapes)
     recorder = Recorder(fake, registry)
     weights = dict(module.named_parameters()) | dict(module.named_buffers())
     # Sizes of 0 and 1 must not be treated differently from others: `backed_size_oblivious`.
-    with shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
+    with internals.shapes_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
         sizes = axis_sizes(inputs, axes)
         examples: list[Any] = []
         for tensor, free in zip(inputs.values(), axes, strict=True):
             shape = [sizes[free[axis]] if axis in free else size for axis, size in enumerate(tensor.shape)]
             # Free axes of the same size become the same symbol (DUCK), so `axis_sizes` gives each name its own.
-            dims = [DimDynamic.DUCK if axis in free else DimDynamic.STATIC for axis in range(tensor.dim())]
-            symbolic_context: Any = StatelessSymbolicContext(dynamic_sizes=dims)
+            kinds = internals.DimDynamic
+            dims = [kinds.DUCK if axis in free else kinds.STATIC for axis in range(tensor.dim())]
+            symbolic_context: Any = internals.StatelessSymbolicContext(dynamic_sizes=dims)
             example = torch.empty(shape, dtype=tensor.dtype)
             examples.append(fake.from_tensor(example, symbolic_context=symbolic_context))
         for name, tensor in (*weights.items(), *zip(inputs, examples, strict=True)):
@@ -483,10 +463,10 @@ def trace(
         }
         with (
             fake,
-            compiling_state(),
+            internals.compiling_state(),
             _no_fast_path(),
-            enable_python_dispatcher(),
-            AutoDispatchBelowAutograd(),
+            internals.enable_python_dispatcher(),
+            internals.AutoDispatchBelowAutograd(),
             loops.exported_by(recorder),
             recorder,
         ):
