@@ -33,7 +33,7 @@ from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import DataForm, TrainingData, data_form, refuse_long_candidates
 from seqpipe.training.datasets import Batch, read
-from seqpipe.training.evaluation import DevScores, first_not_finite, option_table, predictor, unwritable_notes
+from seqpipe.training.evaluation import DevScores, first_not_finite, option_table, predictor, unwritable_targets
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.warm_start import warm_start
@@ -95,7 +95,7 @@ def _build(form: DataForm, records: Sequence[Record], size: str, is_partial: boo
     if artifacts.longest > pipeline.limits.tokens and form.corpus is None:
         refuse_long(artifacts.featurizer.docs(records), records, pipeline.limits)
     data = form.trial(artifacts, records)
-    messages = [] if is_partial else [*pipeline.messages(), *unwritable_notes(config, artifacts, data.targets)]
+    messages = [] if is_partial else [*pipeline.messages(), *unwritable_targets(config, artifacts, data.targets)]
     return Trial(pipeline, records, data, data.batches(data.batches.order(0)[0]), size, messages, init_report)
 
 

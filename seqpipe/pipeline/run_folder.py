@@ -14,7 +14,7 @@ from typing import Any
 from seqpipe import files
 from seqpipe.config.contract import build_component, has_member
 from seqpipe.config.loader import Config, load, resolved
-from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, LAST, LOCK, STATE, TOKENS, YAML, refuse_other_format
+from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, LAST, LEARNED, LOCK, STATE, TOKENS, YAML, refuse_other_format
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
@@ -22,7 +22,7 @@ from seqpipe.features.parts import Part
 from seqpipe.pipeline.lock import run_lock
 from seqpipe.pipeline.run import RUNS, Run
 from seqpipe.training import checkpoint
-from seqpipe.training.artifacts import FILE, Artifacts
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.pipeline import Pipeline
 
 # The fingerprint of a run (the inputs that it is made from, as plain data), and the differences between two.
@@ -59,7 +59,7 @@ def fingerprint(config: Config) -> dict[str, Any]:
     if sources:
         made_from["sources"] = {}
         for key, folder in sources.items():
-            artifacts = [folder / FILE, *sorted(folder.glob("*tokenizer*.json"))]
+            artifacts = [folder / LEARNED, *sorted(folder.glob("*tokenizer*.json"))]
             fitted = {path.name: files.sha256_file(path) for path in artifacts}
             made_from["sources"][key] = {"weights": checkpoint.best(folder / CHECKPOINTS)[1], **fitted}
     return made_from
@@ -174,7 +174,7 @@ def _prepare_folder(config: Config, folder: Path, current: Mapping[str, Any]) ->
             "run with --fresh to move it aside, or give the YAML another name:"
         )
     if changes:  # the run was never trained: artifacts fitted to other data are useless
-        for path in (folder / FILE, *folder.glob("*tokenizer*.json")):
+        for path in (folder / LEARNED, *folder.glob("*tokenizer*.json")):
             path.unlink(missing_ok=True)
         if (folder / TOKENS).exists():
             shutil.rmtree(folder / TOKENS)
@@ -186,8 +186,8 @@ def _prepare_folder(config: Config, folder: Path, current: Mapping[str, Any]) ->
 
 def _refuse_older_run(folder: Path) -> None:
     """Raise UsageError for a run whose fitted artifacts have another format than this seqpipe reads."""
-    if (folder / FILE).exists():
-        refuse_other_format(folder / FILE, files.read_json(folder / FILE).get("form", 1))
+    if (folder / LEARNED).exists():
+        refuse_other_format(folder / LEARNED, files.read_json(folder / LEARNED).get("form", 1))
 
 
 def open_run(

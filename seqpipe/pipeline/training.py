@@ -9,18 +9,18 @@ import torch
 from seqpipe import files
 from seqpipe.answers.task import folded_label, list_examples
 from seqpipe.config.loader import Config
-from seqpipe.config.run_layout import LAST, OUTCOME, PARTS
+from seqpipe.config.run_layout import LAST, LEARNED, OUTCOME, PARTS
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError
 from seqpipe.features.parts import Part
 from seqpipe.pipeline.run import Run
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.predictor import refuse_long
-from seqpipe.training.artifacts import FILE, Artifacts
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import TrainingData, data_form, refuse_long_candidates
 from seqpipe.training.datasets import unseen_labels
-from seqpipe.training.evaluation import DevScores, calibrate, unknown_share, unwritable_notes
+from seqpipe.training.evaluation import DevScores, calibrate, unknown_share, unwritable_targets
 from seqpipe.training.fit import dev_messages, fit_artifacts
 from seqpipe.training.optim import check_precision
 from seqpipe.training.pipeline import Pipeline
@@ -95,7 +95,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
             lines = (json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in form.read(part))
             files.make_folder(run.folder / PARTS)
             files.write(run.folder / PARTS / f"{part.role}.jsonl", "".join(lines))
-    if (run.folder / FILE).exists():  # an interrupted run has fitted them
+    if (run.folder / LEARNED).exists():  # an interrupted run has fitted them
         artifacts = Artifacts.load(run.folder)
     else:
         artifacts = fit_artifacts(config, records)
@@ -112,13 +112,13 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     weights = sum(p.numel() for p in pipeline.parameters())
     sizes = f"{data.size}, {tokens:,} tokens, {weights:,} weights"
     console.say(f"training {config.name}: {sizes}, on {device} -> {run.folder}")
-    notes = (*dev_messages(config, artifacts, data.dev), *unwritable_notes(config, artifacts, data.targets))
+    notes = (*dev_messages(config, artifacts, data.dev), *unwritable_targets(config, artifacts, data.targets))
     for message in (*init_report, *pipeline.messages(), *notes):
         console.say(f"  {message}")
     for warning in (*data.warnings, *data_faults(config, artifacts, records, data.dev)):
         console.warn(warning, "  ")
     if data.dev:
-        unknown = unknown_share(artifacts, artifacts.featurizer.docs(data.dev))
+        unknown = unknown_share(artifacts.featurizer.docs(data.dev))
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
     report_unseen_labels(config, artifacts, console)
     progress = train(pipeline, config, data.batches, scores, run.checkpoints, console, device)

@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from seqpipe.answers.task import warnings_about
 from seqpipe.answers.text import ENOUGH, evaluation_window, prompt_records
@@ -34,6 +35,7 @@ from seqpipe.training.datasets import (
     in_memory,
     of_epoch,
     read,
+    tensors,
     token_file,
 )
 from seqpipe.training.evaluation import evaluation
@@ -92,23 +94,13 @@ def encode_candidates(pipeline: Pipeline, device: torch.device | str = "cpu") ->
     candidates = candidates_of(pipeline.artifacts)
     if candidates is None:
         return
-    texts = list(dict.fromkeys(candidates.texts))
-    vectors = _encode(pipeline, candidate_docs(pipeline.artifacts, texts), device)
-    numbers = {text: i for i, text in enumerate(texts)}
-    pipeline.head.set_candidates(vectors[[numbers[text] for text in candidates.texts]])
-
-
-def _encode(pipeline: Pipeline, docs: Sequence[Doc], device: torch.device | str) -> torch.Tensor:  # (N, D)
-    vectors: dict[int, torch.Tensor] = {}
+    artifacts, texts = pipeline.artifacts, list(dict.fromkeys(candidates.texts))
+    docs, vectors = candidate_docs(artifacts, texts), dict[str, Tensor]()
     with evaluation(pipeline):
         for rows in batches([len(doc) for doc in docs]):
-            arrays = pipeline.artifacts.featurizer.collate([docs[i] for i in rows])
-            features = {
-                name: torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device)
-                for name, array in arrays.items()
-            }
-            vectors |= dict(zip(rows, pipeline.decide(features, {})["vector"], strict=True))
-    return torch.stack([vectors[i] for i in range(len(docs))])
+            features = tensors(artifacts.featurizer.collate([docs[i] for i in rows]), device)
+            vectors |= zip((texts[i] for i in rows), pipeline.decide(features, {})["vector"], strict=True)
+    pipeline.head.set_candidates(torch.stack([vectors[text] for text in candidates.texts]))  # (N, D)
 
 
 # The two forms of training data, examples and a token corpus, of which the head chooses one.
@@ -117,13 +109,9 @@ COMPARED = 200  # training records for the parity check if there is no dev or te
 
 
 class TrainingBatches(Protocol):
-    """Batches whose order depends on the epoch only.
+    """Batches whose order depends on the epoch only."""
 
-    Attributes:
-        stateful: Whether recurrent states are carried from a batch to the next one of the epoch.
-    """
-
-    stateful: bool
+    stateful: bool  # whether recurrent states are carried from a batch to the next one of the epoch
 
     def order(self, epoch: int) -> list[list[int]]: ...
     def __call__(self, rows: Sequence[int]) -> Batch: ...
@@ -131,25 +119,14 @@ class TrainingBatches(Protocol):
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Training and dev data of a pipeline.
+    """Training and dev data of a pipeline."""
 
-    Attributes:
-        artifacts: The fitted artifacts: tokenizers, vocabularies, labels.
-        batches: The training batches.
-        size: Their size, as text.
-        targets: Records with the targets of the heads; empty if the texts themselves are the targets.
-        dev: The dev records on which answers are compared; empty if only batches are scored.
-        dev_batches: Function that returns the dev batches, with targets; None without a dev set.
-        warnings: Warnings about the records.
-    """
-
-    artifacts: Artifacts
-    batches: TrainingBatches
-    size: str
-    targets: Sequence[Record]
-    dev: Sequence[Record]
-    dev_batches: Callable[[], Iterable[Batch]] | None
-    warnings: Sequence[str]
+    batches: TrainingBatches  # with targets, like the dev batches
+    size: str  # of the training data, as text
+    targets: Sequence[Record] = ()  # records with the targets of the heads; empty if the texts are the targets
+    dev: Sequence[Record] = ()  # the records on which answers are compared; empty if only batches are scored
+    dev_batches: Callable[[], Iterable[Batch]] | None = None  # None without a dev set
+    warnings: Sequence[str] = ()  # about the records
 
 
 class DataForm(ABC):
@@ -163,9 +140,9 @@ class DataForm(ABC):
     def read(self, path: DataPath) -> Sequence[Record]:
         """Return the records of a file."""
 
-    @abstractmethod
     def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
         """Return the training data of these records; caches are in the folder of the run."""
+        return self.trial(artifacts, records)
 
     @abstractmethod
     def trial(self, artifacts: Artifacts, records: Sequence[Record]) -> TrainingData:
@@ -177,10 +154,8 @@ class DataForm(ABC):
         path = next(iter(data.tests.values()), None) or data.dev
         if self.corpus is None:
             return self.read(path) if path else self.read(data.train)[:COMPARED]
-        source = Artifacts.load(folder).featurizer
-        return prompt_records(
-            Records(data.reader, path or data.train), source.docs, source.fields[-1], self.corpus.context
-        )
+        source, corpus = Artifacts.load(folder).featurizer, Records(data.reader, path or data.train)
+        return prompt_records(corpus, source.docs, source.fields[-1], self.corpus.context)
 
 
 class ExampleData(DataForm):
@@ -191,47 +166,34 @@ class ExampleData(DataForm):
         left_out = self.left_out[str(path)] = []
         return read(data.reader, path, None, data.overlaps, left_out if data.bad_rows == "skip" else None)
 
-    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
-        return self.trial(artifacts, records)
-
     def trial(self, artifacts: Artifacts, records: Sequence[Record]) -> TrainingData:
-        config, warnings = self.config, list[str]()
+        config, settings = self.config, self.config.train
         dev = self.read(config.data.dev) if config.data.dev else []
-        warnings += [left_out_message(path, errors) for path, errors in self.left_out.items() if errors]
+        warnings = [left_out_message(path, errors) for path, errors in self.left_out.items() if errors]
         data = examples(config, artifacts, records, warn=warnings.append)
-        warnings += [
-            *warnings_about(artifacts.task, "train", records, trains=True),
-            *warnings_about(artifacts.task, "dev", dev),
-        ]
+        warnings += warnings_about(artifacts.task, "train", records, trains=True)
+        warnings += warnings_about(artifacts.task, "dev", dev)
+        batches_of = partial(
+            Batches, artifacts, tokens=settings.batch_tokens, most=settings.batch_size, seed=settings.seed
+        )
 
         # The dev examples are built at the first evaluation, not before training.
         @cache
         def dev_batches() -> Batches:
-            return self._batches(artifacts, examples(config, artifacts, dev, skip_unseen=True))
+            return batches_of(examples(config, artifacts, dev, skip_unseen=True))
 
+        make = of_epoch(config, artifacts)
         return TrainingData(
-            artifacts,
-            self._batches(artifacts, with_matches(artifacts, data), self._epoch_examples(artifacts)),
+            batches_of(
+                with_matches(artifacts, data),
+                of_epoch=None if make is None else lambda number: with_matches(artifacts, make(number)),
+            ),
             f"{len(data):,} examples",
             dev or records,
             dev,
             (lambda: map(dev_batches(), dev_batches().order(0))) if dev else None,
             warnings,
         )
-
-    def _batches(
-        self,
-        artifacts: Artifacts,
-        data: Sequence[Example],
-        data_of_epoch: Callable[[int], Sequence[Example]] | None = None,
-    ) -> Batches:
-        settings = self.config.train
-        return Batches(artifacts, data, settings.batch_tokens, settings.batch_size, settings.seed, data_of_epoch)
-
-    def _epoch_examples(self, artifacts: Artifacts) -> Callable[[int], Sequence[Example]] | None:
-        """Return the function that builds the examples of an epoch, with matches; None if epochs do not differ."""
-        make = of_epoch(self.config, artifacts)
-        return None if make is None else lambda number: with_matches(artifacts, make(number))
 
 
 class TokenCorpus(DataForm):
@@ -248,18 +210,18 @@ class TokenCorpus(DataForm):
         dev_batches = None
         if dev:
             dev_batches = self._file_windows(artifacts, dev, folder / TOKENS / "dev.bin", is_dev=True).once
-        return TrainingData(artifacts, batches, f"a text of {len(batches.tokens):,}", [], [], dev_batches, [])
+        return TrainingData(batches, f"a text of {len(batches.tokens):,}", dev_batches=dev_batches)
 
     def trial(self, artifacts: Artifacts, records: Sequence[Record]) -> TrainingData:
-        batches = self._windows(artifacts, in_memory(artifacts, records))
-        return TrainingData(artifacts, batches, f"a text of {len(batches.tokens):,}", [], [], None, [])
+        batches = self._windows(in_memory(artifacts, records))
+        return TrainingData(batches, f"a text of {len(batches.tokens):,}")
 
     def _file_windows(self, artifacts: Artifacts, path: DataPath, tokens: Path, is_dev: bool = False) -> Windows:
         """Return the windows of a file's texts, whose tokens are cached in another file; errors name the file."""
         cached = token_file(tokens, artifacts, self.read(path))
         try:
             if not is_dev or not self.corpus.stateful:
-                return self._windows(artifacts, cached)
+                return self._windows(cached)
             # With carried states, dev is scored in longer windows than those of training.
             size = len(artifacts.vocabulary)
             context = max(1, min(evaluation_window(self.corpus.context, True, size), len(cached) - 1))
@@ -267,7 +229,7 @@ class TokenCorpus(DataForm):
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
 
-    def _windows(self, artifacts: Artifacts, tokens: np.ndarray) -> Windows:
+    def _windows(self, tokens: np.ndarray) -> Windows:
         settings, corpus = self.config.train, self.corpus
         rows = settings.batch_size or max(1, settings.batch_tokens // corpus.context)
         epoch_batches = settings.epoch_steps and settings.epoch_steps * settings.accumulate

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,8 +28,8 @@ from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import SPECIALS, UNK
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.predictor import Predictor
-from seqpipe.training.artifacts import Artifacts, FittedTask
-from seqpipe.training.datasets import Batch
+from seqpipe.training.artifacts import Artifacts
+from seqpipe.training.datasets import Batch, tensors
 from seqpipe.training.pipeline import Pipeline, errors_of
 
 # Dev measures of a pipeline, and the calibration of its heads: perplexities, the heads' own measures.
@@ -149,8 +148,8 @@ def option_trials(*heads: Component) -> dict[str, list[dict[str, Any]]]:
     for head in heads:
         prefix = f"{head.name}." if len(heads) > 1 else ""
         for name, option in decode_options(head.cls).items():
-            trials[f"{prefix}{name}"] = [
-                {f"{prefix}{beside}": value for beside, value in values.items()} for values in option.trials
+            trials[prefix + name] = [
+                {prefix + beside: value for beside, value in some.items()} for some in option.trials
             ]
     return trials
 
@@ -162,44 +161,29 @@ def predictor(
     before: Callable[[], None] = lambda: None,
     explain: bool = False,
 ) -> Predictor:
-    """Return a Predictor of a pipeline.
+    """Return a Predictor of a pipeline on a device; `before` is called before each run.
 
-    Args:
-        pipeline: The pipeline.
-        config: Its configuration.
-        device: Its device.
-        before: Called before each run.
-        explain: Whether its runs return the attention weights too.
+    With `explain` its runs return the attention weights too.
     """
-    artifacts = pipeline.artifacts
-    options = option_table(*config.head)
+    artifacts, options = pipeline.artifacts, option_table(*config.head)
 
     def run(feeds: Arrays) -> Arrays:
         before()
-        tensors = {
-            name: torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device)
-            for name, array in feeds.items()
-        }
-        values = {
-            name: len(feeds[name]) if option["type"] == "size" else tensors[name] for name, option in options.items()
-        }
-        features = {name: tensor for name, tensor in tensors.items() if name not in options}
+        features = tensors(feeds, device)
+        values: dict[str, Any] = {name: features.pop(name) for name in options}
+        values |= {name: len(feeds[name]) for name, option in options.items() if option["type"] == "size"}
         with evaluation(pipeline):
             decision = pipeline.decide(features, values, explain)
         return {name: tensor.cpu().numpy() for name, tensor in decision.items()}
 
-    metrics = {}
-    for task, head in zip(artifacts.tasks, config.head, strict=True):
-        if functions := head_metrics(head.cls, head.options, describe(head)):
-            metrics[task.name] = functions
+    metrics = {
+        task.name: functions
+        for task, head in zip(artifacts.tasks, config.head, strict=True)
+        if (functions := head_metrics(head.cls, head.options, describe(head)))
+    }
+    types = metric_types(config.head)
     return Predictor(
-        artifacts.featurizer,
-        artifacts.kind,
-        run,
-        options,
-        pipeline.limits,
-        metrics=metrics,
-        score_types=metric_types(config.head),
+        artifacts.featurizer, artifacts.kind, run, options, pipeline.limits, metrics=metrics, score_types=types
     )
 
 
@@ -208,28 +192,18 @@ def predictor(
 
 @dataclass(frozen=True)
 class DevScores:
-    """Function that scores a pipeline on the dev set.
-
-    Attributes:
-        pipeline: The pipeline in training.
-        config: Its configuration.
-        records: The dev records; empty if only the batches are scored.
-        batches: Function that returns the batches of the dev set, with targets.
-        device: The pipeline's device.
-    """
+    """Function that scores a pipeline, in training, on the dev set."""
 
     pipeline: Pipeline
     config: Config
-    records: Sequence[Record]
-    batches: Callable[[], Iterable[Batch]]
-    device: str
+    records: Sequence[Record]  # of dev; empty if only the batches are scored
+    batches: Callable[[], Iterable[Batch]]  # of dev, with targets
+    device: str  # of the pipeline
 
     def __call__(self, check_interrupt: Callable[[], None], only_names: bool = False) -> Mapping[str, Any]:
-        """Return the scores.
+        """Return the scores; with `only_names`, those of two records, to find out their names.
 
-        Args:
-            check_interrupt: Called regularly; an exception that it raises ends the evaluation.
-            only_names: Score two records only, to find out the names of the scores.
+        `check_interrupt` is called regularly; an exception that it raises ends the evaluation.
         """
         pipeline, records = self.pipeline, self.records[:2] if only_names else self.records
         most = 1 if only_names else None
@@ -258,32 +232,18 @@ class DevScores:
 # Tokens missing from the fitted vocabularies: unknown in inputs, impossible to generate in targets.
 
 
-def unknown_share(artifacts: Artifacts, docs: Sequence[Doc]) -> float:
+def unknown_share(docs: Sequence[Doc]) -> float:
     """Return the share of tokens of all text sources that are not in the vocabulary."""
     unknown, texts = SPECIALS.index(UNK), [part for doc in docs for part in doc.parts or (doc,) if part.rows is None]
     return sum(doc.ids.count(unknown) for doc in texts) / max(1, sum(map(len, texts)))
 
 
-def unwritable(artifacts: Artifacts, task: FittedTask, records: Sequence[Record], longest: int | None) -> Iterator[str]:
-    """Yield messages about content of these records' targets that a head cannot generate.
-
-    Args:
-        artifacts: The artifacts of the run.
-        task: The head's task.
-        records: Records with targets.
-        longest: The default limit of tokens of a text, including its end.
-    """
-    if records and task.target_tokenizer:
-        yield from task.head_task.unwritable(records, artifacts.featurizer.docs(records), longest)
-
-
-CHANGED = "change when encoded and decoded"
-
-
-def unwritable_notes(config: Config, artifacts: Artifacts, records: Sequence[Record]) -> Iterator[str]:
-    """Yield messages about target texts that the heads cannot generate, for all heads."""
+def unwritable_targets(config: Config, artifacts: Artifacts, records: Sequence[Record]) -> Iterator[str]:
+    """Yield messages about content of these records' targets that a head cannot generate."""
     for head, task in zip(config.head, artifacts.tasks, strict=True):
-        longest = option_table(head).get("max_length", {}).get("default")
-        for note in unwritable(artifacts, task, records, longest):
-            kind = "warning: " if CHANGED in note else ""  # what training cannot make good
-            yield f"{kind}{head.key}: {note}"
+        if records and task.target_tokenizer:
+            longest = option_table(head).get("max_length", {}).get("default")  # tokens, including the end of the text
+            for message in task.head_task.unwritable(records, artifacts.featurizer.docs(records), longest):
+                # Training cannot correct what the tokenizer changes.
+                level = "warning: " if "change when encoded and decoded" in message else ""
+                yield f"{level}{head.key}: {message}"
