@@ -156,10 +156,7 @@ def rise_of_loss(outcome: Mapping[str, Any]) -> str:
 def outcome_lines(outcome: Mapping[str, Any], metrics: Mapping[str, Metric], command: str = "") -> list[str]:
     """Return the outcome as text, with advice; empty without dev data, unless the loss rose.
 
-    Args:
-        outcome: The result of `outcome_of`.
-        metrics: The metrics by name.
-        command: The command that trains the pipeline again, if known.
+    `command` trains the pipeline again, if it is known.
     """
     if rise := rise_of_loss(outcome):
         return [f"warning: {rise}"]
