@@ -139,12 +139,7 @@ def score_gap(choices: Sequence[Choice], is_stepwise: bool, score: Score, first:
     For answers that are decided step by step it is the difference at the first choice that differs, if that is less:
     later choices depend on it. Infinite if an output without a score differs.
 
-    Args:
-        choices: The outputs that the head's answer kind decides together.
-        is_stepwise: Whether the answer is decided step by step.
-        score: The head's score.
-        first: A decision.
-        second: Another decision about the same texts.
+    `choices` are the outputs that the head's answer kind decides together; both decisions are about the same texts.
     """
     gaps = torch.zeros(len(next(iter(first.values()))))
     scored: set[str] = set()
@@ -205,19 +200,12 @@ def _same(first: Tensor, second: Tensor) -> Tensor:  # (B, …) -> (B,)
 
 @dataclass(frozen=True)
 class HeadStage:
-    """A head among several.
+    """A head among several."""
 
-    Attributes:
-        name: Its name; empty for a single head.
-        component: Its component.
-        module: The module built from it.
-        task: Its answers and targets.
-    """
-
-    name: str
+    name: str  # empty for a single head
     component: Component
-    module: Any
-    task: HeadTask
+    module: Any  # built from the component
+    task: HeadTask  # its answers and targets
 
     @property
     def prefix(self) -> str:
@@ -265,17 +253,14 @@ class HeadStage:
             outputs = {name: decision[name] for name in decision_names(decision)}
             gap = call_stage(self.component, self.module.margin, names | outputs | others)
         elif has_member(self.module, "score"):
-            task = self.task
-            gap = score_gap(
-                task.choices, task.is_stepwise, lambda scored: self._score(names, scored), decision, alternative
-            )
+
+            def score(scored: Decision) -> Any:
+                return call_stage(self.component, self.module.score, {**names, **scored})
+
+            gap = score_gap(self.task.choices, self.task.is_stepwise, score, decision, alternative)
         else:
             gap = torch.full((len(names["sources"][0]["mask"]),), math.inf)
         return torch.where(same_rows(decision, alternative), 0.0, gap)
-
-    def _score(self, names: Names, decision: Mapping[str, Tensor]) -> Tensor:
-        scores: Tensor = call_stage(self.component, self.module.score, {**names, **decision})
-        return scores
 
 
 def _to_fp32(value: Any) -> Any:
@@ -319,13 +304,11 @@ class Pipeline(nn.Module):
         self.joins_sources = len(read) > 1 and any(task.head_task.joins_sources for task in artifacts.tasks)
         widths = tuple(wired_into[name]["dim"] for name in self.read)
         wired = {"sources": widths} | (wired_into[self.read[0]] if len(read) == 1 else {"dim": sum(widths)})
-        heads = list(zip(artifacts.tasks, config.head, strict=True))
-        self.heads = nn.ModuleList(build_stage(head, wired | _names_of_task(task)) for task, head in heads)
-        modules: list[Any] = list(self.heads)
         self.head_stages = [
-            HeadStage(task.name, head, module, task.head_task)
-            for (task, head), module in zip(heads, modules, strict=True)
+            HeadStage(task.name, head, build_stage(head, wired | _names_of_task(task)), task.head_task)
+            for task, head in zip(artifacts.tasks, config.head, strict=True)
         ]
+        self.heads = nn.ModuleList(head.module for head in self.head_stages)
         self.outputs, self.streams = artifacts.kind.outputs, config.export.streaming
         self.attended = attended(config.inputs, config.head)
         self.stages = [stage for name in inputs for stage in self.sources[name]]
@@ -480,26 +463,27 @@ class Pipeline(nn.Module):
             messages = member(module, "messages")
             yield from (f"{stage.key}: {message}" for message in (messages() if messages else ()))
 
+    def _stated(self, name: str) -> list[int]:
+        """Return the values of a member of the stages that have it."""
+        values: list[Any] = [member(module, name) for _, module in self.stages]
+        return [value for value in values if value is not None]
+
     @property
     def long(self) -> list[int]:
         """Text lengths from which a stage computes differently than for shorter texts: its `example_length`."""
-        lengths: list[Any] = [member(module, "example_length") for _, module in self.stages]
-        return [length for length in lengths if length is not None]
+        return self._stated("example_length")
 
     @property
     def limits(self) -> Limits:
         """Maximum number of tokens of one text, and of the first of a pair if a stage reads it as a whole."""
-        max_lengths: list[Any] = [member(module, "max_length") for _, module in self.stages]
-        context = [most for most in max_lengths if most is not None]
-        if context and self.is_language_model:
+        if self.is_language_model and (context := self._stated("max_length")):
             return Limits(tokens=min(context) - self.head.adds_bos)
-        first_tokens: list[Any] = [member(module, "first_tokens") for _, module in self.stages]
-        firsts = [most for most in first_tokens if most is not None] if self.artifacts.featurizer.pairs else []
-        max_tokens: list[Any] = [member(module, "max_tokens") for _, module in self.stages]
-        limits = Limits(tokens=min([MOST_TOKENS, *(most for most in max_tokens if most is not None)]))
+        limits: dict[str, Any] = {"tokens": min([MOST_TOKENS, *self._stated("max_tokens")])}
         if any(member(module, "cuts_texts") for _, module in self.stages):
-            limits = limits.model_copy(update={"cut": True})
-        return limits.model_copy(update={"first_tokens": min(firsts)}) if firsts else limits
+            limits["cut"] = True
+        if self.artifacts.featurizer.pairs and (first_tokens := self._stated("first_tokens")):
+            limits["first_tokens"] = min(first_tokens)
+        return Limits(**limits)
 
     @property
     def most_written(self) -> int:
