@@ -117,7 +117,7 @@ def excerpt(text: str, columns: int, start: int = 0) -> str:
     return before + " ".join(text[begin:end].split()) + after
 
 
-# The held-out records of a run: scores on its test sets, and the records for the parity check.
+# Scores of a run on its test sets.
 
 
 def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[str, Any]:
@@ -140,11 +140,6 @@ def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[st
             console.warn(warning, "  ")
         scores |= score_raw_text(predictor, name, records, scores[name], console)
     return scores
-
-
-def held_out_records(run: Run) -> Sequence[Record]:
-    """Return the records for the parity check: the first test set, else dev, else the start of train."""
-    return data_form(run.config).compared_records(run.folder)
 
 
 # A pipeline from its YAML to its bundle, once or with several seeds.
@@ -171,8 +166,8 @@ def run_all(
             pipeline = train_run(run, console, device)
             scores = score_test_sets(run, predictor(pipeline, config), console)
             files.write(run.folder / SCORES, json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False))
-            records, outcome = held_out_records(run), run.outcome
-            model = export(pipeline, config, records, run.bundle_folder, console, scores, cache, outcome)
+            records = data_form(config).compared_records(run.folder)
+            model = export(pipeline, config, records, run.bundle_folder, console, scores, cache, run.outcome)
             print_answers(model, records, console)
             parity = model.manifest.parity
         metrics, outcome = metric_types(config.head), run.outcome
@@ -183,14 +178,12 @@ def run_all(
             console.result(f"dev {outcome['metric']} {format_score(outcome['metric'], outcome['dev'], metrics)}")
         for name, values in scores.items():  # the score of the metric that selected the weights comes first
             listed = headlines(values, outcome.get("metric")).items()
-            console.result(
-                f"{name} {', '.join(f'{metric} {format_score(metric, value, metrics)}' for metric, value in listed)}"
-            )
+            formatted = [f"{metric} {format_score(metric, value, metrics)}" for metric, value in listed]
+            console.result(f"{name} {', '.join(formatted)}")
         fp32 = " (fp32)" if "precision" in parity else ""  # an int8 graph was compared before it was quantized
         compared = f"{parity['decisions']:,} decisions on {parity['records']:,} records"
-        console.say(
-            f"{run.bundle_folder}: onnxruntime{fp32} = PyTorch in {compared} and {parity['texts']:,} generated texts"
-        )
+        compared += f" and {parity['texts']:,} generated texts"
+        console.say(f"{run.bundle_folder}: onnxruntime{fp32} = PyTorch in {compared}")
         console.say(f"next: seqpipe predict {run.bundle_folder}")
         return run
 
@@ -258,7 +251,7 @@ def export_run(
     bundle.refuse_other(path)
     with lock_around(path):
         run = open_run(folder, console, sets=sets, plugins=plugins)
-        pipeline, records = load_trained(run), held_out_records(run)
+        pipeline, records = load_trained(run), data_form(run.config).compared_records(run.folder)
         export(pipeline, run.config, records, path, console, run.scores, cache, run.outcome)
     return path
 

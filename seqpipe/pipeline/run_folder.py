@@ -32,9 +32,7 @@ def fingerprint(config: Config) -> dict[str, Any]:
     """Return the inputs of a run: the resolved YAML without its folders, the sha256 of every file and run, versions."""
     data, keyed = config.data, list(zip(config.versions, config.components, strict=True))
     options = {f"{key}.{where}": path for key, component in keyed for where, path in _option_paths(component.options)}
-    sources = {
-        f"{key}.init": component.common_keys["init"] for key, component in keyed if component.common_keys.get("init")
-    }
+    sources = {f"{key}.init": folder for key, component in keyed if (folder := component.common_keys.get("init"))}
     names = {path.as_posix(): path.name for path in (*options.values(), *sources.values())}
     content = _without_folders(resolved(config), names)
     for role in ("train", "dev", "test", "candidates"):
@@ -98,15 +96,14 @@ def _without_folders(value: Any, names: Mapping[str, str]) -> Any:
 
 def differences(old: Any, new: Any, key: str = "") -> list[str]:
     """Return the differences between two fingerprints, one line each."""
+    inner: list[tuple[str, Any, Any]] = []
     if isinstance(old, dict) and isinstance(new, dict):
-        names = [*old, *(name for name in new if name not in old)]
-        return [
-            line
-            for name in names
-            for line in differences(old.get(name), new.get(name), f"{key}.{name}" if key else name)
-        ]
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [line for i, (a, b) in enumerate(zip(old, new, strict=True)) for line in differences(a, b, f"{key}.{i}")]
+        names = dict.fromkeys([*old, *new])
+        inner = [(f"{key}.{name}" if key else name, old.get(name), new.get(name)) for name in names]
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        inner = [(f"{key}.{i}", *pair) for i, pair in enumerate(zip(old, new, strict=True))]
+    if inner:
+        return [line for name, before, after in inner for line in differences(before, after, name)]
     if old == new:
         return []
     if key.startswith("sources."):
@@ -125,13 +122,7 @@ def start_run(config: Config, console: Console, fresh: bool = False, runs: Path 
     """Yield the run of this config, its folder locked until the block ends.
 
     The folder is new, or the existing one if it was made from the same inputs. One without a checkpoint has nothing to
-    keep: its run starts again.
-
-    Args:
-        config: The pipeline; its name is the folder's.
-        console: For the message about an old run.
-        fresh: Move an old run of this name aside.
-        runs: The folder of all runs.
+    keep: its run starts again. With `fresh` an old run of this name is moved aside.
 
     Raises:
         ConfigError: if a component's `init` names this folder.

@@ -56,7 +56,8 @@ def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console)
 
 
 def refuse_long_texts(config: Config, pipeline: Pipeline) -> None:
-    """Raise DataError, before training, for a text, or the first of a pair, that a stage cannot read as a whole."""
+    """Raise DataError, before training, for a text, the first of a pair or a candidate that is too long for a stage."""
+    refuse_long_candidates(pipeline)
     if not pipeline.refuses_long_texts:
         return
     form, featurizer = data_form(config), pipeline.artifacts.featurizer
@@ -106,7 +107,6 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     is_new = not (run.checkpoints / LAST).exists()
     init_report = warm_start(pipeline, config) if is_new else []
     refuse_long_texts(config, pipeline)
-    refuse_long_candidates(pipeline)
     scores = _dev_scores(config, pipeline, data, device)
     tokens = sum(map(len, artifacts.vocabularies.values()))
     weights = sum(p.numel() for p in pipeline.parameters())
