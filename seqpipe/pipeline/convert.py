@@ -37,6 +37,7 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.file_io import input_format, open_source, parse_record, plain_record, raise_error, read_lines
 from seqpipe.runtime.model import Model
 from seqpipe.training.artifacts import Artifacts, FittedTask
+from seqpipe.training.datasets import tensors
 from seqpipe.training.pipeline import Pipeline
 
 Aggregation = Literal["simple", "first"]
@@ -221,11 +222,8 @@ def load_checkpoint(
 ) -> tuple[Pipeline, Config, Reference]:
     """Return the pipeline of a checkpoint, its configuration, and the checkpoint as `transformers` loads it.
 
-    Args:
-        folder: Written by `save_pretrained`, or by sentence-transformers.
-        aggregation: Which tokens of a checkpoint that tags are tagged: all, or the first of each word.
-        pooling: Pooling of a sentence encoder; None for what its folder states.
-        no_answer: Whether a checkpoint that reads passages was trained on questions without answers.
+    With the aggregation `first` only the first token of each word is tagged. `pooling` is that of a sentence encoder;
+    None for what its folder states. `no_answer`: the checkpoint was trained on questions without answers too.
 
     Raises:
         DataError, UsageError: if the folder cannot be converted.
@@ -308,26 +306,22 @@ def compare(pipeline: Pipeline, reference: Reference, records: Sequence[Record])
         own_ids = [reference.ids[i] for i in doc.ids[second:]]
         if own_ids != ids or doc.offsets[second:] != offsets:
             raise ParityError(f"{excerpt(texts[-1])} has other tokens than in transformers; no bundle was written")
-        names = pipeline({name: torch.from_numpy(array) for name, array in source.collate([doc]).items()})
+        names = pipeline(tensors(source.collate([doc])))
         outputs = reference.model(**encoding)
-        ours: Any
-        theirs: Any
-        if "last_hidden_state" in outputs:
-            states = outputs.last_hidden_state[0]
-            ours, theirs = names["state"][0], states[0] if reference.pooling == "cls" else states.mean(0)
-        elif "start_logits" not in outputs and outputs.logits.dim() == 2:
-            ours, theirs = names["state"], outputs.logits
+        ours: Any = names["state"]
+        if reference.pooling:
+            states = outputs.last_hidden_state  # (1, T, D)
+            theirs = states[:, 0] if reference.pooling == "cls" else states.mean(1)
         else:
-            logits = outputs.logits if "logits" in outputs else torch.stack([outputs[0], outputs[1]], 2)
-            starts = slice(None) if doc.starts is None else doc.starts
-            ours, theirs = names["x"][0, second : second + len(doc)], logits[0][places][starts]
-            ours = ours[: len(theirs)]  # a text without a token has a row of padding
+            theirs = outputs.logits if "logits" in outputs else torch.stack([outputs[0], outputs[1]], 2)
+        if theirs.dim() == 3:  # the logits of each token
+            theirs = theirs[0][places][slice(None) if doc.starts is None else doc.starts]
+            ours = names["x"][0, second : second + len(doc)][: len(theirs)]  # no token is a row of padding
         far = (ours - theirs).abs() / theirs.abs().clamp(min=1)
         worst = max(worst, float(far.max()) if far.numel() else 0.0)
         if not worst <= CLOSE:
-            raise ParityError(
-                f"{excerpt(texts[-1])}: logits differ by {worst:.2g} from transformers'; none was written"
-            )
+            problem = f"logits differ by {worst:.2g} from those of transformers; no bundle was written"
+            raise ParityError(f"{excerpt(texts[-1])}: {problem}")
         compared += 1
     return compared, worst
 
@@ -342,13 +336,8 @@ def convert(
 ) -> Model:
     """Make a bundle of a fine-tuned checkpoint; return it as an open Model.
 
-    Args:
-        folder: Of the checkpoint.
-        output: Where the bundle goes; one that is there is replaced at the end.
-        console: For reports of progress.
-        texts: Texts to compare and to make golden examples of: one a line, or JSON objects; None for built-in ones.
-        cache: Where the graph is looked for first, and kept.
-        options: Of `load_checkpoint`.
+    `texts` is a file of texts to compare and to make golden examples of: one a line, or JSON objects; None for built-in
+    ones. The graph is looked for in the `cache`, and kept there. `options` are those of `load_checkpoint`.
 
     Raises:
         DataError, UsageError: if the folder cannot be converted; nothing is written then.
