@@ -84,7 +84,7 @@ def _build(form: DataForm, records: Sequence[Record], size: str, is_partial: boo
         init_report = [f"{line} (by {size})" for line in init_report]
     if artifacts.longest > pipeline.limits.tokens and form.corpus is None:
         refuse_long(artifacts.featurizer.docs(records), records, pipeline.limits)
-    data = form.trial(artifacts, records)
+    data = form.load(artifacts, records)
     messages = [] if is_partial else [*pipeline.messages(), *unwritable_targets(config, artifacts, data.targets)]
     return Trial(pipeline, records, data, data.batches(data.batches.order(0)[0]), size, messages, init_report)
 

@@ -273,32 +273,28 @@ class Missing:
         return f"{path}: a tiny BERT with random weights, which is generated from the training texts"
 
 
-def missing_needs(config: Config) -> list[Missing]:
-    """Return the needs that must be created before a pipeline can run, in that order.
+def missing_needs(config: Config, chain: Sequence[Path] = ()) -> list[Missing]:
+    """Return the needs that must be created before a pipeline can run, in that order; `chain`: files that need it.
 
     Raises ConfigError for a cycle, and for a folder that is not the run of its YAML.
     """
-    return list({missing.need.path: missing for missing in _missing(config, (config.file.resolve(),))}.values())
-
-
-def _missing(config: Config, chain: Sequence[Path]) -> Iterator[Missing]:
-    """Yield the missing needs of a pipeline after those of the pipelines it needs; `chain`: the files that led here."""
+    missing, chain = dict[Path, Missing](), (*chain, config.file.resolve())
     for need in config.needs:
-        if need.run is None:
-            if not need.path.exists():
-                yield Missing(need, config)
+        if need.run:
+            if not run_problem(need.path) and checkpoint.load(need.path / CHECKPOINTS / LAST)["progress"]["done"]:
+                continue
+            if need.run.resolve() in chain:
+                way = " -> ".join(path.name for path in (*chain, need.run))
+                raise ConfigError([replace(need.problem, message=f"pipelines need each other in a cycle: {way}")])
+            source = load(need.run, plugin_files=config.plugin_files)
+            if source.name != need.path.name:
+                message = f"the run of {need.run.name} is called {source.name!r}; end the path with this name"
+                raise ConfigError([replace(need.problem, key=f"{need.problem.key}.path", message=message)])
+            missing |= {step.need.path: step for step in missing_needs(source, chain)}
+        elif need.path.exists():
             continue
-        if not run_problem(need.path) and checkpoint.load(need.path / CHECKPOINTS / LAST)["progress"]["done"]:
-            continue
-        if need.run.resolve() in chain:
-            way = " -> ".join(path.name for path in (*chain, need.run))
-            raise ConfigError([replace(need.problem, message=f"pipelines need each other in a cycle: {way}")])
-        source = load(need.run, plugin_files=config.plugin_files)
-        if source.name != need.path.name:
-            message = f"the run of {need.run.name} is called {source.name!r}; end the path with this name"
-            raise ConfigError([replace(need.problem, key=f"{need.problem.key}.path", message=message)])
-        yield from _missing(source, (*chain, need.run.resolve()))
-        yield Missing(need, config)
+        missing[need.path] = Missing(need, config)
+    return list(missing.values())
 
 
 def make_needs(config: Config, console: Console, device: str, cache: GraphCache | None) -> bool:

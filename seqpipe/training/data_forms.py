@@ -140,13 +140,9 @@ class DataForm(ABC):
     def read(self, path: DataPath) -> Sequence[Record]:
         """Return the records of a file."""
 
-    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
-        """Return the training data of these records; caches are in the folder of the run."""
-        return self.trial(artifacts, records)
-
     @abstractmethod
-    def trial(self, artifacts: Artifacts, records: Sequence[Record]) -> TrainingData:
-        """Return the training data of these records for one step; nothing is cached."""
+    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path | None = None) -> TrainingData:
+        """Return the training data of these records; without the folder of a run nothing is cached."""
 
     def compared_records(self, folder: Path) -> Sequence[Record]:
         """Return the records for the parity check: the first test set of a run, else dev, else the start of train."""
@@ -166,7 +162,7 @@ class ExampleData(DataForm):
         left_out = self.left_out[str(path)] = []
         return read(data.reader, path, None, data.overlaps, left_out if data.bad_rows == "skip" else None)
 
-    def trial(self, artifacts: Artifacts, records: Sequence[Record]) -> TrainingData:
+    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path | None = None) -> TrainingData:
         config, settings = self.config, self.config.train
         dev = self.read(config.data.dev) if config.data.dev else []
         warnings = [left_out_message(path, errors) for path, errors in self.left_out.items() if errors]
@@ -204,17 +200,15 @@ class TokenCorpus(DataForm):
     def read(self, path: DataPath) -> Sequence[Record]:
         return Records(self.config.data.reader, path)
 
-    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
-        dev = self.config.data.dev
-        batches = self._file_windows(artifacts, self.config.data.train, folder / TOKENS / "train.bin")
-        dev_batches = None
-        if dev:
-            dev_batches = self._file_windows(artifacts, dev, folder / TOKENS / "dev.bin", is_dev=True).once
+    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path | None = None) -> TrainingData:
+        data, dev_batches = self.config.data, None
+        if folder is None:
+            batches = self._windows(in_memory(artifacts, records))
+        else:
+            batches = self._file_windows(artifacts, data.train, folder / TOKENS / "train.bin")
+            if data.dev:
+                dev_batches = self._file_windows(artifacts, data.dev, folder / TOKENS / "dev.bin", is_dev=True).once
         return TrainingData(batches, f"a text of {len(batches.tokens):,}", dev_batches=dev_batches)
-
-    def trial(self, artifacts: Artifacts, records: Sequence[Record]) -> TrainingData:
-        batches = self._windows(in_memory(artifacts, records))
-        return TrainingData(batches, f"a text of {len(batches.tokens):,}")
 
     def _file_windows(self, artifacts: Artifacts, path: DataPath, tokens: Path, is_dev: bool = False) -> Windows:
         """Return the windows of a file's texts, whose tokens are cached in another file; errors name the file."""

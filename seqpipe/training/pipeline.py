@@ -220,17 +220,6 @@ class HeadStage:
         """Call a method of the head with the tensors that its parameters name, without the prefix."""
         return call_stage(self.component, method, {**names, **self.part(names)})
 
-    def corrupt(self, batch: Mapping[str, Tensor]) -> Names:
-        """Return the batch as input of training: unchanged, or with the head's corrupted inputs."""
-        expected = declared_corrupted_inputs(self.component)
-        if not expected:
-            return dict(batch)
-        corrupted = call_stage(self.component, self.module.corrupt_batch, dict(batch))
-        if lacking := [name for name in expected if not isinstance(corrupted.get(name), Tensor)]:
-            message = f"`corrupt_batch` returned no tensor {lacking[0]!r}, which its `corrupted_inputs` declares"
-            raise stage_error(self.component, message)
-        return {**batch, **corrupted}
-
     def loss(self, names: Names) -> Tensor:
         """Return the loss, in fp32 even under autocast: most heads are small and their sums are long.
 
@@ -413,7 +402,15 @@ class Pipeline(nn.Module):
 
     def corrupt(self, batch: Mapping[str, Tensor]) -> Names:
         """Return the batch as input of training: unchanged, or with the head's corrupted inputs."""
-        return self.head_stages[-1].corrupt(batch)
+        component, module = self.head_stages[-1].component, self.head_stages[-1].module
+        expected = declared_corrupted_inputs(component)
+        if not expected:
+            return dict(batch)
+        corrupted = call_stage(component, module.corrupt_batch, dict(batch))
+        if lacking := [name for name in expected if not isinstance(corrupted.get(name), Tensor)]:
+            message = f"`corrupt_batch` returned no tensor {lacking[0]!r}, which its `corrupted_inputs` declares"
+            raise stage_error(component, message)
+        return {**batch, **corrupted}
 
     def decide(
         self, features: Mapping[str, Tensor], options: Mapping[str, Any], explain: bool = False

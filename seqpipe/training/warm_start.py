@@ -38,10 +38,9 @@ def warm_start(pipeline: Pipeline, config: Config) -> list[str]:
     """
     artifacts, weights = cache(Artifacts.load), cache(lambda folder: checkpoint.load_best(folder / CHECKPOINTS))
     lines = []
-    targets = [head.common_keys.get("target_tokenizer") for head in config.head]
     texts = {source.tokenizer.key: name for name, source in by_source(config.inputs).items() if source.tokenizer}
-    for chosen in (*config.tokenizers, *(target for target in targets if isinstance(target, Component))):
-        if folder := chosen.common_keys.get("init"):
+    for chosen in config.components:
+        if chosen.kind == "tokenizer" and (folder := chosen.common_keys.get("init")):
             unknown = _unknown(pipeline.artifacts, texts[chosen.key]) if chosen.key in texts else ""
             lines.append(f"{chosen.key}: taken from {relative_path(folder)}{unknown}")
             for change in differing(chosen, counterpart(chosen, folder)):
