@@ -155,23 +155,16 @@ def first_tokens(doc: Doc, count: int) -> Doc:
     return replace(doc, words=doc.words[:count], offsets=offsets, ids=doc.ids[:count], starts=starts, places=places)
 
 
-# The output vocabulary of a copying head: that of a target tokenizer, then the source's words missing from it.
-
-
 @dataclass(frozen=True)
 class ExtendedVocabulary:
     """The V tokens of a target tokenizer, then ids V, V + 1, … for unknown words of a source, in their order.
 
-    Words that are spelt alike have the same id (See, Liu and Manning 2017).
-
-    Args:
-        tokenizer: The target tokenizer.
-        same: Whether source and target share a tokenizer: then a source token keeps its id. Otherwise it has the id of
-            the token as written, normalised by the target tokenizer.
+    Words that are spelt alike have the same id (See, Liu and Manning 2017). A source token keeps its id if source and
+    target share a tokenizer; else it has that of the token as written, normalised by the target tokenizer.
     """
 
-    tokenizer: Tokenizer
-    same: bool
+    tokenizer: Tokenizer  # of the target
+    same: bool  # whether the source has the same one
 
     def read(self, doc: Doc) -> tuple[list[int], list[str]]:
         """Return each token's id, and the unknown words, as written, in the order of their ids."""
@@ -208,11 +201,7 @@ DROPPED = "dropped_spans"  # field of a record: the number of its spans that are
 
 
 def resolve_overlaps(records: Iterable[Record], rule: Overlaps) -> Iterator[Record]:
-    """Yield the records without overlaps in `spans`; `dropped_spans` counts dropped spans.
-
-    Raises:
-        DataError: if two spans of a record overlap and the rule is `error`.
-    """
+    """Yield the records without overlapping `spans`, or raise DataError; `dropped_spans` counts dropped spans."""
     for record in records:
         spans: Any = record.get("spans")
         # A field of this name in other people's data may not have spans.

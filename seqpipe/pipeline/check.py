@@ -89,9 +89,6 @@ def _build(form: DataForm, records: Sequence[Record], size: str, is_partial: boo
     return Trial(pipeline, records, data, data.batches(data.batches.order(0)[0]), size, messages, init_report)
 
 
-# The check of its data, its loss and its export.
-
-
 @dataclass(frozen=True)
 class ExportCheck:
     """The comparison of a graph with PyTorch.

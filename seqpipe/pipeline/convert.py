@@ -43,8 +43,6 @@ from seqpipe.training.pipeline import Pipeline
 Aggregation = Literal["simple", "first"]
 Pooling = Literal["mean", "cls"]
 
-# What a checkpoint is: its task, its labels, and the sentence encoder's pooling, by its configuration files.
-
 _TASKS = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
 _SCHEMES = {"IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}  # prefixes of the tags of each scheme
 _MODULES = ("Transformer", "Pooling", "Normalize")  # of sentence-transformers
@@ -156,8 +154,6 @@ def _reference(checkpoint: _Checkpoint) -> Reference:
         raise DataError(f"{folder}: {problem}; set truncation_side in tokenizer_config.json to right")
     return Reference(tokenizer, model.eval(), ids, checkpoint.pooling)
 
-
-# The pipeline of a checkpoint: ordinary stages around its own weights.
 
 MOST_OF_PASSAGE = 20_000  # tokens of a question and a passage, which is read in windows
 NO_LENGTH = 1_000_000  # `model_max_length` of a tokenizer that has none is far more

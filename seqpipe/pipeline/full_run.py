@@ -117,9 +117,6 @@ def excerpt(text: str, columns: int, start: int = 0) -> str:
     return before + " ".join(text[begin:end].split()) + after
 
 
-# Scores of a run on its test sets.
-
-
 def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[str, Any]:
     """Return and print the scores on every test set, on dev if there is none, with warnings about the data.
 
@@ -140,9 +137,6 @@ def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[st
             console.warn(warning, "  ")
         scores |= score_raw_text(predictor, name, records, scores[name], console)
     return scores
-
-
-# A pipeline from its YAML to its bundle, once or with several seeds.
 
 
 def run_all(
@@ -256,12 +250,9 @@ def export_run(
     return path
 
 
-# Missing needs of a pipeline: other runs, which are trained first, and small models, which are generated.
-
-
 @dataclass(frozen=True)
 class Missing:
-    """A missing need, and the pipeline that has it."""
+    """A missing need (another run, or a generated small model), and the pipeline that has it."""
 
     need: Need
     config: Config

@@ -134,10 +134,9 @@ class Pipeline:
             from seqpipe.config.init_from import relative_path
             from seqpipe.pipeline.full_run import missing_needs
 
-            steps = missing_needs(self.config)
-            for step in steps:
+            for step in missing_needs(self.config):
                 console.say(f"needs {step}")
-            missing = [relative_path(step.need.path) for step in steps]
+                missing.append(relative_path(step.need.path))
         if missing or not export:
             return Check((), tuple(missing), None)
         from seqpipe.export.graph_cache import default_cache

@@ -25,8 +25,6 @@ from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.pipeline import Pipeline
 
-# The fingerprint of a run (the inputs that it is made from, as plain data), and the differences between two.
-
 
 def fingerprint(config: Config) -> dict[str, Any]:
     """Return the inputs of a run: the resolved YAML without its folders, the sha256 of every file and run, versions."""
@@ -112,9 +110,6 @@ def differences(old: Any, new: Any, key: str = "") -> list[str]:
     name = key.removeprefix("yaml.").removeprefix("files.")
     is_content = key.startswith(("data.", "files."))
     return [f"{name}: the file's content changed" if is_content else f"{name}: {old} -> {new}"]
-
-
-# The folder of a training run: start one, open one, load its trained pipeline.
 
 
 @contextmanager

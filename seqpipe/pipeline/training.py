@@ -18,7 +18,7 @@ from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.predictor import refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
-from seqpipe.training.data_forms import TrainingData, data_form, refuse_long_candidates
+from seqpipe.training.data_forms import data_form, refuse_long_candidates
 from seqpipe.training.datasets import unseen_labels
 from seqpipe.training.evaluation import DevScores, calibrate, unknown_share, unwritable_targets
 from seqpipe.training.fit import dev_messages, fit_artifacts
@@ -68,9 +68,6 @@ def refuse_long_texts(config: Config, pipeline: Pipeline) -> None:
             refuse_long(featurizer.docs([record]), [record], pipeline.limits)
 
 
-# Train the pipeline of a run, or resume its training.
-
-
 def resolve_device(name: str) -> str:
     """Return the device of this name, for `auto` the one that PyTorch finds; EnvError if it is not available."""
     kind = name.partition(":")[0]
@@ -107,7 +104,14 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     is_new = not (run.checkpoints / LAST).exists()
     init_report = warm_start(pipeline, config) if is_new else []
     refuse_long_texts(config, pipeline)
-    scores = _dev_scores(config, pipeline, data, device)
+    scores = None
+    if data.dev_batches:
+        calibrate(pipeline, data.dev_batches)  # problems of dev are reported before training
+        scores = DevScores(pipeline, config, data.dev, data.dev_batches, device)
+    if config.train.metric:
+        if scores is None:
+            raise UsageError("train.metric: it needs data.dev, which is missing; add it, or delete the key")
+        deciding(scores(lambda: None, only_names=True), config.train.metric)  # a missing score is reported now
     tokens = sum(map(len, artifacts.vocabularies.values()))
     weights = sum(p.numel() for p in pipeline.parameters())
     sizes = f"{data.size}, {tokens:,} tokens, {weights:,} weights"
@@ -129,16 +133,3 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
         console.warn(rise, "  ")
     files.write(run.folder / OUTCOME, json.dumps(files.null_non_finite(outcome), indent=1))
     return pipeline
-
-
-def _dev_scores(config: Config, pipeline: Pipeline, data: TrainingData, device: str) -> DevScores | None:
-    """Return the function that scores the dev set, None without one, once it and `train.metric` are known to work."""
-    if data.dev_batches is None:
-        if config.train.metric:
-            raise UsageError("train.metric: it needs data.dev, which is missing; add it, or delete the key")
-        return None
-    calibrate(pipeline, data.dev_batches)  # problems of dev are reported before training
-    scores = DevScores(pipeline, config, data.dev, data.dev_batches, device)
-    if config.train.metric:
-        deciding(scores(lambda: None, only_names=True), config.train.metric)  # a missing score is reported now
-    return scores

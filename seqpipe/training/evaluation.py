@@ -70,44 +70,31 @@ def calibrate(pipeline: Pipeline, batches: Callable[[], Batches]) -> None:
             head.module.calibrate({name: torch.cat(rows) for name, rows in columns.items()})
 
 
-def dev_losses(pipeline: Pipeline, batches: Batches) -> tuple[float | None, dict[str, float]]:
-    """Return the mean loss of a record, and the perplexity of each head that generates text, by its name.
+def dev_measures(pipeline: Pipeline, batches: Batches) -> tuple[float | None, dict[str, dict[str, float]]]:
+    """Return the mean loss of a record, and the `measures` of each head, or else its perplexity, by its name.
 
-    The loss is the weighted sum of the heads' losses, as in training, or None without a record; a perplexity is exp of
-    the mean loss per target token.
+    The loss is the weighted sum of the heads' losses, as in training, or None without a record. A measure is the mean
+    over all batches, and a perplexity exp of that: of a head that generates text, of its loss per target token.
     """
-    writers = [
-        head for head in pipeline.head_stages if head.task.counts_tokens and not has_member(head.module, "measures")
-    ]
     total, records = 0.0, 0
-    losses, tokens = ({head.name: 0.0 for head in writers} for _ in range(2))
+    sums: dict[str, dict[str, Tensor]] = {head.name: {} for head in pipeline.head_stages}
     with evaluation(pipeline):
         for batch in batches:
             names = pipeline(pipeline.corrupt(batch))
             rows = len(names["sources"][0]["mask"])
             records += rows
             for head in pipeline.head_stages:
-                loss = float(head.loss(names))
+                loss, pairs = float(head.loss(names)), dict[str, Tensor]()
                 total += loss * head.component.common_keys.get("weight", 1.0) * rows
-                if head in writers:
+                if has_member(head.module, "measures"):
+                    pairs = head.call(head.module.measures, names)
+                elif head.task.counts_tokens:
                     count = float({**names, **head.part(names)}["target_mask"].sum())
-                    losses[head.name] += loss * count
-                    tokens[head.name] += count
-    perplexities = {name: _mean("perplexity", loss, tokens[name]) for name, loss in losses.items()}
-    return total / records if records else None, perplexities
-
-
-def head_measures(pipeline: Pipeline, batches: Batches) -> dict[str, dict[str, float]]:
-    """Return the mean `measures` over all batches, by the name of the head; for a perplexity, exp of the mean."""
-    heads = [head for head in pipeline.head_stages if has_member(head.module, "measures")]
-    sums: dict[str, dict[str, Tensor]] = {head.name: {} for head in heads}
-    with evaluation(pipeline):
-        for batch in batches if heads else ():
-            names = pipeline(pipeline.corrupt(batch))
-            for head in heads:
-                for name, pair in head.call(head.module.measures, names).items():
+                    pairs = {"perplexity": torch.tensor([loss * count, count], dtype=torch.float64)}
+                for name, pair in pairs.items():
                     sums[head.name][name] = sums[head.name].get(name, torch.zeros(2)) + pair.cpu()
-    return {head: {name: _mean(name, *pair.tolist()) for name, pair in pairs.items()} for head, pairs in sums.items()}
+    measures = {head: {name: _mean(name, *pair.tolist()) for name, pair in sums[head].items()} for head in sums}
+    return total / records if records else None, measures
 
 
 def _mean(name: str, total: float, count: float) -> float:
@@ -127,9 +114,6 @@ def first_not_finite(pipeline: Pipeline, batch: Mapping[str, Tensor]) -> str:
             if not torch.isfinite(head.loss(names)):
                 return f"{head.component.key}: {describe(head.component)}: `loss` returned NaN or infinity"
     return "none: all stages are finite when computed again"
-
-
-# A Predictor that decides with PyTorch; the rest is the code of deployment.
 
 
 def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
@@ -161,9 +145,9 @@ def predictor(
     before: Callable[[], None] = lambda: None,
     explain: bool = False,
 ) -> Predictor:
-    """Return a Predictor of a pipeline on a device; `before` is called before each run.
+    """Return a Predictor that decides with PyTorch on a device; the rest is the code of deployment.
 
-    With `explain` its runs return the attention weights too.
+    `before` is called before each run. With `explain` the runs return the attention weights too.
     """
     artifacts, options = pipeline.artifacts, option_table(*config.head)
 
@@ -187,9 +171,6 @@ def predictor(
     )
 
 
-# Scores on the dev set during training.
-
-
 @dataclass(frozen=True)
 class DevScores:
     """Function that scores a pipeline, in training, on the dev set."""
@@ -206,30 +187,25 @@ class DevScores:
         `check_interrupt` is called regularly; an exception that it raises ends the evaluation.
         """
         pipeline, records = self.pipeline, self.records[:2] if only_names else self.records
-        most = 1 if only_names else None
         if not only_names:
             calibrate(pipeline, self._device_batches)
-        loss, perplexities = dev_losses(pipeline, itertools.islice(self._device_batches(), most))
+        loss, measures = dev_measures(pipeline, itertools.islice(self._device_batches(), 1 if only_names else None))
         if pipeline.is_language_model:
             check_interrupt()
-            return {"perplexity": perplexities[""], "loss": math.log(perplexities[""])}
+            return {"perplexity": measures[""]["perplexity"], "loss": math.log(measures[""]["perplexity"])}
         scores = evaluate(predictor(pipeline, self.config, self.device, check_interrupt), records)[""]
-        for head, perplexity in perplexities.items():
-            (scores[head] if head else scores)["perplexity"] = perplexity
-        for head, measures in head_measures(pipeline, itertools.islice(self._device_batches(), most)).items():
-            if head:
-                scores[head].update(measures)
-            else:
-                scores = {**measures, **scores}  # a head's own measures select the best weights
+        for head in pipeline.head_stages:
+            if not head.name:  # the only head; its own measures select the best weights
+                own = has_member(head.module, "measures")
+                scores = {**measures[""], **scores} if own else {**scores, **measures[""]}
+            elif measures[head.name]:
+                scores[head.name].update(measures[head.name])
         return scores if loss is None else {**scores, "loss": loss}
 
     def _device_batches(self) -> Iterator[Batch]:
         """Yield the batches on the device lazily."""
         for batch in self.batches():
             yield {name: tensor.to(self.device) for name, tensor in batch.items()}
-
-
-# Tokens missing from the fitted vocabularies: unknown in inputs, impossible to generate in targets.
 
 
 def unknown_share(docs: Sequence[Doc]) -> float:

@@ -51,8 +51,6 @@ from seqpipe.runtime.predictor import CHUNK, chunks
 from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import read
 
-# Checks that a source has what the heads on it need: words to tag, or a passage to choose spans from.
-
 
 def replacing_encoder(source: Input) -> Component | None:
     """Return the encoder that replaces the rows of tokens; None if there is none."""
@@ -90,12 +88,7 @@ Texts = Iterator[tuple[Record, str | list[str]]]  # texts, or their words, each 
 
 
 def fit_tokenizer(component: Component, texts: Callable[[], Texts]) -> Tokenizer:
-    """Train a component's tokenizer on texts, which are iterated again at each call.
-
-    Raises:
-        PluginError: The special tokens do not have the first ids.
-        DataError: The tokenizers library panics at a text.
-    """
+    """Train a component's tokenizer on texts, iterated again at each call; DataError if the library panics at one."""
     if folder := component.common_keys.get("init"):
         # The tokenizer, or a head's target tokenizer, of the run that the component is initialised from.
         there = counterpart(component, folder)
@@ -164,9 +157,6 @@ def dev_messages(config: Config, artifacts: Artifacts, dev: Sequence[Record]) ->
         yield from build_component(component).dev_messages(fitted[name], texts)
 
 
-# The task of a head: its answer kind, labels and target tokenizer.
-
-
 def fit_task(
     head: Component,
     name: str,
@@ -230,9 +220,6 @@ def _old_labels(head: Component) -> Sequence[str]:
     if message := head_task(head).label_conflict(task.answer, answer_settings(head), where):
         raise ConfigError([head.problem(f"{message}, or delete init")])
     return task.labels
-
-
-# Fit the artifacts of a pipeline to its training records: tokenizers, features, labels.
 
 
 class _Source(NamedTuple):

@@ -95,9 +95,6 @@ def rate_factor(settings: Train, share: float) -> float:
     return 1.0
 
 
-# Exponential moving average of the weights.
-
-
 class WeightAverage:
     """Exponential moving average of a module's parameters over optimiser steps; disabled with a decay of 0."""
 

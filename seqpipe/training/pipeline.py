@@ -195,9 +195,6 @@ def _same(first: Tensor, second: Tensor) -> Tensor:  # (B, …) -> (B,)
     return (first == second).flatten(1).all(1) if first.dim() > 1 else first == second
 
 
-# One head of a pipeline: its loss, its decision, and its margin to another decision.
-
-
 @dataclass(frozen=True)
 class HeadStage:
     """A head among several."""
@@ -256,9 +253,6 @@ def _to_fp32(value: Any) -> Any:
     if isinstance(value, list):
         return [{name: _to_fp32(part) for name, part in names.items()} for names in value]
     return value.float() if value.is_floating_point() else value
-
-
-# The stages of one YAML as one PyTorch module: embeddings, encoders and heads, wired by names.
 
 
 class Pipeline(nn.Module):

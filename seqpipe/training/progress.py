@@ -16,8 +16,6 @@ from seqpipe.config.loader import Config
 from seqpipe.config.schema import Train
 from seqpipe.runtime.evaluate import deciding, is_perfect
 
-# The state of training: its position, its best epoch so far, and early stopping.
-
 
 @dataclass
 class Progress:

@@ -78,8 +78,6 @@ class Trainer:
                 self.finish_epoch()
                 self.stop_if_interrupted()
 
-    # -- one step, one epoch
-
     def _on_device(self, rows: Sequence[int]) -> Batch:
         return {name: tensor.to(self.device) for name, tensor in self.batches(rows).items()}
 
@@ -181,8 +179,6 @@ class Trainer:
 
     def _write_history(self) -> None:
         write(self.folder / HISTORY, "".join(json.dumps(null_non_finite(row)) + "\n" for row in self.progress.history))
-
-    # -- state
 
     def save(self) -> None:
         """Write last.ckpt, then remove best weights that it no longer refers to."""
