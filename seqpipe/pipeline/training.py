@@ -18,7 +18,7 @@ from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.predictor import refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
-from seqpipe.training.data_forms import data_form, refuse_long_candidates
+from seqpipe.training.data_forms import candidate_docs, candidates_of, data_form
 from seqpipe.training.datasets import unseen_labels
 from seqpipe.training.evaluation import DevScores, calibrate, unknown_share, unwritable_targets
 from seqpipe.training.fit import dev_messages, fit_artifacts
@@ -57,10 +57,13 @@ def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console)
 
 def refuse_long_texts(config: Config, pipeline: Pipeline) -> None:
     """Raise DataError, before training, for a text, the first of a pair or a candidate that is too long for a stage."""
-    refuse_long_candidates(pipeline)
+    artifacts = pipeline.artifacts
+    if candidates := candidates_of(artifacts):
+        docs = candidate_docs(artifacts, candidates.texts)
+        refuse_long(docs, [{"where": f"the candidate {doc.text!r}"} for doc in docs], pipeline.limits)
     if not pipeline.refuses_long_texts:
         return
-    form, featurizer = data_form(config), pipeline.artifacts.featurizer
+    form, featurizer = data_form(config), artifacts.featurizer
     for path in (config.data.train, config.data.dev, *config.data.tests.values()):
         if path is None:
             continue

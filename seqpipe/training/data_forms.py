@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -23,7 +22,7 @@ from seqpipe.config.run_layout import TOKENS
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.parts import DataPath, left_out_message
-from seqpipe.runtime.predictor import batches, refuse_long
+from seqpipe.runtime.predictor import batches
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import (
     Batch,
@@ -58,13 +57,6 @@ def candidate_docs(artifacts: Artifacts, texts: Sequence[str]) -> list[Doc]:
         if not len(doc):
             raise DataError(f"the candidate {text!r} has no token; remove it")
     return docs
-
-
-def refuse_long_candidates(pipeline: Pipeline) -> None:
-    """Raise DataError, before training, for a candidate that is longer than a stage can read."""
-    if candidates := candidates_of(pipeline.artifacts):
-        docs = candidate_docs(pipeline.artifacts, candidates.texts)
-        refuse_long(docs, [{"where": f"the candidate {doc.text!r}"} for doc in docs], pipeline.limits)
 
 
 def with_matches(artifacts: Artifacts, data: Sequence[Example]) -> list[Example]:
@@ -108,20 +100,11 @@ def encode_candidates(pipeline: Pipeline, device: torch.device | str = "cpu") ->
 COMPARED = 200  # training records for the parity check if there is no dev or test set
 
 
-class TrainingBatches(Protocol):
-    """Batches whose order depends on the epoch only."""
-
-    stateful: bool  # whether recurrent states are carried from a batch to the next one of the epoch
-
-    def order(self, epoch: int) -> list[list[int]]: ...
-    def __call__(self, rows: Sequence[int]) -> Batch: ...
-
-
 @dataclass(frozen=True)
 class TrainingData:
     """Training and dev data of a pipeline."""
 
-    batches: TrainingBatches  # with targets, like the dev batches
+    batches: Batches | Windows  # with targets, like the dev batches
     size: str  # of the training data, as text
     targets: Sequence[Record] = ()  # records with the targets of the heads; empty if the texts are the targets
     dev: Sequence[Record] = ()  # the records on which answers are compared; empty if only batches are scored

@@ -134,7 +134,7 @@ class Batches:
     of_epoch: Callable[[int], Sequence[Example]] | None = None  # returns the examples of an epoch
     epoch: int = field(default=0, init=False)  # the epoch of `data`
 
-    stateful = False
+    stateful = False  # whether recurrent states are carried from a batch to the next one of the epoch
 
     def order(self, epoch: int) -> list[list[int]]:
         """Return the batches of an epoch as positions: a function of seed and epoch."""

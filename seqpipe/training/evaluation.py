@@ -62,10 +62,8 @@ def calibrate(pipeline: Pipeline, batches: Callable[[], Batches]) -> None:
                     columns[name].append(rows)
     for head, columns in zip(choosing, evidence, strict=True):
         if not columns:
-            fix = "add records with labels of the training data"
-            raise DataError(
-                f"data.dev: training saw none of its labels, from which {describe(head.component)} chooses; {fix}"
-            )
+            problem = f"training saw none of its labels, from which {describe(head.component)} chooses"
+            raise DataError(f"data.dev: {problem}; add records with labels of the training data")
         with errors_of(head.component, "`calibrate`"):
             head.module.calibrate({name: torch.cat(rows) for name, rows in columns.items()})
 

@@ -25,8 +25,8 @@ from seqpipe.errors import InterruptedRunError, TrainingError
 from seqpipe.files import make_folder, null_non_finite, remove_partial_files, write
 from seqpipe.runtime.evaluate import deciding, goodness, is_perfect
 from seqpipe.training import checkpoint
-from seqpipe.training.data_forms import TrainingBatches, encode_candidates
-from seqpipe.training.datasets import Batch
+from seqpipe.training.data_forms import encode_candidates
+from seqpipe.training.datasets import Batch, Batches, Windows
 from seqpipe.training.evaluation import evaluation, first_not_finite
 from seqpipe.training.optim import DTYPES, WeightAverage, clip_gradients, make_optimizer, rate_factor
 from seqpipe.training.pipeline import Pipeline
@@ -41,7 +41,7 @@ class Trainer:
 
     pipeline: Pipeline
     config: Config
-    batches: TrainingBatches
+    batches: Batches | Windows
     evaluate: Evaluate | None
     folder: Path
     console: Console
@@ -227,7 +227,7 @@ class Trainer:
 def train(
     pipeline: Pipeline,
     config: Config,
-    batches: TrainingBatches,
+    batches: Batches | Windows,
     evaluate: Evaluate | None,
     folder: Path,
     console: Console,
