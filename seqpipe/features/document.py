@@ -193,8 +193,6 @@ class ExtendedVocabulary:
         return ids
 
 
-# Selection among the overlapping spans of a record.
-
 Overlaps = Literal["error", "longest", "first"]
 FIX = "correct or remove one of the spans, or set data.overlaps to longest or first"
 DROPPED = "dropped_spans"  # field of a record: the number of its spans that are dropped

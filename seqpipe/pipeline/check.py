@@ -39,8 +39,6 @@ from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.warm_start import warm_start
 
-# The pipeline to check, built from all training records, with a first batch of them.
-
 RECORDS = 200  # of a token corpus, which may be larger than memory
 
 

@@ -38,8 +38,6 @@ from seqpipe.training.data_forms import data_form
 from seqpipe.training.evaluation import predictor
 from seqpipe.training.tiny_bert import checkpoint_texts, tiny_bert
 
-# Some answers of a bundle, each text and answer in a line or two.
-
 EXAMPLES = 4  # answers that are shown
 INPUT, ANSWER = 160, 220  # columns of a text and of an answer with its score
 LINES = 4  # of a multi-line answer

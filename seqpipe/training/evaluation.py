@@ -32,8 +32,6 @@ from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import Batch, tensors
 from seqpipe.training.pipeline import Pipeline, errors_of
 
-# Dev measures of a pipeline, and the calibration of its heads: perplexities, the heads' own measures.
-
 Batches = Iterable[Mapping[str, Tensor]]
 _MAX_EXPONENT = 700.0  # exp of more overflows a float
 

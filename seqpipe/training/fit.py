@@ -82,8 +82,6 @@ def _lacking_words(source: Input, tokenizer: Tokenizer) -> str:
     return ""
 
 
-# Tokenizers trained on the training texts, or taken from the runs that `init` names.
-
 Texts = Iterator[tuple[Record, str | list[str]]]  # texts, or their words, each with its record
 
 

@@ -76,8 +76,6 @@ class Progress:
         self.done = self.epoch >= settings.epochs or is_out_of_patience
 
 
-# SIGINT and SIGTERM during training.
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

@@ -13,7 +13,6 @@ import seqpipe.plugin as sp
 from seqpipe_plugins.encoders.pretrained import Pretrained
 
 _FAMILIES = ("albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta")
-_TRIED = 128  # tokens of the longest texts that an export compares, whatever a checkpoint reads
 
 
 class FineTuned(Pretrained):
@@ -66,13 +65,11 @@ class FineTuned(Pretrained):
 
     def forward(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> dict[str, Tensor]:  # (B, T) each
         if segments is not None:
-            raise sp.UsageError("fine-tuned: it reads single texts, not pairs; take the encoder pretrained")
+            raise sp.UsageError("fine-tuned: it reads single texts, not pairs; use the encoder pretrained")
         T = ids.shape[1]
         # A bundle never gives more tokens, but the random inputs of an export may be longer than a small checkpoint.
-        is_small = self.window < _TRIED
-        if is_small:
-            n = torch.sym_min(T, self.window)
-            ids, mask = ids[:, :n], mask[:, :n]
+        n = torch.sym_min(T, self.window)
+        ids, mask = ids[:, :n], mask[:, :n]
         outputs = self._read(ids, mask, None)
         if self.task == "sequence-classification":
             state, x = outputs, outputs[:, None].expand(-1, ids.shape[1], -1)  # (B, L), (B, T, L)
@@ -81,7 +78,7 @@ class FineTuned(Pretrained):
             mean = torch.where(real, outputs, 0.0).sum(1) / real.sum(1)  # (B, D)
             state = outputs[:, 0] if self.pool == "cls" else mean
             x = torch.where(mask[..., None], outputs[:, 1:-1], 0.0)
-        return {"x": nn.functional.pad(x, (0, 0, 0, T - n)) if is_small else x, "state": state}
+        return {"x": nn.functional.pad(x, (0, 0, 0, T - n)), "state": state}
 
     def _output(self, inputs: dict[str, Tensor]) -> Tensor:
         outputs = self.model(**inputs)
