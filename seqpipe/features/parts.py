@@ -1,4 +1,4 @@
-"""Parts of a data file: the records that shares take for dev and test, and those that are left for training."""
+"""Parts of a data file: the shares for dev and test, and the rest for training."""
 
 from __future__ import annotations
 

@@ -61,12 +61,12 @@ class _Checkpoint(NamedTuple):
     def labels(self) -> tuple[list[str], str]:
         """Return the labels in the order of the logits, as tags where tokens have them, and the scheme of these.
 
-        `transformers` knows B- and I- alone, and joins neighbours of any other label, which is what I- says. Tags that
-        are all of BIOES or BILOU are read as those.
+        `transformers` knows only B- and I-, and joins neighbours with any other label, as with I-. Tags that are all of
+        BIOES or BILOU are read as those.
         """
         labels = [str(self.config.id2label[i]) for i in range(self.config.num_labels)]
         if doubled := [label for label in labels if labels.count(label) > 1]:
-            problem = f"the label {doubled[0]!r} is there twice"
+            problem = f"the label {doubled[0]!r} occurs twice"
             raise DataError(f"{self.folder}: {problem}; give each its own name in id2label of config.json")
         if self.task != "TokenClassification":
             return labels, ""
@@ -76,30 +76,30 @@ class _Checkpoint(NamedTuple):
         return [label if re.fullmatch("O|[BI]-.+", label) else f"I-{label}" for label in labels], "IOB2"
 
 
-def _checkpoint(folder: Path, pooling: Pooling | None) -> _Checkpoint:
-    """Look at a folder; DataError or UsageError if it cannot be converted."""
+def _inspect(folder: Path, pooling: Pooling | None) -> _Checkpoint:
+    """Inspect the folder of a checkpoint; DataError or UsageError if it cannot be converted."""
     from transformers import AutoConfig
 
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; name one that save_pretrained, or sentence-transformers, wrote")
     root, sentences = folder, dict[str, Any]()
-    modules = {str(module["type"]).rpartition(".")[2]: root / module["path"] for module in _read(root / "modules.json")}
+    modules = {str(part["type"]).rpartition(".")[2]: root / part["path"] for part in _read_json(root / "modules.json")}
     if modules:
         if unknown := [kind for kind in modules if kind not in _MODULES]:
             known = ", ".join(_MODULES)
-            raise DataError(f"{root}: the module {unknown[0]} of sentence-transformers is none of {known}")
+            raise DataError(f"{root}: the module {unknown[0]} of sentence-transformers is not one of {known}")
         folder = modules.get("Transformer", root)
-        settings = dict(_read(folder / "sentence_bert_config.json"))
-        prompt = dict(_read(root / "config_sentence_transformers.json")).get("default_prompt_name")
+        settings = dict(_read_json(folder / "sentence_bert_config.json"))
+        prompt = dict(_read_json(root / "config_sentence_transformers.json")).get("default_prompt_name")
         if prompt or settings.get("do_lower_case"):
             what = f"puts the prompt {prompt!r} before texts" if prompt else "lower-cases texts before its tokenizer"
             raise DataError(f"{root}: {what}, which a bundle cannot do; remove that setting if it is not needed")
         sentences = {"normalize": "Normalize" in modules, "longest": settings.get("max_seq_length")}
-        stated = dict(_read(modules.get("Pooling", root) / "config.json"))
+        stated = dict(_read_json(modules.get("Pooling", root) / "config.json"))
         keys = [f"pooling_mode_{value}" if key == "pooling_mode" else key for key, value in stated.items() if value]
         modes = [re.sub("_tokens?$", "", key[13:]) for key in keys if key.startswith("pooling_mode_")]
         if pooling is None and modes not in (["mean"], ["cls"]):
-            problem = f"its pooling is {' and '.join(modes) or 'not stated'}, and mean and cls are known"
+            problem = f"its pooling is {' and '.join(modes) or 'not stated'}, not mean or cls"
             raise DataError(f"{root}: {problem}; --pooling chooses one of these")
         pooling = pooling or ("mean" if modes == ["mean"] else "cls")
     with reading(folder, "config"):
@@ -119,7 +119,7 @@ def _checkpoint(folder: Path, pooling: Pooling | None) -> _Checkpoint:
     return _Checkpoint(folder, task, config)
 
 
-def _read(file: Path) -> Any:
+def _read_json(file: Path) -> Any:
     """Return the content of a JSON file; nothing if it is not there."""
     try:
         return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else ()
@@ -128,7 +128,7 @@ def _read(file: Path) -> Any:
 
 
 class Reference(NamedTuple):
-    """A checkpoint as `transformers` itself loads it; `ids` are its own for each id of the bundle."""
+    """A checkpoint as `transformers` loads it; `ids` are its own for each id of the bundle."""
 
     tokenizer: Any
     model: Any
@@ -136,7 +136,7 @@ class Reference(NamedTuple):
     pooling: Pooling | None
 
 
-def _reference(checkpoint: _Checkpoint) -> Reference:
+def _load_reference(checkpoint: _Checkpoint) -> Reference:
     """Load a checkpoint with its head; DataError if its tokenizer or its weights cannot be used."""
     import transformers
 
@@ -159,8 +159,8 @@ MOST_OF_PASSAGE = 20_000  # tokens of a question and a passage, which is read in
 NO_LENGTH = 1_000_000  # `model_max_length` of a tokenizer that has none is far more
 
 
-def _configuration(checkpoint: _Checkpoint, original: Any, aggregation: Aggregation, no_answer: bool) -> dict[str, Any]:
-    """Return what a YAML of the pipeline would hold; `original` is the tokenizer of `transformers`."""
+def _settings(checkpoint: _Checkpoint, original: Any, aggregation: Aggregation, no_answer: bool) -> dict[str, Any]:
+    """Return the content of a YAML for the pipeline; `original` is the tokenizer of `transformers`."""
     tokenizer: dict[str, Any] = {"use": "pretrained", "checkpoint": str(checkpoint.folder.resolve())}
     lengths = [length for length in (checkpoint.longest, original.model_max_length) if length and length < NO_LENGTH]
     encoder: dict[str, Any] = {"use": "fine-tuned", "longest": min(lengths, default=None)}
@@ -188,8 +188,8 @@ def _configuration(checkpoint: _Checkpoint, original: Any, aggregation: Aggregat
     return {"name": "checkpoint", "data": data, "tokenizer": tokenizer, "encoder": encoders, "head": head}
 
 
-def _artifacts(checkpoint: _Checkpoint, config: Config, original: Any) -> Artifacts:
-    """Return what other pipelines fit to their training records: here all of it is the checkpoint's."""
+def _make_artifacts(checkpoint: _Checkpoint, config: Config, original: Any) -> Artifacts:
+    """Return the artifacts of a checkpoint, which other pipelines fit to their training records."""
     tokenizer = pretrained_tokenizer(checkpoint.folder).tokenizer
     # Some post-processors, as RoBERTa's, also keep the blank before a word out of its offsets.
     steps = [json.loads(original.backend_tokenizer.to_str())["post_processor"] or {}]
@@ -224,12 +224,12 @@ def load_checkpoint(
     Raises:
         DataError, UsageError: if the folder cannot be converted.
     """
-    checkpoint = _checkpoint(folder, pooling)
-    reference = _reference(checkpoint)
-    config = load(_configuration(checkpoint, reference.tokenizer, aggregation, no_answer), files=False, runs=False)
-    pipeline = Pipeline(config, _artifacts(checkpoint, config, reference.tokenizer)).eval()
+    checkpoint = _inspect(folder, pooling)
+    reference = _load_reference(checkpoint)
+    config = load(_settings(checkpoint, reference.tokenizer, aggregation, no_answer), files=False, runs=False)
+    pipeline = Pipeline(config, _make_artifacts(checkpoint, config, reference.tokenizer)).eval()
     for child, module in [*pipeline.head.named_children()]:
-        if isinstance(module, nn.Linear):  # what the checkpoint's own head gives is passed on as it is
+        if isinstance(module, nn.Linear):  # the output of the checkpoint's own head is used unchanged
             setattr(pipeline.head, child, nn.Identity())
     # A bundle reads as many tokens as the checkpoint, whatever the texts of this export are.
     most = pipeline.limits.tokens if pipeline.limits.cut else MOST_OF_PASSAGE
@@ -251,7 +251,7 @@ _SENTENCES = (
 _COMPARED = 100  # texts at most
 
 
-def _records(file: Path | None, fields: Sequence[str]) -> list[Record]:
+def _read_records(file: Path | None, fields: Sequence[str]) -> list[Record]:
     """Return the records of a file, or built-in ones."""
     if file is None:
         texts = [*_SENTENCES, *SCRIPTS[:-1], " ".join(_SENTENCES * 16)]
@@ -260,7 +260,7 @@ def _records(file: Path | None, fields: Sequence[str]) -> list[Record]:
         read = read_lines(open_source(file, stack), str(file), lambda: None)
         lines = [(raise_error(line), place) for line, place in read]
     if not (lines := [(line, place) for line, place in lines if line.strip()]):
-        raise DataError(f"{file}: holds no text; give some, or leave --texts out")
+        raise DataError(f"{file}: has no text; add some, or leave --texts out")
     if input_format("auto", file, "text") == "jsonl":
         return [{**parse_record(line, fields, place, False), "where": place} for line, place in lines]
     return [plain_record(line, fields, place) for line, place in lines]
@@ -271,7 +271,7 @@ def _records(file: Path | None, fields: Sequence[str]) -> list[Record]:
 def compare(pipeline: Pipeline, reference: Reference, records: Sequence[Record]) -> tuple[int, float]:
     """Compare tokens, offsets and logits with `transformers`; return how many texts, and the largest difference.
 
-    Texts that hold a special token, which is an ordinary text in a bundle, are left out, and so are pairs that need
+    Texts with a special token, which is an ordinary text in a bundle, are left out, and so are pairs that need
     several windows.
 
     Raises:
@@ -343,7 +343,7 @@ def convert(
     pipeline, config, reference = load_checkpoint(folder, **options)
     family = reference.model.config.model_type
     console.say(f"{folder}: {family}, answers with {head_task(config.head[0]).kind_type.kind}")
-    records = _records(texts, pipeline.artifacts.featurizer.fields)
+    records = _read_records(texts, pipeline.artifacts.featurizer.fields)
     compared, worst = compare(pipeline, reference, records[:_COMPARED])
     console.say(f"  tokens and logits of transformers on {compared:,} texts, within {worst:.1g}")
     del reference

@@ -45,20 +45,20 @@ def fingerprint(config: Config) -> dict[str, Any]:
             hashes[role] = files.sha256_file(Path(path))
         if isinstance(path, Part):
             hashes[f"{role} part"] = [path.dev, path.test, path.seed]
-    made_from: dict[str, Any] = {
+    inputs: dict[str, Any] = {
         "yaml": content,
         "data": hashes,
         "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in config.components},
     }
     if options:
-        made_from["files"] = {key: _sha256(path) for key, path in options.items()}
+        inputs["files"] = {key: _sha256(path) for key, path in options.items()}
     if sources:
-        made_from["sources"] = {}
+        inputs["sources"] = {}
         for key, folder in sources.items():
             artifacts = [folder / LEARNED, *sorted(folder.glob("*tokenizer*.json"))]
             fitted = {path.name: files.sha256_file(path) for path in artifacts}
-            made_from["sources"][key] = {"weights": checkpoint.best(folder / CHECKPOINTS)[1], **fitted}
-    return made_from
+            inputs["sources"][key] = {"weights": checkpoint.best(folder / CHECKPOINTS)[1], **fitted}
+    return inputs
 
 
 def _sha256(path: Path) -> str | dict[str, str]:

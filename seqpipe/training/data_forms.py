@@ -30,9 +30,9 @@ from seqpipe.training.datasets import (
     Example,
     Records,
     Windows,
+    epoch_examples,
     examples,
     in_memory,
-    of_epoch,
     read,
     tensors,
     token_file,
@@ -161,11 +161,11 @@ class ExampleData(DataForm):
         def dev_batches() -> Batches:
             return batches_of(examples(config, artifacts, dev, skip_unseen=True))
 
-        make = of_epoch(config, artifacts)
+        make = epoch_examples(config, artifacts)
         return TrainingData(
             batches_of(
                 with_matches(artifacts, data),
-                of_epoch=None if make is None else lambda number: with_matches(artifacts, make(number)),
+                epoch_examples=None if make is None else lambda number: with_matches(artifacts, make(number)),
             ),
             f"{len(data):,} examples",
             dev or records,

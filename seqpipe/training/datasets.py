@@ -51,7 +51,7 @@ def read(
 ) -> list[Record]:
     """Return the records of a file, or its first `most`; DataError if there are none.
 
-    `left_out` takes the errors of records that cannot be read; without it the first one is raised.
+    The errors of records that cannot be read are added to `left_out`; without it the first one is raised.
     """
     records = list(itertools.islice(read_records(build_component(reader), path, overlaps, left_out), most))
     if not records:
@@ -60,13 +60,13 @@ def read(
     return records
 
 
-def of_epoch(config: Config, artifacts: Artifacts) -> Callable[[int], Sequence[Example]] | None:
-    """Return the examples of an epoch if the reader makes other records in each; None if it does not."""
+def epoch_examples(config: Config, artifacts: Artifacts) -> Callable[[int], Sequence[Example]] | None:
+    """Return the function that makes the examples of an epoch; None if the reader yields the same ones in each."""
     reader, path = build_component(config.data.reader), config.data.train
     if not (has_member(reader, "epoch") and reader.changes(path)):
         return None
     if isinstance(path, Part):
-        raise DataError(f"{path}: its records are made anew in each epoch; give data.dev and data.test a file")
+        raise DataError(f"{path}: its reader yields other records in each epoch; give data.dev and data.test a file")
     return lambda number: examples(
         config, artifacts, list(resolve_overlaps(reader.epoch(path, number), config.data.overlaps))
     )
@@ -131,15 +131,15 @@ class Batches:
     tokens: int  # the budget
     most: int | None  # examples of a batch; None: limited by the budget only
     seed: int  # of the order
-    of_epoch: Callable[[int], Sequence[Example]] | None = None  # returns the examples of an epoch
+    epoch_examples: Callable[[int], Sequence[Example]] | None = None  # returns the examples of an epoch
     epoch: int = field(default=0, init=False)  # the epoch of `data`
 
     stateful = False  # whether recurrent states are carried from a batch to the next one of the epoch
 
     def order(self, epoch: int) -> list[list[int]]:
         """Return the batches of an epoch as positions: a function of seed and epoch."""
-        if self.of_epoch is not None and epoch != self.epoch:
-            self.data, self.epoch = self.of_epoch(epoch), epoch
+        if self.epoch_examples is not None and epoch != self.epoch:
+            self.data, self.epoch = self.epoch_examples(epoch), epoch
         random = np.random.default_rng((self.seed, epoch))
         lengths = np.array([example.length for example in self.data], float)
         noisy = lengths * random.uniform(0.9, 1.1, len(self.data)) + random.uniform(0, 1, len(self.data))

@@ -192,8 +192,8 @@ class DevScores:
         scores = evaluate(predictor(pipeline, self.config, self.device, check_interrupt), records)[""]
         for head in pipeline.head_stages:
             if not head.name:  # the only head; its own measures select the best weights
-                own = has_member(head.module, "measures")
-                scores = {**measures[""], **scores} if own else {**scores, **measures[""]}
+                has_measures = has_member(head.module, "measures")
+                scores = {**measures[""], **scores} if has_measures else {**scores, **measures[""]}
             elif measures[head.name]:
                 scores[head.name].update(measures[head.name])
         return scores if loss is None else {**scores, "loss": loss}

@@ -123,7 +123,7 @@ Score = Callable[[Decision], Tensor]  # a head's log-probability (B,) of the fir
 
 
 def decision_names(decision: Decision) -> list[str]:
-    """Return the names of the outputs that hold the decision."""
+    """Return the names of the outputs that contain the decision."""
     return [name for name in decision if not (decision[name].is_floating_point() or name.startswith(PRESENT))]
 
 

@@ -104,7 +104,7 @@ class Interrupts:
 
 # The outcome of training: its best epoch and metric, why it stopped, and whether more epochs may help.
 
-RISE = 3  # a loss of the last epoch over this many times the first, plus 1, tells of too high a learning rate
+RISE = 3  # a loss of the last epoch over this many times the first, plus 1, shows that the learning rate is too high
 LONGER = 2  # factor of epochs advised for a training that was still improving
 
 

@@ -56,7 +56,7 @@ class FineTuned(Pretrained):
         name = None if task is None else task.title().replace("-", "")
         self.model, self.separators = sp.pretrained_model(checkpoint, vocabulary, task=name)
         if (family := self.model.config.model_type) not in _FAMILIES:
-            problem = f"{family} is none of the encoders that can be converted ({', '.join(_FAMILIES)})"
+            problem = f"{family} is not one of the encoders that can be converted ({', '.join(_FAMILIES)})"
             raise sp.DataError(f"{checkpoint}: {problem}; fine-tune one of them: seqpipe init --checkpoint FOLDER FILE")
         words = self.model.get_input_embeddings().weight
         self.rows = {name: ("vocabulary",) for name, weight in self.named_parameters() if weight is words}
