@@ -184,7 +184,8 @@ class TokenCorpus(DataForm):
         return Records(self.config.data.reader, path)
 
     def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path | None = None) -> TrainingData:
-        data, dev_batches = self.config.data, None
+        data = self.config.data
+        dev_batches = None
         if folder is None:
             batches = self._windows(in_memory(artifacts, records))
         else:
