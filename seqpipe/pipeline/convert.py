@@ -159,15 +159,18 @@ MOST_OF_PASSAGE = 20_000  # tokens of a question and a passage, which is read in
 NO_LENGTH = 1_000_000  # `model_max_length` of a tokenizer that has none is far more
 
 
-def _settings(checkpoint: _Checkpoint, original: Any, aggregation: Aggregation, no_answer: bool) -> dict[str, Any]:
+def _settings(
+    checkpoint: _Checkpoint, original: Any, aggregation: Aggregation, no_answer: bool, pairs: bool
+) -> dict[str, Any]:
     """Return the content of a YAML for the pipeline; `original` is the tokenizer of `transformers`."""
     tokenizer: dict[str, Any] = {"use": "pretrained", "checkpoint": str(checkpoint.folder.resolve())}
     lengths = [length for length in (checkpoint.longest, original.model_max_length) if length and length < NO_LENGTH]
     encoder: dict[str, Any] = {"use": "fine-tuned", "longest": min(lengths, default=None)}
     encoders, reader = [encoder], "jsonl"
+    has_types = "token_type_ids" in original.model_input_names
     if checkpoint.task == "QuestionAnswering":
         tokenizer["field"], reader = ["question", "context"], "squad"
-        encoders = [{"use": "fine-tuned-reader", "token_types": "token_type_ids" in original.model_input_names}]
+        encoders = [{"use": "fine-tuned-reader", "token_types": has_types}]
         head: dict[str, Any] = {"use": "answer-span", "no_answer": no_answer}
     elif checkpoint.task == "TokenClassification":
         encoder["task"] = "token-classification"
@@ -175,6 +178,9 @@ def _settings(checkpoint: _Checkpoint, original: Any, aggregation: Aggregation, 
         head = {"use": "tags", "scheme": checkpoint.labels()[1]}
     elif checkpoint.task:
         encoder["task"] = "sequence-classification"
+        if pairs:
+            tokenizer["field"] = ["text", "text_pair"]
+            encoder["pairs"] = "token-types" if has_types else "separators"
         kind, count = checkpoint.config.problem_type, checkpoint.config.num_labels
         if kind == "regression" and count > 1:
             raise DataError(f"{checkpoint.folder}: it answers with {count} numbers a text; a bundle gives one score")
@@ -214,25 +220,33 @@ def _make_artifacts(checkpoint: _Checkpoint, config: Config, original: Any) -> A
 
 
 def load_checkpoint(
-    folder: Path, aggregation: Aggregation = "simple", pooling: Pooling | None = None, no_answer: bool = False
+    folder: Path,
+    aggregation: Aggregation = "simple",
+    pooling: Pooling | None = None,
+    no_answer: bool = False,
+    pairs: bool = False,
 ) -> tuple[Pipeline, Config, Reference]:
     """Return the pipeline of a checkpoint, its configuration, and the checkpoint as `transformers` loads it.
 
     With the aggregation `first` only the first token of each word is tagged. `pooling` is that of a sentence encoder;
-    None for what its folder states. `no_answer`: the checkpoint was trained on questions without answers too.
+    None for what its folder states. `no_answer`: the checkpoint was trained on questions without answers too. `pairs`:
+    it classifies pairs of texts.
 
     Raises:
         DataError, UsageError: if the folder cannot be converted.
     """
     checkpoint = _inspect(folder, pooling)
+    if pairs and checkpoint.task != "SequenceClassification":
+        raise UsageError(f"{folder}: --pairs needs a checkpoint for sequence classification; leave it out")
     reference = _load_reference(checkpoint)
-    config = load(_settings(checkpoint, reference.tokenizer, aggregation, no_answer), files=False, runs=False)
+    settings = _settings(checkpoint, reference.tokenizer, aggregation, no_answer, pairs)
+    config = load(settings, files=False, runs=False)
     pipeline = Pipeline(config, _make_artifacts(checkpoint, config, reference.tokenizer)).eval()
     for child, module in [*pipeline.head.named_children()]:
         if isinstance(module, nn.Linear):  # the output of the checkpoint's own head is used unchanged
             setattr(pipeline.head, child, nn.Identity())
     # A bundle reads as many tokens as the checkpoint, whatever the texts of this export are.
-    most = pipeline.limits.tokens if pipeline.limits.cut else MOST_OF_PASSAGE
+    most = min(pipeline.limits.tokens, MOST_OF_PASSAGE)
     name = re.sub("[^A-Za-z0-9._-]", "-", folder.resolve().name).lstrip("._-") or config.name
     config = replace(config, name=name, export=config.export.model_copy(update={"max_tokens": most}))
     return pipeline, config, reference
@@ -286,8 +300,9 @@ def compare(pipeline: Pipeline, reference: Reference, records: Sequence[Record])
         (doc,), second = source.docs([record]), 0
         if source.pairs:
             second = doc.second or 0
-            room = encoder.window - encoder.first_tokens - encoder.separators
-            if second - 1 > encoder.first_tokens or len(doc) - second > room or second == len(doc):
+            first = getattr(encoder, "first_tokens", second)  # a pair to classify has one window
+            room = encoder.window - first - encoder.separators
+            if second - 1 > first or len(doc) - second > room or second == len(doc):
                 continue
         elif limits.cut:
             doc = first_tokens(doc, limits.tokens)

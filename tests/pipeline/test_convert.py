@@ -6,6 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,19 @@ def test_labels_and_their_scores_are_those_of_transformers(make: Make, family: s
     folder = make(family, "SequenceClassification", **SINGLE)
     expected = theirs("text-classification", folder, TEXTS, top_k=None, truncation=True)
     same_labels(answers(folder, TEXTS, decoding={"n_best": 3}), expected)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_labels_of_pairs_are_those_of_transformers(make: Make, tmp_path: Path, family: str) -> None:
+    folder = make(family, "SequenceClassification", **SINGLE)
+    records = [{"text": text, "text_pair": other} for text, other in pairwise(TEXTS) if len(text + other) < 300]
+    expected = theirs("text-classification", folder, records, top_k=None)
+    convert(folder, tmp_path / "bundle", QUIET, pairs=True)
+    for got, scores in zip(open_bundle(tmp_path / "bundle", "cpu")(records, n_best=3), expected, strict=True):
+        assert {one["label"]: one["score"] for one in got} == pytest.approx(
+            {score["label"]: score["score"] for score in scores}, abs=CLOSE
+        )
+    assert "--pairs needs" in refused(make(family, "QuestionAnswering"), tmp_path / "none", pairs=True)
 
 
 def test_several_labels_are_those_of_probability_a_half(make: Make) -> None:
