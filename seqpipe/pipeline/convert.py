@@ -268,7 +268,8 @@ _COMPARED = 100  # texts at most
 def _read_records(file: Path | None, fields: Sequence[str]) -> list[Record]:
     """Return the records of a file, or built-in ones."""
     if file is None:
-        texts = [*_SENTENCES, *SCRIPTS[:-1], " ".join(_SENTENCES * 16)]
+        long = [] if "text_pair" in fields else [" ".join(_SENTENCES * 16)]  # pairs to classify are read as a whole
+        texts = [*_SENTENCES, *SCRIPTS[:-1], *long]
         return [dict(zip(fields, ("Who met in Paris?", text)[-len(fields) :], strict=True)) for text in texts]
     with ExitStack() as stack:
         read = read_lines(open_source(file, stack), str(file), lambda: None)

@@ -99,7 +99,8 @@ def test_labels_and_their_scores_are_those_of_transformers(make: Make, family: s
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_labels_of_pairs_are_those_of_transformers(make: Make, tmp_path: Path, family: str) -> None:
     folder = make(family, "SequenceClassification", **SINGLE)
-    records = [{"text": text, "text_pair": other} for text, other in pairwise(TEXTS) if len(text + other) < 300]
+    # transformers reads a text with the pair "" as a single text.
+    records = [{"text": a, "text_pair": b} for a, b in pairwise(TEXTS) if b and len(a + b) < 300]
     expected = theirs("text-classification", folder, records, top_k=None)
     convert(folder, tmp_path / "bundle", QUIET, pairs=True)
     for got, scores in zip(open_bundle(tmp_path / "bundle", "cpu")(records, n_best=3), expected, strict=True):

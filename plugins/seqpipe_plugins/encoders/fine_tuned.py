@@ -49,7 +49,7 @@ class FineTuned(Pretrained):
         self._load(vocabulary, checkpoint, task)
         self.tells_apart = self.tells_apart and pairs == "token-types"
         most = sp.longest_input(self.model.base_model)
-        self.window = min(most or 512, longest or most or 512) - 2 - (self.separators - 1 if pairs else 0)
+        self.window = min(most or 512, longest or most or 512) - 2 - (self.separators if pairs else 0)
         self.max_tokens: int | None = self.window
         self.dim: int = self.model.config.num_labels if task else self.model.config.hidden_size
         self.example_length = None
@@ -76,9 +76,10 @@ class FineTuned(Pretrained):
         if segments is not None:
             # The first text ends in one separator, and some checkpoints have more of them between the texts.
             more, first = self.separators - 1, ((segments[:, :n] == 1) & mask).sum(1, keepdim=True)  # (B, 1)
-            place = torch.arange(n + more, device=ids.device)
-            second = place >= first.clamp(min=1) + more  # (B, n + more)
-            at = torch.where(second, place - more, place.clamp(max=n - 1))
+            ids, mask = nn.functional.pad(ids, (0, 1)), nn.functional.pad(mask, (0, 1))  # an empty pair has no token
+            place = torch.arange(n + 1 + more, device=ids.device)
+            second = place >= first.clamp(min=1) + more  # (B, n + 1 + more)
+            at = torch.where(second, place - more, place.clamp(max=n))
             ids = torch.where(second | (place < first), ids.gather(1, at), sp.SPECIALS.index(sp.EOS))
             mask = mask.gather(1, at) | ~second
         outputs = self._read(ids, mask, second)
