@@ -37,6 +37,9 @@ def convert(
     no_answer: Annotated[
         bool, typer.Option("--no-answer", help="Of a checkpoint for questions that may have no answer, as in SQuAD 2.")
     ] = False,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Of a classifier of pairs: each input has the fields text and text_pair.")
+    ] = False,
     no_cache: NoCache = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -46,7 +49,7 @@ def convert(
     from seqpipe.pipeline.convert import convert as make_bundle
 
     console, cache = make_console(quiet), None if no_cache else default_cache()
-    options = {"aggregation": aggregation, "pooling": pooling, "no_answer": no_answer}
+    options = {"aggregation": aggregation, "pooling": pooling, "no_answer": no_answer, "pairs": pairs}
     model = make_bundle(folder, output, console, texts, cache, **options)
     console.say(f"wrote {output}\nnext: seqpipe predict {output}")
     print_json({"bundle": str(output), "answer": model.manifest.answer["kind"], **model.manifest.parity}, as_json)

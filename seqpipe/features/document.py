@@ -58,21 +58,21 @@ class Doc:
         return self.offsets if self.places is None else self.places
 
 
+def _move(places: Sequence[tuple[int, int]], by: int) -> list[tuple[int, int]]:
+    return [(start + by, end + by) for start, end in places]
+
+
 def join_pair(first: Doc, second: Doc) -> Doc:
     """Join two texts with a line feed, whose token is [EOS]; empty if both are."""
     text, shift = f"{first.text}\n{second.text}", len(first.text) + 1
     if not len(first) + len(second):
         return Doc(text, [], [], [], second=0)
-
-    def shift_all(places: Sequence[tuple[int, int]] | None) -> list[tuple[int, int]]:
-        return [(a + shift, b + shift) for a, b in places or ()]
-
-    begin, between = len(first) + 1, [(shift - 1, shift)]
+    begin, between = len(first) + 1, (shift - 1, shift)
     starts, places = None, None
     if first.starts is not None and second.starts is not None:
         starts = [*first.starts, len(first), *(start + begin for start in second.starts)]
-        places = [*(first.places or ()), *between, *shift_all(second.places)]
-    words, offsets = [*first.words, "\n", *second.words], [*first.offsets, *between, *shift_all(second.offsets)]
+        places = [*(first.places or ()), between, *_move(second.places or (), shift)]
+    words, offsets = [*first.words, "\n", *second.words], [*first.offsets, between, *_move(second.offsets, shift)]
     return Doc(text, words, offsets, [*first.ids, SPECIALS.index(EOS), *second.ids], starts, places, begin)
 
 
@@ -81,7 +81,7 @@ def join_sources(parts: Sequence[Doc]) -> Doc:
     text, words, offsets, shift = "\n".join(part.text for part in parts), [], [], 0
     for part in parts:
         words += part.words
-        offsets += [(a + shift, b + shift) for a, b in part.offsets]
+        offsets += _move(part.offsets, shift)
         shift += len(part.text) + 1
     ids = [i for part in parts for i in part.ids] if all(map(len, parts)) else []
     return Doc(text, words, offsets, ids, parts=tuple(parts))
@@ -131,23 +131,16 @@ def words_of(doc: Doc, first: int, last: int) -> Doc:
     """Return a range of the words of a single text, as a Doc with the preceding text."""
     places = doc.word_offsets
     begin, end = places[first - 1][1] if first else 0, places[last - 1][1] if last else 0
-    a, b = first, last
-    if doc.starts is not None:
-        bounds = [*doc.starts, len(doc)]
-        a, b = bounds[first], bounds[last]
-
-    def shift_all(some: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        return [(start - begin, stop - begin) for start, stop in some]
-
-    starts = None if doc.starts is None else [start - a for start in doc.starts[first:last]]
+    bounds = [*(range(len(doc)) if doc.starts is None else doc.starts), len(doc)]
+    a, b = bounds[first], bounds[last]
     return replace(
         doc,
         text=doc.text[begin:end],
         words=doc.words[a:b],
-        offsets=shift_all(doc.offsets[a:b]),
+        offsets=_move(doc.offsets[a:b], -begin),
         ids=doc.ids[a:b],
-        starts=starts,
-        places=None if doc.places is None else shift_all(doc.places[first:last]),
+        starts=None if doc.starts is None else [start - a for start in doc.starts[first:last]],
+        places=None if doc.places is None else _move(doc.places[first:last], -begin),
     )
 
 
@@ -162,32 +155,23 @@ def first_tokens(doc: Doc, count: int) -> Doc:
     return replace(doc, words=doc.words[:count], offsets=offsets, ids=doc.ids[:count], starts=starts, places=places)
 
 
-# The output vocabulary of a copying head: that of a target tokenizer, then the source's words missing from it.
-
-_LAST_SPECIAL = SPECIALS.index(EOS)
-
-
 @dataclass(frozen=True)
 class ExtendedVocabulary:
     """The V tokens of a target tokenizer, then ids V, V + 1, … for unknown words of a source, in their order.
 
-    Words that are spelt alike have the same id (See, Liu and Manning 2017).
-
-    Args:
-        tokenizer: The target tokenizer.
-        same: Whether source and target share a tokenizer: then a source token keeps its id. Otherwise it has the id of
-            the token as written, normalised by the target tokenizer.
+    Words that are spelt alike have the same id (See, Liu and Manning 2017). A source token keeps its id if source and
+    target share a tokenizer; else it has that of the token as written, normalised by the target tokenizer.
     """
 
-    tokenizer: Tokenizer
-    same: bool
+    tokenizer: Tokenizer  # of the target
+    same: bool  # whether the source has the same one
 
     def read(self, doc: Doc) -> tuple[list[int], list[str]]:
         """Return each token's id, and the unknown words, as written, in the order of their ids."""
         ids = doc.ids if self.same else [token_id(self.tokenizer, word) or 0 for word in doc.words]
         V, new = self.tokenizer.get_vocab_size(), dict[str, int]()
         pairs = zip(ids, doc.words, strict=True)
-        return [i if i > _LAST_SPECIAL else V + new.setdefault(word, len(new)) for i, word in pairs], [*new]
+        return [i if i >= len(SPECIALS) else V + new.setdefault(word, len(new)) for i, word in pairs], [*new]
 
     def written(self, text: str, doc: Doc, place: str = "") -> list[int]:
         """Return the ids of a target text for this source.
@@ -201,7 +185,7 @@ class ExtendedVocabulary:
         normalised = {normal(self.tokenizer, word): i for word, i in reversed(positions.items())}
         ids = []
         for i, (start, end) in zip(encoding.ids, encoding.offsets, strict=True):
-            if i <= _LAST_SPECIAL:
+            if i < len(SPECIALS):
                 word = text[start:end]
                 position = positions.get(word, normalised.get(normal(self.tokenizer, word)))
                 i = SPECIALS.index(UNK) if position is None else V + position
@@ -209,26 +193,20 @@ class ExtendedVocabulary:
         return ids
 
 
-# Selection among the overlapping spans of a record.
-
 Overlaps = Literal["error", "longest", "first"]
 FIX = "correct or remove one of the spans, or set data.overlaps to longest or first"
 DROPPED = "dropped_spans"  # field of a record: the number of its spans that are dropped
 
 
 def resolve_overlaps(records: Iterable[Record], rule: Overlaps) -> Iterator[Record]:
-    """Yield the records without overlaps in `spans`; `dropped_spans` counts dropped spans.
-
-    Raises:
-        DataError: if two spans of a record overlap and the rule is `error`.
-    """
+    """Yield the records without overlapping `spans`, or raise DataError; `dropped_spans` counts dropped spans."""
     for record in records:
         spans: Any = record.get("spans")
-        # A field of this name in other people's data may not hold spans.
-        holds_spans = isinstance(spans, list) and all(
+        # A field of this name in other people's data may not have spans.
+        has_spans = isinstance(spans, list) and all(
             isinstance(span, dict) and {"start", "end", "label"} <= span.keys() for span in spans
         )
-        if not holds_spans:
+        if not has_spans:
             yield record
             continue
         kept = select_spans([(span["start"], span["end"]) for span in spans], rule)

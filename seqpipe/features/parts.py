@@ -1,11 +1,11 @@
-"""Parts of a data file: the records that shares take for dev and test, and those that are left for training."""
+"""Parts of a data file: the shares for dev and test, and the rest for training."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,36 +19,18 @@ LISTED = 3  # records that were left out, in a warning
 
 @dataclass(frozen=True)
 class Part:
-    """The records of a file that have one role.
+    """The records of a file that have one role."""
 
-    Attributes:
-        file: The file, which is what its name and path are.
-        role: The role.
-        dev, test: The shares of all records that are dev and test records.
-        seed: Decides which.
-    """
-
-    file: Path
+    file: Path  # also the name and path of the part
     role: Role
-    dev: float
+    dev: float  # share of all records that are dev records
     test: float
-    seed: int
+    seed: int  # decides which these are
 
     def __fspath__(self) -> str:
         return str(self.file)
 
-    def __str__(self) -> str:
-        return str(self.file)
-
-    def of(self, records: Iterable[Record]) -> list[Record]:
-        """Return the records of this role; DataError if there are none."""
-        every = list(records)
-        roles = split(every, self.dev, self.test, self.seed)
-        part = [record for record, role in zip(every, roles, strict=True) if role == self.role]
-        if not part:
-            fix = f"data.{self.role} needs a file or a greater share, or the file more records"
-            raise DataError(f"{self.file}: none of its {len(every):,} records are left for {self.role}; {fix}")
-        return part
+    __str__ = __fspath__
 
 
 DataPath = Path | Part
@@ -71,7 +53,7 @@ def split(records: Sequence[Record], dev: float, test: float, seed: int) -> list
         first = records[groups[text][0]]
         return str(first.get("label", first.get("labels", bool(labels[text])))), digest.hexdigest()
 
-    chosen = [text for i, text in enumerate(sorted(groups, key=place)) if _turns(i, dev + test)]
+    chosen = [text for i, text in enumerate(sorted(groups, key=place)) if _is_in_share(i, dev + test)]
     counts = Counter(label for text in groups for label in labels[text])
     left = counts - Counter(label for text in chosen for label in labels[text])
     roles: list[Role] = ["train"] * len(records)
@@ -79,7 +61,7 @@ def split(records: Sequence[Record], dev: float, test: float, seed: int) -> list
         if any(label not in left for label in labels[text]):
             left.update(labels[text])
             continue
-        role: Role = "dev" if _turns(i, dev / (dev + test)) else "test"
+        role: Role = "dev" if _is_in_share(i, dev / (dev + test)) else "test"
         for number in groups[text]:
             roles[number] = role
     return roles
@@ -87,35 +69,37 @@ def split(records: Sequence[Record], dev: float, test: float, seed: int) -> list
 
 def labels_of(record: Record) -> set[str]:
     """Return all labels of a record: of its text, its spans and its words."""
-    spans = [span["label"] for span in record.get("spans") or [] if isinstance(span, dict) and "label" in span]
-    several = [record.get("labels"), record.get("tags")]
-    listed = [label for labels in several if isinstance(labels, list) for label in labels]
-    single = [record["label"]] if "label" in record else []
-    return {str(label) for label in (*spans, *listed, *single) if label != "O"}
+    labels = [record["label"]] if "label" in record else []
+    labels += [span["label"] for span in record.get("spans") or () if isinstance(span, dict) and "label" in span]
+    for listed in (record.get("labels"), record.get("tags")):
+        labels += listed if isinstance(listed, list) else ()
+    return {str(label) for label in labels if label != "O"}
 
 
-def _turns(i: int, share: float) -> bool:
-    """Return whether item `i` is one of those that a share takes, evenly spread and as exact as can be."""
+def _is_in_share(i: int, share: float) -> bool:
+    """Return whether item `i` belongs to a share of all items, evenly spread and as exact as can be."""
     return math.floor((i + 1) * share + 0.5) > math.floor(i * share + 0.5)
 
 
 def read_records(
     reader: Any, source: DataPath, overlaps: Overlaps = "error", left_out: list[str] | None = None
 ) -> Iterator[Record]:
-    """Yield the records of a file or a part of it.
+    """Yield the records of a file or a part of it; DataError for a part without records.
 
-    Args:
-        reader: The reader.
-        source: The file, or a part of it.
-        overlaps: Which of overlapping spans are kept.
-        left_out: Takes the errors of records that cannot be read; None: the first such error is raised.
+    `overlaps` selects among overlapping spans. The errors of records that cannot be read are added to `left_out`;
+    without it the first one is raised.
     """
     if left_out is not None:
         reader.left_out = left_out
-    if isinstance(source, Part):
-        yield from source.of(resolve_overlaps(reader.read(source.file), overlaps))
-    else:
+    if not isinstance(source, Part):
         yield from resolve_overlaps(reader.read(source), overlaps)
+        return
+    records = list(resolve_overlaps(reader.read(source.file), overlaps))
+    roles = split(records, source.dev, source.test, source.seed)
+    if source.role not in roles:
+        fix = f"data.{source.role} needs a file or a greater share, or the file more records"
+        raise DataError(f"{source}: none of its {len(records):,} records are left for {source.role}; {fix}")
+    yield from (record for record, role in zip(records, roles, strict=True) if role == source.role)
 
 
 def left_out_message(source: str, left_out: Sequence[str]) -> str:

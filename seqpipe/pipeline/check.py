@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,39 +32,27 @@ from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
-from seqpipe.training.data_forms import DataForm, TrainingData, data_form, refuse_long_candidates
+from seqpipe.training.data_forms import DataForm, TrainingData, data_form
 from seqpipe.training.datasets import Batch, read
-from seqpipe.training.evaluation import DevScores, first_not_finite, option_table, predictor, unwritable_notes
+from seqpipe.training.evaluation import DevScores, first_not_finite, option_table, predictor, unwritable_targets
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.warm_start import warm_start
-
-# The pipeline to check, built from all training records, with a first batch of them.
 
 RECORDS = 200  # of a token corpus, which may be larger than memory
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A pipeline with random weights, and its data.
-
-    Attributes:
-        pipeline: The pipeline.
-        records: The records that it was built from.
-        data: Its training data.
-        batch: A batch of that.
-        size: The number of records that it was built from, as text.
-        messages: Messages about the vocabulary of all records.
-        init_report: Lines about the initialisation from the runs that `init` names.
-    """
+    """A pipeline with random weights, and its data."""
 
     pipeline: Pipeline
-    records: Sequence[Record]
+    records: Sequence[Record]  # that it was built from
     data: TrainingData
-    batch: Batch
-    size: str
-    messages: Sequence[str]
-    init_report: Sequence[str]
+    batch: Batch  # of the data
+    size: str  # the number of records, as text
+    messages: Sequence[str]  # about the vocabulary of all records
+    init_report: Sequence[str]  # lines about the initialisation from the runs that `init` names
 
 
 def build_trial(config: Config) -> Trial:
@@ -73,15 +62,14 @@ def build_trial(config: Config) -> Trial:
     """
     form = data_form(config)
     records = form.read(config.data.train)
-    if form.corpus is None:
-        return _build(form, records, f"{len(records):,} records")
-    first = list(itertools.islice(records, RECORDS + 1))
-    if len(first) <= RECORDS:
-        return _build(form, first, f"{len(first):,} records")
-    try:
-        return _build(form, first[:RECORDS], f"the first {RECORDS} records", is_partial=True)
-    except DataError:  # the first records may not suffice; try all of them
-        return _build(form, records, "all records")
+    if form.corpus is not None:
+        first = list(itertools.islice(records, RECORDS + 1))
+        if len(first) > RECORDS:
+            with suppress(DataError):  # the first records may not suffice; then try all of them
+                return _build(form, first[:RECORDS], f"the first {RECORDS} records", is_partial=True)
+            return _build(form, records, "all records")
+        records = first
+    return _build(form, records, f"{len(records):,} records")
 
 
 def _build(form: DataForm, records: Sequence[Record], size: str, is_partial: bool = False) -> Trial:
@@ -94,12 +82,9 @@ def _build(form: DataForm, records: Sequence[Record], size: str, is_partial: boo
         init_report = [f"{line} (by {size})" for line in init_report]
     if artifacts.longest > pipeline.limits.tokens and form.corpus is None:
         refuse_long(artifacts.featurizer.docs(records), records, pipeline.limits)
-    data = form.trial(artifacts, records)
-    messages = [] if is_partial else [*pipeline.messages(), *unwritable_notes(config, artifacts, data.targets)]
+    data = form.load(artifacts, records)
+    messages = [] if is_partial else [*pipeline.messages(), *unwritable_targets(config, artifacts, data.targets)]
     return Trial(pipeline, records, data, data.batches(data.batches.order(0)[0]), size, messages, init_report)
-
-
-# The check of its data, its loss and its export.
 
 
 @dataclass(frozen=True)
@@ -142,7 +127,6 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
     if data.dev_batches:
         next(iter(data.dev_batches()), None)  # builds the examples of all dev records
     refuse_long_texts(config, pipeline)
-    refuse_long_candidates(pipeline)
     loss = pipeline.loss(trial.batch)
     if not torch.isfinite(loss):
         raise TrainingError(f"the loss of the first batch is {loss.item()}: {first_not_finite(pipeline, trial.batch)}")
@@ -151,9 +135,9 @@ def check_export(config: Config, console: Console, cache: GraphCache | None = No
         two_records = read(config.data.reader, config.data.dev, 2)
         scores = DevScores(pipeline, config, two_records, lambda: [trial.batch], "cpu")
         deciding(scores(lambda: None, only_names=True), config.train.metric)
-    weights = sum(p.numel() for p in pipeline.parameters())
     for message in trial.messages:
         console.say(message)
+    weights = sum(p.numel() for p in pipeline.parameters())
     console.say(f"builds: {weights:,} weights on {trial.size}, loss {loss.item():.3f}")
     for line in trial.init_report:
         console.say(f"  {line}")
@@ -170,9 +154,8 @@ def _compare_graph(pipeline: Pipeline, config: Config, console: Console, graph: 
     """Compare the graph with PyTorch on short ragged batches; ParityError if it answers differently."""
     options, artifacts = option_table(*config.head), pipeline.artifacts
     files = bundle_files(pipeline, graph)
-    model = Model(
-        bundle.BundleContent(config.file, bundle_manifest(pipeline, config, options, {}), files), "cpu", threads=1
-    )
+    content = bundle.BundleContent(config.file, bundle_manifest(pipeline, config, options, {}), files)
+    model = Model(content, "cpu", threads=1)
     console.say(f"exports: {len(graph):,} bytes, inputs {', '.join(i.name for i in model.session.get_inputs())}")
     reference = predictor(pipeline, config, explain=config.export.explain)
     parity = DecisionParity(pipeline, reference.run, model.graph.run_all, options)

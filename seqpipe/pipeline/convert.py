@@ -37,12 +37,11 @@ from seqpipe.runtime import bundle
 from seqpipe.runtime.file_io import input_format, open_source, parse_record, plain_record, raise_error, read_lines
 from seqpipe.runtime.model import Model
 from seqpipe.training.artifacts import Artifacts, FittedTask
+from seqpipe.training.datasets import tensors
 from seqpipe.training.pipeline import Pipeline
 
 Aggregation = Literal["simple", "first"]
 Pooling = Literal["mean", "cls"]
-
-# What a checkpoint is: its task, its labels, and the sentence encoder's pooling, by its configuration files.
 
 _TASKS = ("SequenceClassification", "TokenClassification", "QuestionAnswering")
 _SCHEMES = {"IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}  # prefixes of the tags of each scheme
@@ -62,12 +61,12 @@ class _Checkpoint(NamedTuple):
     def labels(self) -> tuple[list[str], str]:
         """Return the labels in the order of the logits, as tags where tokens have them, and the scheme of these.
 
-        `transformers` knows B- and I- alone, and joins neighbours of any other label, which is what I- says. Tags that
-        are all of BIOES or BILOU are read as those.
+        `transformers` knows only B- and I-, and joins neighbours with any other label, as with I-. Tags that are all of
+        BIOES or BILOU are read as those.
         """
         labels = [str(self.config.id2label[i]) for i in range(self.config.num_labels)]
         if doubled := [label for label in labels if labels.count(label) > 1]:
-            problem = f"the label {doubled[0]!r} is there twice"
+            problem = f"the label {doubled[0]!r} occurs twice"
             raise DataError(f"{self.folder}: {problem}; give each its own name in id2label of config.json")
         if self.task != "TokenClassification":
             return labels, ""
@@ -77,30 +76,30 @@ class _Checkpoint(NamedTuple):
         return [label if re.fullmatch("O|[BI]-.+", label) else f"I-{label}" for label in labels], "IOB2"
 
 
-def _checkpoint(folder: Path, pooling: Pooling | None) -> _Checkpoint:
-    """Look at a folder; DataError or UsageError if it cannot be converted."""
+def _inspect(folder: Path, pooling: Pooling | None) -> _Checkpoint:
+    """Inspect the folder of a checkpoint; DataError or UsageError if it cannot be converted."""
     from transformers import AutoConfig
 
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; name one that save_pretrained, or sentence-transformers, wrote")
     root, sentences = folder, dict[str, Any]()
-    modules = {str(module["type"]).rpartition(".")[2]: root / module["path"] for module in _read(root / "modules.json")}
+    modules = {str(part["type"]).rpartition(".")[2]: root / part["path"] for part in _read_json(root / "modules.json")}
     if modules:
         if unknown := [kind for kind in modules if kind not in _MODULES]:
             known = ", ".join(_MODULES)
-            raise DataError(f"{root}: the module {unknown[0]} of sentence-transformers is none of {known}")
+            raise DataError(f"{root}: the module {unknown[0]} of sentence-transformers is not one of {known}")
         folder = modules.get("Transformer", root)
-        settings = dict(_read(folder / "sentence_bert_config.json"))
-        prompt = dict(_read(root / "config_sentence_transformers.json")).get("default_prompt_name")
+        settings = dict(_read_json(folder / "sentence_bert_config.json"))
+        prompt = dict(_read_json(root / "config_sentence_transformers.json")).get("default_prompt_name")
         if prompt or settings.get("do_lower_case"):
             what = f"puts the prompt {prompt!r} before texts" if prompt else "lower-cases texts before its tokenizer"
             raise DataError(f"{root}: {what}, which a bundle cannot do; remove that setting if it is not needed")
         sentences = {"normalize": "Normalize" in modules, "longest": settings.get("max_seq_length")}
-        stated = dict(_read(modules.get("Pooling", root) / "config.json"))
+        stated = dict(_read_json(modules.get("Pooling", root) / "config.json"))
         keys = [f"pooling_mode_{value}" if key == "pooling_mode" else key for key, value in stated.items() if value]
         modes = [re.sub("_tokens?$", "", key[13:]) for key in keys if key.startswith("pooling_mode_")]
         if pooling is None and modes not in (["mean"], ["cls"]):
-            problem = f"its pooling is {' and '.join(modes) or 'not stated'}, and mean and cls are known"
+            problem = f"its pooling is {' and '.join(modes) or 'not stated'}, not mean or cls"
             raise DataError(f"{root}: {problem}; --pooling chooses one of these")
         pooling = pooling or ("mean" if modes == ["mean"] else "cls")
     with reading(folder, "config"):
@@ -120,7 +119,7 @@ def _checkpoint(folder: Path, pooling: Pooling | None) -> _Checkpoint:
     return _Checkpoint(folder, task, config)
 
 
-def _read(file: Path) -> Any:
+def _read_json(file: Path) -> Any:
     """Return the content of a JSON file; nothing if it is not there."""
     try:
         return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else ()
@@ -129,7 +128,7 @@ def _read(file: Path) -> Any:
 
 
 class Reference(NamedTuple):
-    """A checkpoint as `transformers` itself loads it; `ids` are its own for each id of the bundle."""
+    """A checkpoint as `transformers` loads it; `ids` are its own for each id of the bundle."""
 
     tokenizer: Any
     model: Any
@@ -137,7 +136,7 @@ class Reference(NamedTuple):
     pooling: Pooling | None
 
 
-def _reference(checkpoint: _Checkpoint) -> Reference:
+def _load_reference(checkpoint: _Checkpoint) -> Reference:
     """Load a checkpoint with its head; DataError if its tokenizer or its weights cannot be used."""
     import transformers
 
@@ -156,21 +155,22 @@ def _reference(checkpoint: _Checkpoint) -> Reference:
     return Reference(tokenizer, model.eval(), ids, checkpoint.pooling)
 
 
-# The pipeline of a checkpoint: ordinary stages around its own weights.
-
 MOST_OF_PASSAGE = 20_000  # tokens of a question and a passage, which is read in windows
 NO_LENGTH = 1_000_000  # `model_max_length` of a tokenizer that has none is far more
 
 
-def _configuration(checkpoint: _Checkpoint, original: Any, aggregation: Aggregation, no_answer: bool) -> dict[str, Any]:
-    """Return what a YAML of the pipeline would hold; `original` is the tokenizer of `transformers`."""
+def _settings(
+    checkpoint: _Checkpoint, original: Any, aggregation: Aggregation, no_answer: bool, pairs: bool
+) -> dict[str, Any]:
+    """Return the content of a YAML for the pipeline; `original` is the tokenizer of `transformers`."""
     tokenizer: dict[str, Any] = {"use": "pretrained", "checkpoint": str(checkpoint.folder.resolve())}
     lengths = [length for length in (checkpoint.longest, original.model_max_length) if length and length < NO_LENGTH]
     encoder: dict[str, Any] = {"use": "fine-tuned", "longest": min(lengths, default=None)}
     encoders, reader = [encoder], "jsonl"
+    has_types = "token_type_ids" in original.model_input_names
     if checkpoint.task == "QuestionAnswering":
         tokenizer["field"], reader = ["question", "context"], "squad"
-        encoders = [{"use": "fine-tuned-reader", "token_types": "token_type_ids" in original.model_input_names}]
+        encoders = [{"use": "fine-tuned-reader", "token_types": has_types}]
         head: dict[str, Any] = {"use": "answer-span", "no_answer": no_answer}
     elif checkpoint.task == "TokenClassification":
         encoder["task"] = "token-classification"
@@ -178,6 +178,9 @@ def _configuration(checkpoint: _Checkpoint, original: Any, aggregation: Aggregat
         head = {"use": "tags", "scheme": checkpoint.labels()[1]}
     elif checkpoint.task:
         encoder["task"] = "sequence-classification"
+        if pairs:
+            tokenizer["field"] = ["text", "text_pair"]
+            encoder["pairs"] = "token-types" if has_types else "separators"
         kind, count = checkpoint.config.problem_type, checkpoint.config.num_labels
         if kind == "regression" and count > 1:
             raise DataError(f"{checkpoint.folder}: it answers with {count} numbers a text; a bundle gives one score")
@@ -191,8 +194,8 @@ def _configuration(checkpoint: _Checkpoint, original: Any, aggregation: Aggregat
     return {"name": "checkpoint", "data": data, "tokenizer": tokenizer, "encoder": encoders, "head": head}
 
 
-def _artifacts(checkpoint: _Checkpoint, config: Config, original: Any) -> Artifacts:
-    """Return what other pipelines fit to their training records: here all of it is the checkpoint's."""
+def _make_artifacts(checkpoint: _Checkpoint, config: Config, original: Any) -> Artifacts:
+    """Return the artifacts of a checkpoint, which other pipelines fit to their training records."""
     tokenizer = pretrained_tokenizer(checkpoint.folder).tokenizer
     # Some post-processors, as RoBERTa's, also keep the blank before a word out of its offsets.
     steps = [json.loads(original.backend_tokenizer.to_str())["post_processor"] or {}]
@@ -217,28 +220,33 @@ def _artifacts(checkpoint: _Checkpoint, config: Config, original: Any) -> Artifa
 
 
 def load_checkpoint(
-    folder: Path, aggregation: Aggregation = "simple", pooling: Pooling | None = None, no_answer: bool = False
+    folder: Path,
+    aggregation: Aggregation = "simple",
+    pooling: Pooling | None = None,
+    no_answer: bool = False,
+    pairs: bool = False,
 ) -> tuple[Pipeline, Config, Reference]:
     """Return the pipeline of a checkpoint, its configuration, and the checkpoint as `transformers` loads it.
 
-    Args:
-        folder: Written by `save_pretrained`, or by sentence-transformers.
-        aggregation: Which tokens of a checkpoint that tags are tagged: all, or the first of each word.
-        pooling: Pooling of a sentence encoder; None for what its folder states.
-        no_answer: Whether a checkpoint that reads passages was trained on questions without answers.
+    With the aggregation `first` only the first token of each word is tagged. `pooling` is that of a sentence encoder;
+    None for what its folder states. `no_answer`: the checkpoint was trained on questions without answers too. `pairs`:
+    it classifies pairs of texts.
 
     Raises:
         DataError, UsageError: if the folder cannot be converted.
     """
-    checkpoint = _checkpoint(folder, pooling)
-    reference = _reference(checkpoint)
-    config = load(_configuration(checkpoint, reference.tokenizer, aggregation, no_answer), files=False, runs=False)
-    pipeline = Pipeline(config, _artifacts(checkpoint, config, reference.tokenizer)).eval()
+    checkpoint = _inspect(folder, pooling)
+    if pairs and checkpoint.task != "SequenceClassification":
+        raise UsageError(f"{folder}: --pairs needs a checkpoint for sequence classification; leave it out")
+    reference = _load_reference(checkpoint)
+    settings = _settings(checkpoint, reference.tokenizer, aggregation, no_answer, pairs)
+    config = load(settings, files=False, runs=False)
+    pipeline = Pipeline(config, _make_artifacts(checkpoint, config, reference.tokenizer)).eval()
     for child, module in [*pipeline.head.named_children()]:
-        if isinstance(module, nn.Linear):  # what the checkpoint's own head gives is passed on as it is
+        if isinstance(module, nn.Linear):  # the output of the checkpoint's own head is used unchanged
             setattr(pipeline.head, child, nn.Identity())
     # A bundle reads as many tokens as the checkpoint, whatever the texts of this export are.
-    most = pipeline.limits.tokens if pipeline.limits.cut else MOST_OF_PASSAGE
+    most = min(pipeline.limits.tokens, MOST_OF_PASSAGE)
     name = re.sub("[^A-Za-z0-9._-]", "-", folder.resolve().name).lstrip("._-") or config.name
     config = replace(config, name=name, export=config.export.model_copy(update={"max_tokens": most}))
     return pipeline, config, reference
@@ -257,16 +265,17 @@ _SENTENCES = (
 _COMPARED = 100  # texts at most
 
 
-def _records(file: Path | None, fields: Sequence[str]) -> list[Record]:
+def _read_records(file: Path | None, fields: Sequence[str]) -> list[Record]:
     """Return the records of a file, or built-in ones."""
     if file is None:
-        texts = [*_SENTENCES, *SCRIPTS[:-1], " ".join(_SENTENCES * 16)]
+        long = [] if "text_pair" in fields else [" ".join(_SENTENCES * 16)]  # pairs to classify are read as a whole
+        texts = [*_SENTENCES, *SCRIPTS[:-1], *long]
         return [dict(zip(fields, ("Who met in Paris?", text)[-len(fields) :], strict=True)) for text in texts]
     with ExitStack() as stack:
         read = read_lines(open_source(file, stack), str(file), lambda: None)
         lines = [(raise_error(line), place) for line, place in read]
     if not (lines := [(line, place) for line, place in lines if line.strip()]):
-        raise DataError(f"{file}: holds no text; give some, or leave --texts out")
+        raise DataError(f"{file}: has no text; add some, or leave --texts out")
     if input_format("auto", file, "text") == "jsonl":
         return [{**parse_record(line, fields, place, False), "where": place} for line, place in lines]
     return [plain_record(line, fields, place) for line, place in lines]
@@ -277,7 +286,7 @@ def _records(file: Path | None, fields: Sequence[str]) -> list[Record]:
 def compare(pipeline: Pipeline, reference: Reference, records: Sequence[Record]) -> tuple[int, float]:
     """Compare tokens, offsets and logits with `transformers`; return how many texts, and the largest difference.
 
-    Texts that hold a special token, which is an ordinary text in a bundle, are left out, and so are pairs that need
+    Texts with a special token, which is an ordinary text in a bundle, are left out, and so are pairs that need
     several windows.
 
     Raises:
@@ -292,8 +301,9 @@ def compare(pipeline: Pipeline, reference: Reference, records: Sequence[Record])
         (doc,), second = source.docs([record]), 0
         if source.pairs:
             second = doc.second or 0
-            room = encoder.window - encoder.first_tokens - encoder.separators
-            if second - 1 > encoder.first_tokens or len(doc) - second > room or second == len(doc):
+            first = getattr(encoder, "first_tokens", second)  # a pair to classify has one window
+            room = encoder.window - first - encoder.separators
+            if second - 1 > first or len(doc) - second > room or second == len(doc):
                 continue
         elif limits.cut:
             doc = first_tokens(doc, limits.tokens)
@@ -308,26 +318,22 @@ def compare(pipeline: Pipeline, reference: Reference, records: Sequence[Record])
         own_ids = [reference.ids[i] for i in doc.ids[second:]]
         if own_ids != ids or doc.offsets[second:] != offsets:
             raise ParityError(f"{excerpt(texts[-1])} has other tokens than in transformers; no bundle was written")
-        names = pipeline({name: torch.from_numpy(array) for name, array in source.collate([doc]).items()})
+        names = pipeline(tensors(source.collate([doc])))
         outputs = reference.model(**encoding)
-        ours: Any
-        theirs: Any
-        if "last_hidden_state" in outputs:
-            states = outputs.last_hidden_state[0]
-            ours, theirs = names["state"][0], states[0] if reference.pooling == "cls" else states.mean(0)
-        elif "start_logits" not in outputs and outputs.logits.dim() == 2:
-            ours, theirs = names["state"], outputs.logits
+        ours: Any = names["state"]
+        if reference.pooling:
+            states = outputs.last_hidden_state  # (1, T, D)
+            theirs = states[:, 0] if reference.pooling == "cls" else states.mean(1)
         else:
-            logits = outputs.logits if "logits" in outputs else torch.stack([outputs[0], outputs[1]], 2)
-            starts = slice(None) if doc.starts is None else doc.starts
-            ours, theirs = names["x"][0, second : second + len(doc)], logits[0][places][starts]
-            ours = ours[: len(theirs)]  # a text without a token has a row of padding
+            theirs = outputs.logits if "logits" in outputs else torch.stack([outputs[0], outputs[1]], 2)
+        if theirs.dim() == 3:  # the logits of each token
+            theirs = theirs[0][places][slice(None) if doc.starts is None else doc.starts]
+            ours = names["x"][0, second : second + len(doc)][: len(theirs)]  # no token is a row of padding
         far = (ours - theirs).abs() / theirs.abs().clamp(min=1)
         worst = max(worst, float(far.max()) if far.numel() else 0.0)
         if not worst <= CLOSE:
-            raise ParityError(
-                f"{excerpt(texts[-1])}: logits differ by {worst:.2g} from transformers'; none was written"
-            )
+            problem = f"logits differ by {worst:.2g} from those of transformers; no bundle was written"
+            raise ParityError(f"{excerpt(texts[-1])}: {problem}")
         compared += 1
     return compared, worst
 
@@ -342,13 +348,8 @@ def convert(
 ) -> Model:
     """Make a bundle of a fine-tuned checkpoint; return it as an open Model.
 
-    Args:
-        folder: Of the checkpoint.
-        output: Where the bundle goes; one that is there is replaced at the end.
-        console: For reports of progress.
-        texts: Texts to compare and to make golden examples of: one a line, or JSON objects; None for built-in ones.
-        cache: Where the graph is looked for first, and kept.
-        options: Of `load_checkpoint`.
+    `texts` is a file of texts to compare and to make golden examples of: one a line, or JSON objects; None for built-in
+    ones. The graph is looked for in the `cache`, and kept there. `options` are those of `load_checkpoint`.
 
     Raises:
         DataError, UsageError: if the folder cannot be converted; nothing is written then.
@@ -358,7 +359,7 @@ def convert(
     pipeline, config, reference = load_checkpoint(folder, **options)
     family = reference.model.config.model_type
     console.say(f"{folder}: {family}, answers with {head_task(config.head[0]).kind_type.kind}")
-    records = _records(texts, pipeline.artifacts.featurizer.fields)
+    records = _read_records(texts, pipeline.artifacts.featurizer.fields)
     compared, worst = compare(pipeline, reference, records[:_COMPARED])
     console.say(f"  tokens and logits of transformers on {compared:,} texts, within {worst:.1g}")
     del reference

@@ -38,8 +38,6 @@ from seqpipe.training.data_forms import data_form
 from seqpipe.training.evaluation import predictor
 from seqpipe.training.tiny_bert import checkpoint_texts, tiny_bert
 
-# Some answers of a bundle, each text and answer in a line or two.
-
 EXAMPLES = 4  # answers that are shown
 INPUT, ANSWER = 160, 220  # columns of a text and of an answer with its score
 LINES = 4  # of a multi-line answer
@@ -117,9 +115,6 @@ def excerpt(text: str, columns: int, start: int = 0) -> str:
     return before + " ".join(text[begin:end].split()) + after
 
 
-# The held-out records of a run: scores on its test sets, and the records for the parity check.
-
-
 def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[str, Any]:
     """Return and print the scores on every test set, on dev if there is none, with warnings about the data.
 
@@ -140,14 +135,6 @@ def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[st
             console.warn(warning, "  ")
         scores |= score_raw_text(predictor, name, records, scores[name], console)
     return scores
-
-
-def held_out_records(run: Run) -> Sequence[Record]:
-    """Return the records for the parity check: the first test set, else dev, else the start of train."""
-    return data_form(run.config).compared_records(run.folder)
-
-
-# A pipeline from its YAML to its bundle, once or with several seeds.
 
 
 def run_all(
@@ -171,8 +158,8 @@ def run_all(
             pipeline = train_run(run, console, device)
             scores = score_test_sets(run, predictor(pipeline, config), console)
             files.write(run.folder / SCORES, json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False))
-            records, outcome = held_out_records(run), run.outcome
-            model = export(pipeline, config, records, run.bundle_folder, console, scores, cache, outcome)
+            records = data_form(config).compared_records(run.folder)
+            model = export(pipeline, config, records, run.bundle_folder, console, scores, cache, run.outcome)
             print_answers(model, records, console)
             parity = model.manifest.parity
         metrics, outcome = metric_types(config.head), run.outcome
@@ -183,14 +170,12 @@ def run_all(
             console.result(f"dev {outcome['metric']} {format_score(outcome['metric'], outcome['dev'], metrics)}")
         for name, values in scores.items():  # the score of the metric that selected the weights comes first
             listed = headlines(values, outcome.get("metric")).items()
-            console.result(
-                f"{name} {', '.join(f'{metric} {format_score(metric, value, metrics)}' for metric, value in listed)}"
-            )
+            formatted = [f"{metric} {format_score(metric, value, metrics)}" for metric, value in listed]
+            console.result(f"{name} {', '.join(formatted)}")
         fp32 = " (fp32)" if "precision" in parity else ""  # an int8 graph was compared before it was quantized
         compared = f"{parity['decisions']:,} decisions on {parity['records']:,} records"
-        console.say(
-            f"{run.bundle_folder}: onnxruntime{fp32} = PyTorch in {compared} and {parity['texts']:,} generated texts"
-        )
+        compared += f" and {parity['texts']:,} generated texts"
+        console.say(f"{run.bundle_folder}: onnxruntime{fp32} = PyTorch in {compared}")
         console.say(f"next: seqpipe predict {run.bundle_folder}")
         return run
 
@@ -258,17 +243,14 @@ def export_run(
     bundle.refuse_other(path)
     with lock_around(path):
         run = open_run(folder, console, sets=sets, plugins=plugins)
-        pipeline, records = load_trained(run), held_out_records(run)
+        pipeline, records = load_trained(run), data_form(run.config).compared_records(run.folder)
         export(pipeline, run.config, records, path, console, run.scores, cache, run.outcome)
     return path
 
 
-# Missing needs of a pipeline: other runs, which are trained first, and small models, which are generated.
-
-
 @dataclass(frozen=True)
 class Missing:
-    """A missing need, and the pipeline that has it."""
+    """A missing need (another run, or a generated small model), and the pipeline that has it."""
 
     need: Need
     config: Config
@@ -280,32 +262,28 @@ class Missing:
         return f"{path}: a tiny BERT with random weights, which is generated from the training texts"
 
 
-def missing_needs(config: Config) -> list[Missing]:
-    """Return the needs that must be created before a pipeline can run, in that order.
+def missing_needs(config: Config, chain: Sequence[Path] = ()) -> list[Missing]:
+    """Return the needs that must be created before a pipeline can run, in that order; `chain`: files that need it.
 
     Raises ConfigError for a cycle, and for a folder that is not the run of its YAML.
     """
-    return list({missing.need.path: missing for missing in _missing(config, (config.file.resolve(),))}.values())
-
-
-def _missing(config: Config, chain: Sequence[Path]) -> Iterator[Missing]:
-    """Yield the missing needs of a pipeline after those of the pipelines it needs; `chain`: the files that led here."""
+    missing, chain = dict[Path, Missing](), (*chain, config.file.resolve())
     for need in config.needs:
-        if need.run is None:
-            if not need.path.exists():
-                yield Missing(need, config)
+        if need.run:
+            if not run_problem(need.path) and checkpoint.load(need.path / CHECKPOINTS / LAST)["progress"]["done"]:
+                continue
+            if need.run.resolve() in chain:
+                way = " -> ".join(path.name for path in (*chain, need.run))
+                raise ConfigError([replace(need.problem, message=f"pipelines need each other in a cycle: {way}")])
+            source = load(need.run, plugin_files=config.plugin_files)
+            if source.name != need.path.name:
+                message = f"the run of {need.run.name} is called {source.name!r}; end the path with this name"
+                raise ConfigError([replace(need.problem, key=f"{need.problem.key}.path", message=message)])
+            missing |= {step.need.path: step for step in missing_needs(source, chain)}
+        elif need.path.exists():
             continue
-        if not run_problem(need.path) and checkpoint.load(need.path / CHECKPOINTS / LAST)["progress"]["done"]:
-            continue
-        if need.run.resolve() in chain:
-            way = " -> ".join(path.name for path in (*chain, need.run))
-            raise ConfigError([replace(need.problem, message=f"pipelines need each other in a cycle: {way}")])
-        source = load(need.run, plugin_files=config.plugin_files)
-        if source.name != need.path.name:
-            message = f"the run of {need.run.name} is called {source.name!r}; end the path with this name"
-            raise ConfigError([replace(need.problem, key=f"{need.problem.key}.path", message=message)])
-        yield from _missing(source, (*chain, need.run.resolve()))
-        yield Missing(need, config)
+        missing[need.path] = Missing(need, config)
+    return list(missing.values())
 
 
 def make_needs(config: Config, console: Console, device: str, cache: GraphCache | None) -> bool:

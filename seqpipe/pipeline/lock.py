@@ -1,8 +1,4 @@
-"""One writer for a run folder: an advisory lock that the operating system releases when its holder ends or is killed.
-
-Any writer to a run folder takes the folder's lock. Of several processes of one training (ranks) only the one that
-writes takes it.
-"""
+"""One writer for a run folder: an advisory lock that the operating system releases when its holder ends."""
 
 from __future__ import annotations
 

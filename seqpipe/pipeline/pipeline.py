@@ -134,15 +134,15 @@ class Pipeline:
             from seqpipe.config.init_from import relative_path
             from seqpipe.pipeline.full_run import missing_needs
 
-            steps = missing_needs(self.config)
-            for step in steps:
+            for step in missing_needs(self.config):
                 console.say(f"needs {step}")
-            missing = [relative_path(step.need.path) for step in steps]
+                missing.append(relative_path(step.need.path))
         if missing or not export:
             return Check((), tuple(missing), None)
+        from seqpipe.export.graph_cache import default_cache
         from seqpipe.pipeline.check import check_export
 
-        checked = check_export(self.config, console, _graph_cache(cache))
+        checked = check_export(self.config, console, default_cache() if cache else None)
         return Check(tuple(console.warnings), (), checked)
 
     def run(
@@ -174,9 +174,7 @@ class Pipeline:
         """
         from seqpipe.pipeline.full_run import run_all
 
-        console = CallbackConsole(progress)
-        graphs = _graph_cache(cache)
-        self._make_needs(console, device, graphs)
+        console, graphs = self._prepare(progress, device, cache)
         return run_all(self.config, console, device, fresh, graphs, Path(runs))
 
     def run_seeds(
@@ -195,9 +193,7 @@ class Pipeline:
         """
         from seqpipe.pipeline.full_run import run_seeds
 
-        console = CallbackConsole(progress)
-        graphs = _graph_cache(cache)
-        self._make_needs(console, device, graphs)
+        console, graphs = self._prepare(progress, device, cache)
         return run_seeds(self._load, self.name, seeds, console, device, fresh, graphs, Path(runs))
 
     def train(
@@ -215,8 +211,7 @@ class Pipeline:
         from seqpipe.pipeline.run_folder import start_run
         from seqpipe.pipeline.training import train_run
 
-        console = CallbackConsole(progress)
-        self._make_needs(console, device, _graph_cache(True))
+        console, _ = self._prepare(progress, device, True)
         with start_run(self.config, console, fresh, Path(runs)) as run:
             train_run(run, console, device)
             for line in run.outcome_lines():
@@ -226,15 +221,14 @@ class Pipeline:
     def _load(self, more: Sequence[str] = ()) -> Config:
         return load(self._source, [*self._overrides, *more], plugin_files=self._plugin_files)
 
-    def _make_needs(self, console: CallbackConsole, device: str, cache: GraphCache | None) -> None:
+    def _prepare(self, progress: Report | None, device: str, cache: bool) -> tuple[CallbackConsole, GraphCache | None]:
+        """Create the missing needs of the pipeline; return the console and the graph cache of its run."""
+        from seqpipe.export.graph_cache import default_cache
+
+        console, graphs = CallbackConsole(progress), default_cache() if cache else None
         if self.config.needs:
             from seqpipe.pipeline.full_run import make_needs
 
-            if make_needs(self.config, console, device, cache):
+            if make_needs(self.config, console, device, graphs):
                 self.config = self._load()  # missing folders could not be checked before
-
-
-def _graph_cache(wanted: bool) -> GraphCache | None:
-    from seqpipe.export.graph_cache import default_cache
-
-    return default_cache() if wanted else None
+        return console, graphs

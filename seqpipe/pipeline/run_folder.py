@@ -14,7 +14,7 @@ from typing import Any
 from seqpipe import files
 from seqpipe.config.contract import build_component, has_member
 from seqpipe.config.loader import Config, load, resolved
-from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, LAST, LOCK, STATE, TOKENS, YAML, refuse_other_format
+from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, LAST, LEARNED, LOCK, STATE, TOKENS, YAML, refuse_other_format
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
@@ -22,19 +22,15 @@ from seqpipe.features.parts import Part
 from seqpipe.pipeline.lock import run_lock
 from seqpipe.pipeline.run import RUNS, Run
 from seqpipe.training import checkpoint
-from seqpipe.training.artifacts import FILE, Artifacts
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.pipeline import Pipeline
-
-# The fingerprint of a run (the inputs that it is made from, as plain data), and the differences between two.
 
 
 def fingerprint(config: Config) -> dict[str, Any]:
     """Return the inputs of a run: the resolved YAML without its folders, the sha256 of every file and run, versions."""
     data, keyed = config.data, list(zip(config.versions, config.components, strict=True))
     options = {f"{key}.{where}": path for key, component in keyed for where, path in _option_paths(component.options)}
-    sources = {
-        f"{key}.init": component.common_keys["init"] for key, component in keyed if component.common_keys.get("init")
-    }
+    sources = {f"{key}.init": folder for key, component in keyed if (folder := component.common_keys.get("init"))}
     names = {path.as_posix(): path.name for path in (*options.values(), *sources.values())}
     content = _without_folders(resolved(config), names)
     for role in ("train", "dev", "test", "candidates"):
@@ -49,20 +45,20 @@ def fingerprint(config: Config) -> dict[str, Any]:
             hashes[role] = files.sha256_file(Path(path))
         if isinstance(path, Part):
             hashes[f"{role} part"] = [path.dev, path.test, path.seed]
-    made_from: dict[str, Any] = {
+    inputs: dict[str, Any] = {
         "yaml": content,
         "data": hashes,
         "components": {f"{s.kind} {s.use}": f"{s.offer.distribution} {s.offer.version}" for s in config.components},
     }
     if options:
-        made_from["files"] = {key: _sha256(path) for key, path in options.items()}
+        inputs["files"] = {key: _sha256(path) for key, path in options.items()}
     if sources:
-        made_from["sources"] = {}
+        inputs["sources"] = {}
         for key, folder in sources.items():
-            artifacts = [folder / FILE, *sorted(folder.glob("*tokenizer*.json"))]
+            artifacts = [folder / LEARNED, *sorted(folder.glob("*tokenizer*.json"))]
             fitted = {path.name: files.sha256_file(path) for path in artifacts}
-            made_from["sources"][key] = {"weights": checkpoint.best(folder / CHECKPOINTS)[1], **fitted}
-    return made_from
+            inputs["sources"][key] = {"weights": checkpoint.best(folder / CHECKPOINTS)[1], **fitted}
+    return inputs
 
 
 def _sha256(path: Path) -> str | dict[str, str]:
@@ -98,15 +94,14 @@ def _without_folders(value: Any, names: Mapping[str, str]) -> Any:
 
 def differences(old: Any, new: Any, key: str = "") -> list[str]:
     """Return the differences between two fingerprints, one line each."""
+    inner: list[tuple[str, Any, Any]] = []
     if isinstance(old, dict) and isinstance(new, dict):
-        names = [*old, *(name for name in new if name not in old)]
-        return [
-            line
-            for name in names
-            for line in differences(old.get(name), new.get(name), f"{key}.{name}" if key else name)
-        ]
-    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        return [line for i, (a, b) in enumerate(zip(old, new, strict=True)) for line in differences(a, b, f"{key}.{i}")]
+        names = dict.fromkeys([*old, *new])
+        inner = [(f"{key}.{name}" if key else name, old.get(name), new.get(name)) for name in names]
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        inner = [(f"{key}.{i}", *pair) for i, pair in enumerate(zip(old, new, strict=True))]
+    if inner:
+        return [line for name, before, after in inner for line in differences(before, after, name)]
     if old == new:
         return []
     if key.startswith("sources."):
@@ -117,21 +112,12 @@ def differences(old: Any, new: Any, key: str = "") -> list[str]:
     return [f"{name}: the file's content changed" if is_content else f"{name}: {old} -> {new}"]
 
 
-# The folder of a training run: start one, open one, load its trained pipeline.
-
-
 @contextmanager
 def start_run(config: Config, console: Console, fresh: bool = False, runs: Path = RUNS) -> Iterator[Run]:
     """Yield the run of this config, its folder locked until the block ends.
 
     The folder is new, or the existing one if it was made from the same inputs. One without a checkpoint has nothing to
-    keep: its run starts again.
-
-    Args:
-        config: The pipeline; its name is the folder's.
-        console: For the message about an old run.
-        fresh: Move an old run of this name aside.
-        runs: The folder of all runs.
+    keep: its run starts again. With `fresh` an old run of this name is moved aside.
 
     Raises:
         ConfigError: if a component's `init` names this folder.
@@ -174,7 +160,7 @@ def _prepare_folder(config: Config, folder: Path, current: Mapping[str, Any]) ->
             "run with --fresh to move it aside, or give the YAML another name:"
         )
     if changes:  # the run was never trained: artifacts fitted to other data are useless
-        for path in (folder / FILE, *folder.glob("*tokenizer*.json")):
+        for path in (folder / LEARNED, *folder.glob("*tokenizer*.json")):
             path.unlink(missing_ok=True)
         if (folder / TOKENS).exists():
             shutil.rmtree(folder / TOKENS)
@@ -186,8 +172,8 @@ def _prepare_folder(config: Config, folder: Path, current: Mapping[str, Any]) ->
 
 def _refuse_older_run(folder: Path) -> None:
     """Raise UsageError for a run whose fitted artifacts have another format than this seqpipe reads."""
-    if (folder / FILE).exists():
-        refuse_other_format(folder / FILE, files.read_json(folder / FILE).get("form", 1))
+    if (folder / LEARNED).exists():
+        refuse_other_format(folder / LEARNED, files.read_json(folder / LEARNED).get("form", 1))
 
 
 def open_run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,18 +84,10 @@ def score_target(
     options: Callable[[Known], Mapping[str, Any]] = lambda known: {},
     plugins: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """Return and print the scores of a run or bundle on its test sets or on a file, by the name of the data.
+    """Return and print the scores of a run or bundle on its test sets, or on the file `data`, by the name of the data.
 
-    Args:
-        target: Folder of the run or bundle.
-        console: For tables of the scores, and warnings about the data.
-        data: The file to score on; by default the test sets of the run.
-        raw: Also score raw text, as in deployment.
-        by: Field of the records; each of its values also gets separate scores.
-        errors: File for the records with wrong answers, as JSONL.
-        device: Device that the model runs on.
-        options: Function from the model's decode options to their values.
-        plugins: Plugins of one Python file each.
+    With `raw`, raw text is scored too, as in deployment; with `by`, also the records of each value of this field. The
+    records with wrong answers are written to `errors`, as JSONL. `options` returns the values of decode options.
     """
     predictor, read, test_sets = open_target(target, device, data, console, plugins)
     if errors and len(test_sets) > 1:
@@ -103,20 +95,20 @@ def score_target(
         raise UsageError(f"--errors needs one data file; give one of {names} with --data")
     decode_options = options(predictor.options)
     result: dict[str, Any] = {}
+
+    def score(name: str, records: Iterable[Record], raw: bool, errors: Path | None) -> None:
+        scores = evaluate(predictor, records, raw=raw, by=by, errors=errors, options=decode_options)
+        result[name] = scores if by else scores[""]
+        for group, group_scores in scores.items():
+            console.say(f"\n{name}{f', {group}' if group else ''}\n{table(group_scores, predictor.metric_types)}")
+
     for name, path in test_sets.items():
         census = Census(predictor.task)
-        records = census.watch(read(path))
-        scores = evaluate(predictor, records, by=by, errors=None if raw else errors, options=decode_options)
-        result[name] = scores if by else scores[""]
-        _print_scores(name, scores, predictor.metric_types, console)
+        score(name, census.watch(read(path)), False, None if raw else errors)
         for warning in census.warnings(name):
             console.warn(warning)
         if raw:
-            label = f"{name} (raw)"
-            records = read(path)
-            scores = evaluate(predictor, records, raw=True, by=by, errors=errors, options=decode_options)
-            result[label] = scores if by else scores[""]
-            _print_scores(label, scores, predictor.metric_types, console)
+            score(f"{name} {RAW}", read(path), True, errors)
     packages: dict[str, str] = {}
     for part in predictor.task.parts.values():
         packages |= part.metric_packages
@@ -132,12 +124,6 @@ def open_target(
     """Return the predictor of a run or bundle, the function that reads its records, and the files to score it on."""
     open_one = _open_bundle if (target / bundle.MANIFEST).exists() else _open_run
     return open_one(target, device, data, console, plugin_files)
-
-
-def _print_scores(label: str, scores: Mapping[str, Any], metrics: Mapping[str, Metric], console: Console) -> None:
-    """Print the scores of each group of records; without `--by` all of them are one group with an empty name."""
-    for group, group_scores in scores.items():
-        console.say(f"\n{label}{f', {group}' if group else ''}\n{table(group_scores, metrics)}")
 
 
 def _open_run(
@@ -156,15 +142,12 @@ def _open_run(
     stored = Reader(use=settings.reader.use, options=settings.reader.options)
     suitable = reader_for(stored, data)
     reader = build_component(settings.reader) if suitable is stored else reader_from(suitable, Plugins())
+    left_out: list[str] | None = [] if settings.bad_rows == "skip" else None
     return (
         predictor(load_trained(run).to(device), run.config, device),
-        lambda path: read_records(reader, path, settings.overlaps, _left_out(settings.bad_rows)),
+        lambda path: read_records(reader, path, settings.overlaps, left_out),
         test_sets,
     )
-
-
-def _left_out(bad_rows: str) -> list[str] | None:
-    return [] if bad_rows == "skip" else None
 
 
 def _open_bundle(
@@ -197,7 +180,7 @@ def _open_bundle(
             train, dev = Path(os.path.abspath(file.parent / keys["train"])), keys["dev"]
             dev_share = dev if isinstance(dev, float) else 0.0
             test_sets["test"] = Part(train, "test", dev_share, tests, keys.get("split_seed", 1))
-    left_out = _left_out(keys.get("bad_rows", "error"))
+    left_out: list[str] | None = [] if keys.get("bad_rows") == "skip" else None
     return model.predictor, lambda path: read_records(reader, path, overlaps, left_out), test_sets
 
 
@@ -210,9 +193,8 @@ def _load_metrics(
         cls = plugins.find("head", name).load()
         options, mistakes = validate(options_model(cls), origin.options)
         if options is None:
-            raise PluginError(
-                "; ".join(f"{'.'.join(map(str, mistake.where))}: {mistake.message}" for mistake in mistakes)
-            )
+            messages = [f"{'.'.join(map(str, mistake.where))}: {mistake.message}" for mistake in mistakes]
+            raise PluginError("; ".join(messages))
     except PluginError as error:
         console.say(f"note: the metrics of head {name} {origin.version} are not installed: {error}")
         return None
@@ -240,8 +222,7 @@ def score_pairs(
     predictor, _, _ = open_target(target, device, pairs, console)
     judged = judge(predictor, [*read_items(pairs)], normalize=normalize, masking=masking)
     scores = pair_scores(judged, by)
-    rows = {**scores, "labels": scores["groups"]}
-    del rows["groups"]
+    rows = {"labels" if name == "groups" else name: value for name, value in scores.items()}
     console.say(f"\n{pairs.name}\n{table(rows, METRICS)}")
     unknown = [result.unknown for result in judged if result.unknown]
     if unknown:

@@ -9,18 +9,18 @@ import torch
 from seqpipe import files
 from seqpipe.answers.task import folded_label, list_examples
 from seqpipe.config.loader import Config
-from seqpipe.config.run_layout import LAST, OUTCOME, PARTS
+from seqpipe.config.run_layout import LAST, LEARNED, OUTCOME, PARTS
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError
 from seqpipe.features.parts import Part
 from seqpipe.pipeline.run import Run
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.predictor import refuse_long
-from seqpipe.training.artifacts import FILE, Artifacts
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
-from seqpipe.training.data_forms import TrainingData, data_form, refuse_long_candidates
+from seqpipe.training.data_forms import candidate_docs, candidates_of, data_form
 from seqpipe.training.datasets import unseen_labels
-from seqpipe.training.evaluation import DevScores, calibrate, unknown_share, unwritable_notes
+from seqpipe.training.evaluation import DevScores, calibrate, unknown_share, unwritable_targets
 from seqpipe.training.fit import dev_messages, fit_artifacts
 from seqpipe.training.optim import check_precision
 from seqpipe.training.pipeline import Pipeline
@@ -56,18 +56,19 @@ def report_unseen_labels(config: Config, artifacts: Artifacts, console: Console)
 
 
 def refuse_long_texts(config: Config, pipeline: Pipeline) -> None:
-    """Raise DataError, before training, for a text, or the first of a pair, that a stage cannot read as a whole."""
+    """Raise DataError, before training, for a text, the first of a pair or a candidate that is too long for a stage."""
+    artifacts = pipeline.artifacts
+    if candidates := candidates_of(artifacts):
+        docs = candidate_docs(artifacts, candidates.texts)
+        refuse_long(docs, [{"where": f"the candidate {doc.text!r}"} for doc in docs], pipeline.limits)
     if not pipeline.refuses_long_texts:
         return
-    form, featurizer = data_form(config), pipeline.artifacts.featurizer
+    form, featurizer = data_form(config), artifacts.featurizer
     for path in (config.data.train, config.data.dev, *config.data.tests.values()):
         if path is None:
             continue
         for record in form.read(path):
             refuse_long(featurizer.docs([record]), [record], pipeline.limits)
-
-
-# Train the pipeline of a run, or resume its training.
 
 
 def resolve_device(name: str) -> str:
@@ -95,7 +96,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
             lines = (json.dumps(record, ensure_ascii=False, default=str) + "\n" for record in form.read(part))
             files.make_folder(run.folder / PARTS)
             files.write(run.folder / PARTS / f"{part.role}.jsonl", "".join(lines))
-    if (run.folder / FILE).exists():  # an interrupted run has fitted them
+    if (run.folder / LEARNED).exists():  # an interrupted run has fitted them
         artifacts = Artifacts.load(run.folder)
     else:
         artifacts = fit_artifacts(config, records)
@@ -106,19 +107,25 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     is_new = not (run.checkpoints / LAST).exists()
     init_report = warm_start(pipeline, config) if is_new else []
     refuse_long_texts(config, pipeline)
-    refuse_long_candidates(pipeline)
-    scores = _dev_scores(config, pipeline, data, device)
+    scores = None
+    if data.dev_batches:
+        calibrate(pipeline, data.dev_batches)  # problems of dev are reported before training
+        scores = DevScores(pipeline, config, data.dev, data.dev_batches, device)
+    if config.train.metric:
+        if scores is None:
+            raise UsageError("train.metric: it needs data.dev, which is missing; add it, or delete the key")
+        deciding(scores(lambda: None, only_names=True), config.train.metric)  # a missing score is reported now
     tokens = sum(map(len, artifacts.vocabularies.values()))
     weights = sum(p.numel() for p in pipeline.parameters())
     sizes = f"{data.size}, {tokens:,} tokens, {weights:,} weights"
     console.say(f"training {config.name}: {sizes}, on {device} -> {run.folder}")
-    notes = (*dev_messages(config, artifacts, data.dev), *unwritable_notes(config, artifacts, data.targets))
+    notes = (*dev_messages(config, artifacts, data.dev), *unwritable_targets(config, artifacts, data.targets))
     for message in (*init_report, *pipeline.messages(), *notes):
         console.say(f"  {message}")
     for warning in (*data.warnings, *data_faults(config, artifacts, records, data.dev)):
         console.warn(warning, "  ")
     if data.dev:
-        unknown = unknown_share(artifacts, artifacts.featurizer.docs(data.dev))
+        unknown = unknown_share(artifacts.featurizer.docs(data.dev))
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
     report_unseen_labels(config, artifacts, console)
     progress = train(pipeline, config, data.batches, scores, run.checkpoints, console, device)
@@ -129,16 +136,3 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
         console.warn(rise, "  ")
     files.write(run.folder / OUTCOME, json.dumps(files.null_non_finite(outcome), indent=1))
     return pipeline
-
-
-def _dev_scores(config: Config, pipeline: Pipeline, data: TrainingData, device: str) -> DevScores | None:
-    """Return the function that scores the dev set, None without one, once it and `train.metric` are known to work."""
-    if data.dev_batches is None:
-        if config.train.metric:
-            raise UsageError("train.metric: it needs data.dev, which is missing; add it, or delete the key")
-        return None
-    calibrate(pipeline, data.dev_batches)  # problems of dev are reported before training
-    scores = DevScores(pipeline, config, data.dev, data.dev_batches, device)
-    if config.train.metric:
-        deciding(scores(lambda: None, only_names=True), config.train.metric)  # a missing score is reported now
-    return scores

@@ -19,22 +19,16 @@ from seqpipe.features.sources import InputSource, source_from, tokenizer_file_of
 from seqpipe.features.vocabulary import Vocabulary, vocabulary_of
 from seqpipe.files import read_json, write
 
-FILE = LEARNED
-
 
 @dataclass(frozen=True)
 class FittedTask:
-    """Task of one head, with its fitted labels or target tokenizer; the name of a single head is empty.
-
-    Attributes:
-        longest: Tokens of the longest target text in training; 0 if targets are not separate texts.
-    """
+    """Task of one head, with its fitted labels or target tokenizer; the name of a single head is empty."""
 
     name: str
     answer: Mapping[str, Any]
     labels: Vocabulary
     target_tokenizer: Tokenizer | None
-    longest: int = 0
+    longest: int = 0  # tokens of the longest target text in training; 0 if targets are not separate texts
 
     @property
     def target_vocabulary(self) -> Vocabulary | None:
@@ -51,19 +45,12 @@ class FittedTask:
 
 @dataclass(frozen=True)
 class Artifacts:
-    """Fitted artifacts: computed from the training records before any weight, and stored in a bundle with the graph.
+    """Fitted artifacts: computed from the training records before any weight, and stored in a bundle with the graph."""
 
-    Attributes:
-        featurizer: Converts records to arrays, with the fitted tokenizers and features.
-        counts: Number of occurrences of each token in training, by source.
-        tasks: One per head.
-        longest: Tokens of the longest training text.
-    """
-
-    featurizer: InputSource
-    counts: Mapping[str, Sequence[int]]
-    tasks: tuple[FittedTask, ...]
-    longest: int = 0
+    featurizer: InputSource  # converts records to arrays, with the fitted tokenizers and features
+    counts: Mapping[str, Sequence[int]]  # number of occurrences of each token in training, by source
+    tasks: tuple[FittedTask, ...]  # one per head
+    longest: int = 0  # tokens of the longest training text
 
     @property
     def vocabularies(self) -> dict[str, Vocabulary]:
@@ -114,12 +101,12 @@ class Artifacts:
                 for t in self.tasks
             ],
         }
-        write(folder / FILE, json.dumps(state, ensure_ascii=False))
+        write(folder / LEARNED, json.dumps(state, ensure_ascii=False))
 
     @staticmethod
     def load(folder: Path) -> Artifacts:
-        state = read_json(folder / FILE)
-        refuse_other_format(folder / FILE, state.get("form", 1))
+        state = read_json(folder / LEARNED)
+        refuse_other_format(folder / LEARNED, state.get("form", 1))
         counts = state["counts"]
         tokenizers = {name: Tokenizer.from_file(str(folder / tokenizer_file_of(name))) for name in counts}
         tasks: list[FittedTask] = []

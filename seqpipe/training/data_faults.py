@@ -15,7 +15,7 @@ from seqpipe.features.parts import read_records
 from seqpipe.features.sources import fields_of
 from seqpipe.training.artifacts import Artifacts
 
-# Of a record about 400 bytes are held: the hashes of its input and its answers, and its place, never a text.
+# About 400 bytes are kept of a record: the hashes of its input and its answers, and its place, never its text.
 MOST = 200_000  # records of each file that are compared
 
 
@@ -42,7 +42,7 @@ def data_faults(config: Config, artifacts: Artifacts, train: Iterable[Record], d
     sets: dict[str, Iterable[Record]] = {"train": train, "dev": dev}
     sets |= {name: read_records(reader, path, data.overlaps, left_out) for name, path in data.tests.items()}
     # By the hash of an input: the set, the place and the answers of its first record. The answers are hashes, or the
-    # record where the caller holds it anyway: few inputs repeat, and to find the answers of tagged words takes longest.
+    # record where the caller has it anyway: few inputs repeat, and to find the answers of tagged words takes longest.
     first: dict[int, tuple[str, str, Record | list[int]]] = {}
     folded_train: dict[int, str] = {}
     # By head and the hash of an input: the place of its first record, and of those that contradict it.
@@ -64,8 +64,8 @@ def data_faults(config: Config, artifacts: Artifacts, train: Iterable[Record], d
                 continue
             key, folded = (hash("\x1e".join(map(form, values.values()))) for form in (str, _folded))
             if key in first:
-                first_set, first_place, held = first[key]
-                others = answers_of(held) if isinstance(held, Mapping) else held
+                first_set, first_place, stored = first[key]
+                others = answers_of(stored) if isinstance(stored, Mapping) else stored
                 for head, answer, first_answer in zip(judged, answers_of(record), others, strict=True):
                     if answer != first_answer:
                         contradicting[head].setdefault(key, [first_place]).append(place)

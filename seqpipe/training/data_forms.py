@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from seqpipe.answers.task import warnings_about
 from seqpipe.answers.text import ENOUGH, evaluation_window, prompt_records
@@ -22,7 +22,7 @@ from seqpipe.config.run_layout import TOKENS
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Record
 from seqpipe.features.parts import DataPath, left_out_message
-from seqpipe.runtime.predictor import batches, refuse_long
+from seqpipe.runtime.predictor import batches
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import (
     Batch,
@@ -30,10 +30,11 @@ from seqpipe.training.datasets import (
     Example,
     Records,
     Windows,
+    epoch_examples,
     examples,
     in_memory,
-    of_epoch,
     read,
+    tensors,
     token_file,
 )
 from seqpipe.training.evaluation import evaluation
@@ -56,13 +57,6 @@ def candidate_docs(artifacts: Artifacts, texts: Sequence[str]) -> list[Doc]:
         if not len(doc):
             raise DataError(f"the candidate {text!r} has no token; remove it")
     return docs
-
-
-def refuse_long_candidates(pipeline: Pipeline) -> None:
-    """Raise DataError, before training, for a candidate that is longer than a stage can read."""
-    if candidates := candidates_of(pipeline.artifacts):
-        docs = candidate_docs(pipeline.artifacts, candidates.texts)
-        refuse_long(docs, [{"where": f"the candidate {doc.text!r}"} for doc in docs], pipeline.limits)
 
 
 def with_matches(artifacts: Artifacts, data: Sequence[Example]) -> list[Example]:
@@ -92,23 +86,13 @@ def encode_candidates(pipeline: Pipeline, device: torch.device | str = "cpu") ->
     candidates = candidates_of(pipeline.artifacts)
     if candidates is None:
         return
-    texts = list(dict.fromkeys(candidates.texts))
-    vectors = _encode(pipeline, candidate_docs(pipeline.artifacts, texts), device)
-    numbers = {text: i for i, text in enumerate(texts)}
-    pipeline.head.set_candidates(vectors[[numbers[text] for text in candidates.texts]])
-
-
-def _encode(pipeline: Pipeline, docs: Sequence[Doc], device: torch.device | str) -> torch.Tensor:  # (N, D)
-    vectors: dict[int, torch.Tensor] = {}
+    artifacts, texts = pipeline.artifacts, list(dict.fromkeys(candidates.texts))
+    docs, vectors = candidate_docs(artifacts, texts), dict[str, Tensor]()
     with evaluation(pipeline):
         for rows in batches([len(doc) for doc in docs]):
-            arrays = pipeline.artifacts.featurizer.collate([docs[i] for i in rows])
-            features = {
-                name: torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device)
-                for name, array in arrays.items()
-            }
-            vectors |= dict(zip(rows, pipeline.decide(features, {})["vector"], strict=True))
-    return torch.stack([vectors[i] for i in range(len(docs))])
+            features = tensors(artifacts.featurizer.collate([docs[i] for i in rows]), device)
+            vectors |= zip((texts[i] for i in rows), pipeline.decide(features, {})["vector"], strict=True)
+    pipeline.head.set_candidates(torch.stack([vectors[text] for text in candidates.texts]))  # (N, D)
 
 
 # The two forms of training data, examples and a token corpus, of which the head chooses one.
@@ -116,40 +100,16 @@ def _encode(pipeline: Pipeline, docs: Sequence[Doc], device: torch.device | str)
 COMPARED = 200  # training records for the parity check if there is no dev or test set
 
 
-class TrainingBatches(Protocol):
-    """Batches whose order depends on the epoch only.
-
-    Attributes:
-        stateful: Whether recurrent states are carried from a batch to the next one of the epoch.
-    """
-
-    stateful: bool
-
-    def order(self, epoch: int) -> list[list[int]]: ...
-    def __call__(self, rows: Sequence[int]) -> Batch: ...
-
-
 @dataclass(frozen=True)
 class TrainingData:
-    """Training and dev data of a pipeline.
+    """Training and dev data of a pipeline."""
 
-    Attributes:
-        artifacts: The fitted artifacts: tokenizers, vocabularies, labels.
-        batches: The training batches.
-        size: Their size, as text.
-        targets: Records with the targets of the heads; empty if the texts themselves are the targets.
-        dev: The dev records on which answers are compared; empty if only batches are scored.
-        dev_batches: Function that returns the dev batches, with targets; None without a dev set.
-        warnings: Warnings about the records.
-    """
-
-    artifacts: Artifacts
-    batches: TrainingBatches
-    size: str
-    targets: Sequence[Record]
-    dev: Sequence[Record]
-    dev_batches: Callable[[], Iterable[Batch]] | None
-    warnings: Sequence[str]
+    batches: Batches | Windows  # with targets, like the dev batches
+    size: str  # of the training data, as text
+    targets: Sequence[Record] = ()  # records with the targets of the heads; empty if the texts are the targets
+    dev: Sequence[Record] = ()  # the records on which answers are compared; empty if only batches are scored
+    dev_batches: Callable[[], Iterable[Batch]] | None = None  # None without a dev set
+    warnings: Sequence[str] = ()  # about the records
 
 
 class DataForm(ABC):
@@ -164,12 +124,8 @@ class DataForm(ABC):
         """Return the records of a file."""
 
     @abstractmethod
-    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
-        """Return the training data of these records; caches are in the folder of the run."""
-
-    @abstractmethod
-    def trial(self, artifacts: Artifacts, records: Sequence[Record]) -> TrainingData:
-        """Return the training data of these records for one step; nothing is cached."""
+    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path | None = None) -> TrainingData:
+        """Return the training data of these records; without the folder of a run nothing is cached."""
 
     def compared_records(self, folder: Path) -> Sequence[Record]:
         """Return the records for the parity check: the first test set of a run, else dev, else the start of train."""
@@ -177,10 +133,8 @@ class DataForm(ABC):
         path = next(iter(data.tests.values()), None) or data.dev
         if self.corpus is None:
             return self.read(path) if path else self.read(data.train)[:COMPARED]
-        source = Artifacts.load(folder).featurizer
-        return prompt_records(
-            Records(data.reader, path or data.train), source.docs, source.fields[-1], self.corpus.context
-        )
+        source, corpus = Artifacts.load(folder).featurizer, Records(data.reader, path or data.train)
+        return prompt_records(corpus, source.docs, source.fields[-1], self.corpus.context)
 
 
 class ExampleData(DataForm):
@@ -191,47 +145,34 @@ class ExampleData(DataForm):
         left_out = self.left_out[str(path)] = []
         return read(data.reader, path, None, data.overlaps, left_out if data.bad_rows == "skip" else None)
 
-    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
-        return self.trial(artifacts, records)
-
-    def trial(self, artifacts: Artifacts, records: Sequence[Record]) -> TrainingData:
-        config, warnings = self.config, list[str]()
+    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path | None = None) -> TrainingData:
+        config, settings = self.config, self.config.train
         dev = self.read(config.data.dev) if config.data.dev else []
-        warnings += [left_out_message(path, errors) for path, errors in self.left_out.items() if errors]
+        warnings = [left_out_message(path, errors) for path, errors in self.left_out.items() if errors]
         data = examples(config, artifacts, records, warn=warnings.append)
-        warnings += [
-            *warnings_about(artifacts.task, "train", records, trains=True),
-            *warnings_about(artifacts.task, "dev", dev),
-        ]
+        warnings += warnings_about(artifacts.task, "train", records, trains=True)
+        warnings += warnings_about(artifacts.task, "dev", dev)
+        batches_of = partial(
+            Batches, artifacts, tokens=settings.batch_tokens, most=settings.batch_size, seed=settings.seed
+        )
 
         # The dev examples are built at the first evaluation, not before training.
         @cache
         def dev_batches() -> Batches:
-            return self._batches(artifacts, examples(config, artifacts, dev, skip_unseen=True))
+            return batches_of(examples(config, artifacts, dev, skip_unseen=True))
 
+        make = epoch_examples(config, artifacts)
         return TrainingData(
-            artifacts,
-            self._batches(artifacts, with_matches(artifacts, data), self._epoch_examples(artifacts)),
+            batches_of(
+                with_matches(artifacts, data),
+                epoch_examples=None if make is None else lambda number: with_matches(artifacts, make(number)),
+            ),
             f"{len(data):,} examples",
             dev or records,
             dev,
             (lambda: map(dev_batches(), dev_batches().order(0))) if dev else None,
             warnings,
         )
-
-    def _batches(
-        self,
-        artifacts: Artifacts,
-        data: Sequence[Example],
-        data_of_epoch: Callable[[int], Sequence[Example]] | None = None,
-    ) -> Batches:
-        settings = self.config.train
-        return Batches(artifacts, data, settings.batch_tokens, settings.batch_size, settings.seed, data_of_epoch)
-
-    def _epoch_examples(self, artifacts: Artifacts) -> Callable[[int], Sequence[Example]] | None:
-        """Return the function that builds the examples of an epoch, with matches; None if epochs do not differ."""
-        make = of_epoch(self.config, artifacts)
-        return None if make is None else lambda number: with_matches(artifacts, make(number))
 
 
 class TokenCorpus(DataForm):
@@ -242,24 +183,23 @@ class TokenCorpus(DataForm):
     def read(self, path: DataPath) -> Sequence[Record]:
         return Records(self.config.data.reader, path)
 
-    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path) -> TrainingData:
-        dev = self.config.data.dev
-        batches = self._file_windows(artifacts, self.config.data.train, folder / TOKENS / "train.bin")
+    def load(self, artifacts: Artifacts, records: Sequence[Record], folder: Path | None = None) -> TrainingData:
+        data = self.config.data
         dev_batches = None
-        if dev:
-            dev_batches = self._file_windows(artifacts, dev, folder / TOKENS / "dev.bin", is_dev=True).once
-        return TrainingData(artifacts, batches, f"a text of {len(batches.tokens):,}", [], [], dev_batches, [])
-
-    def trial(self, artifacts: Artifacts, records: Sequence[Record]) -> TrainingData:
-        batches = self._windows(artifacts, in_memory(artifacts, records))
-        return TrainingData(artifacts, batches, f"a text of {len(batches.tokens):,}", [], [], None, [])
+        if folder is None:
+            batches = self._windows(in_memory(artifacts, records))
+        else:
+            batches = self._file_windows(artifacts, data.train, folder / TOKENS / "train.bin")
+            if data.dev:
+                dev_batches = self._file_windows(artifacts, data.dev, folder / TOKENS / "dev.bin", is_dev=True).once
+        return TrainingData(batches, f"a text of {len(batches.tokens):,}", dev_batches=dev_batches)
 
     def _file_windows(self, artifacts: Artifacts, path: DataPath, tokens: Path, is_dev: bool = False) -> Windows:
         """Return the windows of a file's texts, whose tokens are cached in another file; errors name the file."""
         cached = token_file(tokens, artifacts, self.read(path))
         try:
             if not is_dev or not self.corpus.stateful:
-                return self._windows(artifacts, cached)
+                return self._windows(cached)
             # With carried states, dev is scored in longer windows than those of training.
             size = len(artifacts.vocabulary)
             context = max(1, min(evaluation_window(self.corpus.context, True, size), len(cached) - 1))
@@ -267,7 +207,7 @@ class TokenCorpus(DataForm):
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
 
-    def _windows(self, artifacts: Artifacts, tokens: np.ndarray) -> Windows:
+    def _windows(self, tokens: np.ndarray) -> Windows:
         settings, corpus = self.config.train, self.corpus
         rows = settings.batch_size or max(1, settings.batch_tokens // corpus.context)
         epoch_batches = settings.epoch_steps and settings.epoch_steps * settings.accumulate

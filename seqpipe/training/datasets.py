@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from seqpipe.answers.text import RECORD_CONTINUES, concatenate
 from seqpipe.answers.types import SpanRules, Targets, UnseenLabelError
 from seqpipe.config.contract import answer_settings, build_component, has_member
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
-from seqpipe.features.document import Doc, Overlaps, Record, dropped_message, resolve_overlaps
+from seqpipe.features.document import Arrays, Doc, Overlaps, Record, dropped_message, resolve_overlaps
 from seqpipe.features.parts import DataPath, Part, read_records
 from seqpipe.features.spans import evidence_of
 from seqpipe.features.vocabulary import BOS, EOS, SPECIALS
@@ -50,7 +51,7 @@ def read(
 ) -> list[Record]:
     """Return the records of a file, or its first `most`; DataError if there are none.
 
-    `left_out` takes the errors of records that cannot be read; without it the first one is raised.
+    The errors of records that cannot be read are added to `left_out`; without it the first one is raised.
     """
     records = list(itertools.islice(read_records(build_component(reader), path, overlaps, left_out), most))
     if not records:
@@ -59,13 +60,13 @@ def read(
     return records
 
 
-def of_epoch(config: Config, artifacts: Artifacts) -> Callable[[int], Sequence[Example]] | None:
-    """Return the examples of an epoch if the reader makes other records in each; None if it does not."""
+def epoch_examples(config: Config, artifacts: Artifacts) -> Callable[[int], Sequence[Example]] | None:
+    """Return the function that makes the examples of an epoch; None if the reader yields the same ones in each."""
     reader, path = build_component(config.data.reader), config.data.train
     if not (has_member(reader, "epoch") and reader.changes(path)):
         return None
     if isinstance(path, Part):
-        raise DataError(f"{path}: its records are made anew in each epoch; give data.dev and data.test a file")
+        raise DataError(f"{path}: its reader yields other records in each epoch; give data.dev and data.test a file")
     return lambda number: examples(
         config, artifacts, list(resolve_overlaps(reader.epoch(path, number), config.data.overlaps))
     )
@@ -76,16 +77,12 @@ def examples(
     artifacts: Artifacts,
     records: Sequence[Record],
     skip_unseen: bool = False,
-    warn: Callable[[str], None] | None = None,
+    warn: Callable[[str], object] = lambda line: None,
 ) -> list[Example]:
     """Return records as examples, without empty texts and records to be skipped.
 
-    Args:
-        config: The pipeline.
-        artifacts: Artifacts fitted to its training records.
-        records: Records with targets.
-        skip_unseen: Leave out records with labels that training never saw.
-        warn: Called with a line about empty texts, and one about spans that were widened, skipped or dropped.
+    With `skip_unseen`, records with labels that training never saw are left out. `warn` is called with a line about
+    empty texts, and one about spans that were widened, skipped or dropped.
     """
     makers, rules = [], list[SpanRules]()
     for head, task in zip(config.head, artifacts.tasks, strict=True):
@@ -97,8 +94,7 @@ def examples(
         message = f"{config.data.train}: {evidence.message}; set data.offsets: {evidence.convention}"
         if config.data.misaligned == "error":
             raise DataError(message)
-        if warn:
-            warn(message)
+        warn(message)
     data, empty, unseen = list[Example](), [], 0
     for record, doc in zip(records, artifacts.featurizer.docs(records), strict=True):
         if not len(doc):
@@ -114,50 +110,36 @@ def examples(
         if all(target is not None for _, target in by_head):
             named = {prefix + name: value for prefix, target in by_head for name, value in (target or {}).items()}
             data.append(Example(doc, named))
-    if empty and warn:
+    if empty:
         message = f"{len(empty):,} of {len(records):,} records have no tokens, and are left out of training"
         warn(f"{message}; the first: {empty[0].get('where', 'no file and line known')}")
-    if warn:
-        for line in dropped_message(records, config.data.overlaps):
-            warn(line)
-        for line in dict.fromkeys(line for rule in rules for line in rule.messages()):  # two heads may have the same
-            warn(line)
+    spans = [line for rule in rules for line in rule.messages()]
+    for line in dict.fromkeys([*dropped_message(records, config.data.overlaps), *spans]):  # two heads may have the same
+        warn(line)
     if not data and not unseen:
         file = config.data.dev if skip_unseen else config.data.train
         raise DataError(f"{file}: every text is empty, or has no target")
     return data
 
 
+@dataclass(eq=False)
 class Batches:
-    """Batches of similar lengths within a budget of padded tokens.
+    """Batches of similar lengths within a budget of padded tokens."""
 
-    Args:
-        artifacts: Artifacts that convert examples to arrays.
-        data: The examples; those of the first epoch if epochs differ.
-        tokens: The budget.
-        most: Maximum number of examples of a batch; None: limited by the budget only.
-        seed: Seed of the order.
-        of_epoch: Function that returns the examples of an epoch; they are kept until another epoch begins.
-    """
+    artifacts: Artifacts
+    data: Sequence[Example]  # those of the first epoch if epochs differ
+    tokens: int  # the budget
+    most: int | None  # examples of a batch; None: limited by the budget only
+    seed: int  # of the order
+    epoch_examples: Callable[[int], Sequence[Example]] | None = None  # returns the examples of an epoch
+    epoch: int = field(default=0, init=False)  # the epoch of `data`
 
-    stateful = False
-
-    def __init__(
-        self,
-        artifacts: Artifacts,
-        data: Sequence[Example],
-        tokens: int,
-        most: int | None,
-        seed: int,
-        of_epoch: Callable[[int], Sequence[Example]] | None = None,
-    ):
-        self.artifacts, self.data, self.tokens, self.most, self.seed = artifacts, data, tokens, most, seed
-        self._of_epoch, self._epoch = of_epoch, 0
+    stateful = False  # whether recurrent states are carried from a batch to the next one of the epoch
 
     def order(self, epoch: int) -> list[list[int]]:
         """Return the batches of an epoch as positions: a function of seed and epoch."""
-        if self._of_epoch is not None and epoch != self._epoch:
-            self.data, self._epoch = self._of_epoch(epoch), epoch
+        if self.epoch_examples is not None and epoch != self.epoch:
+            self.data, self.epoch = self.epoch_examples(epoch), epoch
         random = np.random.default_rng((self.seed, epoch))
         lengths = np.array([example.length for example in self.data], float)
         noisy = lengths * random.uniform(0.9, 1.1, len(self.data)) + random.uniform(0, 1, len(self.data))
@@ -181,16 +163,22 @@ class Batches:
         return collate(self.artifacts, data)
 
 
+def tensors(arrays: Arrays, device: torch.device | str = "cpu") -> Batch:
+    """Return arrays as tensors on a device."""
+    return {
+        name: torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device) for name, array in arrays.items()
+    }
+
+
 def collate(artifacts: Artifacts, data: Sequence[Example]) -> Batch:
     """Collate examples to padded tensors: features, then targets.
 
     Targets of tokens are padded with 0, and `…_mask` is boolean; one number per record is (B,), a row (B, L).
     """
-    arrays = artifacts.featurizer.collate([example.doc for example in data])
-    batch = {name: torch.from_numpy(np.require(array, requirements=["C", "W"])) for name, array in arrays.items()}
+    batch = tensors(artifacts.featurizer.collate([example.doc for example in data]))
     if artifacts.kind.is_generated:  # predictions begin after [BOS]
         for name, first in (("ids", SPECIALS.index(BOS)), ("mask", 1)):
-            batch[name] = torch.nn.functional.pad(batch[name], (1, 0), value=first)
+            batch[name] = nn.functional.pad(batch[name], (1, 0), value=first)
     for name in data[0].targets:
         rows: list[Any] = [example.targets[name] for example in data]
         number = torch.float32 if _holds_fractions(rows[0]) else torch.int64
@@ -254,16 +242,20 @@ class Records(Sequence[Record]):
         raise TypeError("records of a stream have no index; iterate over them")
 
 
-def split(artifacts: Artifacts, records: Sequence[Record]) -> Iterator[tuple[Doc, bool]]:
-    """Tokenize the records; yield each with a flag whether its text continues in the next one."""
-    for chunk in chunks(records, _CHUNK):
-        record_continues = [record.get(RECORD_CONTINUES) is True for record in chunk]
-        yield from zip(artifacts.featurizer.docs(chunk), record_continues, strict=True)
+def _token_ids(artifacts: Artifacts, records: Sequence[Record]) -> Iterator[int]:
+    """Yield the tokens of all texts, with [EOS] after each text that does not continue in the next record."""
+
+    def docs() -> Iterator[tuple[Doc, bool]]:
+        for chunk in chunks(records, _CHUNK):
+            record_continues = [record.get(RECORD_CONTINUES) is True for record in chunk]
+            yield from zip(artifacts.featurizer.docs(chunk), record_continues, strict=True)
+
+    yield from concatenate(docs(), SPECIALS.index(EOS))
 
 
 def in_memory(artifacts: Artifacts, records: Sequence[Record]) -> np.ndarray:
     """Return all texts as one row of tokens."""
-    return np.fromiter(concatenate(split(artifacts, records), SPECIALS.index(EOS)), np.int64)
+    return np.fromiter(_token_ids(artifacts, records), np.int64)
 
 
 def token_file(path: Path, artifacts: Artifacts, records: Sequence[Record]) -> np.memmap:
@@ -276,47 +268,38 @@ def token_file(path: Path, artifacts: Artifacts, records: Sequence[Record]) -> n
         make_folder(path.parent)
         remove_partial_files(path.parent, [path.name])
         with writing(path) as temporary, temporary.open("wb") as file:
-            for chunk in chunks(concatenate(split(artifacts, records), SPECIALS.index(EOS)), _WRITE):
+            for chunk in chunks(_token_ids(artifacts, records), _WRITE):
                 file.write(np.array(chunk, dtype).tobytes())
     if not path.stat().st_size:
         raise DataError(f"{path}: the texts have no tokens")
     return np.memmap(path, dtype, "r")
 
 
+@dataclass(eq=False)
 class Windows:
     """Windows of one long text, sampled at random.
-
-    Args:
-        tokens: The text.
-        context: T, tokens of a window.
-        rows: B, windows of a batch.
-        seed: Seed of the order.
-        epoch_batches: Batches of an epoch; None: as many as fit in the text.
-        stateful: Whether a batch's windows follow those of the previous batch: the text is read in B parallel parts.
 
     Raises:
         DataError: if the text is shorter than a window and the next token, or than this number of windows per row.
     """
 
-    def __init__(
-        self,
-        tokens: np.ndarray,
-        context: int,
-        rows: int,
-        seed: int = 0,
-        epoch_batches: int | None = None,
-        stateful: bool = False,
-    ):
-        self.tokens, self.context, self.seed = tokens, context, seed
-        if len(tokens) <= context:
-            message = f"the text has {len(tokens):,} tokens, and a window needs {context:,} and the next one"
-            raise DataError(f"{message}; give more text, or set head.context to {max(1, len(tokens) // 2):,} or less")
-        self.windows = (len(tokens) - 1) // context  # of the whole text
-        self.rows = min(rows, self.windows)
-        self.epoch_batches, self.stateful = epoch_batches, stateful
-        self.stretch = (len(tokens) - 1) // self.rows  # tokens of a part
-        if stateful and (epoch_batches or 0) > (most := self.stretch // context):
-            message = f"the text has {most:,} windows for each of {self.rows} rows, not {epoch_batches:,}"
+    tokens: np.ndarray  # the text
+    context: int  # T, tokens of a window
+    rows: int  # B, windows of a batch
+    seed: int = 0  # of the order
+    epoch_batches: int | None = None  # batches of an epoch; None: as many as fit in the text
+    stateful: bool = False  # whether the windows of a batch follow those of the one before, in B parallel parts
+
+    def __post_init__(self) -> None:
+        size, context = len(self.tokens), self.context
+        if size <= context:
+            message = f"the text has {size:,} tokens, and a window needs {context:,} and the next one"
+            raise DataError(f"{message}; give more text, or set head.context to {max(1, size // 2):,} or less")
+        self.windows = (size - 1) // context  # of the whole text
+        self.rows = min(self.rows, self.windows)
+        self.stretch = (size - 1) // self.rows  # tokens of a part
+        if self.stateful and (self.epoch_batches or 0) > (most := self.stretch // context):
+            message = f"the text has {most:,} windows for each of {self.rows} rows, not {self.epoch_batches:,}"
             raise DataError(f"{message}; give more text, or lower train.epoch_steps or train.batch_size")
 
     def order(self, epoch: int) -> list[list[int]]:
@@ -328,9 +311,8 @@ class Windows:
             rows = range(begin, begin + self.rows * self.stretch, self.stretch)
             return [[row + i * self.context for row in rows] for i in range(count)]
         if self.epoch_batches is not None:
-            starts: list[list[int]] = random.integers(
-                0, len(self.tokens) - self.context, (self.epoch_batches, self.rows)
-            ).tolist()
+            last = len(self.tokens) - self.context
+            starts: list[list[int]] = random.integers(0, last, (self.epoch_batches, self.rows)).tolist()
             return starts
         rest = len(self.tokens) - 1 - self.windows * self.context
         begins = random.integers(0, rest + 1) + self.context * random.permutation(self.windows)
@@ -338,14 +320,10 @@ class Windows:
 
     def __call__(self, rows: Sequence[int]) -> Batch:
         """Return the windows with these start offsets."""
-        windows = [self.tokens[start : start + self.context + 1] for start in rows]
-        ids = np.zeros((len(windows), max(map(len, windows))), np.int64)
-        for number, window in enumerate(windows):
-            ids[number, : len(window)] = window
-        tokens = torch.from_numpy(ids)
-        mask = tokens[:, 1:] > 0
-        inputs = {"ids": tokens[:, :-1].contiguous(), "mask": mask}
-        return {**inputs, "target_ids": tokens[:, 1:].contiguous(), "target_mask": mask}
+        windows = [torch.from_numpy(np.array(self.tokens[i : i + self.context + 1], np.int64)) for i in rows]
+        tokens = nn.utils.rnn.pad_sequence(windows, batch_first=True)  # (B, T + 1)
+        ids, target_ids = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+        return {"ids": ids, "mask": target_ids > 0, "target_ids": target_ids, "target_mask": target_ids > 0}
 
     def once(self) -> Iterator[Batch]:
         """Yield batches in which every token of the text except the first is a target once, in order."""

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,11 +28,9 @@ from seqpipe.features.document import Arrays, Doc, Record
 from seqpipe.features.vocabulary import SPECIALS, UNK
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.predictor import Predictor
-from seqpipe.training.artifacts import Artifacts, FittedTask
-from seqpipe.training.datasets import Batch
+from seqpipe.training.artifacts import Artifacts
+from seqpipe.training.datasets import Batch, tensors
 from seqpipe.training.pipeline import Pipeline, errors_of
-
-# Dev measures of a pipeline, and the calibration of its heads: perplexities, the heads' own measures.
 
 Batches = Iterable[Mapping[str, Tensor]]
 _MAX_EXPONENT = 700.0  # exp of more overflows a float
@@ -63,52 +60,37 @@ def calibrate(pipeline: Pipeline, batches: Callable[[], Batches]) -> None:
                     columns[name].append(rows)
     for head, columns in zip(choosing, evidence, strict=True):
         if not columns:
-            fix = "add records with labels of the training data"
-            raise DataError(
-                f"data.dev: training saw none of its labels, from which {describe(head.component)} chooses; {fix}"
-            )
+            problem = f"training saw none of its labels, from which {describe(head.component)} chooses"
+            raise DataError(f"data.dev: {problem}; add records with labels of the training data")
         with errors_of(head.component, "`calibrate`"):
             head.module.calibrate({name: torch.cat(rows) for name, rows in columns.items()})
 
 
-def dev_losses(pipeline: Pipeline, batches: Batches) -> tuple[float | None, dict[str, float]]:
-    """Return the mean loss of a record, and the perplexity of each head that generates text, by its name.
+def dev_measures(pipeline: Pipeline, batches: Batches) -> tuple[float | None, dict[str, dict[str, float]]]:
+    """Return the mean loss of a record, and the `measures` of each head, or else its perplexity, by its name.
 
-    The loss is the weighted sum of the heads' losses, as in training, or None without a record; a perplexity is exp of
-    the mean loss per target token.
+    The loss is the weighted sum of the heads' losses, as in training, or None without a record. A measure is the mean
+    over all batches, and a perplexity exp of that: of a head that generates text, of its loss per target token.
     """
-    writers = [
-        head for head in pipeline.head_stages if head.task.counts_tokens and not has_member(head.module, "measures")
-    ]
     total, records = 0.0, 0
-    losses, tokens = ({head.name: 0.0 for head in writers} for _ in range(2))
+    sums: dict[str, dict[str, Tensor]] = {head.name: {} for head in pipeline.head_stages}
     with evaluation(pipeline):
         for batch in batches:
             names = pipeline(pipeline.corrupt(batch))
             rows = len(names["sources"][0]["mask"])
             records += rows
             for head in pipeline.head_stages:
-                loss = float(head.loss(names))
+                loss, pairs = float(head.loss(names)), dict[str, Tensor]()
                 total += loss * head.component.common_keys.get("weight", 1.0) * rows
-                if head in writers:
+                if has_member(head.module, "measures"):
+                    pairs = head.call(head.module.measures, names)
+                elif head.task.counts_tokens:
                     count = float({**names, **head.part(names)}["target_mask"].sum())
-                    losses[head.name] += loss * count
-                    tokens[head.name] += count
-    perplexities = {name: _mean("perplexity", loss, tokens[name]) for name, loss in losses.items()}
-    return total / records if records else None, perplexities
-
-
-def head_measures(pipeline: Pipeline, batches: Batches) -> dict[str, dict[str, float]]:
-    """Return the mean `measures` over all batches, by the name of the head; for a perplexity, exp of the mean."""
-    heads = [head for head in pipeline.head_stages if has_member(head.module, "measures")]
-    sums: dict[str, dict[str, Tensor]] = {head.name: {} for head in heads}
-    with evaluation(pipeline):
-        for batch in batches if heads else ():
-            names = pipeline(pipeline.corrupt(batch))
-            for head in heads:
-                for name, pair in head.call(head.module.measures, names).items():
+                    pairs = {"perplexity": torch.tensor([loss * count, count], dtype=torch.float64)}
+                for name, pair in pairs.items():
                     sums[head.name][name] = sums[head.name].get(name, torch.zeros(2)) + pair.cpu()
-    return {head: {name: _mean(name, *pair.tolist()) for name, pair in pairs.items()} for head, pairs in sums.items()}
+    measures = {head: {name: _mean(name, *pair.tolist()) for name, pair in sums[head].items()} for head in sums}
+    return total / records if records else None, measures
 
 
 def _mean(name: str, total: float, count: float) -> float:
@@ -130,9 +112,6 @@ def first_not_finite(pipeline: Pipeline, batch: Mapping[str, Tensor]) -> str:
     return "none: all stages are finite when computed again"
 
 
-# A Predictor that decides with PyTorch; the rest is the code of deployment.
-
-
 def option_table(*heads: Component) -> dict[str, dict[str, Any]]:
     """Return the heads' active decode options as in a bundle; for several heads prefixed with their names."""
     return {
@@ -149,8 +128,8 @@ def option_trials(*heads: Component) -> dict[str, list[dict[str, Any]]]:
     for head in heads:
         prefix = f"{head.name}." if len(heads) > 1 else ""
         for name, option in decode_options(head.cls).items():
-            trials[f"{prefix}{name}"] = [
-                {f"{prefix}{beside}": value for beside, value in values.items()} for values in option.trials
+            trials[prefix + name] = [
+                {prefix + beside: value for beside, value in some.items()} for some in option.trials
             ]
     return trials
 
@@ -162,91 +141,61 @@ def predictor(
     before: Callable[[], None] = lambda: None,
     explain: bool = False,
 ) -> Predictor:
-    """Return a Predictor of a pipeline.
+    """Return a Predictor that decides with PyTorch on a device; the rest is the code of deployment.
 
-    Args:
-        pipeline: The pipeline.
-        config: Its configuration.
-        device: Its device.
-        before: Called before each run.
-        explain: Whether its runs return the attention weights too.
+    `before` is called before each run. With `explain` the runs return the attention weights too.
     """
-    artifacts = pipeline.artifacts
-    options = option_table(*config.head)
+    artifacts, options = pipeline.artifacts, option_table(*config.head)
 
     def run(feeds: Arrays) -> Arrays:
         before()
-        tensors = {
-            name: torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device)
-            for name, array in feeds.items()
-        }
-        values = {
-            name: len(feeds[name]) if option["type"] == "size" else tensors[name] for name, option in options.items()
-        }
-        features = {name: tensor for name, tensor in tensors.items() if name not in options}
+        features = tensors(feeds, device)
+        values: dict[str, Any] = {name: features.pop(name) for name in options}
+        values |= {name: len(feeds[name]) for name, option in options.items() if option["type"] == "size"}
         with evaluation(pipeline):
             decision = pipeline.decide(features, values, explain)
         return {name: tensor.cpu().numpy() for name, tensor in decision.items()}
 
-    metrics = {}
-    for task, head in zip(artifacts.tasks, config.head, strict=True):
-        if functions := head_metrics(head.cls, head.options, describe(head)):
-            metrics[task.name] = functions
+    metrics = {
+        task.name: functions
+        for task, head in zip(artifacts.tasks, config.head, strict=True)
+        if (functions := head_metrics(head.cls, head.options, describe(head)))
+    }
+    types = metric_types(config.head)
     return Predictor(
-        artifacts.featurizer,
-        artifacts.kind,
-        run,
-        options,
-        pipeline.limits,
-        metrics=metrics,
-        score_types=metric_types(config.head),
+        artifacts.featurizer, artifacts.kind, run, options, pipeline.limits, metrics=metrics, score_types=types
     )
-
-
-# Scores on the dev set during training.
 
 
 @dataclass(frozen=True)
 class DevScores:
-    """Function that scores a pipeline on the dev set.
-
-    Attributes:
-        pipeline: The pipeline in training.
-        config: Its configuration.
-        records: The dev records; empty if only the batches are scored.
-        batches: Function that returns the batches of the dev set, with targets.
-        device: The pipeline's device.
-    """
+    """Function that scores a pipeline, in training, on the dev set."""
 
     pipeline: Pipeline
     config: Config
-    records: Sequence[Record]
-    batches: Callable[[], Iterable[Batch]]
-    device: str
+    records: Sequence[Record]  # of dev; empty if only the batches are scored
+    batches: Callable[[], Iterable[Batch]]  # of dev, with targets
+    device: str  # of the pipeline
 
     def __call__(self, check_interrupt: Callable[[], None], only_names: bool = False) -> Mapping[str, Any]:
-        """Return the scores.
+        """Return the scores; with `only_names`, those of two records, to find out their names.
 
-        Args:
-            check_interrupt: Called regularly; an exception that it raises ends the evaluation.
-            only_names: Score two records only, to find out the names of the scores.
+        `check_interrupt` is called regularly; an exception that it raises ends the evaluation.
         """
         pipeline, records = self.pipeline, self.records[:2] if only_names else self.records
-        most = 1 if only_names else None
         if not only_names:
             calibrate(pipeline, self._device_batches)
-        loss, perplexities = dev_losses(pipeline, itertools.islice(self._device_batches(), most))
+        loss, measures = dev_measures(pipeline, itertools.islice(self._device_batches(), 1 if only_names else None))
         if pipeline.is_language_model:
             check_interrupt()
-            return {"perplexity": perplexities[""], "loss": math.log(perplexities[""])}
+            return {"perplexity": measures[""]["perplexity"], "loss": math.log(measures[""]["perplexity"])}
         scores = evaluate(predictor(pipeline, self.config, self.device, check_interrupt), records)[""]
-        for head, perplexity in perplexities.items():
-            (scores[head] if head else scores)["perplexity"] = perplexity
-        for head, measures in head_measures(pipeline, itertools.islice(self._device_batches(), most)).items():
-            if head:
-                scores[head].update(measures)
-            else:
-                scores = {**measures, **scores}  # a head's own measures select the best weights
+        for head in pipeline.head_stages:
+            if not head.name:  # the only head; its own measures select the best weights
+                has_measures = has_member(head.module, "measures")
+                scores = {**measures[""], **scores} if has_measures else {**scores, **measures[""]}
+            elif measures[head.name]:
+                scores[head.name].update(measures[head.name])
         return scores if loss is None else {**scores, "loss": loss}
 
     def _device_batches(self) -> Iterator[Batch]:
@@ -255,35 +204,18 @@ class DevScores:
             yield {name: tensor.to(self.device) for name, tensor in batch.items()}
 
 
-# Tokens missing from the fitted vocabularies: unknown in inputs, impossible to generate in targets.
-
-
-def unknown_share(artifacts: Artifacts, docs: Sequence[Doc]) -> float:
+def unknown_share(docs: Sequence[Doc]) -> float:
     """Return the share of tokens of all text sources that are not in the vocabulary."""
     unknown, texts = SPECIALS.index(UNK), [part for doc in docs for part in doc.parts or (doc,) if part.rows is None]
     return sum(doc.ids.count(unknown) for doc in texts) / max(1, sum(map(len, texts)))
 
 
-def unwritable(artifacts: Artifacts, task: FittedTask, records: Sequence[Record], longest: int | None) -> Iterator[str]:
-    """Yield messages about content of these records' targets that a head cannot generate.
-
-    Args:
-        artifacts: The artifacts of the run.
-        task: The head's task.
-        records: Records with targets.
-        longest: The default limit of tokens of a text, including its end.
-    """
-    if records and task.target_tokenizer:
-        yield from task.head_task.unwritable(records, artifacts.featurizer.docs(records), longest)
-
-
-CHANGED = "change when encoded and decoded"
-
-
-def unwritable_notes(config: Config, artifacts: Artifacts, records: Sequence[Record]) -> Iterator[str]:
-    """Yield messages about target texts that the heads cannot generate, for all heads."""
+def unwritable_targets(config: Config, artifacts: Artifacts, records: Sequence[Record]) -> Iterator[str]:
+    """Yield messages about content of these records' targets that a head cannot generate."""
     for head, task in zip(config.head, artifacts.tasks, strict=True):
-        longest = option_table(head).get("max_length", {}).get("default")
-        for note in unwritable(artifacts, task, records, longest):
-            kind = "warning: " if CHANGED in note else ""  # what training cannot make good
-            yield f"{kind}{head.key}: {note}"
+        if records and task.target_tokenizer:
+            longest = option_table(head).get("max_length", {}).get("default")  # tokens, including the end of the text
+            for message in task.head_task.unwritable(records, artifacts.featurizer.docs(records), longest):
+                # Training cannot correct what the tokenizer changes.
+                level = "warning: " if "change when encoded and decoded" in message else ""
+                yield f"{level}{head.key}: {message}"

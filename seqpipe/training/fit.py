@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenizers import AddedToken, Tokenizer
 
@@ -42,6 +41,7 @@ from seqpipe.features.sources import (
     MultiSource,
     NumericSource,
     TextSource,
+    sources_of,
     tokenizer_file_of,
     tokenizers_of,
 )
@@ -50,8 +50,6 @@ from seqpipe.features.vocabulary import SPECIALS, Vocabulary
 from seqpipe.runtime.predictor import CHUNK, chunks
 from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import read
-
-# Checks that a source has what the heads on it need: words to tag, or a passage to choose spans from.
 
 
 def replacing_encoder(source: Input) -> Component | None:
@@ -84,18 +82,11 @@ def _lacking_words(source: Input, tokenizer: Tokenizer) -> str:
     return ""
 
 
-# Tokenizers trained on the training texts, or taken from the runs that `init` names.
-
 Texts = Iterator[tuple[Record, str | list[str]]]  # texts, or their words, each with its record
 
 
 def fit_tokenizer(component: Component, texts: Callable[[], Texts]) -> Tokenizer:
-    """Train a component's tokenizer on texts, which are iterated again at each call.
-
-    Raises:
-        PluginError: The special tokens do not have the first ids.
-        DataError: The tokenizers library panics at a text.
-    """
+    """Train a component's tokenizer on texts, iterated again at each call; DataError if the library panics at one."""
     if folder := component.common_keys.get("init"):
         # The tokenizer, or a head's target tokenizer, of the run that the component is initialised from.
         there = counterpart(component, folder)
@@ -145,32 +136,6 @@ def refuse_panicking_text(trainer: Any, texts: list[tuple[Record, Any]]) -> None
         raise split_error(text, error, location(record)) from error
 
 
-def fit_target_tokenizer(head: Component, source: Tokenizer | None, records: Sequence[Record], field: str) -> Tokenizer:
-    """Return a head's target tokenizer: that of the only source, or a new one trained on its target texts."""
-    choice: Any = head.common_keys.get("target_tokenizer")
-    if is_language_model_head(head) or (is_self_supervised(head) and choice is None):
-        choice = "same"
-    if choice is None:
-        raise UsageError(f"{head.key}: {head.use!r} answers with text; add `target_tokenizer: same`, or {{use: NAME}}")
-    if choice == "same":
-        if source is None:
-            message = "target_tokenizer: same needs exactly one tokenizer of the input; write {use: NAME}"
-            raise ConfigError([head.problem(message)])
-        return source
-    return fit_tokenizer(choice, lambda: ((record, target_text(record, field)) for record in records))
-
-
-def add_special_tokens(tokenizer: Tokenizer, heads: Sequence[Component]) -> Tokenizer:
-    """Add the special tokens of heads after all others, or at their ids in a checkpoint.
-
-    They are special in a text too. If tokens include the space before them, so do the special tokens.
-    """
-    blank = splits_words(tokenizer)
-    for token in dict.fromkeys(token for head in heads for token in declaration(head, "special_tokens")):
-        tokenizer.add_special_tokens([AddedToken(token, lstrip=blank, normalized=False, special=True)])
-    return tokenizer
-
-
 def split_or_whole(record: Record, fields: Sequence[str], field: str) -> str | list[str]:
     """Return the words of a record if its text is given as words, else the text of a field."""
     if tuple(fields) == ("text",) and record.get("words") is not None:
@@ -185,13 +150,9 @@ def dev_messages(config: Config, artifacts: Artifacts, dev: Sequence[Record]) ->
         component = source.tokenizer
         if component is None or component.common_keys.get("init") or not has_member(component.cls, "dev_messages"):
             continue
-        fields = component.common_keys.get("field") or "text"
-        fields = [fields] if isinstance(fields, str) else fields
+        fields = sources_of(artifacts.featurizer)[name].fields
         texts = [split_or_whole(record, fields, field) for record in dev for field in fields]
         yield from build_component(component).dev_messages(fitted[name], texts)
-
-
-# The task of a head: its answer kind, labels and target tokenizer.
 
 
 def fit_task(
@@ -202,18 +163,9 @@ def fit_task(
     records: Sequence[Record],
     candidates: Sequence[Record],
 ) -> FittedTask:
-    """Collect a head's labels and fit its target tokenizer.
+    """Collect a head's labels and fit its target tokenizer; ConfigError if the head cannot answer this input.
 
-    Args:
-        head: The head.
-        name: Its name; "" for a single head.
-        tokenizer: The tokenizer of the only text source.
-        source: The first source.
-        records: The training records.
-        candidates: The records that the head chooses from, if any.
-
-    Raises:
-        ConfigError: The head cannot answer this input.
+    `tokenizer` is that of the only text source, `source` the first one; the head chooses from the `candidates`.
     """
     task = head_task(head)
     fields = source.tokenizer.common_keys.get("field") if source.tokenizer else None
@@ -223,7 +175,7 @@ def fit_task(
         self_supervised=is_self_supervised(head),
         same_tokenizer=head.common_keys.get("target_tokenizer") == "same",
         copies=can_copy(head),
-        fields=tuple(fields) if isinstance(fields, tuple) else (fields or "text",),
+        fields=fields if isinstance(fields, tuple) else (fields or "text",),
         rows=axis_of(source),
         numbers=source.field if source.tokenizer is None else None,
         candidates=candidates,
@@ -234,7 +186,19 @@ def fit_task(
     labels = Vocabulary(()) if info.self_supervised else task.collect_labels(info, records)
     writer, longest, target = None, 0, info.target or "target"
     if task.kind_type.needs_tokenizer:
-        writer = fit_target_tokenizer(head, tokenizer, records, target)
+        choice: Any = head.common_keys.get("target_tokenizer")
+        if is_language_model_head(head) or (info.self_supervised and choice is None):
+            choice = "same"
+        if choice is None:
+            fix = "add `target_tokenizer: same`, or {use: NAME}"
+            raise UsageError(f"{head.key}: {head.use!r} answers with text; {fix}")
+        if choice != "same":
+            writer = fit_tokenizer(choice, lambda: ((record, target_text(record, target)) for record in records))
+        elif tokenizer is None:
+            message = "target_tokenizer: same needs exactly one tokenizer of the input; write {use: NAME}"
+            raise ConfigError([head.problem(message)])
+        else:
+            writer = tokenizer
         if task.has_target_text:
             longest = max(len(encode(writer, target_text(record, target), location(record))) for record in records)
     return FittedTask(name, task.create(info, labels, writer).manifest(), labels, writer, longest)
@@ -256,22 +220,12 @@ def _old_labels(head: Component) -> Sequence[str]:
     return task.labels
 
 
-# Fit the artifacts of a pipeline to its training records: tokenizers, features, labels.
+class _Source(NamedTuple):
+    """Fitted artifacts of one source."""
 
-
-@dataclass(frozen=True)
-class _Source:
-    """Fitted artifacts of one source.
-
-    Attributes:
-        source: Converts its records to arrays.
-        counts: Number of occurrences of each token; None for rows of numbers.
-        longest: Tokens, or rows, of its longest record.
-    """
-
-    source: TextSource | NumericSource
-    counts: list[int] | None
-    longest: int
+    source: TextSource | NumericSource  # converts its records to arrays
+    counts: list[int] | None  # occurrences of each token; None for rows of numbers
+    longest: int  # tokens, or rows, of its longest record
 
 
 def fit_artifacts(config: Config, records: Sequence[Record]) -> Artifacts:
@@ -280,10 +234,8 @@ def fit_artifacts(config: Config, records: Sequence[Record]) -> Artifacts:
     A component initialised from a run (`init`) keeps the run's tokenizer, and adds new characters and labels after the
     old.
     """
-    inputs = by_source(config.inputs)
+    inputs, candidates, texts = by_source(config.inputs), records, records
     heads = config.head if len(inputs) == 1 else ()
-    candidates = records
-    texts = records
     if path := config.data.candidates:
         candidates = read(config.data.reader, path)
         texts = [*records, *candidates]
@@ -296,11 +248,10 @@ def fit_artifacts(config: Config, records: Sequence[Record]) -> Artifacts:
         joining = [head for head in config.head if head_task(head).joins_sources]
         _refuse(joining, (EACH_WORD,), _lacking_words(config.inputs[0], tokenizers[0]))
     shared_tokenizer = tokenizers[0] if len(tokenizers) == 1 else None
+    names = [head.name if len(config.head) > 1 else "" for head in config.head]
     tasks = tuple(
-        fit_task(
-            head, head.name if len(config.head) > 1 else "", shared_tokenizer, config.inputs[0], records, candidates
-        )
-        for head in config.head
+        fit_task(head, name, shared_tokenizer, config.inputs[0], records, candidates)
+        for name, head in zip(names, config.head, strict=True)
     )
     _fit_copying(config, featurizer, tasks)
     counts = {name: part.counts for name, part in fitted.items() if part.counts is not None}
@@ -355,14 +306,18 @@ def _fit_source(source: Input, heads: Sequence[Component], records: Sequence[Rec
         targets = [head.common_keys.get("target") or "target" for head in writing if head_task(head).has_target_text]
         yield from ((record, target_text(record, name)) for name in targets for record in records)
 
-    tokenizer = add_special_tokens(fit_tokenizer(source.tokenizer, texts), heads)
+    tokenizer = fit_tokenizer(source.tokenizer, texts)
+    # The special tokens of heads come after all others, or at their ids in a checkpoint, and are special in a text too.
+    # If tokens include the space before them, so do the special tokens.
+    blank = splits_words(tokenizer)
+    for token in dict.fromkeys(token for head in heads for token in declaration(head, "special_tokens")):
+        tokenizer.add_special_tokens([AddedToken(token, lstrip=blank, normalized=False, special=True)])
     # ConfigError for each head whose answer kind needs words or a second text that the source does not have.
     _refuse(heads, (EACH_WORD,), _lacking_words(source, tokenizer))
     missing = ""  # the reason why there is no second text to choose tokens from
     if not source.pairs:
-        missing = (
-            "its answer is a span of the second text; make the tokenizer read two, such as field: [question, context]"
-        )
+        fix = "make the tokenizer read two, such as field: [question, context]"
+        missing = f"its answer is a span of the second text; {fix}"
     elif encoder := replacing_encoder(source):
         missing = f"after the encoder {encoder.use!r} there are no tokens to choose from; delete that encoder"
     _refuse(heads, (PASSAGE,), missing)

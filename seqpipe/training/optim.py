@@ -30,12 +30,6 @@ def check_precision(precision: str, device: str) -> None:
         raise EnvError(f"train.precision: {torch.cuda.get_device_name(device)} does not support bf16; use fp16 or fp32")
 
 
-def autocast(precision: str, device: torch.device) -> torch.autocast:
-    """Return the autocast context of a loss: matrix products in `train.precision`, the rest as PyTorch chooses."""
-    dtype = DTYPES[precision]
-    return torch.autocast(device.type, dtype, enabled=dtype is not torch.float32)
-
-
 def _eager(optimizer: type[Optimizer]) -> type[Optimizer]:
     """Return the optimiser class without the wrappers for `torch.compile`, which import `torch._dynamo`.
 
@@ -101,19 +95,12 @@ def rate_factor(settings: Train, share: float) -> float:
     return 1.0
 
 
-# Exponential moving average of the weights.
-
-
 class WeightAverage:
-    """Exponential moving average of a module's parameters over optimiser steps; disabled with a decay of 0.
-
-    Attributes:
-        tensors: The averages by parameter name.
-    """
+    """Exponential moving average of a module's parameters over optimiser steps; disabled with a decay of 0."""
 
     def __init__(self, module: nn.Module, decay: float):
         self.module, self.decay = module, decay
-        self.tensors = self._copies() if decay else {}
+        self.tensors = self._copies() if decay else {}  # the averages by parameter name
 
     def _copies(self) -> dict[str, Tensor]:
         return {name: parameter.detach().clone() for name, parameter in self.module.named_parameters()}

@@ -123,7 +123,7 @@ Score = Callable[[Decision], Tensor]  # a head's log-probability (B,) of the fir
 
 
 def decision_names(decision: Decision) -> list[str]:
-    """Return the names of the outputs that hold the decision."""
+    """Return the names of the outputs that contain the decision."""
     return [name for name in decision if not (decision[name].is_floating_point() or name.startswith(PRESENT))]
 
 
@@ -139,12 +139,7 @@ def score_gap(choices: Sequence[Choice], is_stepwise: bool, score: Score, first:
     For answers that are decided step by step it is the difference at the first choice that differs, if that is less:
     later choices depend on it. Infinite if an output without a score differs.
 
-    Args:
-        choices: The outputs that the head's answer kind decides together.
-        is_stepwise: Whether the answer is decided step by step.
-        score: The head's score.
-        first: A decision.
-        second: Another decision about the same texts.
+    `choices` are the outputs that the head's answer kind decides together; both decisions are about the same texts.
     """
     gaps = torch.zeros(len(next(iter(first.values()))))
     scored: set[str] = set()
@@ -200,24 +195,14 @@ def _same(first: Tensor, second: Tensor) -> Tensor:  # (B, …) -> (B,)
     return (first == second).flatten(1).all(1) if first.dim() > 1 else first == second
 
 
-# One head of a pipeline: its loss, its decision, and its margin to another decision.
-
-
 @dataclass(frozen=True)
 class HeadStage:
-    """A head among several.
+    """A head among several."""
 
-    Attributes:
-        name: Its name; empty for a single head.
-        component: Its component.
-        module: The module built from it.
-        task: Its answers and targets.
-    """
-
-    name: str
+    name: str  # empty for a single head
     component: Component
-    module: Any
-    task: HeadTask
+    module: Any  # built from the component
+    task: HeadTask  # its answers and targets
 
     @property
     def prefix(self) -> str:
@@ -231,17 +216,6 @@ class HeadStage:
     def call(self, method: Callable[..., Any], names: Names) -> Any:
         """Call a method of the head with the tensors that its parameters name, without the prefix."""
         return call_stage(self.component, method, {**names, **self.part(names)})
-
-    def corrupt(self, batch: Mapping[str, Tensor]) -> Names:
-        """Return the batch as input of training: unchanged, or with the head's corrupted inputs."""
-        expected = declared_corrupted_inputs(self.component)
-        if not expected:
-            return dict(batch)
-        corrupted = call_stage(self.component, self.module.corrupt_batch, dict(batch))
-        if lacking := [name for name in expected if not isinstance(corrupted.get(name), Tensor)]:
-            message = f"`corrupt_batch` returned no tensor {lacking[0]!r}, which its `corrupted_inputs` declares"
-            raise stage_error(self.component, message)
-        return {**batch, **corrupted}
 
     def loss(self, names: Names) -> Tensor:
         """Return the loss, in fp32 even under autocast: most heads are small and their sums are long.
@@ -265,26 +239,20 @@ class HeadStage:
             outputs = {name: decision[name] for name in decision_names(decision)}
             gap = call_stage(self.component, self.module.margin, names | outputs | others)
         elif has_member(self.module, "score"):
-            task = self.task
-            gap = score_gap(
-                task.choices, task.is_stepwise, lambda scored: self._score(names, scored), decision, alternative
-            )
+
+            def score(scored: Decision) -> Any:
+                return call_stage(self.component, self.module.score, {**names, **scored})
+
+            gap = score_gap(self.task.choices, self.task.is_stepwise, score, decision, alternative)
         else:
             gap = torch.full((len(names["sources"][0]["mask"]),), math.inf)
         return torch.where(same_rows(decision, alternative), 0.0, gap)
-
-    def _score(self, names: Names, decision: Mapping[str, Tensor]) -> Tensor:
-        scores: Tensor = call_stage(self.component, self.module.score, {**names, **decision})
-        return scores
 
 
 def _to_fp32(value: Any) -> Any:
     if isinstance(value, list):
         return [{name: _to_fp32(part) for name, part in names.items()} for names in value]
     return value.float() if value.is_floating_point() else value
-
-
-# The stages of one YAML as one PyTorch module: embeddings, encoders and heads, wired by names.
 
 
 class Pipeline(nn.Module):
@@ -319,13 +287,11 @@ class Pipeline(nn.Module):
         self.joins_sources = len(read) > 1 and any(task.head_task.joins_sources for task in artifacts.tasks)
         widths = tuple(wired_into[name]["dim"] for name in self.read)
         wired = {"sources": widths} | (wired_into[self.read[0]] if len(read) == 1 else {"dim": sum(widths)})
-        heads = list(zip(artifacts.tasks, config.head, strict=True))
-        self.heads = nn.ModuleList(build_stage(head, wired | _names_of_task(task)) for task, head in heads)
-        modules: list[Any] = list(self.heads)
         self.head_stages = [
-            HeadStage(task.name, head, module, task.head_task)
-            for (task, head), module in zip(heads, modules, strict=True)
+            HeadStage(task.name, head, build_stage(head, wired | _names_of_task(task)), task.head_task)
+            for task, head in zip(artifacts.tasks, config.head, strict=True)
         ]
+        self.heads = nn.ModuleList(head.module for head in self.head_stages)
         self.outputs, self.streams = artifacts.kind.outputs, config.export.streaming
         self.attended = attended(config.inputs, config.head)
         self.stages = [stage for name in inputs for stage in self.sources[name]]
@@ -430,7 +396,15 @@ class Pipeline(nn.Module):
 
     def corrupt(self, batch: Mapping[str, Tensor]) -> Names:
         """Return the batch as input of training: unchanged, or with the head's corrupted inputs."""
-        return self.head_stages[-1].corrupt(batch)
+        component, module = self.head_stages[-1].component, self.head_stages[-1].module
+        expected = declared_corrupted_inputs(component)
+        if not expected:
+            return dict(batch)
+        corrupted = call_stage(component, module.corrupt_batch, dict(batch))
+        if lacking := [name for name in expected if not isinstance(corrupted.get(name), Tensor)]:
+            message = f"`corrupt_batch` returned no tensor {lacking[0]!r}, which its `corrupted_inputs` declares"
+            raise stage_error(component, message)
+        return {**batch, **corrupted}
 
     def decide(
         self, features: Mapping[str, Tensor], options: Mapping[str, Any], explain: bool = False
@@ -480,26 +454,27 @@ class Pipeline(nn.Module):
             messages = member(module, "messages")
             yield from (f"{stage.key}: {message}" for message in (messages() if messages else ()))
 
+    def _stated(self, name: str) -> list[int]:
+        """Return the values of a member of the stages that have it."""
+        values: list[Any] = [member(module, name) for _, module in self.stages]
+        return [value for value in values if value is not None]
+
     @property
     def long(self) -> list[int]:
         """Text lengths from which a stage computes differently than for shorter texts: its `example_length`."""
-        lengths: list[Any] = [member(module, "example_length") for _, module in self.stages]
-        return [length for length in lengths if length is not None]
+        return self._stated("example_length")
 
     @property
     def limits(self) -> Limits:
         """Maximum number of tokens of one text, and of the first of a pair if a stage reads it as a whole."""
-        max_lengths: list[Any] = [member(module, "max_length") for _, module in self.stages]
-        context = [most for most in max_lengths if most is not None]
-        if context and self.is_language_model:
+        if self.is_language_model and (context := self._stated("max_length")):
             return Limits(tokens=min(context) - self.head.adds_bos)
-        first_tokens: list[Any] = [member(module, "first_tokens") for _, module in self.stages]
-        firsts = [most for most in first_tokens if most is not None] if self.artifacts.featurizer.pairs else []
-        max_tokens: list[Any] = [member(module, "max_tokens") for _, module in self.stages]
-        limits = Limits(tokens=min([MOST_TOKENS, *(most for most in max_tokens if most is not None)]))
+        limits: dict[str, Any] = {"tokens": min([MOST_TOKENS, *self._stated("max_tokens")])}
         if any(member(module, "cuts_texts") for _, module in self.stages):
-            limits = limits.model_copy(update={"cut": True})
-        return limits.model_copy(update={"first_tokens": min(firsts)}) if firsts else limits
+            limits["cut"] = True
+        if self.artifacts.featurizer.pairs and (first_tokens := self._stated("first_tokens")):
+            limits["first_tokens"] = min(first_tokens)
+        return Limits(**limits)
 
     @property
     def most_written(self) -> int:

@@ -16,8 +16,6 @@ from seqpipe.config.loader import Config
 from seqpipe.config.schema import Train
 from seqpipe.runtime.evaluate import deciding, is_perfect
 
-# The state of training: its position, its best epoch so far, and early stopping.
-
 
 @dataclass
 class Progress:
@@ -78,8 +76,6 @@ class Progress:
         self.done = self.epoch >= settings.epochs or is_out_of_patience
 
 
-# SIGINT and SIGTERM during training.
-
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -108,7 +104,7 @@ class Interrupts:
 
 # The outcome of training: its best epoch and metric, why it stopped, and whether more epochs may help.
 
-RISE = 3  # a loss of the last epoch over this many times the first, plus 1, tells of too high a learning rate
+RISE = 3  # a loss of the last epoch over this many times the first, plus 1, shows that the learning rate is too high
 LONGER = 2  # factor of epochs advised for a training that was still improving
 
 
@@ -156,10 +152,7 @@ def rise_of_loss(outcome: Mapping[str, Any]) -> str:
 def outcome_lines(outcome: Mapping[str, Any], metrics: Mapping[str, Metric], command: str = "") -> list[str]:
     """Return the outcome as text, with advice; empty without dev data, unless the loss rose.
 
-    Args:
-        outcome: The result of `outcome_of`.
-        metrics: The metrics by name.
-        command: The command that trains the pipeline again, if known.
+    `command` trains the pipeline again, if it is known.
     """
     if rise := rise_of_loss(outcome):
         return [f"warning: {rise}"]

@@ -19,8 +19,7 @@ from seqpipe.training.datasets import read
 from seqpipe.training.fit import split_or_whole
 
 NAMES = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-LONGEST = 128
-WIDTH, LAYERS, HEADS = 64, 2, 4
+LONGEST = 128  # tokens of a text
 
 
 def tiny_bert(folder: Path, texts: Sequence[str], pieces: int) -> int:
@@ -31,10 +30,10 @@ def tiny_bert(folder: Path, texts: Sequence[str], pieces: int) -> int:
     tokenizer = word_pieces(texts, pieces)
     config = BertConfig(
         vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        intermediate_size=2 * WIDTH,
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
         max_position_embeddings=LONGEST,
     )
     with torch.random.fork_rng(devices=[]), writing_folder(folder) as part:

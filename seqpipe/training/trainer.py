@@ -10,7 +10,7 @@ import json
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,38 +25,35 @@ from seqpipe.errors import InterruptedRunError, TrainingError
 from seqpipe.files import make_folder, null_non_finite, remove_partial_files, write
 from seqpipe.runtime.evaluate import deciding, goodness, is_perfect
 from seqpipe.training import checkpoint
-from seqpipe.training.data_forms import TrainingBatches, encode_candidates
-from seqpipe.training.datasets import Batch
+from seqpipe.training.data_forms import encode_candidates
+from seqpipe.training.datasets import Batch, Batches, Windows
 from seqpipe.training.evaluation import evaluation, first_not_finite
-from seqpipe.training.optim import WeightAverage, autocast, clip_gradients, make_optimizer, rate_factor
+from seqpipe.training.optim import DTYPES, WeightAverage, clip_gradients, make_optimizer, rate_factor
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import Interrupts, Progress
 
 Evaluate = Callable[[Callable[[], None]], Mapping[str, Any]]  # dev scores; must call the callback regularly
 
 
+@dataclass(eq=False)
 class Trainer:
     """One training run: its position, optimiser, weight average and checkpoints."""
 
-    def __init__(
-        self,
-        pipeline: Pipeline,
-        config: Config,
-        batches: TrainingBatches,
-        evaluate: Evaluate | None,
-        folder: Path,
-        console: Console,
-        device: str = "cpu",
-    ):
-        self.pipeline, self.config, self.batches, self.folder, self.console = pipeline, config, batches, folder, console
-        self.device = torch.device(device)
-        self._evaluate = evaluate
-        self.progress, self.interrupts = Progress(), Interrupts()
-        pipeline.to(self.device)
-        self._optimizer = make_optimizer(pipeline, config)
-        self._scaler = torch.amp.GradScaler(self.device.type, enabled=config.train.precision == "fp16")
-        self._average = WeightAverage(pipeline, config.train.average or 0.0)
-        self._order = batches.order(0)
+    pipeline: Pipeline
+    config: Config
+    batches: Batches | Windows
+    evaluate: Evaluate | None
+    folder: Path
+    console: Console
+    device_name: str = "cpu"
+
+    def __post_init__(self) -> None:
+        self.device, self.progress, self.interrupts = torch.device(self.device_name), Progress(), Interrupts()
+        self.pipeline.to(self.device)
+        self._optimizer = make_optimizer(self.pipeline, self.config)
+        self._scaler = torch.amp.GradScaler(self.device.type, enabled=self.config.train.precision == "fp16")
+        self._average = WeightAverage(self.pipeline, self.config.train.average or 0.0)
+        self._order = self.batches.order(0)
 
     def run(self) -> None:
         """Train to the end, from the position in `progress`."""
@@ -81,8 +78,6 @@ class Trainer:
                 self.finish_epoch()
                 self.stop_if_interrupted()
 
-    # -- one step, one epoch
-
     def _on_device(self, rows: Sequence[int]) -> Batch:
         return {name: tensor.to(self.device) for name, tensor in self.batches(rows).items()}
 
@@ -94,8 +89,8 @@ class Trainer:
             torch.default_generator.manual_seed(seed)  # torch.manual_seed takes half a millisecond for other devices
         else:
             torch.manual_seed(seed)
-        share = (self.progress.epoch + self.progress.position / len(self._order)) / self.config.train.epochs
-        factor = rate_factor(self.config.train, share) * self.progress.factor
+        share = (at.epoch + at.position / len(self._order)) / settings.epochs
+        factor = rate_factor(settings, share) * at.factor
         for group in self._optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
         if self.batches.stateful and not at.position:
@@ -103,9 +98,8 @@ class Trainer:
         with self._autocast():
             loss = self.pipeline.loss(batch)
             if not torch.isfinite(loss):
-                raise self._diverged(
-                    f"the loss became {loss.item()}", at.step + 1, first_not_finite(self.pipeline, batch)
-                )
+                stage = first_not_finite(self.pipeline, batch)
+                raise self._diverged(f"the loss became {loss.item()}", at.step + 1, stage)
         self._scaler.scale(loss / settings.accumulate).backward()
         at.position += 1
         at.loss += loss.item()
@@ -118,7 +112,9 @@ class Trainer:
             self._save_if_interrupted()
 
     def _autocast(self) -> torch.autocast:
-        return autocast(self.config.train.precision, self.device)
+        """Return the context of a loss: matrix products in `train.precision`, the rest as PyTorch chooses."""
+        dtype = DTYPES[self.config.train.precision]
+        return torch.autocast(self.device.type, dtype, enabled=dtype is not torch.float32)
 
     def _update(self) -> None:
         """One optimiser step; the gradients of several processes would be summed here, before they are clipped."""
@@ -146,30 +142,29 @@ class Trainer:
         with self._average.apply():
             # TrainingError if the epoch's last step left NaN or infinity in the weights, or in the loss of a batch.
             # Earlier steps need no check: the loss of the next step reveals it.
-            step = self.progress.step
             for name, parameter in self.pipeline.named_parameters():
                 if not torch.isfinite(parameter).all():
-                    raise self._diverged("the weights became NaN or infinite", step, f"the first: {name}")
+                    raise self._diverged("the weights became NaN or infinite", at.step, f"the first: {name}")
             batch = self._on_device(self._order[-1])
             with evaluation(self.pipeline), self._autocast():
                 loss = self.pipeline.loss(batch)
                 if not torch.isfinite(loss):
                     what = f"the weights diverged: their loss is {loss.item()} after the last step"
-                    raise self._diverged(what, step, first_not_finite(self.pipeline, batch))
+                    raise self._diverged(what, at.step, first_not_finite(self.pipeline, batch))
             encode_candidates(self.pipeline, self.device)
-            if self._evaluate:
-                scores = dict(self._evaluate(self.stop_if_interrupted))
+            if self.evaluate:
+                scores = dict(self.evaluate(self.stop_if_interrupted))
                 row["dev"] = {key: value for key, value in scores.items() if key != "labels"}
             metrics = metric_types(self.config.head)
             metric = goodness(scores, settings.metric, metrics) if scores else -row["loss"]
             dev_loss, before = scores.get("loss"), at.best
-            is_better = not self._evaluate or at.is_better(metric, dev_loss)
+            is_better = not self.evaluate or at.is_better(metric, dev_loss)
             if is_better:
                 at.improve(float(metric), dev_loss)
                 at.best_sha256 = checkpoint.save_weights(self.folder / at.best_file, self.pipeline.state_dict())
         row |= {"lr": self._optimizer.param_groups[0]["lr"], "seconds": round(at.seconds, 2), "best": is_better}
         at.history.append(row)
-        if self._evaluate:
+        if self.evaluate:
             at.begin_patience(metric, is_perfect(scores, settings.metric, metrics))
         at.next_epoch(settings, is_better and metric != before)
         self.save()
@@ -179,13 +174,11 @@ class Trainer:
             name, value = deciding(dev_scores, settings.metric)
             loss_text = "" if dev_loss is None or name == "loss" else f", dev loss {dev_loss:.4f}"
             dev = f"{loss_text}, dev {name} {format_score(name, value, metrics)}{' *' if is_better else ''}"
-        total = settings.epochs
-        self.console.say(f"  epoch {row['epoch']:>3}/{total}: loss {row['loss']:.4f}{dev} ({row['seconds']:.1f} s)")
+        epoch, loss_and_dev = f"{row['epoch']:>3}/{settings.epochs}", f"loss {row['loss']:.4f}{dev}"
+        self.console.say(f"  epoch {epoch}: {loss_and_dev} ({row['seconds']:.1f} s)")
 
     def _write_history(self) -> None:
         write(self.folder / HISTORY, "".join(json.dumps(null_non_finite(row)) + "\n" for row in self.progress.history))
-
-    # -- state
 
     def save(self) -> None:
         """Write last.ckpt, then remove best weights that it no longer refers to."""
@@ -234,7 +227,7 @@ class Trainer:
 def train(
     pipeline: Pipeline,
     config: Config,
-    batches: TrainingBatches,
+    batches: Batches | Windows,
     evaluate: Evaluate | None,
     folder: Path,
     console: Console,

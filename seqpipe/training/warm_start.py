@@ -38,10 +38,9 @@ def warm_start(pipeline: Pipeline, config: Config) -> list[str]:
     """
     artifacts, weights = cache(Artifacts.load), cache(lambda folder: checkpoint.load_best(folder / CHECKPOINTS))
     lines = []
-    targets = [head.common_keys.get("target_tokenizer") for head in config.head]
     texts = {source.tokenizer.key: name for name, source in by_source(config.inputs).items() if source.tokenizer}
-    for chosen in (*config.tokenizers, *(target for target in targets if isinstance(target, Component))):
-        if folder := chosen.common_keys.get("init"):
+    for chosen in config.components:
+        if chosen.kind == "tokenizer" and (folder := chosen.common_keys.get("init")):
             unknown = _unknown(pipeline.artifacts, texts[chosen.key]) if chosen.key in texts else ""
             lines.append(f"{chosen.key}: taken from {relative_path(folder)}{unknown}")
             for change in differing(chosen, counterpart(chosen, folder)):
@@ -57,11 +56,10 @@ def warm_start(pipeline: Pipeline, config: Config) -> list[str]:
             if run_stage.parts:
                 # A stage that joins several of the run has the weights of each by the name of the part.
                 parts = {name: _component_weights(weights(folder), *part) for name, part in run_stage.parts.items()}
-                start.load(
-                    {f"{part}.{name}": tensor for part, state in parts.items() for name, tensor in state.items()}
-                )
+                state = {f"{part}.{name}": tensor for part, some in parts.items() for name, tensor in some.items()}
             else:
-                start.load(_component_weights(weights(folder), stage.kind, run_stage.number))
+                state = _component_weights(weights(folder), stage.kind, run_stage.number)
+            start.load(state)
             lines += start.report()
     return lines
 
@@ -124,9 +122,8 @@ class _WarmStart:
             if name == "labels" and names:
                 # All labels of the run are kept and new ones added; of other names the run knows some.
                 few = ", ".join(new[:5]) + (", …" if len(new) > 5 else "")
-                compared.append(
-                    f"its {len(run_names):,} labels are kept{f', and {len(new):,} new: {few}' if new else ''}"
-                )
+                more = f", and {len(new):,} new: {few}" if new else ""
+                compared.append(f"its {len(run_names):,} labels are kept{more}")
             elif names:
                 noun = {"vocabulary": "tokens", "target_vocabulary": "target tokens"}.get(name, name)
                 specials = len({*names} & {*SPECIALS})
@@ -149,15 +146,13 @@ class _WarmStart:
     def _check_shapes(self, name: str, fresh: Tensor, known: Tensor, named: Mapping[int, str]) -> None:
         for axis, what in named.items():
             if fresh.dim() <= axis or len(self.names[what]) != fresh.shape[axis]:
-                says = (
-                    f"{self.stage.key}: {describe(self.stage)}: `rows` declares that axis {axis} of {name} is by {what}"
-                )
-                raise PluginError(f"{says}, of which there are {len(self.names[what])}; its shape is {[*fresh.shape]}")
+                declared = f"`rows` declares that axis {axis} of {name} is by {what}"
+                counts = f"of which there are {len(self.names[what])}; its shape is {[*fresh.shape]}"
+                raise PluginError(f"{self.stage.key}: {describe(self.stage)}: {declared}, {counts}")
         others = [axis for axis in range(fresh.dim()) if axis not in named]
         if fresh.dim() != known.dim() or any(fresh.shape[axis] != known.shape[axis] for axis in others):
-            raise self._mismatch_error(
-                f"the parameter {name} has the shape {[*known.shape]} in {self.run}, {[*fresh.shape]} here"
-            )
+            shapes = f"{[*known.shape]} in {self.run}, {[*fresh.shape]} here"
+            raise self._mismatch_error(f"the parameter {name} has the shape {shapes}")
 
     def _mismatch_error(self, what: str) -> ConfigError:
         options = differing(self.stage, self.run_stage)

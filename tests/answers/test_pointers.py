@@ -24,7 +24,7 @@ from seqpipe.config.loader import load as load_config
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError
 from seqpipe.pipeline.full_run import run_all
-from seqpipe.training.datasets import Batches, examples, of_epoch, read
+from seqpipe.training.datasets import Batches, epoch_examples, examples, read
 from seqpipe.training.fit import fit_artifacts
 
 WORDS = ("red", "green", "Blue", "Pink", "grey", "Gold", "teal", "Ruby")
@@ -261,13 +261,13 @@ def test_each_epoch_of_a_recipe_has_its_own_points_whatever_ran_before(tmp_path:
     config = load_config(of_points(tmp_path))
     artifacts = fit_artifacts(config, records_of(config))
     first = examples(config, artifacts, records_of(config))
-    batches, other = (Batches(artifacts, first, 64, None, 1, of_epoch(config, artifacts)) for _ in range(2))
+    batches, other = (Batches(artifacts, first, 64, None, 1, epoch_examples(config, artifacts)) for _ in range(2))
     one = [[batches(rows)["matrix"] for rows in batches.order(epoch)] for epoch in (0, 1, 2, 1)]
     assert not any(torch.equal(a, b) for a, b in zip(one[0], one[1], strict=False))
     straight = [other(rows)["matrix"] for rows in other.order(1)]
     for again in (one[1], one[3]):
         assert all(torch.equal(a, b) for a, b in zip(again, straight, strict=True))
-    assert of_epoch(load_config(of_words(tmp_path)), artifacts) is None
+    assert epoch_examples(load_config(of_words(tmp_path)), artifacts) is None
 
 
 def test_stopped_in_a_later_epoch_training_ends_bit_equal(tmp_path: Path) -> None:

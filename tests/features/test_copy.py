@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +15,12 @@ from seqpipe.answers.text import Text
 from seqpipe.config.loader import load
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, DataError
-from seqpipe.features.document import ExtendedVocabulary
+from seqpipe.features.document import ExtendedVocabulary, Record
 from seqpipe.features.kinds.registry import feature_from
 from seqpipe.features.kinds.text import Copy
 from seqpipe.features.sources import TextSource
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import examples, read
-from seqpipe.training.evaluation import unwritable
 from seqpipe.training.fit import fit_artifacts
 from seqpipe_plugins.tokenizers.words import Words
 
@@ -124,14 +124,18 @@ def test_what_is_learned_is_kept_with_the_run(tmp_path: Path) -> None:
     assert artifacts.tasks[0].kind.manifest()["copies"] == {"same": False}
 
 
+def unwritable(artifacts: Artifacts, records: Sequence[Record]) -> list[str]:
+    return [*artifacts.tasks[0].head_task.unwritable(records, artifacts.featurizer.docs(records), 100)]
+
+
 def test_check_tells_the_share_of_targets_that_survive(tmp_path: Path) -> None:
     artifacts = copying(tmp_path)
-    assert [*unwritable(artifacts, artifacts.tasks[0], RECORDS, 100)] == [
+    assert unwritable(artifacts, RECORDS) == [
         "100.0 % of 8 texts survive encoding and decoding; 0 have a word that is in neither the target "
         "vocabulary nor the source"
     ]
     worse = [*RECORDS[:2], {"text": "Cy", "target": "from Dora"}, {"text": "x", "target": "from, x"}]
-    first, second = unwritable(artifacts, artifacts.tasks[0], worse, 100)
+    first, second = unwritable(artifacts, worse)
     assert first.startswith("50.0 % of 4 texts survive encoding and decoding; 2 have a word")
     assert "texts (50.0%) change when encoded and decoded: 'from, x' as 'from x'" in second
     assert "set detokenize: true" in second

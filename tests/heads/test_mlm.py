@@ -22,7 +22,7 @@ from seqpipe.nn.corruption import BatchRandom, choose_tokens, guessable_tokens, 
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import collate, examples
-from seqpipe.training.evaluation import head_measures, predictor
+from seqpipe.training.evaluation import dev_measures, predictor
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
 from seqpipe_plugins.heads.mlm import MaskedLM
@@ -289,7 +289,7 @@ def test_dev_is_measured_by_the_same_gaps_whenever_it_is(tmp_path: Path) -> None
     artifacts = fit_artifacts(config, records)
     torch.manual_seed(1)
     pipeline, batch = Pipeline(config, artifacts), collate(artifacts, examples(config, artifacts, records))
-    assert head_measures(pipeline, [batch]) == head_measures(pipeline, [batch])
+    assert dev_measures(pipeline, [batch]) == dev_measures(pipeline, [batch])
     with torch.no_grad():
         torch.manual_seed(2)
         one, other = pipeline.loss(batch), pipeline.loss(batch)

@@ -6,6 +6,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,20 @@ def test_labels_and_their_scores_are_those_of_transformers(make: Make, family: s
     folder = make(family, "SequenceClassification", **SINGLE)
     expected = theirs("text-classification", folder, TEXTS, top_k=None, truncation=True)
     same_labels(answers(folder, TEXTS, decoding={"n_best": 3}), expected)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_labels_of_pairs_are_those_of_transformers(make: Make, tmp_path: Path, family: str) -> None:
+    folder = make(family, "SequenceClassification", **SINGLE)
+    # transformers reads a text with the pair "" as a single text.
+    records = [{"text": a, "text_pair": b} for a, b in pairwise(TEXTS) if b and len(a + b) < 300]
+    expected = theirs("text-classification", folder, records, top_k=None)
+    convert(folder, tmp_path / "bundle", QUIET, pairs=True)
+    for got, scores in zip(open_bundle(tmp_path / "bundle", "cpu")(records, n_best=3), expected, strict=True):
+        assert {one["label"]: one["score"] for one in got} == pytest.approx(
+            {score["label"]: score["score"] for score in scores}, abs=CLOSE
+        )
+    assert "--pairs needs" in refused(make(family, "QuestionAnswering"), tmp_path / "none", pairs=True)
 
 
 def test_several_labels_are_those_of_probability_a_half(make: Make) -> None:
@@ -310,7 +325,7 @@ def test_what_cannot_be_converted_is_refused_with_the_reason(make: Make, tmp_pat
 
     assert "architecture" in refused(copy("zebra", model_type="zebra"), out)
     two = {0: "a", 1: "b", 2: "a"}
-    assert "the label 'a' is there twice" in refused(copy("twice", id2label=two, label2id={"a": 0, "b": 1}), out)
+    assert "the label 'a' occurs twice" in refused(copy("twice", id2label=two, label2id={"a": 0, "b": 1}), out)
     assert "3 numbers a text" in refused(copy("numbers", problem_type="regression"), out)
     left = copy("left")
     rewrite(left / "tokenizer_config.json", truncation_side="left")
@@ -343,7 +358,7 @@ def test_a_family_that_was_never_tried_is_refused_by_its_name(tmp_path: Path) ->
         vocab_size=400, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=48
     )
     transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
-    assert "roformer is none of the encoders that can be converted" in refused(folder, tmp_path / "bundle")
+    assert "roformer is not one of the encoders that can be converted" in refused(folder, tmp_path / "bundle")
 
 
 def test_other_logits_than_those_of_transformers_are_an_error(make: Make) -> None:
@@ -364,7 +379,7 @@ def test_texts_of_a_file_are_records(make: Make, tmp_path: Path) -> None:
     file.write_text('{"question": "Who?"}\n', encoding="utf-8")
     assert "texts.jsonl:1: no field 'context'; the record has: question; rename" in refused(folder, out, texts=file)
     file.write_text("\n", encoding="utf-8")
-    assert "holds no text" in refused(folder, out, texts=file)
+    assert "has no text" in refused(folder, out, texts=file)
     with pytest.raises(UsageError, match="exists and is not a bundle"):
         convert(folder, tmp_path, QUIET)
 

@@ -18,10 +18,11 @@ from factory import LEAN, Watched, begin_run, seqpipe, tagging, tiny, train_run,
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError
-from seqpipe.pipeline.full_run import held_out_records, run_all, run_seeds
-from seqpipe.pipeline.run_folder import Run, differences, fingerprint, load_trained, open_run
+from seqpipe.pipeline.full_run import run_all, run_seeds
+from seqpipe.pipeline.run_folder import differences, fingerprint, load_trained, open_run
 from seqpipe.pipeline.training import resolve_device
 from seqpipe.training.artifacts import Artifacts
+from seqpipe.training.data_forms import data_form
 from seqpipe.training.datasets import read
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.version import VERSION
@@ -264,7 +265,7 @@ def test_an_untrained_run_has_nothing_to_show(here: Path) -> None:
 
 def test_parity_is_shown_on_test_else_dev_else_train(here: Path) -> None:
     def sizes(*overrides: str) -> int:
-        return len(held_out_records(Run(here, tiny(here, *overrides))))
+        return len(data_form(tiny(here, *overrides)).compared_records(here))
 
     assert [sizes(), sizes("data.test=null"), sizes("data.test=null", "data.dev=null")] == [16, 12, 36]
 

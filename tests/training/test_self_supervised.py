@@ -18,7 +18,7 @@ from seqpipe.runtime.evaluate import evaluate, goodness
 from seqpipe.testing import check_head
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.datasets import collate, examples, read
-from seqpipe.training.evaluation import head_measures, predictor
+from seqpipe.training.evaluation import dev_measures, predictor
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
 
@@ -83,7 +83,7 @@ def test_no_record_needs_a_target_and_the_loss_is_of_what_is_hidden(tmp_path: Pa
     assert pipeline.loss(batch).item() == pytest.approx(
         pipeline.head.loss(seen["x"], seen["mask"], seen["turned"]).item()
     )
-    (scores,) = head_measures(pipeline, [batch, batch]).values()
+    (scores,) = dev_measures(pipeline, [batch, batch])[1].values()
     assert scores["turned_perplexity"] == pytest.approx(pipeline.loss(batch).exp().item(), rel=1e-5)
 
 
@@ -170,7 +170,8 @@ def test_beside_a_head_with_labels_those_are_judged_alone(tmp_path: Path) -> Non
     artifacts = fit_artifacts(config, records)
     torch.manual_seed(1)
     pipeline, batch = Pipeline(config, artifacts), collate(artifacts, examples(config, artifacts, records))
-    assert {name: set(scores) for name, scores in head_measures(pipeline, [batch]).items()} == {"backward": {"error"}}
+    measures = {name: set(scores) for name, scores in dev_measures(pipeline, [batch])[1].items()}
+    assert measures == {"backward": {"error"}, "label": set()}
     scores = evaluate(predictor(pipeline, config), records)[""]
     assert scores["mean"] == scores["exact"] == scores["label"]["accuracy"]
     assert set(scores["backward"]) == {"mean_score"}

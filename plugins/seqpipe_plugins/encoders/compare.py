@@ -73,8 +73,4 @@ class Compare(nn.Module):
         cosine = F.cosine_similarity(sums[0], sums[1], dim=1, eps=1e-6)[:, None]
         longer = (counts[0] - counts[1]) / (counts[0] + counts[1]).clamp(min=1)
         state = torch.cat([*features, cosine, longer], 1)
-        return {
-            "x": torch.where(mask[..., None], state[:, None], 0.0),
-            "state": state,
-            "attention": alignment[:, None],
-        }
+        return {"x": torch.where(mask[..., None], state[:, None], 0.0), "state": state, "attention": alignment[:, None]}

@@ -13,7 +13,6 @@ import seqpipe.plugin as sp
 from seqpipe_plugins.encoders.pretrained import Pretrained
 
 _FAMILIES = ("albert", "bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta", "xlm-roberta")
-_TRIED = 128  # tokens of the longest texts that an export compares, whatever a checkpoint reads
 
 
 class FineTuned(Pretrained):
@@ -22,13 +21,14 @@ class FineTuned(Pretrained):
     x (B, T, L) has what the checkpoint's own head gives for each token, `state` (B, L) what it gives for the whole
     text. Of a sentence encoder, without a `task`, x (B, T, D) are the last hidden states and `state` (B, D) is their
     mean over all tokens, special ones too, or that of the first one. Of a longer text than `max_tokens` the
-    first tokens are read, as with `truncation=True` of `transformers`.
+    first tokens are read, as with `truncation=True` of `transformers`; a pair of texts is refused if it is longer.
 
     Args:
         checkpoint: A folder written by `save_pretrained`.
         task: What its head is for; null: it has none, and `pool` makes the vector of a text.
         pool: Pooling of the vectors of a sentence encoder (Reimers and Gurevych 2019).
         longest: Maximum number of tokens of a text, special ones included; null: that of the checkpoint.
+        pairs: Whether token types or separators alone distinguish the texts of a pair; null: it reads single texts.
     """
 
     returns: ClassVar = {"x": "", "state": ""}
@@ -42,12 +42,14 @@ class FineTuned(Pretrained):
         task: Literal["sequence-classification", "token-classification"] | None = None,
         pool: Literal["mean", "cls"] = "mean",
         longest: Annotated[int, Field(ge=3)] | None = None,
+        pairs: Literal["token-types", "separators"] | None = None,
     ):
         nn.Module.__init__(self)
-        self.task, self.pool = task, pool
+        self.task, self.pool, self.pairs, self.cuts_texts = task, pool, pairs, pairs is None
         self._load(vocabulary, checkpoint, task)
+        self.tells_apart = self.tells_apart and pairs == "token-types"
         most = sp.longest_input(self.model.base_model)
-        self.window = min(most or 512, longest or most or 512) - 2
+        self.window = min(most or 512, longest or most or 512) - 2 - (self.separators if pairs else 0)
         self.max_tokens: int | None = self.window
         self.dim: int = self.model.config.num_labels if task else self.model.config.hidden_size
         self.example_length = None
@@ -57,7 +59,7 @@ class FineTuned(Pretrained):
         name = None if task is None else task.title().replace("-", "")
         self.model, self.separators = sp.pretrained_model(checkpoint, vocabulary, task=name)
         if (family := self.model.config.model_type) not in _FAMILIES:
-            problem = f"{family} is none of the encoders that can be converted ({', '.join(_FAMILIES)})"
+            problem = f"{family} is not one of the encoders that can be converted ({', '.join(_FAMILIES)})"
             raise sp.DataError(f"{checkpoint}: {problem}; fine-tune one of them: seqpipe init --checkpoint FOLDER FILE")
         words = self.model.get_input_embeddings().weight
         self.rows = {name: ("vocabulary",) for name, weight in self.named_parameters() if weight is words}
@@ -65,23 +67,30 @@ class FineTuned(Pretrained):
         self.tells_apart = sp.has_segment_embeddings(self.model.base_model)
 
     def forward(self, ids: Tensor, mask: Tensor, segments: Tensor | None = None) -> dict[str, Tensor]:  # (B, T) each
-        if segments is not None:
-            raise sp.UsageError("fine-tuned: it reads single texts, not pairs; take the encoder pretrained")
+        if (segments is None) != (self.pairs is None):
+            raise sp.UsageError("fine-tuned: with the option `pairs` it reads pairs of texts, else single texts")
         T = ids.shape[1]
         # A bundle never gives more tokens, but the random inputs of an export may be longer than a small checkpoint.
-        is_small = self.window < _TRIED
-        if is_small:
-            n = torch.sym_min(T, self.window)
-            ids, mask = ids[:, :n], mask[:, :n]
-        outputs = self._read(ids, mask, None)
+        n = torch.sym_min(T, self.window)
+        ids, mask, second = ids[:, :n], mask[:, :n], None
+        if segments is not None:
+            # The first text ends in one separator, and some checkpoints have more of them between the texts.
+            more, first = self.separators - 1, ((segments[:, :n] == 1) & mask).sum(1, keepdim=True)  # (B, 1)
+            ids, mask = nn.functional.pad(ids, (0, 1)), nn.functional.pad(mask, (0, 1))  # an empty pair has no token
+            place = torch.arange(n + 1 + more, device=ids.device)
+            second = place >= first.clamp(min=1) + more  # (B, n + 1 + more)
+            at = torch.where(second, place - more, place.clamp(max=n))
+            ids = torch.where(second | (place < first), ids.gather(1, at), sp.SPECIALS.index(sp.EOS))
+            mask = mask.gather(1, at) | ~second
+        outputs = self._read(ids, mask, second)
         if self.task == "sequence-classification":
-            state, x = outputs, outputs[:, None].expand(-1, ids.shape[1], -1)  # (B, L), (B, T, L)
+            state, x = outputs, outputs[:, None].expand(-1, n, -1)  # (B, L), (B, T, L)
         else:
             real = nn.functional.pad(mask, (2, 0), value=True)[..., None]  # both special tokens count
             mean = torch.where(real, outputs, 0.0).sum(1) / real.sum(1)  # (B, D)
             state = outputs[:, 0] if self.pool == "cls" else mean
             x = torch.where(mask[..., None], outputs[:, 1:-1], 0.0)
-        return {"x": nn.functional.pad(x, (0, 0, 0, T - n)) if is_small else x, "state": state}
+        return {"x": nn.functional.pad(x, (0, 0, 0, T - n)), "state": state}
 
     def _output(self, inputs: dict[str, Tensor]) -> Tensor:
         outputs = self.model(**inputs)
