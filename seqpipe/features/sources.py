@@ -29,8 +29,33 @@ from seqpipe.features.kinds.base import BATCH, TOKEN_AXES, FeatureKind
 from seqpipe.features.vocabulary import SPECIALS, UNK, replace_surrogates, special_id, token_id
 
 
-class NumericSource:
-    """A field of rows of numbers, or of one row; each row takes the place of a token."""
+class _FieldSource:
+    """Shared code of sources of one field: features, and the mask of their rows or tokens."""
+
+    features: dict[str, FeatureKind]
+
+    def collate(self, docs: Sequence[Doc]) -> Arrays:
+        """Pad Docs to the longest (at least one token or row): `mask` (B, T), then all features."""
+        lengths = np.array([len(doc) for doc in docs])
+        longest = max(1, int(lengths.max(initial=1)))
+        mask = np.arange(longest)[None] < lengths[:, None]
+        return {MASK: mask, **{name: feature.array(docs, longest) for name, feature in self.features.items()}}
+
+    def axes(self, name: str) -> tuple[str | int, ...]:
+        """Return the names of the axes of an array; a number is the size of a fixed axis."""
+        feature = self.features.get(name)
+        return feature.axes if feature else TOKEN_AXES
+
+    def manifest(self) -> dict[str, dict[str, Any]]:
+        """Return the feature, axes and type of each input of the graph."""
+        inputs: dict[str, dict[str, Any]] = {MASK: {"axes": [*TOKEN_AXES], "dtype": "bool"}}
+        for name, feature in self.features.items():
+            inputs[name] = {**feature.manifest(), "axes": [*feature.axes], "dtype": feature.dtype}
+        return inputs
+
+
+class NumericSource(_FieldSource):
+    """A field of rows of numbers, or of one row; each row is used like a token."""
 
     pairs = False
 
@@ -75,24 +100,6 @@ class NumericSource:
                 raise DataError(f"{field} {message}; give {width}")
         return rows
 
-    def collate(self, docs: Sequence[Doc]) -> Arrays:
-        """Pad rows to the maximum of the batch (at least one): every feature, and `mask` (B, T)."""
-        lengths = np.array([len(doc) for doc in docs])
-        longest = max(1, int(lengths.max(initial=1)))
-        mask = np.arange(longest)[None] < lengths[:, None]
-        return {name: feature.array(docs, longest) for name, feature in self.features.items()} | {MASK: mask}
-
-    def axes(self, name: str) -> tuple[str | int, ...]:
-        return TOKEN_AXES if name == MASK else self.features[name].axes
-
-    def manifest(self) -> dict[str, dict[str, Any]]:
-        """Return the feature, axes and type of each input of the graph."""
-        inputs: dict[str, dict[str, Any]] = {
-            name: {**feature.manifest(), "axes": [*feature.axes], "dtype": feature.dtype}
-            for name, feature in self.features.items()
-        }
-        return inputs | {MASK: {"axes": [*TOKEN_AXES], "dtype": "bool"}}
-
 
 # The source of a text, or of a pair of texts: the same code splits them in training and in deployment.
 #
@@ -104,7 +111,7 @@ _SPECIAL_IDS = frozenset(range(len(SPECIALS))) - {SPECIALS.index(UNK)}
 _CACHED, _CACHED_LENGTH = 100_000, 64  # words whose ids are cached, and the most characters of one
 
 
-class TextSource:
+class TextSource(_FieldSource):
     """A tokenizer and the fitted features of one text: records become Docs, Docs become padded arrays.
 
     `lossless`: tokens of white space count too, for language models and converted checkpoints. `raw`: a text is read as
@@ -234,27 +241,13 @@ class TextSource:
 
     def collate(self, docs: Sequence[Doc]) -> Arrays:
         """Pad Docs to the longest (at least one token): `ids` and `mask` (B, T), then all other features."""
-        lengths = np.array([len(doc.ids) for doc in docs])
-        longest = max(1, int(lengths.max(initial=1)))
-        ids = np.zeros((len(docs), longest), np.int64)
-        mask = np.arange(longest)[None] < lengths[:, None]
-        ids[mask] = [i for doc in docs for i in doc.ids]
-        arrays = {"ids": ids, MASK: mask}
-        return arrays | {name: feature.array(docs, longest) for name, feature in self.features.items()}
-
-    def axes(self, name: str) -> tuple[str | int, ...]:
-        """Return the names of the axes of an array; a number is the size of a fixed axis."""
-        feature = self.features.get(name)
-        return feature.axes if feature else TOKEN_AXES
+        arrays = super().collate(docs)
+        ids = np.zeros(arrays[MASK].shape, np.int64)
+        ids[arrays[MASK]] = [i for doc in docs for i in doc.ids]
+        return {"ids": ids, **arrays}
 
     def manifest(self) -> dict[str, dict[str, Any]]:
-        """Return the feature, axes and type of each input of the graph."""
-        inputs: dict[str, dict[str, Any]] = {
-            name: {"axes": [*TOKEN_AXES], "dtype": dtype} for name, dtype in (("ids", "int64"), (MASK, "bool"))
-        }
-        for name, feature in self.features.items():
-            inputs[name] = {**feature.manifest(), "axes": [*feature.axes], "dtype": feature.dtype}
-        return inputs
+        return {"ids": {"axes": [*TOKEN_AXES], "dtype": "int64"}, **super().manifest()}
 
     def text(self, record: Record, field: str | None = None) -> str:
         """Return the record's text in this field, by default the input's; DataError if there is none."""
@@ -279,14 +272,7 @@ class TextSource:
         starts = [0, *accumulate(map(len, words))][: len(words)]
         ids = [i for pieces in words for i, *_ in pieces]
         offsets = [(a, b) for pieces in words for _, a, b in pieces]
-        return Doc(
-            raw,
-            [text[a:b] for a, b in offsets],
-            offsets,
-            self._plain(ids),
-            starts,
-            places,
-        )
+        return Doc(raw, [text[a:b] for a, b in offsets], offsets, self._plain(ids), starts, places)
 
     def _plain(self, ids: list[int]) -> list[int]:
         """Replace the ids of special tokens by that of [UNK]: "[EOS]" in a text has no meaning."""
@@ -430,7 +416,7 @@ def fields_of(source: InputSource) -> tuple[str, ...]:
 
 
 def numeric_fields(source: InputSource) -> tuple[str, ...]:
-    """The fields of a record that hold rows of numbers."""
+    """The fields of a record that contain rows of numbers."""
     return tuple(part.field for part in sources_of(source).values() if isinstance(part, NumericSource))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import io
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError, EnvError, UsageError, did_you_mean
 from seqpipe.features.document import Record
 from seqpipe.features.sources import fields_of
-from seqpipe.files import PACKED, UNPACK_ERRORS, encoding_fix, unpacked, writing
+from seqpipe.files import PACKED, file_lines, open_file, writing
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.manifest import Reader
 
@@ -56,11 +56,8 @@ def form_of(source: Path, names: Sequence[str], usual: str) -> str:
     form = ENDINGS.get(ending(source))
     if form or not source.is_file():
         return form or usual
-    try:
-        with unpacked(source) as file:
-            start = file.read(4_000)
-    except (OSError, *UNPACK_ERRORS) as error:
-        raise DataError(f"{source}: cannot be read: {error}") from error
+    with open_file(source) as file:
+        start = file.read(4_000)
     line = next((line.strip() for line in start.decode("utf-8-sig", "replace").splitlines() if line.strip()), "")
     seen = "parquet" if start.startswith(b"PAR1") else ""
     cells = [delimiter for delimiter in _DELIMITERS if {*line.split(delimiter)} & {*names} and delimiter in line]
@@ -87,12 +84,12 @@ def reader_for(stored: Reader, data: Path | None) -> Reader:
     form = ENDINGS.get(ending(data), stored.use) if data else stored.use
     if form == stored.use or not {form, stored.use} <= _ROWS:
         return stored
-    names = ("text", "label", "labels", "encoding") if form != "parquet" else ("text", "label", "labels")
-    options: dict[str, Any] = {name: stored.options[name] for name in names if name in stored.options}
+    names = {"text", "label", "labels"}
+    if form != "parquet":
+        names.add("encoding")
     if form in ("csv", "tsv"):
-        options |= {"numbers": stored.options["numbers"]} if "numbers" in stored.options else {}
-        options = {name: value for name, value in options.items() if (name, value) != ("text", None)}
-    return Reader(use=form, options=options)
+        names.add("numbers")
+    return Reader(use=form, options={name: value for name, value in stored.options.items() if name in names})
 
 
 class Columns:
@@ -113,7 +110,7 @@ class Columns:
 
     def record(self, row: Mapping[str, Any], where: str) -> Record:
         """Return the record of a row; DataError if it has no such column."""
-        if "words" in row and not self.are_given:
+        if isinstance(row.get("words"), list) and not self.are_given:
             return {"words": row["words"], **({"text": row["text"]} if "text" in row else {})}
         record: dict[str, Any] = {}
         for field, name in zip(self.fields, self.names, strict=True):
@@ -127,78 +124,44 @@ class Columns:
         return record
 
 
-def read_rows(
-    model: Model, source: Path, form: str, columns: Columns
-) -> Iterator[tuple[Record, Record | DataError, str]]:
-    """Yield each row of a table, its record or the error if it has none, and its place."""
+def read_rows(model: Model, source: Path, form: str, columns: Columns) -> Iterator[tuple[Record | DataError, str]]:
+    """Yield each row of a table, or the error of one that cannot be read, and its place."""
     stored = model.manifest.reader
-    encoding = stored.options.get("encoding", "utf-8") if stored.use == form else "utf-8"
     if form in ("csv", "tsv"):
-        rows = _cells(source, form, stored, columns, str(encoding))
+        reader, rows = _read_table(source, form, stored, columns)
     else:
         options: dict[str, Any] = {"tags": None} if form == "conllu" else {"text": None}
         if stored.use == form == "json":
             options |= {key: stored.options[key] for key in ("list", "encoding") if key in stored.options}
-        rows = reader_from(Reader(use=form, options=options), Plugins()).read(source)
-    for row in rows:
-        where = row.pop("where")
-        if isinstance(row.get(None), DataError):
-            yield {}, row[None], where
-            continue
-        try:
-            yield (
-                {key: row[key] for key in row if "." not in key or key.split(".")[0] not in row},
-                columns.record(row, where),
-                where,
-            )
-        except DataError as error:
-            yield row, error, where
+        reader = reader_from(Reader(use=form, options=options), Plugins())
+        rows = ((row, row.pop("where")) for row in reader.read(source))
+    errors = reader.left_out = list[str]()  # of the rows before the one that is yielded
+    for row, where in itertools.chain(rows, [(None, "")]):
+        yield from ((DataError(error), "") for error in errors)
+        errors.clear()
+        if row is not None:
+            yield row, where
 
 
-def _cells(source: Path, form: str, stored: Reader, columns: Columns, encoding: str) -> Iterator[dict[Any, Any]]:
-    """Yield the rows of a table by the names of its columns; a row of another length has its error below None."""
-    options = stored.options if stored.use == form else {}
-    encoding = "utf-8-sig" if encoding == "utf-8" else encoding
-    usual = {"tab": "\t"}.get(str(options.get("delimiter")), options.get("delimiter")) or (
-        "\t" if form == "tsv" else ","
-    )
-    quote = options.get("quote", None if form == "tsv" else '"')
-    csv.field_size_limit(10_000_000)
-    try:
-        with unpacked(source) as raw, io.TextIOWrapper(raw, encoding, newline="") as file:
-            first = file.readline()
-            delimiters = (str(usual), *(_DELIMITERS if form == "csv" else ()))
-            wanted = {*columns.names, *columns.fields}
-            delimiter = next(
-                (sign for sign in delimiters if wanted & {*next(csv.reader([first], delimiter=sign), [])}), str(usual)
-            )
-            quoting: Any = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
-            lines = (line for part in ([first], file) for line in part)
-            rows = csv.reader(lines, delimiter=delimiter, quotechar=quote, quoting=quoting)  # type: ignore[arg-type]
-            names: Any = None
-            for cells in rows:
-                where = f"{source}:{rows.line_num}"
-                if not cells:
-                    continue
-                if names is None:
-                    named = options.get("columns")
-                    names = cells
-                    if isinstance(named, list) and len(named) == len(cells) and not wanted & {*cells}:
-                        names = named
-                    else:
-                        continue
-                if len(cells) != len(names):
-                    problem = f"{len(cells)} cells in this row, but {len(names)} columns: {', '.join(map(str, names))}"
-                    yield {None: DataError(f"{where}: {problem}; quote cells that hold {delimiter!r}"), "where": where}
-                else:
-                    yield {**dict(zip(names, cells, strict=True)), "where": where}
-    except UnicodeError as error:
-        fix = encoding_fix(error.object) if isinstance(error, UnicodeDecodeError) else "convert it to UTF-8"
-        raise DataError(f"{source}: is not {encoding.removesuffix('-sig')}; {fix}") from error
-    except csv.Error as error:
-        raise DataError(f"{source}: cannot be read as {form}: {error}; look at its quotes and line ends") from error
-    except (OSError, *UNPACK_ERRORS) as error:
-        raise DataError(f"{source}: cannot be read: {error}") from error
+def _read_table(source: Path, form: str, stored: Reader, columns: Columns) -> tuple[Any, Iterator[tuple[Any, str]]]:
+    """Return the reader of a table and its rows; the first line tells the delimiter, and whether it names columns."""
+    options: dict[str, Any] = {"text": None}
+    if stored.use == form:
+        names = ("delimiter", "quote", "columns", "encoding")
+        options |= {name: stored.options[name] for name in names if name in stored.options}
+    lines = file_lines(source, options.get("encoding", "utf-8"))
+    first = next(lines, "")
+    usual = options.get("delimiter", "," if form == "csv" else "\t").replace("tab", "\t")
+    heads = {
+        sign: next(csv.reader([first.removeprefix("\ufeff")], delimiter=sign), [])
+        for sign in (usual, *(_DELIMITERS if form == "csv" else ()))
+    }
+    wanted = {*columns.names, *columns.fields}
+    delimiter = next((sign for sign, head in heads.items() if wanted & {*head}), usual)
+    if wanted & {*heads[delimiter]} or len(options.get("columns") or ()) != len(heads[delimiter]):
+        options["columns"] = None
+    reader = reader_from(Reader(use=form, options={**options, "delimiter": delimiter}), Plugins())
+    return reader, reader.rows(itertools.chain([first], lines), str(source))
 
 
 def answer_columns(answer: Answer | DataError) -> dict[str, Any]:
@@ -213,15 +176,7 @@ def answer_columns(answer: Answer | DataError) -> dict[str, Any]:
 def write_table(target: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write rows to a CSV, TSV or Parquet file, which appears when it is whole."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    plain = [
-        {
-            name: json.dumps(row[name], ensure_ascii=False)
-            if isinstance(row.get(name), (dict, list))
-            else row.get(name)
-            for name in names
-        }
-        for row in rows
-    ]
+    plain = [{name: _cell(row.get(name)) for name in names} for row in rows]
     with writing(target) as temporary:
         if delimiter := OUTPUTS[target.suffix.lower()]:
             with temporary.open("w", encoding="utf-8", newline="") as file:
@@ -244,20 +199,20 @@ def write_table(target: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         parquet.write_table(columns, temporary)
 
 
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
+
+
 def answer_table(model: Model, table: Any, names: Sequence[str], options: Mapping[str, Any]) -> Any:
     """Answer the rows of a data frame of pandas or polars, or of an Arrow table; return it with columns of answers."""
     is_arrow = hasattr(table, "append_column")
     listed = getattr(table, "column_names", None) or list(table.columns)
-    columns = Columns(model, names)
-    columns.record(dict.fromkeys(listed), type(table).__name__)
-    wanted = {}
-    for field, name in zip(columns.fields, columns.names, strict=True):
-        column = table[name if name in listed else field if field in listed else listed[0]]
-        wanted[field] = column.to_pylist() if is_arrow else column.to_list()
-    rows = [dict(zip(wanted, cells, strict=True)) for cells in zip(*wanted.values(), strict=True)]
+    columns = Columns(model, names).record({name: name for name in listed}, type(table).__name__)  # by field
+    values = [table[name].to_pylist() if is_arrow else table[name].to_list() for name in columns.values()]
+    rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*values, strict=True)]
     for number, row in enumerate(rows, 1):
         if not all(isinstance(value, (str, list)) for value in row.values()):
-            raise DataError(f"row {number}: holds no text, but {next(iter(row.values()))!r}; leave it out, or fill it")
+            raise DataError(f"row {number}: is not a text, but {next(iter(row.values()))!r}; leave it out, or fill it")
     cells = [answer_columns(answer) for answer in model(iter(rows), **options)]
     new = {name: [row.get(name) for row in cells] for name in dict.fromkeys(name for row in cells for name in row)}
     if is_arrow:
