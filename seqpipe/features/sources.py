@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
@@ -147,9 +147,8 @@ class TextSource(_FieldSource):
             docs = [join_pair(*pair) for pair in zip(*halves, strict=True)]
         else:
             unsplit = [record for record in records if not self.presplit(record)]
-            docs = self._whole([self.text(record) for record in unsplit], unsplit)
-            if len(unsplit) < len(records):
-                docs = self._with_words(records, iter(docs))
+            whole = iter(self._whole([self.text(record) for record in unsplit], unsplit))
+            docs = [self._of_words(record) if self.presplit(record) else next(whole) for record in records]
         if not self._columns:
             return docs
         with_columns = []
@@ -163,26 +162,18 @@ class TextSource(_FieldSource):
             with_columns.append(replace(doc, columns=values))
         return with_columns
 
-    def _with_words(self, records: Sequence[Record], whole: Iterator[Doc]) -> list[Doc]:
-        """Return a Doc for each record: of its words if it has them, else the next of `whole`."""
-        docs = []
-        for record in records:
-            if not self.presplit(record):
-                docs.append(next(whole))
-                continue
-            raw_words = list(record["words"])
-            words = [replace_surrogates(word) for word in raw_words]
-            text = record.get("text")
-            text = text if isinstance(text, str) else " ".join(raw_words)
-            places = locate(raw_words, text, location(record))
-            if self._splits_words:
-                pieces = splitting.of_words(self._alignment, places, replace_surrogates(text), location(record))
-                docs.append(self._piece_doc(text, replace_surrogates(text), pieces, places))
-                continue
-            known = self._known
-            ids = [self._id(word) if (i := known.get(word)) is None else i for word in words]
-            docs.append(Doc(text, words, places, ids))
-        return docs
+    def _of_words(self, record: Record) -> Doc:
+        """Return the Doc of a record that has words."""
+        raw_words = list(record["words"])
+        words = [replace_surrogates(word) for word in raw_words]
+        text = record.get("text")
+        text = text if isinstance(text, str) else " ".join(raw_words)
+        places = locate(raw_words, text, location(record))
+        if self._splits_words:
+            pieces = splitting.of_words(self._alignment, places, replace_surrogates(text), location(record))
+            return self._piece_doc(text, replace_surrogates(text), pieces, places)
+        known = self._known
+        return Doc(text, words, places, [self._id(word) if (i := known.get(word)) is None else i for word in words])
 
     @property
     def field(self) -> str | list[str]:

@@ -349,7 +349,7 @@ def predict_file(
 
         answers = _Documents(model.predictor, options) if documents else Answers(model.predictor, options)
         answering = _Answering(answers, 1 if documents else CHUNK, on_error == "skip", kind, write_answer)
-        stack.push(answering.leave)
+        stack.callback(answers.cancel)  # after an error or a signal
         if source and form in TABLES:
             records = read_rows(model, source, form, columns)
         else:
@@ -394,11 +394,6 @@ class _Answering:
         if self._group:
             self._start()
         self._put(self._answers.rest())
-
-    def leave(self, kind: type[BaseException] | None, *rest: Any) -> None:
-        """Cancel pending answers after an error or a signal."""
-        if kind:
-            self._answers.cancel()
 
     def _start(self) -> None:
         group, self._group = self._group, []

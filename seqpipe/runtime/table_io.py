@@ -23,21 +23,11 @@ if TYPE_CHECKING:
 
 TABLES = ("csv", "tsv", "json", "parquet", "conllu")
 OUTPUTS = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # endings of tables that are written, with their delimiter
-ENDINGS = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".conll": "conll",
-    ".bio": "conll",
-    ".iob": "conll",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".json": "json",
-    ".parquet": "parquet",
-    ".conllu": "conllu",
-}
+ENDINGS = {f".{form}": form for form in (*TABLES, "jsonl", "conll")}
+ENDINGS |= {".ndjson": "jsonl", ".bio": "conll", ".iob": "conll", ".tab": "tsv"}
 _ROWS = {"csv", "tsv", "jsonl", "json", "parquet"}
 _DELIMITERS = (",", ";", "\t", "|")
+_KEPT = {"columns", "delimiter", "encoding", "list", "quote"}  # options of the training data that rows are read with
 _NO_TEXT = {".docx", ".doc", ".xlsx", ".xls", ".ods", ".odt", ".pdf", ".html", ".htm", ".xml", ".yaml", ".yml", ".pkl"}
 _NO_TEXT |= {".arrow", ".feather", ".npy", ".db", ".sqlite", ".pptx", ".rtf", ".spacy", ".bz2", ".xz", ".7z", ".tar"}
 
@@ -127,12 +117,12 @@ class Columns:
 def read_rows(model: Model, source: Path, form: str, columns: Columns) -> Iterator[tuple[Record | DataError, str]]:
     """Yield each row of a table, or the error of one that cannot be read, and its place."""
     stored = model.manifest.reader
+    options: dict[str, Any] = {"tags": None} if form == "conllu" else {"text": None}
+    if stored.use == form:
+        options |= {name: value for name, value in stored.options.items() if name in _KEPT}
     if form in ("csv", "tsv"):
-        reader, rows = _read_table(source, form, stored, columns)
+        reader, rows = _read_table(source, form, options, columns)
     else:
-        options: dict[str, Any] = {"tags": None} if form == "conllu" else {"text": None}
-        if stored.use == form == "json":
-            options |= {key: stored.options[key] for key in ("list", "encoding") if key in stored.options}
         reader = reader_from(Reader(use=form, options=options), Plugins())
         rows = ((row, row.pop("where")) for row in reader.read(source))
     errors = reader.left_out = list[str]()  # of the rows before the one that is yielded
@@ -143,12 +133,10 @@ def read_rows(model: Model, source: Path, form: str, columns: Columns) -> Iterat
             yield row, where
 
 
-def _read_table(source: Path, form: str, stored: Reader, columns: Columns) -> tuple[Any, Iterator[tuple[Any, str]]]:
+def _read_table(
+    source: Path, form: str, options: dict[str, Any], columns: Columns
+) -> tuple[Any, Iterator[tuple[Any, str]]]:
     """Return the reader of a table and its rows; the first line tells the delimiter, and whether it names columns."""
-    options: dict[str, Any] = {"text": None}
-    if stored.use == form:
-        names = ("delimiter", "quote", "columns", "encoding")
-        options |= {name: stored.options[name] for name in names if name in stored.options}
     lines = file_lines(source, options.get("encoding", "utf-8"))
     first = next(lines, "")
     usual = options.get("delimiter", "," if form == "csv" else "\t").replace("tab", "\t")

@@ -20,6 +20,7 @@ IllFormed = Literal["error", "repair"]
 LONGEST_SENTENCE = 100_000  # lines; more means that the empty lines are missing
 RESERVED = ("text", "words", "tags", "spans", "where")  # names in a record with a meaning of their own
 _REPAIR = "`ill_formed: repair` reads it as conlleval does"
+_READ_AS = {"IO": "IOB1", "IOE1": "IOB1", "IOE2": "IOB2"}  # IOE is read backwards
 
 
 def check_encoding(encoding: str) -> str:
@@ -136,12 +137,19 @@ def sentences(
 
 @dataclass(frozen=True)
 class Tagging:
-    """The tags of a file: their scheme, their spelling, and what happens to ill-formed ones."""
+    """The tags of a file: their scheme, their spelling, and what happens to ill-formed ones.
 
-    scheme: SchemeOption
-    ill_formed: IllFormed
-    tag_format: str
-    outside: str
+    Args:
+        scheme: Tagging scheme; IO for entities without B- and I-, none for plain tags, such as parts of speech.
+        ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
+        tag_format: Spelling of the tag that begins an entity PER, such as B_PER, PER-B or b-PER.
+        outside: Tag of words outside of entities.
+    """
+
+    scheme: SchemeOption = "IOB2"
+    ill_formed: IllFormed = "error"
+    tag_format: str = "B-PER"
+    outside: str = "O"
 
     def __post_init__(self) -> None:
         if schemes.tag_pattern(self.tag_format) is None:
@@ -158,7 +166,7 @@ class Tagging:
         return schemes.belongs(tag, self.scheme)
 
     def to_iob2(self, tags: Sequence[str]) -> list[str]:
-        """The tags as IOB2 (as they stand with `scheme: none`); TagError says which tag is wrong, and the fix."""
+        """Return the tags as IOB2, or as they are with `scheme: none`; TagError names the wrong tag, and the fix."""
         for i, tag in enumerate(tags):
             if not tag or tag != tag.strip():
                 problem = f"the tag {tag!r} is empty or has blanks around it"
@@ -167,19 +175,26 @@ class Tagging:
             return list(tags)
         for i, tag in enumerate(tags):
             if not self.is_tag(tag):
-                fix = "`scheme: none` takes plain tags, and `bad_rows: skip` under `data:` leaves such records out"
+                fix = "`scheme: none` reads plain tags, and `bad_rows: skip` under `data:` leaves such records out"
                 raise TagError(i, f"{tag!r} is not a tag of {self.scheme}; {_other_scheme(tags)}{fix}")
         if self.scheme == "IO":
-            inside = ["O" if tag == self.outside else f"I-{tag}" for tag in tags]
-            return schemes.to_tags(schemes.from_scheme(inside, "IOB1"), len(tags), "IOB2")
-        tags = [schemes.canonical(tag, self.tag_format, self.outside) for tag in tags]
-        scheme = self.scheme
-        if scheme == "IOE1" or scheme == "IOE2":  # read from behind, E begins a span
-            return self._ends_to_iob2(tags)
-        broken = schemes.strict_problem(tags, scheme) if self.ill_formed == "error" else None
-        if broken:
-            raise TagError(broken[0], f"{broken[1]}; {_other_scheme(tags)}{_REPAIR}")
-        return schemes.to_tags(schemes.from_scheme(tags, scheme), len(tags), "IOB2")
+            tags = ["O" if tag == self.outside else f"I-{tag}" for tag in tags]
+        else:
+            tags = [schemes.canonical(tag, self.tag_format, self.outside) for tag in tags]
+        size, is_reversed = len(tags), self.scheme in ("IOE1", "IOE2")
+        scheme: Any = _READ_AS.get(self.scheme, self.scheme)
+        ordered = [f"B{tag[1:]}" if tag[0] == "E" else tag for tag in reversed(tags)] if is_reversed else tags
+        problem = schemes.strict_problem(ordered, scheme) if self.ill_formed == "error" else None
+        if problem and is_reversed:
+            i = size - 1 - problem[0]
+            place = "end a sentence" if i == size - 1 else f"be followed by {tags[i + 1]!r}"
+            raise TagError(i, f"{tags[i]!r} cannot {place} in {self.scheme}; {_REPAIR}")
+        if problem:
+            raise TagError(problem[0], f"{problem[1]}; {_other_scheme(tags)}{_REPAIR}")
+        spans = schemes.from_scheme(ordered, scheme)
+        if is_reversed:
+            spans = [(label, size - end, size - start) for label, start, end in spans]
+        return schemes.to_tags(spans, size, "IOB2")
 
     def of_words(self, words: Sequence[str], tags: Sequence[str], where: str, hint: str = "") -> list[str]:
         """Return the tags of words as IOB2; DataError for another number of tags, or one that breaks the scheme."""
@@ -190,16 +205,8 @@ class Tagging:
         except TagError as error:
             raise DataError(f"{where}: tag {error.position + 1}: {error}") from error
 
-    def _ends_to_iob2(self, tags: Sequence[str]) -> list[str]:
-        size, mirrored = len(tags), ["B" + tag[1:] if tag[0] == "E" else tag for tag in reversed(tags)]
-        scheme: schemes.Scheme = "IOB1" if self.scheme == "IOE1" else "IOB2"
-        problem = schemes.strict_problem(mirrored, scheme) if self.ill_formed == "error" else None
-        if problem:
-            i = size - 1 - problem[0]
-            place = "end a sentence" if i == size - 1 else f"be followed by {tags[i + 1]!r}"
-            raise TagError(i, f"{tags[i]!r} cannot {place} in {self.scheme}; {_REPAIR}")
-        spans = schemes.from_scheme(mirrored, scheme)
-        return schemes.to_tags([(label, size - end, size - start) for label, start, end in spans], size, "IOB2")
+
+DEFAULT_TAGS = Tagging()
 
 
 class TagError(ValueError):

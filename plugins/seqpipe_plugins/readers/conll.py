@@ -9,13 +9,12 @@ from functools import partial
 
 import regex
 
-from seqpipe.plugin import DataError, UsageError, did_you_mean
+from seqpipe.plugin import DataError, UsageError
 
 from . import (
+    DEFAULT_TAGS,
     FileReader,
-    IllFormed,
     Record,
-    SchemeOption,
     TagError,
     Tagging,
     check_names,
@@ -52,10 +51,6 @@ class Conll(FileReader):
         tags: Column of the tags, by index or by name; null for a file without tags.
         columns: Names of all columns, in order; a column named _ is skipped.
         separator: Separator of columns; "tab" for exactly one tab, null for any sequence of spaces and tabs.
-        scheme: Tagging scheme; IO for entities without B- and I-, none for plain tags, such as parts of speech.
-        ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
-        tag_format: Spelling of the tag that begins an entity PER, such as B_PER, PER-B or b-PER.
-        outside: Tag of words outside of entities.
         comment: Beginning of comment lines before a sentence; null: no comments.
         document: First column of a line that begins a document; records get the document's number as the field
             `document`.
@@ -73,10 +68,7 @@ class Conll(FileReader):
         tags: int | str | None = -1,
         columns: list[str] | None = None,
         separator: str | None = None,
-        scheme: SchemeOption = "IOB2",
-        ill_formed: IllFormed = "error",
-        tag_format: str = "B-PER",
-        outside: str = "O",
+        tagging: Tagging = DEFAULT_TAGS,
         comment: str | None = "# ",
         document: str | None = "-DOCSTART-",
         skip: str | None = None,
@@ -90,14 +82,14 @@ class Conll(FileReader):
                 raise UsageError(f"conll.{option}: an empty string is none; write null")
         self.words, self.tags, self.columns = words, tags, columns
         self.separator = "\t" if separator == "tab" else separator
-        self.tagging, self.joiner = Tagging(scheme, ill_formed, tag_format, outside), joiner
+        self.tagging, self.joiner = tagging, joiner
         self.comment, self.document = comment, document
         self.skip, self.pattern = _compiled("skip", skip), _compiled("pattern", pattern)
         if self.pattern and self.pattern.groups > 1:
             raise UsageError(f"conll.pattern: {pattern!r} has {self.pattern.groups} groups; one at most, write (?:…)")
         for option, column in (("words", words), ("tags", tags)):
             if columns is not None and isinstance(column, str) and column not in columns:
-                raise UsageError(f"conll.{option}: no column is named {column!r}{did_you_mean(column, columns)}")
+                raise UsageError(f"conll.{option}: {no_column(column, columns)}")
         check_names(columns or [], UsageError, "conll.columns")
 
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:

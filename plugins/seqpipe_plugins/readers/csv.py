@@ -10,11 +10,10 @@ from typing import Any, Literal
 from seqpipe.plugin import LONGEST_LINE, DataError, UsageError
 
 from . import (
+    DEFAULT_TAGS,
     RESERVED,
     FileReader,
-    IllFormed,
     Record,
-    SchemeOption,
     Tagging,
     check_names,
     count_columns,
@@ -39,10 +38,6 @@ class TableOptions:
             field `labels`.
         words: Column of the words, separated by blanks; it replaces `text`.
         tags: Column of a tag for each word.
-        scheme: Tagging scheme; IO for entities without B- and I-, none for plain tags, such as parts of speech.
-        ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
-        tag_format: Spelling of the tag that begins an entity PER, such as B_PER, PER-B or b-PER.
-        outside: Tag of words outside of entities.
         numbers: Numeric columns.
         columns: Names of all columns, in order, for a file without a header line; _ skips a column.
         encoding: Encoding of the file, such as cp1252 or utf-16.
@@ -55,10 +50,6 @@ class TableOptions:
     indicators: list[str] = field(default_factory=list)
     words: str | None = None
     tags: str | None = None
-    scheme: SchemeOption = "IOB2"
-    ill_formed: IllFormed = "error"
-    tag_format: str = "B-PER"
-    outside: str = "O"
     numbers: list[str] = field(default_factory=list)
     columns: list[str] | None = None
     encoding: str = "utf-8"
@@ -77,11 +68,13 @@ class Csv(FileReader):
     fields = ("text", "where")
     use = "csv"
 
-    def __init__(self, *, table: TableOptions, delimiter: str = ",", quote: str | None = '"'):
+    def __init__(
+        self, *, table: TableOptions, tagging: Tagging = DEFAULT_TAGS, delimiter: str = ",", quote: str | None = '"'
+    ):
         super().__init__(encoding=table.encoding)
         self.separator, self.numbers, self.columns = table.separator, table.numbers, table.columns
-        self.delimiter, self.quote, self.indicators = "\t" if delimiter == "tab" else delimiter, quote, table.indicators
-        self.tagging = Tagging(table.scheme, table.ill_formed, table.tag_format, table.outside)
+        self.delimiter, self.quote = "\t" if delimiter == "tab" else delimiter, quote
+        self.tagging, self.indicators = tagging, table.indicators
         text = None if table.words else table.text
         roles = {"text": text, "label": table.label, "labels": table.labels, "words": table.words, "tags": table.tags}
         self.roles = {role: column for role, column in roles.items() if column}
@@ -207,5 +200,7 @@ class Tsv(Csv):
 
     use = "tsv"
 
-    def __init__(self, *, table: TableOptions, delimiter: str = "tab", quote: str | None = None):
-        super().__init__(table=table, delimiter=delimiter, quote=quote)
+    def __init__(
+        self, *, table: TableOptions, tagging: Tagging = DEFAULT_TAGS, delimiter: str = "tab", quote: str | None = None
+    ):
+        super().__init__(table=table, tagging=tagging, delimiter=delimiter, quote=quote)

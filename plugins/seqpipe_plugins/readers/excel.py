@@ -9,6 +9,7 @@ from pathlib import Path
 
 from seqpipe.plugin import DataError, EnvError
 
+from . import DEFAULT_TAGS, Tagging
 from .csv import Csv, TableOptions
 
 
@@ -26,8 +27,8 @@ class Excel(Csv):
     use = "excel"
     empty_message = "there is no row below the first in this sheet; name another with `sheet`"
 
-    def __init__(self, *, table: TableOptions, sheet: str | None = None):
-        super().__init__(table=table)
+    def __init__(self, *, table: TableOptions, tagging: Tagging = DEFAULT_TAGS, sheet: str | None = None):
+        super().__init__(table=table, tagging=tagging)
         self.sheet, self.sheets = sheet, list[str]()
 
     def lines(self, path: Path) -> Iterator[str]:

@@ -59,11 +59,11 @@ class Folders:
         for file in self.files(path):
             lines: list[str] = []
             size = 0
-            for _, line in number_lines(file_lines(file, self.encoding), str(file)):
+            for number, line in number_lines(file_lines(file, self.encoding), str(file)):
                 lines.append(line)
                 size += len(line)
                 if size > LONGEST_LINE:
-                    limit = f"{LONGEST_LINE // 1_000_000} MB"
-                    raise DataError(f"{file}:{len(lines)}: the text is longer than {limit}; split it")
+                    problem = f"the text is longer than {LONGEST_LINE // 1_000_000} MB"
+                    raise DataError(f"{file}:{number}: {problem}; split it")
             label = file.relative_to(path).parts[0]
             yield {"text": "\n".join(lines).strip(), "label": label, "where": f"{file}:1"}

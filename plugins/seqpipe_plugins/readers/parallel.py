@@ -11,7 +11,7 @@ from pydantic import Field
 
 from seqpipe.plugin import DataError, UsageError, file_lines
 
-from . import IllFormed, Record, SchemeOption, Tagging, check_encoding, number_lines
+from . import DEFAULT_TAGS, Record, Tagging, check_encoding, number_lines
 
 
 def files_beside(path: Path, names: Mapping[str, str], option: str) -> list[Path]:
@@ -43,10 +43,6 @@ class Parallel:
 
     Args:
         fields: The file of each field, such as {words: seq.in, tags: seq.out, label: label}.
-        scheme: Tagging scheme; IO for entities without B- and I-, none for plain tags, such as parts of speech.
-        ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
-        tag_format: Spelling of the tag that begins an entity PER, such as B_PER, PER-B or b-PER.
-        outside: Tag of words outside of entities.
         joiner: Text between two words; "" for Chinese characters.
         encoding: Encoding of the files, such as cp1252 or utf-16.
     """
@@ -57,10 +53,7 @@ class Parallel:
         self,
         *,
         fields: Annotated[dict[str, str], Field(min_length=1)],
-        scheme: SchemeOption = "IOB2",
-        ill_formed: IllFormed = "error",
-        tag_format: str = "B-PER",
-        outside: str = "O",
+        tagging: Tagging = DEFAULT_TAGS,
         joiner: str = " ",
         encoding: str = "utf-8",
     ):
@@ -75,7 +68,7 @@ class Parallel:
             if Path(file).name != file or file.count("*") > 1:
                 raise UsageError(f"parallel.fields: {name}: {file!r} is not a file's name with at most one *")
         self.names, self.encoding = dict(fields), check_encoding(encoding)
-        self.tagging, self.joiner = Tagging(scheme, ill_formed, tag_format, outside), joiner
+        self.tagging, self.joiner = tagging, joiner
 
     def files(self, path: Path) -> list[Path]:
         """Every file that belongs to this one, in the order of the fields; DataError if one is not there."""
