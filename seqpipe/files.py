@@ -54,30 +54,25 @@ JSON_DECODER = json.JSONDecoder(**_STRICT)  # Decodes JSON; ValueError for NaN a
 
 
 PACKED = (".gz", ".zst", ".zip")
-UNPACK_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError)
+_UNPACK_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError)
 LONGEST_LINE = 10_000_000  # bytes of a file in UTF-8, characters of others
 
 
-def open_unpacked(path: Path) -> IO[bytes]:
-    """Open a file, unpacked while it is read if its name ends in .gz, .zst or .zip; UNPACK_ERRORS if it is damaged."""
+def _open_unpacked(path: Path) -> Any:
+    """Open a file, which is unpacked while it is read."""
     if path.suffix == ".gz":
-        return gzip.open(path)  # type: ignore[return-value]
-    if path.suffix == ".zst":
-        return _open_zstd(path)
-    if path.suffix != ".zip":
+        return gzip.open(path)
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
+            if len(names) != 1:
+                raise DataError(f"{path}: contains {len(names)} files; unpack it, and name one of them")
+            try:
+                return archive.open(names[0])  # keeps the archive's file open
+            except RuntimeError as error:
+                raise DataError(f"{path}: cannot be unpacked: {error}; unpack it yourself") from error
+    if path.suffix != ".zst":
         return path.open("rb")
-    with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
-        if len(names) != 1:
-            raise DataError(f"{path}: contains {len(names)} files; unpack it, and name one of them")
-        try:
-            return archive.open(names[0])  # keeps the archive's file open
-        except RuntimeError as error:
-            raise DataError(f"{path}: cannot be unpacked: {error}; unpack it yourself") from error
-
-
-def _open_zstd(path: Path) -> Any:
-    """Open a file of Zstandard, which Python reads from 3.14 on, and pyarrow before."""
     if sys.version_info >= (3, 14):
         from compression import zstd
 
@@ -93,10 +88,10 @@ def _open_zstd(path: Path) -> Any:
 
 @contextlib.contextmanager
 def open_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file as `open_unpacked` does; DataError if it cannot be read, also while it is read."""
+    """Open a file, unpacked if its name ends in .gz, .zst or .zip; DataError if it cannot be read, now or later."""
     path = Path(path)
     try:
-        with open_unpacked(path) as file:
+        with _open_unpacked(path) as file:
             yield file
     except FileNotFoundError as error:
         hint = f" (nor a folder {path.parent})"
@@ -105,7 +100,7 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
         raise DataError(f"{path}: there is no such file{hint}") from error
     except IsADirectoryError as error:
         raise DataError(f"{path}: this is a folder; name a file in it") from error
-    except UNPACK_ERRORS as error:
+    except _UNPACK_ERRORS as error:
         fix = "`gzip -t`, `zstd -t` or `unzip -t` tells whether the file is whole"
         raise DataError(f"{path}: cannot be unpacked ({error}); {fix}") from error
     except OSError as error:
