@@ -49,8 +49,8 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-_STRICT: dict[str, Any] = {"object_pairs_hook": _unique, "parse_constant": _no_constant, "parse_int": _integer}
-JSON_DECODER = json.JSONDecoder(**_STRICT)  # Decodes JSON; ValueError for NaN and for duplicate keys of an object.
+# ValueError for NaN and for duplicate keys of an object.
+JSON_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_int=_integer)
 
 
 PACKED = (".gz", ".zst", ".zip")
@@ -108,31 +108,26 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def file_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
-    """Yield the lines of a file with their ends, unpacked if its name ends in .gz, .zst or .zip."""
-    with open_file(path) as file:
-        yield from decode_lines(file, str(path), encoding)
-
-
-def decode_lines(file: IO[bytes], name: str, encoding: str = "utf-8") -> Iterator[str]:
-    """Yield the lines of an open file, with their ends; DataError for a line that is too long or not in `encoding`."""
+    """Yield the lines of a file with their ends; DataError for a line that is too long, or not in the encoding."""
     is_utf8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
-    source: Any = file if is_utf8 else io.TextIOWrapper(file, encoding, newline="\n")
     number, head = 0, b""
-    try:
-        while line := source.readline(LONGEST_LINE + 1):
-            number += 1
-            head = head or line[:2]
-            if len(line) > LONGEST_LINE:
-                problem = f"this line is longer than {LONGEST_LINE // 1_000_000} MB"
-                raise DataError(f"{name}:{number}: {problem}; is it a text file with an example a line?")
-            yield line.decode("utf-8") if is_utf8 else line
-    except UnicodeError as error:
-        if is_utf8:
-            byte = f"byte {line[error.start]:#04x} at place {error.start + 1}"  # type: ignore[attr-defined]
-            fix = encoding_fix(head, ", or set the reader's option `encoding`")
-            raise DataError(f"{name}:{number}: this line is not UTF-8 ({byte}); {fix}") from error
-        problem = f"the file is not {encoding} in this line or after it ({error})"
-        raise DataError(f"{name}:{number + 1}: {problem}; correct the reader's option `encoding`") from error
+    with open_file(path) as file:
+        source: Any = file if is_utf8 else io.TextIOWrapper(file, encoding, newline="\n")
+        try:
+            while line := source.readline(LONGEST_LINE + 1):
+                number += 1
+                head = head or line[:2]
+                if len(line) > LONGEST_LINE:
+                    problem = f"this line is longer than {LONGEST_LINE // 1_000_000} MB"
+                    raise DataError(f"{path}:{number}: {problem}; is it a text file with an example a line?")
+                yield line.decode("utf-8") if is_utf8 else line
+        except UnicodeError as error:
+            if is_utf8:
+                byte = f"byte {line[error.start]:#04x} at place {error.start + 1}"  # type: ignore[attr-defined]
+                fix = encoding_fix(head, ", or set the reader's option `encoding`")
+                raise DataError(f"{path}:{number}: this line is not UTF-8 ({byte}); {fix}") from error
+            problem = f"the file is not {encoding} in this line or after it ({error})"
+            raise DataError(f"{path}:{number + 1}: {problem}; correct the reader's option `encoding`") from error
 
 
 def encoding_fix(data: bytes, alternative: str = "") -> str:

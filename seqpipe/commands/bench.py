@@ -96,7 +96,7 @@ def bench(
 
 def bundle_inputs(model: Model, source: Path | None, form: str) -> list[Record]:
     """Return the first records of a file, or the golden examples; DataError for an invalid record."""
-    from seqpipe.features.sources import all_texts
+    from seqpipe.features.sources import numeric_fields
     from seqpipe.runtime.file_io import input_format, raise_error, read_records
 
     if source is None:
@@ -104,7 +104,7 @@ def bundle_inputs(model: Model, source: Path | None, form: str) -> list[Record]:
         if not examples:
             raise UsageError("the bundle has no golden examples; pass a file of inputs: --input FILE")
         return examples
-    form = input_format(form, source, "text" if all_texts(model.predictor.featurizer) else "jsonl")
+    form = input_format(form, source, "jsonl" if numeric_fields(model.predictor.featurizer) else "text")
     records: list[Record] = []
     for record, where in itertools.islice(read_records(model, source, form), MOST_INPUTS):
         records.append({**raise_error(record), "where": where})

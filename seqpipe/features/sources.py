@@ -416,11 +416,6 @@ def one_text(source: InputSource) -> bool:
     return isinstance(source, TextSource) and not source.pairs and not columns(source)
 
 
-def all_texts(source: InputSource) -> bool:
-    """Return whether no source reads numbers."""
-    return not any(isinstance(part, NumericSource) for part in sources_of(source).values())
-
-
 def masks(feeds: Mapping[str, Any]) -> dict[str, Any]:
     """Return the mask of each source, by the prefix of its names: "", or `<source>.`."""
     names = [name for name in feeds if name == MASK or name.endswith(f".{MASK}")]

@@ -21,7 +21,7 @@ from seqpipe.config.plugins import Plugins
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 from seqpipe.features.document import Record, locate
-from seqpipe.features.sources import all_texts, fields_of, one_text
+from seqpipe.features.sources import fields_of, numeric_fields, one_text
 from seqpipe.files import JSON_DECODER, LONGEST_LINE, encoding_fix, json_bytes, open_file, writing
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.manifest import Reader
@@ -121,7 +121,7 @@ def read_records(
     `flush`: as of read_lines.
     """
     lines, featurizer = read_lines(source, flush), model.predictor.featurizer
-    fields, numbers = fields_of(featurizer), not all_texts(featurizer)
+    fields, numbers = fields_of(featurizer), bool(numeric_fields(featurizer))
     if form == "text" and numbers:
         raise UsageError("--format text: this bundle reads numbers; give lines of JSON with --format jsonl")
     if form == "conll":
@@ -161,7 +161,7 @@ def raise_error(item: Item | DataError) -> Item:
 def one_record(model: Model, text: str) -> Record:
     """Return the record of one argument or file: the text, or a line of several fields or numbers."""
     featurizer = model.predictor.featurizer
-    fields, numbers = fields_of(featurizer), not all_texts(featurizer)
+    fields, numbers = fields_of(featurizer), bool(numeric_fields(featurizer))
     if one_text(featurizer):
         return {fields[0]: text}
     if text.startswith("{") or numbers:
@@ -222,14 +222,15 @@ def answer_chunks(model: Model, source: Path | None, form: str, write: Write) ->
         return
     reader = _conll_reader(model) if form == "conll" else None
     is_begun = False
-    for line in _whole_lines(source):
-        is_blank = not line.strip()
+    for line, _ in read_lines(source):
+        text = raise_error(line)
+        is_blank = not text.strip()
         if reader is None:
             if is_blank:
                 stream.finish()
-            write(b"\n" if is_blank else json_bytes(stream.feed(f"{line}\n")) + b"\n")
+            write(b"\n" if is_blank else json_bytes(stream.feed(f"{text}\n")) + b"\n")
             continue
-        words = [word for record in reader.records([line, ""], _name(source)) for word in record["words"]]
+        words = [word for record in reader.records([text, ""], _name(source)) for word in record["words"]]
         if words:
             answer = stream.feed(words)
             if tags:
@@ -250,40 +251,23 @@ def _answer_texts(stream: PieceStream, source: Path | None, write: Write) -> Non
     def put(parts: Answer, end: bytes = b"") -> None:
         write(b"".join(json_bytes(part) + b"\n" for part in parts) + end)
 
-    is_begun, rest = False, ""
-    for text in _decode(source):
-        *lines, last = (rest + text).split("\n")
-        for line in lines:
-            put(stream.feed(line.removesuffix("\r")))
-            put(stream.finish(), b"\n")
-        part = last.removesuffix("\r")
-        rest = last[len(part) :]  # perhaps half of a line end
-        put(stream.feed(part))
-        is_begun = bool(part) or (is_begun and not lines)
-    if is_begun:
-        put(stream.finish(), b"\n")
-
-
-def _whole_lines(source: Path | None) -> Iterator[str]:
-    rest = ""
-    for text in _decode(source):
-        *lines, rest = (rest + text).split("\n")
-        yield from (line.removesuffix("\r") for line in lines)
-    if rest:
-        yield rest
-
-
-def _decode(source: Path | None) -> Iterator[str]:
-    """Yield the text of a file or of standard input in chunks as they arrive."""
-    decoder, line = codecs.getincrementaldecoder("utf-8-sig")(), 1
+    decoder, number, is_begun, rest = codecs.getincrementaldecoder("utf-8-sig")(), 1, False, ""
     try:
         for block in _read_blocks(source):
-            line += block.count(b"\n")
-            if text := decoder.decode(block):
-                yield text
+            number += block.count(b"\n")
+            *lines, last = (rest + decoder.decode(block)).split("\n")
+            for line in lines:
+                put(stream.feed(line.removesuffix("\r")))
+                put(stream.finish(), b"\n")
+            part = last.removesuffix("\r")
+            rest = last[len(part) :]  # perhaps half of a line end
+            put(stream.feed(part))
+            is_begun = bool(part) or (is_begun and not lines)
         decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
-        raise DataError(f"{_name(source)}: up to line {line}: not UTF-8; {encoding_fix(error.object)}") from error
+        raise DataError(f"{_name(source)}: up to line {number}: not UTF-8; {encoding_fix(error.object)}") from error
+    if is_begun:
+        put(stream.finish(), b"\n")
 
 
 # Answer a file or standard input line by line, in order, in constant memory.
@@ -313,7 +297,7 @@ def predict_file(
     """
     columns = Columns(model, names)
     wanted = [*columns.names, *columns.fields]
-    form = input_format(form, source, "text" if all_texts(model.predictor.featurizer) else "jsonl", wanted)
+    form = input_format(form, source, "jsonl" if numeric_fields(model.predictor.featurizer) else "text", wanted)
     kind = model.predictor.kind
     tags_sentences = kind.tags_words and not documents and options.get("n_best", 1) == 1
     shown = {"text": "text", "conll": "conll", "conllu": "conll" if tags_sentences else "jsonl"}.get(form, "jsonl")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import subprocess
 import sys
 import time
@@ -16,7 +15,6 @@ import pytest
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError, UsageError
-from seqpipe.files import decode_lines
 from seqpipe_plugins import readers
 from seqpipe_plugins.readers import conll
 from seqpipe_plugins.readers.conll import Conll
@@ -317,13 +315,6 @@ def test_a_file_without_empty_lines_is_stopped(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(DataError, match=r"x:6: a sentence of over 5 lines; put an empty line after each sentence"):
         list(Conll().records(["a O\n"] * 9, "x"))
     assert len(list(Conll().records(["a O\n"] * 5, "x"))) == 1
-
-
-def test_bytes_of_a_stream_are_decoded_line_by_line() -> None:
-    records = Conll().records(decode_lines(io.BytesIO(b"a O\n\n\xff O\n"), "<stdin>"), "<stdin>")
-    assert next(records)["words"] == ["a"]
-    with pytest.raises(DataError, match="<stdin>:3: this line is not UTF-8"):
-        next(records)
 
 
 def test_words_that_look_like_something_else_are_words() -> None:

@@ -40,17 +40,20 @@ class Segmented(LineReader):
         self.joiner, self.syllables, self.tag = joiner, syllables, tag
 
     def parse(self, line: str, where: str) -> Record:
-        if self.tag is not None:
-            pairs = [word.rpartition(self.tag) for word in line.split()]
-            if wrong := next((tag for word, _, tag in pairs if not word or not tag), None):
-                raise DataError(f"{where}: {wrong!r} is not a word with a tag after {self.tag!r}; write both")
-            words = [self._word(word, where) for word, _, _ in pairs]
-            return {"text": self.joiner.join(words), "words": words, "tags": [tag for _, _, tag in pairs]}
-        words, spans, start = [self._word(word, where) for word in line.split()], [], 0
-        for word in words:
+        words, tags, spans, start = [], [], [], 0
+        for item in line.split():
+            word, tag = item, ""
+            if self.tag is not None:
+                word, _, tag = item.rpartition(self.tag)
+                if not word or not tag:
+                    raise DataError(f"{where}: {item!r} is not a word with a tag after {self.tag!r}; write both")
+            word = self._word(word, where)
+            words.append(word)
+            tags.append(tag)
             spans.append({"start": start, "end": start + len(word), "label": LABEL})
             start += len(word) + len(self.joiner)
-        return {"text": self.joiner.join(words), "spans": spans}
+        text = self.joiner.join(words)
+        return {"text": text, "spans": spans} if self.tag is None else {"text": text, "words": words, "tags": tags}
 
     def _word(self, word: str, where: str) -> str:
         if len(word) > LONGEST_WORD:
