@@ -143,12 +143,12 @@ class TextSource(_FieldSource):
     def docs(self, records: Sequence[Record]) -> list[Doc]:
         """Tokenize texts; pre-tokenized words bypass splitting, but not normalisation or the vocabulary."""
         if self.pairs:
-            halves = (self._whole([self.text(record, field) for record in records], records) for field in self.fields)
+            halves = (self._to_docs([self.text(record, field) for record in records], records) for field in self.fields)
             docs = [join_pair(*pair) for pair in zip(*halves, strict=True)]
         else:
-            unsplit = [record for record in records if not self.presplit(record)]
-            whole = iter(self._whole([self.text(record) for record in unsplit], unsplit))
-            docs = [self._of_words(record) if self.presplit(record) else next(whole) for record in records]
+            unsplit = [record for record in records if not self.is_presplit(record)]
+            whole = iter(self._to_docs([self.text(record) for record in unsplit], unsplit))
+            docs = [self._doc_of_words(record) if self.is_presplit(record) else next(whole) for record in records]
         if not self._columns:
             return docs
         with_columns = []
@@ -162,7 +162,7 @@ class TextSource(_FieldSource):
             with_columns.append(replace(doc, columns=values))
         return with_columns
 
-    def _of_words(self, record: Record) -> Doc:
+    def _doc_of_words(self, record: Record) -> Doc:
         """Return the Doc of a record that has words."""
         raw_words = list(record["words"])
         words = [replace_surrogates(word) for word in raw_words]
@@ -180,11 +180,11 @@ class TextSource(_FieldSource):
         """Return the field of the input, or the two of a pair, in the format of a bundle."""
         return list(self.fields) if self.pairs else self.fields[0]
 
-    def presplit(self, record: Record) -> bool:
+    def is_presplit(self, record: Record) -> bool:
         words = self.fields == ("text",) and record.get("words") is not None
         return words and not (self.lossless and (self.raw or isinstance(record.get("text"), str)))
 
-    def _whole(self, raw_texts: Sequence[str], records: Sequence[Record]) -> list[Doc]:
+    def _to_docs(self, raw_texts: Sequence[str], records: Sequence[Record]) -> list[Doc]:
         """Return a Doc for each text of these records."""
         texts = [replace_surrogates(text) for text in raw_texts]
         encodings = encode_batch(self.tokenizer, texts, lambda position: location(records[position]))
@@ -194,7 +194,7 @@ class TextSource(_FieldSource):
                 docs.append(self._piece_doc(raw, text, splitting.of_text(self._alignment, encoding, text)))
                 continue
             if self.raw:
-                docs.append(self._raw(raw, text, encoding))
+                docs.append(self._raw_doc(raw, text, encoding))
                 continue
             ids, offsets = encoding.ids, self._alignment.places(encoding.offsets, text)
             if self._alignment.forms and not self._splits_words:
@@ -207,17 +207,17 @@ class TextSource(_FieldSource):
                     for (first, last), (a, b) in zip(runs, places, strict=True)
                 ]
                 offsets = places
-            docs.append(Doc(raw, [text[a:b] for a, b in offsets], offsets, self._plain(ids)))
+            docs.append(Doc(raw, [text[a:b] for a, b in offsets], offsets, self._replace_special(ids)))
         return docs
 
-    def _raw(self, raw: str, text: str, encoding: Encoding) -> Doc:
+    def _raw_doc(self, raw: str, text: str, encoding: Encoding) -> Doc:
         """Return a Doc of all tokens of a text; with a feature that joins them to words, these as in `transformers`.
 
         A token continues a word if it is not as long as its text, as `##ing` is, where the tokenizer marks pieces so;
         of other tokenizers if no blank stands before it or at its beginning.
         """
         offsets = encoding.offsets
-        doc = Doc(raw, [text[a:b] for a, b in offsets], offsets, self._plain(encoding.ids))
+        doc = Doc(raw, [text[a:b] for a, b in offsets], offsets, self._replace_special(encoding.ids))
         if not self._joins_words:
             return doc
         if getattr(self.tokenizer.model, "continuing_subword_prefix", None):
@@ -249,7 +249,7 @@ class TextSource(_FieldSource):
         if not isinstance(text, str):
             message, fix = f"field {field!r} must be a text, not {type(text).__name__}", ""
             if field not in record:
-                message, fix = f"no field {field!r}", f"; rename the field that holds the text to {field!r}"
+                message, fix = f"no field {field!r}", f"; rename the field that contains the text to {field!r}"
             raise DataError(f"{location(record)}{message}; the record has: {field_names(record)}{fix}")
         return text
 
@@ -263,9 +263,9 @@ class TextSource(_FieldSource):
         starts = [0, *accumulate(map(len, words))][: len(words)]
         ids = [i for pieces in words for i, *_ in pieces]
         offsets = [(a, b) for pieces in words for _, a, b in pieces]
-        return Doc(raw, [text[a:b] for a, b in offsets], offsets, self._plain(ids), starts, places)
+        return Doc(raw, [text[a:b] for a, b in offsets], offsets, self._replace_special(ids), starts, places)
 
-    def _plain(self, ids: list[int]) -> list[int]:
+    def _replace_special(self, ids: list[int]) -> list[int]:
         """Replace the ids of special tokens by that of [UNK]: "[EOS]" in a text has no meaning."""
         return ids if _SPECIAL_IDS.isdisjoint(ids) else [self._unknown if i in _SPECIAL_IDS else i for i in ids]
 

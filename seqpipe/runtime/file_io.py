@@ -50,7 +50,7 @@ def read_lines(source: Path | None, flush: Callable[[], Any] = lambda: None) -> 
     `flush` is called before each wait for input.
     """
     for number, line in enumerate(_split(source, flush), 1):
-        where = f"{_name(source)}:{number}"
+        where = f"{_source_name(source)}:{number}"
         if len(line) > LONGEST_LINE:
             yield DataError(f"{where}: this line has more than {LONGEST_LINE // 1_000_000} MB; split the text"), where
             continue
@@ -109,7 +109,7 @@ def _may_wait(stream: Any) -> bool:
         return True
 
 
-def _name(source: Path | None) -> str:
+def _source_name(source: Path | None) -> str:
     return str(source or "standard input")
 
 
@@ -126,10 +126,10 @@ def read_records(
         raise UsageError("--format text: this bundle reads numbers; give lines of JSON with --format jsonl")
     if form == "conll":
         try:
-            for record in _conll_reader(model).records((raise_error(line) for line, _ in lines), _name(source)):
+            for record in _conll_reader(model).records((raise_error(line) for line, _ in lines), _source_name(source)):
                 yield record, record["where"]
         except DataError as error:
-            yield error, _name(source)
+            yield error, _source_name(source)
         return
     for line, where in lines:
         if form == "jsonl" and isinstance(line, str) and not line.strip():
@@ -230,7 +230,7 @@ def answer_chunks(model: Model, source: Path | None, form: str, write: Write) ->
                 stream.finish()
             write(b"\n" if is_blank else json_bytes(stream.feed(f"{text}\n")) + b"\n")
             continue
-        words = [word for record in reader.records([text, ""], _name(source)) for word in record["words"]]
+        words = [word for record in reader.records([text, ""], _source_name(source)) for word in record["words"]]
         if words:
             answer = stream.feed(words)
             if tags:
@@ -265,7 +265,9 @@ def _answer_texts(stream: PieceStream, source: Path | None, write: Write) -> Non
             is_begun = bool(part) or (is_begun and not lines)
         decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
-        raise DataError(f"{_name(source)}: up to line {number}: not UTF-8; {encoding_fix(error.object)}") from error
+        raise DataError(
+            f"{_source_name(source)}: up to line {number}: not UTF-8; {encoding_fix(error.object)}"
+        ) from error
     if is_begun:
         put(stream.finish(), b"\n")
 
@@ -353,7 +355,7 @@ def predict_file(
     if answering.skipped:
         message = f"{answering.skipped:,} of {answering.count:,} inputs have no answer"
         fix = "each has an error in its place; correct these and run them again"
-        raise SkippedError(f"{_name(source)}: {message}; {fix}")
+        raise SkippedError(f"{_source_name(source)}: {message}; {fix}")
 
 
 class _Answering:

@@ -41,7 +41,7 @@ def form_of(source: Path, names: Sequence[str], usual: str) -> str:
     """Return the form of a file by its ending, or the usual one if it has none.
 
     Raises:
-        DataError: if it is a table or JSON under another ending, or of a form that is not read.
+        DataError: if it is a table or JSON under another ending, or in a format that is not read.
     """
     form = ENDINGS.get(ending(source))
     if form or not source.is_file():
@@ -61,8 +61,8 @@ def form_of(source: Path, names: Sequence[str], usual: str) -> str:
         except ValueError:
             seen = "json" if line in ("{", "[") else ""
     if ending(source) in _NO_TEXT and not seen:
-        fix = f"give text, {', '.join(sorted({*ENDINGS.values()}))}, or name its form with --format"
-        raise DataError(f"{source}: is of no form that is read; {fix}")
+        fix = f"give text, {', '.join(sorted({*ENDINGS.values()}))}, or name its format with --format"
+        raise DataError(f"{source}: is not in a format that is read; {fix}")
     if seen and seen != usual:
         fix = f"give --format {seen} to read it so, or --format {usual}"
         raise DataError(f"{source}: looks like {seen}, but its name does not end so; {fix}")
@@ -83,7 +83,7 @@ def reader_for(stored: Reader, data: Path | None) -> Reader:
 
 
 class Columns:
-    """The columns of a table, or the keys of objects, that hold the texts that a model reads.
+    """The columns of a table, or the keys of objects, that contain the texts that a model reads.
 
     Args:
         model: The model.
@@ -116,40 +116,30 @@ class Columns:
 
 def read_rows(model: Model, source: Path, form: str, columns: Columns) -> Iterator[tuple[Record | DataError, str]]:
     """Yield each row of a table, or the error of one that cannot be read, and its place."""
-    stored = model.manifest.reader
+    stored, is_text = model.manifest.reader, form in ("csv", "tsv")
     options: dict[str, Any] = {"tags": None} if form == "conllu" else {"text": None}
     if stored.use == form:
         options |= {name: value for name, value in stored.options.items() if name in _KEPT}
-    if form in ("csv", "tsv"):
-        reader, rows = _read_table(source, form, options, columns)
-    else:
-        reader = reader_from(Reader(use=form, options=options), Plugins())
-        rows = ((row, row.pop("where")) for row in reader.read(source))
+    lines: Iterator[str] = iter(())
+    if is_text:  # the first line tells the delimiter, and whether it names the columns
+        lines = file_lines(source, options.get("encoding", "utf-8"))
+        first = next(lines, "")
+        lines, usual = itertools.chain([first], lines), options.get("delimiter", "," if form == "csv" else "\t")
+        signs = [usual.replace("tab", "\t"), *(_DELIMITERS if form == "csv" else ())]
+        heads = [next(csv.reader([first.removeprefix("\ufeff")], delimiter=sign), []) for sign in signs]
+        wanted = {*columns.names, *columns.fields}
+        chosen = next((i for i, head in enumerate(heads) if wanted & {*head}), 0)
+        options["delimiter"] = signs[chosen]
+        if wanted & {*heads[chosen]} or len(options.get("columns") or ()) != len(heads[chosen]):
+            options["columns"] = None
+    reader = reader_from(Reader(use=form, options=options), Plugins())
+    rows = reader.rows(lines, str(source)) if is_text else ((row, row.pop("where")) for row in reader.read(source))
     errors = reader.left_out = list[str]()  # of the rows before the one that is yielded
     for row, where in itertools.chain(rows, [(None, "")]):
         yield from ((DataError(error), "") for error in errors)
         errors.clear()
         if row is not None:
             yield row, where
-
-
-def _read_table(
-    source: Path, form: str, options: dict[str, Any], columns: Columns
-) -> tuple[Any, Iterator[tuple[Any, str]]]:
-    """Return the reader of a table and its rows; the first line tells the delimiter, and whether it names columns."""
-    lines = file_lines(source, options.get("encoding", "utf-8"))
-    first = next(lines, "")
-    usual = options.get("delimiter", "," if form == "csv" else "\t").replace("tab", "\t")
-    heads = {
-        sign: next(csv.reader([first.removeprefix("\ufeff")], delimiter=sign), [])
-        for sign in (usual, *(_DELIMITERS if form == "csv" else ()))
-    }
-    wanted = {*columns.names, *columns.fields}
-    delimiter = next((sign for sign, head in heads.items() if wanted & {*head}), usual)
-    if wanted & {*heads[delimiter]} or len(options.get("columns") or ()) != len(heads[delimiter]):
-        options["columns"] = None
-    reader = reader_from(Reader(use=form, options={**options, "delimiter": delimiter}), Plugins())
-    return reader, reader.rows(itertools.chain([first], lines), str(source))
 
 
 def answer_columns(answer: Answer | DataError) -> dict[str, Any]:

@@ -217,7 +217,7 @@ class TagError(ValueError):
         super().__init__(message)
 
 
-def free(key: str) -> str:
+def field_name(key: str) -> str:
     """Return the name of a source's own field in a record: `source_text` for `text`, others unchanged."""
     return f"source_{key}" if key in RESERVED else key
 

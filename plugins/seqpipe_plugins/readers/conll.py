@@ -19,7 +19,7 @@ from . import (
     Tagging,
     check_names,
     count_columns,
-    free,
+    field_name,
     no_column,
     sentences,
 )
@@ -84,7 +84,7 @@ class Conll(FileReader):
         self.separator = "\t" if separator == "tab" else separator
         self.tagging, self.joiner = tagging, joiner
         self.comment, self.document = comment, document
-        self.skip, self.pattern = _compiled("skip", skip), _compiled("pattern", pattern)
+        self.skip, self.pattern = _compile("skip", skip), _compile("pattern", pattern)
         if self.pattern and self.pattern.groups > 1:
             raise UsageError(f"conll.pattern: {pattern!r} has {self.pattern.groups} groups; one at most, write (?:…)")
         for option, column in (("words", words), ("tags", tags)):
@@ -108,7 +108,7 @@ class Conll(FileReader):
                         check_names(header[1].split(), DataError, where)
                         names = names or header[1].split()
                     elif equals and key.strip():
-                        comments[free(key.strip())] = value.strip()
+                        comments[field_name(key.strip())] = value.strip()
                 elif not (self.skip and _match("skip", self.skip, line, where)):
                     rows.append((where, self._split(line)))
                     layout = layout or self._layout(rows[0][1], names, number, where)
@@ -182,7 +182,7 @@ class Conll(FileReader):
             fix = "`tags: null` reads a file without tags; otherwise look at `separator`"
             problem = f"words and tags are the same column ({count_columns(width)} in this line)"
             raise DataError(f"{where}: {problem}; {fix}")
-        fields = {free(name): i for i, name in enumerate(names or []) if i not in (word, tag) and name != "_"}
+        fields = {field_name(name): i for i, name in enumerate(names or []) if i not in (word, tag) and name != "_"}
         return Layout(word, tag, fields, width, number)
 
 
@@ -201,7 +201,7 @@ def _index(option: str, column: int | str, names: list[str] | None, width: int, 
     return column % width
 
 
-def _compiled(option: str, pattern: str | None) -> regex.Pattern[str] | None:
+def _compile(option: str, pattern: str | None) -> regex.Pattern[str] | None:
     try:
         return None if pattern is None else regex.compile(pattern)
     except regex.error as error:

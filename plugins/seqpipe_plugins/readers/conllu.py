@@ -9,7 +9,7 @@ from typing import Literal
 
 from seqpipe.plugin import DataError
 
-from . import FileReader, Record, free, sentences
+from . import FileReader, Record, field_name, sentences
 
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 ALWAYS = ("upos", "deprel")  # every annotated word has these; _ is a value of the others
@@ -54,7 +54,7 @@ class Conllu(FileReader):
                 if key == "text" and equals:
                     stated = where, value
                 elif key and equals:
-                    comments[free(key)] = value
+                    comments[field_name(key)] = value
                 continue
             cells = line.split("\t")
             if len(cells) != len(COLUMNS):
@@ -66,7 +66,7 @@ class Conllu(FileReader):
             is_written = expected > covered
             if span := _RANGE.fullmatch(place):
                 if int(span[1]) != expected or int(span[2]) < expected or not is_written:
-                    raise DataError(f"{where}: the range {place} stands before word {expected}; correct the numbers")
+                    raise DataError(f"{where}: the range {place} is before word {expected}; correct the numbers")
                 covered = int(span[2])
             elif _WORD.fullmatch(place):
                 self._check(cells, expected, where)
@@ -92,7 +92,7 @@ class Conllu(FileReader):
     def _check(self, cells: list[str], expected: int, where: str) -> None:
         if int(cells[0]) != expected:
             fix = "number the words from 1, and end each sentence by an empty line"
-            raise DataError(f"{where}: word {cells[0]} stands where word {expected} should; {fix}")
+            raise DataError(f"{where}: word {cells[0]} is where word {expected} should be; {fix}")
         if self.tags:
             tag = cells[COLUMNS.index(self.tags)]
             if tag != tag.strip() or not tag or (tag == "_" and self.tags in ALWAYS):

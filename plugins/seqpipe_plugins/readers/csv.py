@@ -22,7 +22,7 @@ from . import (
     parse_number,
 )
 
-_SET, _UNSET = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no", ""}
+_FLAGS = {**dict.fromkeys(("1", "1.0", "true", "yes"), True), **dict.fromkeys(("0", "0.0", "false", "no", ""), False)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +164,12 @@ class Csv(FileReader):
             hint = f" in {self.roles['tags']!r}"
             record["tags"] = self.tagging.of_words(record["words"], record["tags"].split(), where, hint)
         if self.indicators:
-            record["labels"] = [column for column in self.indicators if _is_set(row[column], column, where)]
+            flags = {column: _FLAGS.get(row[column].strip().lower()) for column in self.indicators}
+            for column in flags:
+                if flags[column] is None:
+                    problem = f"{row[column]!r} in column {column!r} is neither 0 nor 1"
+                    raise DataError(f"{where}: {problem}; correct it, or remove the column from `indicators`")
+            record["labels"] = [column for column, is_set in flags.items() if is_set]
         elif "labels" in record:
             cell = record["labels"]
             labels = record["labels"] = [label.strip() for label in cell.split(self.separator)] if cell.strip() else []
@@ -178,14 +183,6 @@ class Csv(FileReader):
         reserved = {*record, *(RESERVED if "text" in record else ("where",))}
         others = ((column, value) for column, value in values.items() if column not in self.used)
         return record | {f"source_{key}" if key in reserved else key: value for key, value in others}
-
-
-def _is_set(cell: str, column: str, where: str) -> bool:
-    value = cell.strip().lower()
-    if value not in _SET | _UNSET:
-        fix = "correct it, or remove the column from `indicators`"
-        raise DataError(f"{where}: {cell!r} in column {column!r} is neither 0 nor 1; {fix}")
-    return value in _SET
 
 
 class Tsv(Csv):

@@ -71,8 +71,8 @@ class Lines(LineReader):
 
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
         comment = self.comment
-        kept = ("\n" if comment is not None and line.startswith(comment) else line for line in lines)
-        return super().records(kept, name)
+        used = ("\n" if comment is not None and line.startswith(comment) else line for line in lines)
+        return super().records(used, name)
 
     def parse(self, line: str, where: str) -> Record:
         if self.parts is None:
