@@ -72,10 +72,9 @@ class NumericSource(_FieldSource):
         docs = []
         for rows in map(self._rows, records):
             numbers = [str(position) for position in range(len(rows))]
-            ends = np.cumsum([len(number) + 1 for number in numbers]).tolist()
-            offsets = [(end - 1 - len(number), end - 1) for end, number in zip(ends, numbers, strict=True)]
+            text = " ".join(numbers)
             words = [row.astype("<f4").tobytes().hex() for row in rows]  # key of the random seed
-            docs.append(Doc(" ".join(numbers), words, offsets, [1] * len(rows), rows=rows))
+            docs.append(Doc(text, words, locate(numbers, text), [1] * len(rows), rows=rows))
         return docs
 
     def _rows(self, record: Record) -> np.ndarray:

@@ -204,8 +204,6 @@ def json_record(value: Any, fields: Sequence[str], where: str, numbers: bool) ->
 
 # Answer standard input or a growing file: tags token by token, labels line by line.
 
-FORMS = ("text", "conll")
-
 
 def answer_chunks(model: Model, source: Path | None, form: str, write: Write) -> None:
     """Answer the texts of a file or of standard input as they arrive, with an empty line at the end of each text.
@@ -214,8 +212,8 @@ def answer_chunks(model: Model, source: Path | None, form: str, write: Write) ->
     others, each line is a chunk of a text that ends with an empty line, and is answered by a line of JSON about the
     text so far. In CoNLL each line is a word, a text ends with an empty line, and tags are written after the words.
     """
-    if form not in FORMS:
-        raise UsageError(f"--stream --format {form}: must be one of {', '.join(FORMS)}")
+    if form not in ("text", "conll"):
+        raise UsageError(f"--stream --format {form}: must be one of text, conll")
     stream, tags = model.open_stream(), model.predictor.kind.tags_words
     if form == "text" and tags:
         _answer_texts(stream, source, write)

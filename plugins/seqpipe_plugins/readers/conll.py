@@ -155,7 +155,7 @@ class Conll(FileReader):
         """Return whether a line is a comment; `# O` in a file split at blanks is the word # with its tag."""
         if self.comment is None or not line.startswith(self.comment):
             return False
-        # The character of comments is a word too in many files. What a comment is, this order decides: `key = value`, a
+        # In many files the character of comments is a word too. These rules decide, in this order: `key = value`, a
         # single column or another number of columns are comments, and so is what begins with several signs; among lines
         # as wide as the others, what has a tag of the scheme is a word.
         cells = self._split(line)
