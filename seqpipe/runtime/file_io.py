@@ -92,7 +92,7 @@ def _read_blocks(source: Path | None) -> Iterator[bytes]:
             sys.stderr.write(prompt)
             sys.stderr.flush()
             prompt = prompt[-2:]
-            block = stream.read1(BLOCK)  # type: ignore[attr-defined]
+            block = stream.read1(BLOCK)  # type: ignore[union-attr]
             if not block:
                 return
             yield block

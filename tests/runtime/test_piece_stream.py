@@ -252,7 +252,7 @@ def test_the_end_of_a_line_is_no_character_of_its_text(tmp_path: Path, monkeypat
         (["--format", "jsonl"], b"", 2, "must be one of text, conll"),
         (["--output", "tags.txt"], b"", 2, "leave --output out"),
         (["--option", "n_best=2"], b"", 2, "no decode options"),
-        ([], b"Ada\n\xff", 3, "line 2: not UTF-8"),
+        ([], b"Ada\n\xff", 3, "standard input:2: byte 1 is not UTF-8"),
     ],
 )
 def test_the_command_refuses_what_it_cannot_stream(

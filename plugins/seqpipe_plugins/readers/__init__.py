@@ -184,13 +184,13 @@ class Tagging:
         size, is_reversed = len(tags), self.scheme in ("IOE1", "IOE2")
         scheme: Any = _READ_AS.get(self.scheme, self.scheme)
         ordered = [f"B{tag[1:]}" if tag[0] == "E" else tag for tag in reversed(tags)] if is_reversed else tags
-        problem = schemes.strict_problem(ordered, scheme) if self.ill_formed == "error" else None
-        if problem and is_reversed:
-            i = size - 1 - problem[0]
+        fault = schemes.strict_problem(ordered, scheme) if self.ill_formed == "error" else None
+        if fault and is_reversed:
+            i = size - 1 - fault[0]
             place = "end a sentence" if i == size - 1 else f"be followed by {tags[i + 1]!r}"
             raise TagError(i, f"{tags[i]!r} cannot {place} in {self.scheme}; {_REPAIR}")
-        if problem:
-            raise TagError(problem[0], f"{problem[1]}; {_other_scheme(tags)}{_REPAIR}")
+        if fault:
+            raise TagError(fault[0], f"{fault[1]}; {_other_scheme(tags)}{_REPAIR}")
         spans = schemes.from_scheme(ordered, scheme)
         if is_reversed:
             spans = [(label, size - end, size - start) for label, start, end in spans]
