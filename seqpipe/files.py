@@ -1,4 +1,4 @@
-"""Atomic writing of files and folders: each is written to a temporary path beside its own, synced, then renamed."""
+"""Read files, packed ones too, and write files and folders to a temporary path that is synced, then renamed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from seqpipe.errors import DataError, EnvError, UsageError
+from seqpipe.errors import DataError, EnvError, UsageError, did_you_mean
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 CACHE_VARIABLE = "SEQPIPE_CACHE"
@@ -53,39 +53,26 @@ _STRICT: dict[str, Any] = {"object_pairs_hook": _unique, "parse_constant": _no_c
 JSON_DECODER = json.JSONDecoder(**_STRICT)  # Decodes JSON; ValueError for NaN and for duplicate keys of an object.
 
 
-def encoding_fix(data: bytes) -> str:
-    """Return the fix for bytes that are not UTF-8, from their first bytes."""
-    if data.startswith(b"\x1f\x8b"):
-        return "it is compressed; unpack it: gunzip"
-    encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
-    return f"convert it: iconv -f {encoding} -t utf-8"
-
-
 PACKED = (".gz", ".zst", ".zip")
-UNPACK_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError)
+_UNPACK_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError)
+LONGEST_LINE = 10_000_000  # bytes of a file in UTF-8, characters of others
 
 
-def unpacked(path: Path) -> IO[bytes]:
-    """Open a file, unpacked on the way if its name ends in .gz, .zst or .zip; one of UNPACK_ERRORS if it is damaged."""
-    file: Any
+def _open_unpacked(path: Path) -> Any:
+    """Open a file, which is unpacked while it is read."""
+    if path.suffix == ".gz":
+        return gzip.open(path)
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX")]
             if len(names) != 1:
-                raise DataError(f"{path}: holds {len(names)} files; unpack it, and name one of them")
+                raise DataError(f"{path}: contains {len(names)} files; unpack it, and name one of them")
             try:
-                file = archive.open(names[0])  # keeps the archive's file open
+                return archive.open(names[0])  # keeps the archive's file open
             except RuntimeError as error:
                 raise DataError(f"{path}: cannot be unpacked: {error}; unpack it yourself") from error
-    elif path.suffix == ".zst":
-        file = _unpacked_zstd(path)
-    else:
-        file = gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # noqa: SIM115 (the caller closes it)
-    return file
-
-
-def _unpacked_zstd(path: Path) -> Any:
-    """Open a file of Zstandard, which Python reads from 3.14 on, and pyarrow before."""
+    if path.suffix != ".zst":
+        return path.open("rb")
     if sys.version_info >= (3, 14):
         from compression import zstd
 
@@ -96,18 +83,59 @@ def _unpacked_zstd(path: Path) -> Any:
         fix = 'pip install "seqpipe-nlp[parquet]", or unpack it with unzstd'
         raise EnvError(f"{path}: pyarrow, which unpacks Zstandard, is not installed: {fix}") from error
     path.open("rb").close()  # a missing file is Python's error
-    stream = pyarrow.input_stream(str(path), "zstd")
+    return io.BufferedReader(pyarrow.input_stream(str(path), "zstd"))
 
-    class Raw(io.RawIOBase):
-        def readable(self) -> bool:
-            return True
 
-        def readinto(self, buffer: Any) -> int:
-            data = stream.read(len(buffer))
-            buffer[: len(data)] = data
-            return len(data)
+@contextlib.contextmanager
+def open_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file, unpacked if its name ends in .gz, .zst or .zip; DataError if it cannot be read, now or later."""
+    path = Path(path)
+    try:
+        with _open_unpacked(path) as file:
+            yield file
+    except FileNotFoundError as error:
+        hint = f" (nor a folder {path.parent})"
+        if path.parent.is_dir():
+            hint = did_you_mean(path.name, (entry.name for entry in path.parent.iterdir()))
+        raise DataError(f"{path}: there is no such file{hint}") from error
+    except IsADirectoryError as error:
+        raise DataError(f"{path}: this is a folder; name a file in it") from error
+    except _UNPACK_ERRORS as error:
+        fix = "`gzip -t`, `zstd -t` or `unzip -t` tells whether the file is whole"
+        raise DataError(f"{path}: cannot be unpacked ({error}); {fix}") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
 
-    return io.BufferedReader(Raw())
+
+def file_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
+    """Yield the lines of a file with their ends; DataError for a line that is too long, or not in the encoding."""
+    is_utf8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
+    number, head = 0, b""
+    with open_file(path) as file:
+        source: Any = file if is_utf8 else io.TextIOWrapper(file, encoding, newline="\n")
+        try:
+            while line := source.readline(LONGEST_LINE + 1):
+                number += 1
+                head = head or line[:2]
+                if len(line) > LONGEST_LINE:
+                    problem = f"this line is longer than {LONGEST_LINE // 1_000_000} MB"
+                    raise DataError(f"{path}:{number}: {problem}; is it a text file with an example a line?")
+                yield line.decode("utf-8") if is_utf8 else line
+        except UnicodeError as error:
+            if is_utf8:
+                byte = f"byte {line[error.start]:#04x} at place {error.start + 1}"  # type: ignore[attr-defined]
+                fix = encoding_fix(head, ", or set the reader's option `encoding`")
+                raise DataError(f"{path}:{number}: this line is not UTF-8 ({byte}); {fix}") from error
+            problem = f"the file is not {encoding} in this line or after it ({error})"
+            raise DataError(f"{path}:{number + 1}: {problem}; correct the reader's option `encoding`") from error
+
+
+def encoding_fix(data: bytes, alternative: str = "") -> str:
+    """Return the fix for bytes that are not UTF-8, by their first bytes; `alternative`: another fix, if it is text."""
+    if data.startswith(b"\x1f\x8b"):
+        return "it is compressed with gzip: unpack it, or give it a name that ends in .gz"
+    encoding = "utf-16" if data.startswith((b"\xff\xfe", b"\xfe\xff")) else "latin1"
+    return f"convert it: iconv -f {encoding} -t utf-8{alternative}"
 
 
 def sha256(data: bytes) -> str:
@@ -305,16 +333,12 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise EnvError(
-                f"{path}: the disk is full; what was there is unchanged. Free some space and try again"
-            ) from error
-        if error.errno == errno.EFBIG:
-            raise EnvError(
-                f"{path}: cannot grow: {error.strerror}; what was there is unchanged. Raise the limit of the size of a "
-                "file (`ulimit -f unlimited`), or write to a file system that allows larger ones"
-            ) from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-            raise EnvError(
-                f"{path}: cannot be written: {error.strerror}; make its folder writable, or write somewhere else"
-            ) from error
-        raise
+            message = "the disk is full; what was there is unchanged. Free some space and try again"
+        elif error.errno == errno.EFBIG:
+            fix = "Raise the limit of the size of a file (`ulimit -f unlimited`), or write to a file system that allows"
+            message = f"cannot grow: {error.strerror}; what was there is unchanged. {fix} larger ones"
+        elif error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+            message = f"cannot be written: {error.strerror}; make its folder writable, or write somewhere else"
+        else:
+            raise
+        raise EnvError(f"{path}: {message}") from error

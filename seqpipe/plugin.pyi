@@ -42,8 +42,9 @@ from seqpipe.features.vocabulary import replace_surrogates as replace_surrogates
 from seqpipe.features.vocabulary import token_counts as token_counts
 from seqpipe.features.vocabulary import word_level as word_level
 from seqpipe.files import JSON_DECODER as JSON_DECODER
-from seqpipe.files import UNPACK_ERRORS as UNPACK_ERRORS
-from seqpipe.files import unpacked as unpacked
+from seqpipe.files import LONGEST_LINE as LONGEST_LINE
+from seqpipe.files import file_lines as file_lines
+from seqpipe.files import open_file as open_file
 from seqpipe.nn import calibration as calibration
 from seqpipe.nn import crf as crf
 from seqpipe.nn.attention import Attention as Attention

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -96,25 +95,20 @@ def bench(
 
 def bundle_inputs(model: Model, source: Path | None, form: str) -> list[Record]:
     """Return the first records of a file, or the golden examples; DataError for an invalid record."""
-    from seqpipe.features.sources import all_texts
-    from seqpipe.runtime.file_io import input_format, open_source, read_lines, read_records
+    from seqpipe.features.sources import numeric_fields
+    from seqpipe.runtime.file_io import input_format, raise_error, read_records
 
     if source is None:
         examples: list[Any] = [example.record for example in model.manifest.golden]
         if not examples:
             raise UsageError("the bundle has no golden examples; pass a file of inputs: --input FILE")
         return examples
-    form = input_format(form, source, "text" if all_texts(model.predictor.featurizer) else "jsonl")
-    name = str(source)
+    form = input_format(form, source, "jsonl" if numeric_fields(model.predictor.featurizer) else "text")
     records: list[Record] = []
-    with ExitStack() as stack:
-        lines = read_lines(open_source(source, stack), name, lambda: None)
-        for record, where in itertools.islice(read_records(model, lines, form, name), MOST_INPUTS):
-            if isinstance(record, DataError):
-                raise record
-            records.append({**record, "where": where})
+    for record, where in itertools.islice(read_records(model, source, form), MOST_INPUTS):
+        records.append({**raise_error(record), "where": where})
     if not records:
-        raise DataError(f"{name}: has no input")
+        raise DataError(f"{source}: has no input")
     return records
 
 

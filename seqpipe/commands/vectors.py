@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -102,17 +101,14 @@ def distill_vectors(
 
 def _read_words(path: Path) -> list[str]:
     """Return the distinct words of a file with one word per line."""
-    from seqpipe.runtime.file_io import open_source, read_lines
+    from seqpipe.runtime.file_io import raise_error, read_lines
 
     words = []
-    with ExitStack() as stack:
-        for line, where in read_lines(open_source(path, stack), str(path), lambda: None):
-            if isinstance(line, DataError):
-                raise line
-            word = line.strip()
-            if len(word.split()) > 1:
-                raise DataError(f"{where}: {word[:40]!r} contains white space; write one word per line")
-            words.append(word)
+    for line, where in read_lines(path):
+        word = raise_error(line).strip()
+        if len(word.split()) > 1:
+            raise DataError(f"{where}: {word[:40]!r} contains white space; write one word per line")
+        words.append(word)
     words = [word for word in dict.fromkeys(words) if word]
     if not words:
         raise DataError(f"{path}: has no words")

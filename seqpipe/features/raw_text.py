@@ -129,7 +129,7 @@ def compare(source: InputSource, records: Iterable[Record]) -> RawText:
     for part in sources_of(source).values():
         if not isinstance(part, TextSource) or part.lossless:
             continue
-        split = [with_raw_text(record) for record in records if part.presplit(record)]
+        split = [with_raw_text(record) for record in records if part.is_presplit(record)]
         for begin in range(0, len(split), _CHUNK):
             some = split[begin : begin + _CHUNK]
             unsplit = [{key: value for key, value in record.items() if key != "words"} for record in some]

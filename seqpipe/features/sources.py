@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
@@ -29,8 +29,33 @@ from seqpipe.features.kinds.base import BATCH, TOKEN_AXES, FeatureKind
 from seqpipe.features.vocabulary import SPECIALS, UNK, replace_surrogates, special_id, token_id
 
 
-class NumericSource:
-    """A field of rows of numbers, or of one row; each row takes the place of a token."""
+class _FieldSource:
+    """Shared code of sources of one field: features, and the mask of their rows or tokens."""
+
+    features: dict[str, FeatureKind]
+
+    def collate(self, docs: Sequence[Doc]) -> Arrays:
+        """Pad Docs to the longest (at least one token or row): `mask` (B, T), then all features."""
+        lengths = np.array([len(doc) for doc in docs])
+        longest = max(1, int(lengths.max(initial=1)))
+        mask = np.arange(longest)[None] < lengths[:, None]
+        return {MASK: mask, **{name: feature.array(docs, longest) for name, feature in self.features.items()}}
+
+    def axes(self, name: str) -> tuple[str | int, ...]:
+        """Return the names of the axes of an array; a number is the size of a fixed axis."""
+        feature = self.features.get(name)
+        return feature.axes if feature else TOKEN_AXES
+
+    def manifest(self) -> dict[str, dict[str, Any]]:
+        """Return the feature, axes and type of each input of the graph."""
+        inputs: dict[str, dict[str, Any]] = {MASK: {"axes": [*TOKEN_AXES], "dtype": "bool"}}
+        for name, feature in self.features.items():
+            inputs[name] = {**feature.manifest(), "axes": [*feature.axes], "dtype": feature.dtype}
+        return inputs
+
+
+class NumericSource(_FieldSource):
+    """A field of rows of numbers, or of one row; each row is used like a token."""
 
     pairs = False
 
@@ -47,10 +72,9 @@ class NumericSource:
         docs = []
         for rows in map(self._rows, records):
             numbers = [str(position) for position in range(len(rows))]
-            ends = np.cumsum([len(number) + 1 for number in numbers]).tolist()
-            offsets = [(end - 1 - len(number), end - 1) for end, number in zip(ends, numbers, strict=True)]
+            text = " ".join(numbers)
             words = [row.astype("<f4").tobytes().hex() for row in rows]  # key of the random seed
-            docs.append(Doc(" ".join(numbers), words, offsets, [1] * len(rows), rows=rows))
+            docs.append(Doc(text, words, locate(numbers, text), [1] * len(rows), rows=rows))
         return docs
 
     def _rows(self, record: Record) -> np.ndarray:
@@ -75,24 +99,6 @@ class NumericSource:
                 raise DataError(f"{field} {message}; give {width}")
         return rows
 
-    def collate(self, docs: Sequence[Doc]) -> Arrays:
-        """Pad rows to the maximum of the batch (at least one): every feature, and `mask` (B, T)."""
-        lengths = np.array([len(doc) for doc in docs])
-        longest = max(1, int(lengths.max(initial=1)))
-        mask = np.arange(longest)[None] < lengths[:, None]
-        return {name: feature.array(docs, longest) for name, feature in self.features.items()} | {MASK: mask}
-
-    def axes(self, name: str) -> tuple[str | int, ...]:
-        return TOKEN_AXES if name == MASK else self.features[name].axes
-
-    def manifest(self) -> dict[str, dict[str, Any]]:
-        """Return the feature, axes and type of each input of the graph."""
-        inputs: dict[str, dict[str, Any]] = {
-            name: {**feature.manifest(), "axes": [*feature.axes], "dtype": feature.dtype}
-            for name, feature in self.features.items()
-        }
-        return inputs | {MASK: {"axes": [*TOKEN_AXES], "dtype": "bool"}}
-
 
 # The source of a text, or of a pair of texts: the same code splits them in training and in deployment.
 #
@@ -104,7 +110,7 @@ _SPECIAL_IDS = frozenset(range(len(SPECIALS))) - {SPECIALS.index(UNK)}
 _CACHED, _CACHED_LENGTH = 100_000, 64  # words whose ids are cached, and the most characters of one
 
 
-class TextSource:
+class TextSource(_FieldSource):
     """A tokenizer and the fitted features of one text: records become Docs, Docs become padded arrays.
 
     `lossless`: tokens of white space count too, for language models and converted checkpoints. `raw`: a text is read as
@@ -136,13 +142,12 @@ class TextSource:
     def docs(self, records: Sequence[Record]) -> list[Doc]:
         """Tokenize texts; pre-tokenized words bypass splitting, but not normalisation or the vocabulary."""
         if self.pairs:
-            halves = (self._whole([self.text(record, field) for record in records], records) for field in self.fields)
+            halves = (self._to_docs([self.text(record, field) for record in records], records) for field in self.fields)
             docs = [join_pair(*pair) for pair in zip(*halves, strict=True)]
         else:
-            unsplit = [record for record in records if not self.presplit(record)]
-            docs = self._whole([self.text(record) for record in unsplit], unsplit)
-            if len(unsplit) < len(records):
-                docs = self._with_words(records, iter(docs))
+            unsplit = [record for record in records if not self.is_presplit(record)]
+            whole = iter(self._to_docs([self.text(record) for record in unsplit], unsplit))
+            docs = [self._doc_of_words(record) if self.is_presplit(record) else next(whole) for record in records]
         if not self._columns:
             return docs
         with_columns = []
@@ -156,37 +161,29 @@ class TextSource:
             with_columns.append(replace(doc, columns=values))
         return with_columns
 
-    def _with_words(self, records: Sequence[Record], whole: Iterator[Doc]) -> list[Doc]:
-        """Return a Doc for each record: of its words if it has them, else the next of `whole`."""
-        docs = []
-        for record in records:
-            if not self.presplit(record):
-                docs.append(next(whole))
-                continue
-            raw_words = list(record["words"])
-            words = [replace_surrogates(word) for word in raw_words]
-            text = record.get("text")
-            text = text if isinstance(text, str) else " ".join(raw_words)
-            places = locate(raw_words, text, location(record))
-            if self._splits_words:
-                pieces = splitting.of_words(self._alignment, places, replace_surrogates(text), location(record))
-                docs.append(self._piece_doc(text, replace_surrogates(text), pieces, places))
-                continue
-            known = self._known
-            ids = [self._id(word) if (i := known.get(word)) is None else i for word in words]
-            docs.append(Doc(text, words, places, ids))
-        return docs
+    def _doc_of_words(self, record: Record) -> Doc:
+        """Return the Doc of a record that has words."""
+        raw_words = list(record["words"])
+        words = [replace_surrogates(word) for word in raw_words]
+        text = record.get("text")
+        text = text if isinstance(text, str) else " ".join(raw_words)
+        places = locate(raw_words, text, location(record))
+        if self._splits_words:
+            pieces = splitting.of_words(self._alignment, places, replace_surrogates(text), location(record))
+            return self._piece_doc(text, replace_surrogates(text), pieces, places)
+        known = self._known
+        return Doc(text, words, places, [self._id(word) if (i := known.get(word)) is None else i for word in words])
 
     @property
     def field(self) -> str | list[str]:
         """Return the field of the input, or the two of a pair, in the format of a bundle."""
         return list(self.fields) if self.pairs else self.fields[0]
 
-    def presplit(self, record: Record) -> bool:
+    def is_presplit(self, record: Record) -> bool:
         words = self.fields == ("text",) and record.get("words") is not None
         return words and not (self.lossless and (self.raw or isinstance(record.get("text"), str)))
 
-    def _whole(self, raw_texts: Sequence[str], records: Sequence[Record]) -> list[Doc]:
+    def _to_docs(self, raw_texts: Sequence[str], records: Sequence[Record]) -> list[Doc]:
         """Return a Doc for each text of these records."""
         texts = [replace_surrogates(text) for text in raw_texts]
         encodings = encode_batch(self.tokenizer, texts, lambda position: location(records[position]))
@@ -196,7 +193,7 @@ class TextSource:
                 docs.append(self._piece_doc(raw, text, splitting.of_text(self._alignment, encoding, text)))
                 continue
             if self.raw:
-                docs.append(self._raw(raw, text, encoding))
+                docs.append(self._raw_doc(raw, text, encoding))
                 continue
             ids, offsets = encoding.ids, self._alignment.places(encoding.offsets, text)
             if self._alignment.forms and not self._splits_words:
@@ -209,17 +206,17 @@ class TextSource:
                     for (first, last), (a, b) in zip(runs, places, strict=True)
                 ]
                 offsets = places
-            docs.append(Doc(raw, [text[a:b] for a, b in offsets], offsets, self._plain(ids)))
+            docs.append(Doc(raw, [text[a:b] for a, b in offsets], offsets, self._replace_special(ids)))
         return docs
 
-    def _raw(self, raw: str, text: str, encoding: Encoding) -> Doc:
+    def _raw_doc(self, raw: str, text: str, encoding: Encoding) -> Doc:
         """Return a Doc of all tokens of a text; with a feature that joins them to words, these as in `transformers`.
 
         A token continues a word if it is not as long as its text, as `##ing` is, where the tokenizer marks pieces so;
         of other tokenizers if no blank stands before it or at its beginning.
         """
         offsets = encoding.offsets
-        doc = Doc(raw, [text[a:b] for a, b in offsets], offsets, self._plain(encoding.ids))
+        doc = Doc(raw, [text[a:b] for a, b in offsets], offsets, self._replace_special(encoding.ids))
         if not self._joins_words:
             return doc
         if getattr(self.tokenizer.model, "continuing_subword_prefix", None):
@@ -234,27 +231,13 @@ class TextSource:
 
     def collate(self, docs: Sequence[Doc]) -> Arrays:
         """Pad Docs to the longest (at least one token): `ids` and `mask` (B, T), then all other features."""
-        lengths = np.array([len(doc.ids) for doc in docs])
-        longest = max(1, int(lengths.max(initial=1)))
-        ids = np.zeros((len(docs), longest), np.int64)
-        mask = np.arange(longest)[None] < lengths[:, None]
-        ids[mask] = [i for doc in docs for i in doc.ids]
-        arrays = {"ids": ids, MASK: mask}
-        return arrays | {name: feature.array(docs, longest) for name, feature in self.features.items()}
-
-    def axes(self, name: str) -> tuple[str | int, ...]:
-        """Return the names of the axes of an array; a number is the size of a fixed axis."""
-        feature = self.features.get(name)
-        return feature.axes if feature else TOKEN_AXES
+        arrays = super().collate(docs)
+        ids = np.zeros(arrays[MASK].shape, np.int64)
+        ids[arrays[MASK]] = [i for doc in docs for i in doc.ids]
+        return {"ids": ids, **arrays}
 
     def manifest(self) -> dict[str, dict[str, Any]]:
-        """Return the feature, axes and type of each input of the graph."""
-        inputs: dict[str, dict[str, Any]] = {
-            name: {"axes": [*TOKEN_AXES], "dtype": dtype} for name, dtype in (("ids", "int64"), (MASK, "bool"))
-        }
-        for name, feature in self.features.items():
-            inputs[name] = {**feature.manifest(), "axes": [*feature.axes], "dtype": feature.dtype}
-        return inputs
+        return {"ids": {"axes": [*TOKEN_AXES], "dtype": "int64"}, **super().manifest()}
 
     def text(self, record: Record, field: str | None = None) -> str:
         """Return the record's text in this field, by default the input's; DataError if there is none."""
@@ -265,7 +248,7 @@ class TextSource:
         if not isinstance(text, str):
             message, fix = f"field {field!r} must be a text, not {type(text).__name__}", ""
             if field not in record:
-                message, fix = f"no field {field!r}", f"; rename the field that holds the text to {field!r}"
+                message, fix = f"no field {field!r}", f"; rename the field that contains the text to {field!r}"
             raise DataError(f"{location(record)}{message}; the record has: {field_names(record)}{fix}")
         return text
 
@@ -279,16 +262,9 @@ class TextSource:
         starts = [0, *accumulate(map(len, words))][: len(words)]
         ids = [i for pieces in words for i, *_ in pieces]
         offsets = [(a, b) for pieces in words for _, a, b in pieces]
-        return Doc(
-            raw,
-            [text[a:b] for a, b in offsets],
-            offsets,
-            self._plain(ids),
-            starts,
-            places,
-        )
+        return Doc(raw, [text[a:b] for a, b in offsets], offsets, self._replace_special(ids), starts, places)
 
-    def _plain(self, ids: list[int]) -> list[int]:
+    def _replace_special(self, ids: list[int]) -> list[int]:
         """Replace the ids of special tokens by that of [UNK]: "[EOS]" in a text has no meaning."""
         return ids if _SPECIAL_IDS.isdisjoint(ids) else [self._unknown if i in _SPECIAL_IDS else i for i in ids]
 
@@ -430,18 +406,13 @@ def fields_of(source: InputSource) -> tuple[str, ...]:
 
 
 def numeric_fields(source: InputSource) -> tuple[str, ...]:
-    """The fields of a record that hold rows of numbers."""
+    """The fields of a record that contain rows of numbers."""
     return tuple(part.field for part in sources_of(source).values() if isinstance(part, NumericSource))
 
 
 def one_text(source: InputSource) -> bool:
     """Return whether a record needs only a single text."""
     return isinstance(source, TextSource) and not source.pairs and not columns(source)
-
-
-def all_texts(source: InputSource) -> bool:
-    """Return whether no source reads numbers."""
-    return not any(isinstance(part, NumericSource) for part in sources_of(source).values())
 
 
 def masks(feeds: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seqpipe.errors import DataError, EnvError, OpenChoiceError
-from seqpipe.files import PACKED, UNPACK_ERRORS, unpacked
+from seqpipe.files import PACKED, open_file
 from seqpipe.init.conll import has_columns, summarise_conll, summarise_conllu
 from seqpipe.init.objects import find_json, summarise_answers, summarise_form, summarise_objects
 from seqpipe.init.refuse import refuse_open_quote, refuse_other_formats, refuse_other_lines
@@ -137,7 +137,7 @@ def encoding_of(data: Path) -> tuple[str | None, list[str]]:
         return None, []
     decoder, start, sample = codecs.getincrementaldecoder("utf-8")(), b"", b""
     try:
-        with unpacked(data) as file:
+        with open_file(data) as file:
             start = file.read(BYTES)
             decoder.decode(start)
             while part := file.read(BYTES):
@@ -146,7 +146,7 @@ def encoding_of(data: Path) -> tuple[str | None, list[str]]:
             is_utf8 = True
     except UnicodeDecodeError as error:
         is_utf8, sample = False, error.object
-    except (OSError, *UNPACK_ERRORS):
+    except DataError:
         return None, []  # which is an error when the file is read
     if start.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "utf-32" if start.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")) else "utf-16", []
@@ -189,7 +189,7 @@ def encoding_of(data: Path) -> tuple[str | None, list[str]]:
 def _summarise_encoded(data: Path, look: Callable[[Path], DataSummary], encoding: str) -> DataSummary:
     """Summarise a text file of another encoding by a copy in UTF-8."""
     try:
-        with unpacked(data) as file, io.TextIOWrapper(file, encoding, newline="") as source:
+        with open_file(data) as file, io.TextIOWrapper(file, encoding, newline="") as source:
             summary = _summarise_copy(data, look, source)
     except UnicodeError as error:
         fix = "convert it, or correct the fault"
@@ -228,12 +228,8 @@ def _summarise(data: Path, task: Task | None, target: str | None, texts: Sequenc
         return summarise_objects(data, "datasets", {}, column, target, texts) if is_dataset else summarise_folder(data)
     if data.exists() and not data.is_file():
         raise DataError(f"{data}: is a pipe or a device, and is read more than once; make a file of it first")
-    try:
-        with unpacked(data) as file:
-            start = file.read(BYTES)
-    except (OSError, *UNPACK_ERRORS) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise DataError(f"{data}: cannot be read: {reason}") from error
+    with open_file(data) as file:
+        start = file.read(BYTES)
     if start.startswith(PARQUET) or data.suffix in (".arrow", ".feather"):
         return summarise_objects(data, "parquet", {}, column, target, texts)
     refuse_other_formats(data, start)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
-from seqpipe.files import PACKED, unpacked
+from seqpipe.files import PACKED, open_file
 from seqpipe.init.scripts import Scripts, has_unspaced
 
 WHOLE = 4_000_000  # bytes: of a larger file, records are taken from pieces of a quarter of this size together
@@ -215,7 +215,7 @@ def _sample_list(data: Path, key: str | None, changed: int) -> tuple[list[str], 
 def load_json(data: Path) -> Any:
     """Return the value that a file holds; None if it is not JSON."""
     try:
-        with unpacked(data) as file:
+        with open_file(data) as file:
             return json.loads(file.read().decode("utf-8-sig"))
     except (ValueError, RecursionError):
         return None
@@ -264,7 +264,7 @@ def size_of(data: Path) -> int:
     """Return the size of a file in bytes, when unpacked."""
     if data.suffix not in PACKED:
         return data.stat().st_size
-    with unpacked(data) as file:
+    with open_file(data) as file:
         return sum(map(len, iter(lambda: file.read(_CHUNK), b"")))
 
 
@@ -284,7 +284,7 @@ class Pieces:
     def lines(self) -> Iterator[str]:
         """Yield the lines of the pieces; those of a piece that is no UTF-8 with signs in place of the faults."""
         read = 0
-        with unpacked(self.data) as file:
+        with open_file(self.data) as file:
             for number in range(1 if self.is_whole else PIECES):
                 part = file.read() if self.is_whole else file.read(self.size // PIECES)[: self.whole // 4 // PIECES]
                 # A piece is cut within a record at both ends, but for the beginning of the file.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from seqpipe.errors import DataError
-from seqpipe.files import unpacked
+from seqpipe.files import open_file
 from seqpipe.init.columns import KEYS, LABELS, NUMBER, SCORES, SECOND, SOURCES, TARGETS, TEXTS, Column
 from seqpipe.init.roles import ColumnTask, find_roles
 from seqpipe.init.summary import DataSummary
@@ -135,7 +135,7 @@ class _Table:
         """
         size = self.data.stat().st_size * (4 if self.data.suffix == ".gz" else 1)
         every = 1 + size * len(self.lines) // max(1, sum(map(len, self.lines))) // CELLS
-        with io.TextIOWrapper(unpacked(self.data), "utf-8-sig", "strict", newline="") as file:
+        with open_file(self.data) as raw, io.TextIOWrapper(raw, "utf-8-sig", "strict", newline="") as file:
             rows = self._reader(file)
             try:
                 filled = filter(None, rows)
@@ -151,7 +151,7 @@ class _Table:
                         column.add(cells, every)
             except UnicodeDecodeError as error:
                 fix = "convert the file, for instance with `iconv -f ENCODING -t UTF-8`"
-                with unpacked(self.data) as raw:
+                with open_file(self.data) as raw:
                     text = enumerate(io.TextIOWrapper(raw, "utf-8", "surrogateescape", newline="\n"), 1)
                     number = next(number for number, line in text if not line.isascii() and _BROKEN.search(line))
                 raise DataError(f"{self.data}:{number}: this line is not UTF-8; {fix}") from error
@@ -167,7 +167,7 @@ class _Table:
 
     def uneven_row(self) -> DataError:
         """Return the error for the first row that has other columns than most, with the line in which it begins."""
-        with io.TextIOWrapper(unpacked(self.data), "utf-8-sig", newline="") as file:
+        with open_file(self.data) as raw, io.TextIOWrapper(raw, "utf-8-sig", newline="") as file:
             rows = self._reader(file)
             line = 1
             for row in rows:

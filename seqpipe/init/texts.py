@@ -12,7 +12,7 @@ from typing import Any
 
 from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.errors import DataError
-from seqpipe.files import PACKED, unpacked
+from seqpipe.files import PACKED, open_file
 from seqpipe.init.columns import Column
 from seqpipe.init.scripts import has_unspaced
 from seqpipe.init.summary import DataSummary, count, reader_of, records
@@ -267,7 +267,7 @@ def _star(name: str) -> str:
 
 
 def _lines(data: Path) -> int:
-    with unpacked(data) as file:
+    with open_file(data) as file:
         return sum(1 for _ in file)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -34,7 +33,7 @@ from seqpipe.features.vocabulary import Vocabulary
 from seqpipe.nn.pretrained import refuse_pickles
 from seqpipe.pipeline.lock import lock_around
 from seqpipe.runtime import bundle
-from seqpipe.runtime.file_io import input_format, open_source, parse_record, plain_record, raise_error, read_lines
+from seqpipe.runtime.file_io import input_format, parse_record, plain_record, raise_error, read_lines
 from seqpipe.runtime.model import Model
 from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import tensors
@@ -271,9 +270,7 @@ def _read_records(file: Path | None, fields: Sequence[str]) -> list[Record]:
         long = [] if "text_pair" in fields else [" ".join(_SENTENCES * 16)]  # pairs to classify are read as a whole
         texts = [*_SENTENCES, *SCRIPTS[:-1], *long]
         return [dict(zip(fields, ("Who met in Paris?", text)[-len(fields) :], strict=True)) for text in texts]
-    with ExitStack() as stack:
-        read = read_lines(open_source(file, stack), str(file), lambda: None)
-        lines = [(raise_error(line), place) for line, place in read]
+    lines = [(raise_error(line), place) for line, place in read_lines(file)]
     if not (lines := [(line, place) for line, place in lines if line.strip()]):
         raise DataError(f"{file}: has no text; add some, or leave --texts out")
     if input_format("auto", file, "text") == "jsonl":

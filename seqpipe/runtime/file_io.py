@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import io
+import itertools
 import os
 import select
 import stat
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import WARNING, AnswerKind
 from seqpipe.config.plugins import Plugins
-from seqpipe.console import Console, Tick
+from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, SkippedError, UsageError
 from seqpipe.features.document import Record, locate
-from seqpipe.features.sources import all_texts, fields_of, one_text
-from seqpipe.files import JSON_DECODER, UNPACK_ERRORS, encoding_fix, json_bytes, unpacked, writing
+from seqpipe.features.sources import fields_of, numeric_fields, one_text
+from seqpipe.files import JSON_DECODER, LONGEST_LINE, encoding_fix, json_bytes, open_file, writing
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.manifest import Reader
 from seqpipe.runtime.model import Model
-from seqpipe.runtime.predictor import CHUNK, Answers
+from seqpipe.runtime.predictor import CHUNK, Answers, Item, Predictor
 from seqpipe.runtime.streams import PieceStream
 from seqpipe.runtime.table_io import OUTPUTS, TABLES, Columns, answer_columns, form_of, read_rows, write_table
 
 BLOCK = 1 << 16  # bytes read at once
-MOST_LINE = 10_000_000  # bytes of a line, as of training data
 FORMATS = ("text", "jsonl", "conll", *TABLES)
+Write = Callable[[bytes], Any]
 
 
 def input_format(form: str, source: Path | None, usual: str, names: Sequence[str] = ()) -> str:
@@ -43,22 +44,15 @@ def input_format(form: str, source: Path | None, usual: str, names: Sequence[str
     return form
 
 
-def open_source(source: Path | None, stack: ExitStack) -> BinaryIO:
-    if source is None:
-        return sys.stdin.buffer
-    try:
-        return stack.enter_context(unpacked(source))  # type: ignore[return-value]
-    except (OSError, *UNPACK_ERRORS) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(f"{source}: cannot be read: {reason}") from error
+def read_lines(source: Path | None, flush: Callable[[], Any] = lambda: None) -> Iterator[tuple[str | DataError, str]]:
+    """Yield each line of a file or of standard input without its end, or the error if it cannot be read, and its place.
 
-
-def read_lines(stream: BinaryIO, name: str, dry: Callable[[], None]) -> Iterator[tuple[str | DataError, str]]:
-    """Yield each line without its line end, or the error if it cannot be read, and its place."""
-    for number, line in enumerate(_split(stream, dry), 1):
-        where = f"{name}:{number}"
-        if len(line) > MOST_LINE:
-            yield DataError(f"{where}: this line has more than {MOST_LINE // 1_000_000} MB; split the text"), where
+    `flush` is called before each wait for input.
+    """
+    for number, line in enumerate(_split(source, flush), 1):
+        where = f"{_source_name(source)}:{number}"
+        if len(line) > LONGEST_LINE:
+            yield DataError(f"{where}: this line has more than {LONGEST_LINE // 1_000_000} MB; split the text"), where
             continue
         try:
             text: str | DataError = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
@@ -67,37 +61,44 @@ def read_lines(stream: BinaryIO, name: str, dry: Callable[[], None]) -> Iterator
         yield text, where
 
 
-def _split(stream: BinaryIO, dry: Callable[[], None]) -> Iterator[bytes]:
-    """Yield the lines of a stream as they arrive, cut if too long; `dry` is called before each wait."""
+def _split(source: Path | None, flush: Callable[[], Any]) -> Iterator[bytes]:
+    """Yield the lines of a file or of standard input as they arrive, cut if too long."""
     begun: list[bytes] = []  # parts of an incomplete line
-    held = 0
-    prompt = "one text a line; Ctrl-D ends\n> " if stream.isatty() and sys.stderr.isatty() else ""
-    while True:
-        if _may_wait(stream):
-            dry()
-        sys.stderr.write(prompt)
-        sys.stderr.flush()
-        prompt = prompt[-2:]
-        try:
-            block = stream.read1(BLOCK)  # type: ignore[attr-defined]
-        except UNPACK_ERRORS as error:
-            raise DataError(f"the input cannot be unpacked: {error}; is the file whole?") from error
+    size = 0
+    for block in _read_blocks(source):
         if not block:
-            break
+            flush()
+            continue
         first, *lines = block.split(b"\n")
-        if held <= MOST_LINE:
+        if size <= LONGEST_LINE:
             begun.append(first)
-            held += len(first)
+            size += len(first)
         if lines:
             yield b"".join(begun)
             *lines, last = lines
             yield from lines
-            begun, held = [last], len(last)
+            begun, size = [last], len(last)
     if any(begun):
         yield b"".join(begun)
 
 
-def _may_wait(stream: BinaryIO) -> bool:
+def _read_blocks(source: Path | None) -> Iterator[bytes]:
+    """Yield the blocks of a file or of standard input as they arrive, and an empty one before each wait."""
+    with contextlib.nullcontext(sys.stdin.buffer) if source is None else open_file(source) as stream:
+        prompt = "one text a line; Ctrl-D ends\n> " if stream.isatty() and sys.stderr.isatty() else ""
+        while True:
+            if _may_wait(stream):
+                yield b""
+            sys.stderr.write(prompt)
+            sys.stderr.flush()
+            prompt = prompt[-2:]
+            block = stream.read1(BLOCK)  # type: ignore[union-attr]
+            if not block:
+                return
+            yield block
+
+
+def _may_wait(stream: Any) -> bool:
     """Return whether a read may block; True if the system cannot tell."""
     try:
         handle = stream.fileno()
@@ -108,56 +109,59 @@ def _may_wait(stream: BinaryIO) -> bool:
         return True
 
 
+def _source_name(source: Path | None) -> str:
+    return str(source or "standard input")
+
+
 def read_records(
-    model: Model, lines: Iterator[tuple[str | DataError, str]], form: str, name: str
+    model: Model, source: Path | None, form: str, flush: Callable[[], Any] = lambda: None
 ) -> Iterator[tuple[Record | DataError, str]]:
-    """Yield each record, or the error of an invalid line, and its place; an error in CoNLL ends the records."""
-    featurizer = model.predictor.featurizer
-    numbers = not all_texts(featurizer)
+    """Yield each record, or the error of an invalid line, and its place; an error in CoNLL ends the records.
+
+    `flush`: as of read_lines.
+    """
+    lines, featurizer = read_lines(source, flush), model.predictor.featurizer
+    fields, numbers = fields_of(featurizer), bool(numeric_fields(featurizer))
     if form == "text" and numbers:
         raise UsageError("--format text: this bundle reads numbers; give lines of JSON with --format jsonl")
     if form == "conll":
-        yield from _sentences(model, lines, name)
+        try:
+            for record in _conll_reader(model).records((raise_error(line) for line, _ in lines), _source_name(source)):
+                yield record, record["where"]
+        except DataError as error:
+            yield error, _source_name(source)
         return
-    fields = fields_of(featurizer)
     for line, where in lines:
         if form == "jsonl" and isinstance(line, str) and not line.strip():
             continue
         try:
             text = raise_error(line)
-            yield (
-                plain_record(text, fields, where) if form == "text" else parse_record(text, fields, where, numbers),
-                where,
-            )
+            record = plain_record(text, fields, where) if form == "text" else parse_record(text, fields, where, numbers)
         except DataError as error:
             yield error, where
+        else:
+            yield record, where
 
 
-def _sentences(
-    model: Model, lines: Iterator[tuple[str | DataError, str]], name: str
-) -> Iterator[tuple[Record | DataError, str]]:
+def _conll_reader(model: Model) -> Any:
+    """Return the reader of CoNLL without tags, with the columns of the training data if that is CoNLL."""
     stored = model.manifest.reader
     options = stored.options if stored.use == "conll" else {}
     if stored.use == "conllu":
         options = {"separator": "tab"}  # words may contain spaces, as in Vietnamese
-    reader = reader_from(Reader(use="conll", options={**options, "tags": None}), Plugins())
-    try:
-        for record in reader.records((raise_error(line) for line, _ in lines), name):
-            yield record, record["where"]
-    except DataError as error:
-        yield error, name
+    return reader_from(Reader(use="conll", options={**options, "tags": None}), Plugins())
 
 
-def raise_error(line: str | DataError) -> str:
-    if isinstance(line, DataError):
-        raise line
-    return line
+def raise_error(item: Item | DataError) -> Item:
+    if isinstance(item, DataError):
+        raise item
+    return item
 
 
 def one_record(model: Model, text: str) -> Record:
     """Return the record of one argument or file: the text, or a line of several fields or numbers."""
     featurizer = model.predictor.featurizer
-    fields, numbers = fields_of(featurizer), not all_texts(featurizer)
+    fields, numbers = fields_of(featurizer), bool(numeric_fields(featurizer))
     if one_text(featurizer):
         return {fields[0]: text}
     if text.startswith("{") or numbers:
@@ -200,100 +204,70 @@ def json_record(value: Any, fields: Sequence[str], where: str, numbers: bool) ->
 
 # Answer standard input or a growing file: tags token by token, labels line by line.
 
-Write = Callable[[bytes], None]
-FORMS = ("text", "conll")
 
-
-def answer_chunks(model: Model, source: BinaryIO, name: str, form: str, write: Write) -> None:
-    """Answer the texts of `source` as they arrive, with an empty line at the end of each text.
+def answer_chunks(model: Model, source: Path | None, form: str, write: Write) -> None:
+    """Answer the texts of a file or of standard input as they arrive, with an empty line at the end of each text.
 
     For a bundle of tags or spans, each line is a text, and each token or span is answered by a line of JSON. For
     others, each line is a chunk of a text that ends with an empty line, and is answered by a line of JSON about the
     text so far. In CoNLL each line is a word, a text ends with an empty line, and tags are written after the words.
     """
-    if form not in FORMS:
-        raise UsageError(f"--stream --format {form}: must be one of {', '.join(FORMS)}")
+    if form not in ("text", "conll"):
+        raise UsageError(f"--stream --format {form}: must be one of text, conll")
     stream, tags = model.open_stream(), model.predictor.kind.tags_words
-    if form == "conll":
-        stored = model.manifest.reader  # the options of its columns, if it reads lines of words
-        options = stored.options if stored.use == "conll" else {}
-        reader = reader_from(Reader(use="conll", options={**options, "tags": None}), Plugins())
-        _stream_conll(stream, source, name, reader, tags, write)
-    elif tags:
-        _lines(stream, source, name, write)
-    else:
-        for line in _whole_lines(source, name):
-            if line.strip():
-                write(json_bytes(stream.feed(f"{line}\n")) + b"\n")
-            else:
+    if form == "text" and tags:
+        _answer_texts(stream, source, write)
+        return
+    reader = _conll_reader(model) if form == "conll" else None
+    is_begun = False
+    for line, _ in read_lines(source):
+        text = raise_error(line)
+        is_blank = not text.strip()
+        if reader is None:
+            if is_blank:
                 stream.finish()
-                write(b"\n")
-
-
-def _lines(stream: PieceStream, source: BinaryIO, name: str, write: Write) -> None:
-    """Answer lines as they arrive; each is a text."""
-    begun, held = False, ""
-    for text in _decode(source, name):
-        *lines, rest = (held + text).split("\n")
-        held = rest[len(rest.removesuffix("\r")) :]  # perhaps half of a line end
-        rest = rest.removesuffix("\r")
-        for line in lines:
-            _put(stream.feed(line.removesuffix("\r")), write)
-            _put(stream.finish(), write)
-            write(b"\n")
-        _put(stream.feed(rest), write)
-        begun = bool(rest) or (begun and not lines)
-    if begun:
-        _put(stream.finish(), write)
-        write(b"\n")
-
-
-def _stream_conll(stream: PieceStream, source: BinaryIO, name: str, reader: Any, tags: bool, write: Write) -> None:
-    """Answer words as they arrive, one per line; an empty line ends a text."""
-    begun = False
-    for line in _whole_lines(source, name):
-        words = [word for record in reader.records([line, ""], name) for word in record["words"]]
+            write(b"\n" if is_blank else json_bytes(stream.feed(f"{text}\n")) + b"\n")
+            continue
+        words = [word for record in reader.records([text, ""], _source_name(source)) for word in record["words"]]
         if words:
             answer = stream.feed(words)
-            known = zip(words, stream.tags, strict=True) if tags else ()
-            write("".join(f"{word}\t{tag}\n" for word, tag in known).encode() if tags else json_bytes(answer) + b"\n")
-        elif begun and not line.strip():
+            if tags:
+                write("".join(f"{word}\t{tag}\n" for word, tag in zip(words, stream.tags, strict=True)).encode())
+            else:
+                write(json_bytes(answer) + b"\n")
+        elif is_begun and is_blank:
             stream.finish()
             write(b"\n")
-        begun = bool(words) or (begun and bool(line.strip()))
-    if begun:
+        is_begun = bool(words) or (is_begun and not is_blank)
+    if is_begun:
         write(b"\n")
 
 
-def _put(parts: Answer, write: Write) -> None:
-    for part in parts:
-        write(json_bytes(part) + b"\n")
+def _answer_texts(stream: PieceStream, source: Path | None, write: Write) -> None:
+    """Answer lines, each a text, while they arrive."""
 
+    def put(parts: Answer, end: bytes = b"") -> None:
+        write(b"".join(json_bytes(part) + b"\n" for part in parts) + end)
 
-def _whole_lines(source: BinaryIO, name: str) -> Iterator[str]:
-    rest = ""
-    for text in _decode(source, name):
-        *lines, rest = (rest + text).split("\n")
-        yield from (line.removesuffix("\r") for line in lines)
-    if rest:
-        yield rest
-
-
-def _decode(source: BinaryIO, name: str) -> Iterator[str]:
-    """Decode a text incrementally."""
-    decoder, line = codecs.getincrementaldecoder("utf-8-sig")(), 1
-    while block := source.read1(BLOCK):  # type: ignore[attr-defined]
-        line += block.count(b"\n")
-        yield _text(decoder, block, False, f"{name}: up to line {line}")
-    if rest := _text(decoder, b"", True, f"{name}: line {line}"):
-        yield rest
-
-
-def _text(decoder: codecs.IncrementalDecoder, block: bytes, final: bool, where: str) -> str:
+    decoder, number, is_begun, rest = codecs.getincrementaldecoder("utf-8-sig")(), 1, False, ""
     try:
-        return decoder.decode(block, final)
+        for block in _read_blocks(source):
+            number += block.count(b"\n")
+            *lines, last = (rest + decoder.decode(block)).split("\n")
+            for line in lines:
+                put(stream.feed(line.removesuffix("\r")))
+                put(stream.finish(), b"\n")
+            part = last.removesuffix("\r")
+            rest = last[len(part) :]  # perhaps half of a line end
+            put(stream.feed(part))
+            is_begun = bool(part) or (is_begun and not lines)
+        decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: not UTF-8; {encoding_fix(error.object)}") from error
+        raise DataError(
+            f"{_source_name(source)}: up to line {number}: not UTF-8; {encoding_fix(error.object)}"
+        ) from error
+    if is_begun:
+        put(stream.finish(), b"\n")
 
 
 # Answer a file or standard input line by line, in order, in constant memory.
@@ -323,85 +297,70 @@ def predict_file(
     """
     columns = Columns(model, names)
     wanted = [*columns.names, *columns.fields]
-    form = input_format(form, source, "text" if all_texts(model.predictor.featurizer) else "jsonl", wanted)
+    form = input_format(form, source, "jsonl" if numeric_fields(model.predictor.featurizer) else "text", wanted)
+    kind = model.predictor.kind
+    tags_sentences = kind.tags_words and not documents and options.get("n_best", 1) == 1
+    shown = {"text": "text", "conll": "conll", "conllu": "conll" if tags_sentences else "jsonl"}.get(form, "jsonl")
+    is_table = target is not None and target.suffix.lower() in OUTPUTS
     if names and form in ("text", "conll", "conllu"):
         raise UsageError(f"--field: names a column of a table or a key of JSON, and this is {form}; leave it out")
     if form in TABLES and source is None:
         raise UsageError(f"--format {form}: such input is read from a file; name it with --input")
-    if form == "conllu" and model.predictor.kind.tags_words and not documents and options.get("n_best", 1) == 1:
-        shown = "conll"
-    else:
-        shown = "text" if form == "text" else "conll" if form == "conll" else "jsonl"
-    is_table = target is not None and target.suffix.lower() in OUTPUTS
     if is_table and shown == "conll":
-        raise UsageError(f"{target}: CoNLL is no table; name a file such as answers.conll, or answers.jsonl")
-    if form == "conll" and (documents or not model.predictor.kind.tags_words or options.get("n_best", 1) != 1):
+        raise UsageError(f"{target}: CoNLL is not a table; name a file such as answers.conll, or answers.jsonl")
+    if form == "conll" and not tags_sentences:
         raise UsageError("--format conll: for bundles that answer with tags or spans, one answer a sentence")
     if on_error not in ON_ERROR:
         raise UsageError(f"--on-error {on_error}: must be one of {', '.join(ON_ERROR)}")
     if on_error == "skip" and form == "conll":
         raise UsageError("--on-error skip: for lines of text or JSON; the end of a bad sentence of CoNLL is unknown")
-    name = str(source or "standard input")
-    with ExitStack() as stack:
-        rows = list[Record]()
-        write = rows.append if is_table else _writer(target, stack)
+    rows = list[Record]()
+    write: Write = _write_out
+    with contextlib.ExitStack() as stack:
+        if target and not is_table:
+            write = stack.enter_context(stack.enter_context(writing(target)).open("wb")).write
         tick = stack.enter_context(Console().progress("texts", None)) if target else None
-        answers = _Documents(model, options) if documents else Answers(model.predictor, options)
-        answering = _Answering(
-            answers, 1 if documents else CHUNK, on_error == "skip", shown, write, tick, model.predictor.kind, is_table
-        )
-        stack.push(answering.leave)
-        parts: Iterator[tuple[Record | DataError, Record | DataError, str]]
-        if form in TABLES:
-            assert source is not None
-            parts = read_rows(model, source, form, columns)
+
+        def write_answer(record: Record, answer: Answer | DataError) -> None:
+            if form in ("json", "parquet"):  # whose readers repeat the values within an object under dotted names
+                record = {key: record[key] for key in record if "." not in key or key.split(".")[0] not in record}
+            if is_table:
+                rows.append({**record, **answer_columns(answer)})
+            else:
+                write(_line(record, answer, shown, kind))
+            if tick:
+                tick(answering.count)
+
+        answers = _Documents(model.predictor, options) if documents else Answers(model.predictor, options)
+        answering = _Answering(answers, 1 if documents else CHUNK, on_error == "skip", kind, write_answer)
+        stack.callback(answers.cancel)  # after an error or a signal
+        if source and form in TABLES:
+            records = read_rows(model, source, form, columns)
         else:
-            lines = read_lines(open_source(source, stack), name, answering.flush)
-            records = read_records(model, lines, form, name)
-            parts = ((record, _chosen(record, columns, where), where) for record, where in records)
-        for record, chosen, where in parts:
-            checked = chosen
-            if not isinstance(chosen, DataError):
-                try:
-                    checked = model.record({**chosen, "where": where})
-                except DataError as error:
-                    checked = error
+            records = read_records(model, source, form, answering.flush)
+        for record, where in records:
+            try:
+                chosen = raise_error(record)
+                if form in TABLES or columns.are_given:
+                    chosen = columns.record(chosen, where)
+                checked: Record | DataError = model.record({**chosen, "where": where})
+            except DataError as error:
+                checked = error
             answering.add(record, checked)
         answering.flush()
-        if is_table:
-            assert target is not None
+        if target and is_table:
             write_table(target, rows)
     if answering.skipped:
         message = f"{answering.skipped:,} of {answering.count:,} inputs have no answer"
-        raise SkippedError(f"{name}: {message}; each has an error in its place; correct these and run them again")
-
-
-def _chosen(record: Record | DataError, columns: Columns, where: str) -> Record | DataError:
-    """Return the record with the texts of the columns that are named; as it is if none are."""
-    if isinstance(record, DataError) or not columns.are_given:
-        return record
-    try:
-        return columns.record(record, where)
-    except DataError as error:
-        return error
+        fix = "each has an error in its place; correct these and run them again"
+        raise SkippedError(f"{_source_name(source)}: {message}; {fix}")
 
 
 class _Answering:
     """Answers records in groups, and writes each answer with its record."""
 
-    def __init__(
-        self,
-        answers: Answers | _Documents,
-        size: int,
-        skip: bool,
-        form: str,
-        write: Callable[[Any], None],
-        tick: Tick | None,
-        kind: AnswerKind,
-        is_table: bool,
-    ):
-        self._answers, self._size, self._skip, self._form, self._tell = answers, size, skip, form, tick
-        self._write, self._kind, self._is_table = write, kind, is_table
+    def __init__(self, answers: Answers, size: int, skip: bool, kind: AnswerKind, write: Callable[..., None]):
+        self._answers, self._size, self._skip, self._kind, self._write = answers, size, skip, kind, write
         self._group: list[Record | DataError] = []
         self._unanswered: deque[Record | DataError] = deque()
         self.count = self.skipped = 0
@@ -420,11 +379,6 @@ class _Answering:
             self._start()
         self._put(self._answers.rest())
 
-    def leave(self, kind: type[BaseException] | None, *rest: Any) -> None:
-        """Cancel pending answers after an error or a signal."""
-        if kind:
-            self._answers.cancel()
-
     def _start(self) -> None:
         group, self._group = self._group, []
         self._put(self._answers.take(group, ahead=1))
@@ -441,35 +395,22 @@ class _Answering:
                 self._has_warned = True
                 message = f"warning: input {self.count} is {warning}; each such answer has the key {WARNING!r}"
                 Console().say(message)
-            stated = {} if isinstance(record, DataError) else record
-            if self._is_table:
-                self._write({**stated, **answer_columns(answer)})
-            else:
-                self._write(_line(stated, answer, self._form, self._kind))
-            if self._tell:
-                self._tell(self.count)
+            self._write({} if isinstance(record, DataError) else record, answer)
 
 
-class _Documents:
+class _Documents(Answers):
     """Answers to documents, one by one, each split into sentences."""
 
-    def __init__(self, model: Model, options: Mapping[str, Any]):
-        self._predictor, self._options = model.predictor, options
+    def __init__(self, predictor: Predictor, options: Mapping[str, Any]):
+        super().__init__(predictor, {})
+        self._options = options
 
     def take(self, records: Sequence[Record | DataError], ahead: int) -> Iterator[Answer | DataError]:
         for record in records:
-            if isinstance(record, DataError):
-                yield record
-                continue
             try:
-                yield self._predictor.document(record, **self._options)
+                yield self._predictor.document(raise_error(record), **self._options)
             except DataError as error:
                 yield error
-
-    def rest(self) -> Iterator[Answer | DataError]:
-        yield from ()
-
-    def cancel(self) -> None: ...
 
 
 def stream_file(model: Model, source: Path | None, target: Path | None, form: str, options: Mapping[str, Any]) -> None:
@@ -482,29 +423,15 @@ def stream_file(model: Model, source: Path | None, target: Path | None, form: st
     if not model.predictor.kind.is_generated:
         if options:
             raise UsageError("--stream: streamed answers have no decode options; leave them out")
-        with ExitStack() as stack:
-            write, form = _writer(None, stack), input_format(form, source, "text")
-            answer_chunks(model, open_source(source, stack), str(source or "standard input"), form, write)
+        answer_chunks(model, source, input_format(form, source, "text"), _write_out)
         return
     if form not in ("auto", "text"):
         raise UsageError("--stream: texts go to standard output; leave --format out")
-    with ExitStack() as stack:
-        name = str(source or "standard input")
-        for record, where in read_records(
-            model, read_lines(open_source(source, stack), name, lambda: None), "text", name
-        ):
-            if isinstance(record, DataError):
-                raise record
-            pieces = model.stream({**record, "where": where}, **options)
-            with _writing_out():
-                sys.stdout.write(record[model.predictor.featurizer.fields[-1]])
-            for piece in pieces:
-                with _writing_out():
-                    sys.stdout.write(piece)
-                    sys.stdout.flush()
-            with _writing_out():
-                sys.stdout.write("\n")
-                sys.stdout.flush()
+    for record, where in read_records(model, source, "text"):
+        prompt = raise_error(record)
+        pieces = model.stream({**prompt, "where": where}, **options)
+        for piece in itertools.chain([prompt[model.predictor.featurizer.fields[-1]]], pieces, ["\n"]):
+            _write_out(piece.encode())
 
 
 def _line(record: Record, answer: Answer | DataError, form: str, kind: AnswerKind) -> bytes:
@@ -516,27 +443,11 @@ def _line(record: Record, answer: Answer | DataError, form: str, kind: AnswerKin
     return json_bytes({**record, "answer": stated} if form == "jsonl" else stated) + b"\n"
 
 
-def _writer(target: Path | None, stack: ExitStack) -> Callable[[bytes], None]:
-    stream: BinaryIO = sys.stdout.buffer
-    if target is not None:
-        stream = stack.enter_context(stack.enter_context(writing(target)).open("wb"))
-
-    def write(line: bytes) -> None:
-        if target is not None:
-            stream.write(line)
-            return
-        with _writing_out():
-            stream.write(line)
-            stream.flush()
-
-    return write
-
-
-@contextmanager
-def _writing_out() -> Iterator[None]:
-    """Raise EnvError if standard output cannot be written; ignore a pipe closed by its reader."""
+def _write_out(data: bytes) -> None:
+    """Write to standard output; EnvError if it cannot be written, but not if it is a pipe that its reader closed."""
     try:
-        yield
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
     except BrokenPipeError:
         raise
     except OSError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import io
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError, EnvError, UsageError, did_you_mean
 from seqpipe.features.document import Record
 from seqpipe.features.sources import fields_of
-from seqpipe.files import PACKED, UNPACK_ERRORS, encoding_fix, unpacked, writing
+from seqpipe.files import PACKED, file_lines, open_file, writing
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.manifest import Reader
 
@@ -23,21 +23,11 @@ if TYPE_CHECKING:
 
 TABLES = ("csv", "tsv", "json", "parquet", "conllu")
 OUTPUTS = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # endings of tables that are written, with their delimiter
-ENDINGS = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".conll": "conll",
-    ".bio": "conll",
-    ".iob": "conll",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".json": "json",
-    ".parquet": "parquet",
-    ".conllu": "conllu",
-}
+ENDINGS = {f".{form}": form for form in (*TABLES, "jsonl", "conll")}
+ENDINGS |= {".ndjson": "jsonl", ".bio": "conll", ".iob": "conll", ".tab": "tsv"}
 _ROWS = {"csv", "tsv", "jsonl", "json", "parquet"}
 _DELIMITERS = (",", ";", "\t", "|")
+_KEPT = {"columns", "delimiter", "encoding", "list", "quote"}  # options of the training data that rows are read with
 _NO_TEXT = {".docx", ".doc", ".xlsx", ".xls", ".ods", ".odt", ".pdf", ".html", ".htm", ".xml", ".yaml", ".yml", ".pkl"}
 _NO_TEXT |= {".arrow", ".feather", ".npy", ".db", ".sqlite", ".pptx", ".rtf", ".spacy", ".bz2", ".xz", ".7z", ".tar"}
 
@@ -51,16 +41,13 @@ def form_of(source: Path, names: Sequence[str], usual: str) -> str:
     """Return the form of a file by its ending, or the usual one if it has none.
 
     Raises:
-        DataError: if it is a table or JSON under another ending, or of a form that is not read.
+        DataError: if it is a table or JSON under another ending, or in a format that is not read.
     """
     form = ENDINGS.get(ending(source))
     if form or not source.is_file():
         return form or usual
-    try:
-        with unpacked(source) as file:
-            start = file.read(4_000)
-    except (OSError, *UNPACK_ERRORS) as error:
-        raise DataError(f"{source}: cannot be read: {error}") from error
+    with open_file(source) as file:
+        start = file.read(4_000)
     line = next((line.strip() for line in start.decode("utf-8-sig", "replace").splitlines() if line.strip()), "")
     seen = "parquet" if start.startswith(b"PAR1") else ""
     cells = [delimiter for delimiter in _DELIMITERS if {*line.split(delimiter)} & {*names} and delimiter in line]
@@ -74,8 +61,8 @@ def form_of(source: Path, names: Sequence[str], usual: str) -> str:
         except ValueError:
             seen = "json" if line in ("{", "[") else ""
     if ending(source) in _NO_TEXT and not seen:
-        fix = f"give text, {', '.join(sorted({*ENDINGS.values()}))}, or name its form with --format"
-        raise DataError(f"{source}: is of no form that is read; {fix}")
+        fix = f"give text, {', '.join(sorted({*ENDINGS.values()}))}, or name its format with --format"
+        raise DataError(f"{source}: is not in a format that is read; {fix}")
     if seen and seen != usual:
         fix = f"give --format {seen} to read it so, or --format {usual}"
         raise DataError(f"{source}: looks like {seen}, but its name does not end so; {fix}")
@@ -87,16 +74,16 @@ def reader_for(stored: Reader, data: Path | None) -> Reader:
     form = ENDINGS.get(ending(data), stored.use) if data else stored.use
     if form == stored.use or not {form, stored.use} <= _ROWS:
         return stored
-    names = ("text", "label", "labels", "encoding") if form != "parquet" else ("text", "label", "labels")
-    options: dict[str, Any] = {name: stored.options[name] for name in names if name in stored.options}
+    names = {"text", "label", "labels"}
+    if form != "parquet":
+        names.add("encoding")
     if form in ("csv", "tsv"):
-        options |= {"numbers": stored.options["numbers"]} if "numbers" in stored.options else {}
-        options = {name: value for name, value in options.items() if (name, value) != ("text", None)}
-    return Reader(use=form, options=options)
+        names.add("numbers")
+    return Reader(use=form, options={name: value for name, value in stored.options.items() if name in names})
 
 
 class Columns:
-    """The columns of a table, or the keys of objects, that hold the texts that a model reads.
+    """The columns of a table, or the keys of objects, that contain the texts that a model reads.
 
     Args:
         model: The model.
@@ -113,7 +100,7 @@ class Columns:
 
     def record(self, row: Mapping[str, Any], where: str) -> Record:
         """Return the record of a row; DataError if it has no such column."""
-        if "words" in row and not self.are_given:
+        if isinstance(row.get("words"), list) and not self.are_given:
             return {"words": row["words"], **({"text": row["text"]} if "text" in row else {})}
         record: dict[str, Any] = {}
         for field, name in zip(self.fields, self.names, strict=True):
@@ -127,78 +114,32 @@ class Columns:
         return record
 
 
-def read_rows(
-    model: Model, source: Path, form: str, columns: Columns
-) -> Iterator[tuple[Record, Record | DataError, str]]:
-    """Yield each row of a table, its record or the error if it has none, and its place."""
-    stored = model.manifest.reader
-    encoding = stored.options.get("encoding", "utf-8") if stored.use == form else "utf-8"
-    if form in ("csv", "tsv"):
-        rows = _cells(source, form, stored, columns, str(encoding))
-    else:
-        options: dict[str, Any] = {"tags": None} if form == "conllu" else {"text": None}
-        if stored.use == form == "json":
-            options |= {key: stored.options[key] for key in ("list", "encoding") if key in stored.options}
-        rows = reader_from(Reader(use=form, options=options), Plugins()).read(source)
-    for row in rows:
-        where = row.pop("where")
-        if isinstance(row.get(None), DataError):
-            yield {}, row[None], where
-            continue
-        try:
-            yield (
-                {key: row[key] for key in row if "." not in key or key.split(".")[0] not in row},
-                columns.record(row, where),
-                where,
-            )
-        except DataError as error:
-            yield row, error, where
-
-
-def _cells(source: Path, form: str, stored: Reader, columns: Columns, encoding: str) -> Iterator[dict[Any, Any]]:
-    """Yield the rows of a table by the names of its columns; a row of another length has its error below None."""
-    options = stored.options if stored.use == form else {}
-    encoding = "utf-8-sig" if encoding == "utf-8" else encoding
-    usual = {"tab": "\t"}.get(str(options.get("delimiter")), options.get("delimiter")) or (
-        "\t" if form == "tsv" else ","
-    )
-    quote = options.get("quote", None if form == "tsv" else '"')
-    csv.field_size_limit(10_000_000)
-    try:
-        with unpacked(source) as raw, io.TextIOWrapper(raw, encoding, newline="") as file:
-            first = file.readline()
-            delimiters = (str(usual), *(_DELIMITERS if form == "csv" else ()))
-            wanted = {*columns.names, *columns.fields}
-            delimiter = next(
-                (sign for sign in delimiters if wanted & {*next(csv.reader([first], delimiter=sign), [])}), str(usual)
-            )
-            quoting: Any = csv.QUOTE_MINIMAL if quote else csv.QUOTE_NONE
-            lines = (line for part in ([first], file) for line in part)
-            rows = csv.reader(lines, delimiter=delimiter, quotechar=quote, quoting=quoting)  # type: ignore[arg-type]
-            names: Any = None
-            for cells in rows:
-                where = f"{source}:{rows.line_num}"
-                if not cells:
-                    continue
-                if names is None:
-                    named = options.get("columns")
-                    names = cells
-                    if isinstance(named, list) and len(named) == len(cells) and not wanted & {*cells}:
-                        names = named
-                    else:
-                        continue
-                if len(cells) != len(names):
-                    problem = f"{len(cells)} cells in this row, but {len(names)} columns: {', '.join(map(str, names))}"
-                    yield {None: DataError(f"{where}: {problem}; quote cells that hold {delimiter!r}"), "where": where}
-                else:
-                    yield {**dict(zip(names, cells, strict=True)), "where": where}
-    except UnicodeError as error:
-        fix = encoding_fix(error.object) if isinstance(error, UnicodeDecodeError) else "convert it to UTF-8"
-        raise DataError(f"{source}: is not {encoding.removesuffix('-sig')}; {fix}") from error
-    except csv.Error as error:
-        raise DataError(f"{source}: cannot be read as {form}: {error}; look at its quotes and line ends") from error
-    except (OSError, *UNPACK_ERRORS) as error:
-        raise DataError(f"{source}: cannot be read: {error}") from error
+def read_rows(model: Model, source: Path, form: str, columns: Columns) -> Iterator[tuple[Record | DataError, str]]:
+    """Yield each row of a table, or the error of one that cannot be read, and its place."""
+    stored, is_text = model.manifest.reader, form in ("csv", "tsv")
+    options: dict[str, Any] = {"tags": None} if form == "conllu" else {"text": None}
+    if stored.use == form:
+        options |= {name: value for name, value in stored.options.items() if name in _KEPT}
+    lines: Iterator[str] = iter(())
+    if is_text:  # the first line tells the delimiter, and whether it names the columns
+        lines = file_lines(source, options.get("encoding", "utf-8"))
+        first = next(lines, "")
+        lines, usual = itertools.chain([first], lines), options.get("delimiter", "," if form == "csv" else "\t")
+        signs = [usual.replace("tab", "\t"), *(_DELIMITERS if form == "csv" else ())]
+        heads = [next(csv.reader([first.removeprefix("\ufeff")], delimiter=sign), []) for sign in signs]
+        wanted = {*columns.names, *columns.fields}
+        chosen = next((i for i, head in enumerate(heads) if wanted & {*head}), 0)
+        options["delimiter"] = signs[chosen]
+        if wanted & {*heads[chosen]} or len(options.get("columns") or ()) != len(heads[chosen]):
+            options["columns"] = None
+    reader = reader_from(Reader(use=form, options=options), Plugins())
+    rows = reader.rows(lines, str(source)) if is_text else ((row, row.pop("where")) for row in reader.read(source))
+    errors = reader.left_out = list[str]()  # of the rows before the one that is yielded
+    for row, where in itertools.chain(rows, [(None, "")]):
+        yield from ((DataError(error), "") for error in errors)
+        errors.clear()
+        if row is not None:
+            yield row, where
 
 
 def answer_columns(answer: Answer | DataError) -> dict[str, Any]:
@@ -213,15 +154,7 @@ def answer_columns(answer: Answer | DataError) -> dict[str, Any]:
 def write_table(target: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write rows to a CSV, TSV or Parquet file, which appears when it is whole."""
     names = list(dict.fromkeys(name for row in rows for name in row))
-    plain = [
-        {
-            name: json.dumps(row[name], ensure_ascii=False)
-            if isinstance(row.get(name), (dict, list))
-            else row.get(name)
-            for name in names
-        }
-        for row in rows
-    ]
+    plain = [{name: _cell(row.get(name)) for name in names} for row in rows]
     with writing(target) as temporary:
         if delimiter := OUTPUTS[target.suffix.lower()]:
             with temporary.open("w", encoding="utf-8", newline="") as file:
@@ -244,20 +177,20 @@ def write_table(target: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         parquet.write_table(columns, temporary)
 
 
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
+
+
 def answer_table(model: Model, table: Any, names: Sequence[str], options: Mapping[str, Any]) -> Any:
     """Answer the rows of a data frame of pandas or polars, or of an Arrow table; return it with columns of answers."""
     is_arrow = hasattr(table, "append_column")
     listed = getattr(table, "column_names", None) or list(table.columns)
-    columns = Columns(model, names)
-    columns.record(dict.fromkeys(listed), type(table).__name__)
-    wanted = {}
-    for field, name in zip(columns.fields, columns.names, strict=True):
-        column = table[name if name in listed else field if field in listed else listed[0]]
-        wanted[field] = column.to_pylist() if is_arrow else column.to_list()
-    rows = [dict(zip(wanted, cells, strict=True)) for cells in zip(*wanted.values(), strict=True)]
+    columns = Columns(model, names).record({name: name for name in listed}, type(table).__name__)  # by field
+    values = [table[name].to_pylist() if is_arrow else table[name].to_list() for name in columns.values()]
+    rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*values, strict=True)]
     for number, row in enumerate(rows, 1):
         if not all(isinstance(value, (str, list)) for value in row.values()):
-            raise DataError(f"row {number}: holds no text, but {next(iter(row.values()))!r}; leave it out, or fill it")
+            raise DataError(f"row {number}: is not a text, but {next(iter(row.values()))!r}; leave it out, or fill it")
     cells = [answer_columns(answer) for answer in model(iter(rows), **options)]
     new = {name: [row.get(name) for row in cells] for name in dict.fromkeys(name for row in cells for name in row)}
     if is_arrow:

@@ -553,7 +553,7 @@ def test_a_table_of_one_line_is_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="nothing: cannot be read: No such file"):
+    with pytest.raises(DataError, match="nothing: there is no such file"):
         init_yaml(tmp_path / "nothing")
     with pytest.raises(DataError, match=r"there is no file \*\.txt in the folders of this folder"):
         init_yaml(tmp_path)

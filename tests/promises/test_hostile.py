@@ -576,7 +576,7 @@ def test_a_regular_expression_of_a_tokenizer_ends_in_an_error(
 
 
 READERS: dict[str, tuple[dict[str, Any], str]] = {
-    "no regular expression": ({"skip": "("}, "'(' is no regular expression"),
+    "no regular expression": ({"skip": "("}, "'(' is not a regular expression"),
     "an option that there is not": ({"evil": 1}, "evil: unknown"),
     "an option of another type": ({"joiner": 5}, "joiner: should be text, not 5"),
 }

@@ -87,14 +87,14 @@ def test_line_ends_and_a_byte_order_mark_change_nothing(change: Any, tmp_path: P
 
 
 BAD = [
-    ("1\ta\tNOUN\n", {}, 1, "3 columns in this line; CoNLL-U has 10 parted by tabs; use the reader conll"),
-    (row(1, "a") + row(3, "b"), {}, 2, "word 3 stands where word 2 should; number the words from 1"),
+    ("1\ta\tNOUN\n", {}, 1, "3 columns in this line; CoNLL-U has 10 separated by tabs; use the reader conll"),
+    (row(1, "a") + row(3, "b"), {}, 2, "word 3 is where word 2 should be; number the words from 1"),
     (row(1, "a") + row(1, "b"), {}, 2, "end each sentence by an empty line"),
-    (row("x", "a"), {}, 1, "'x' is no number of a word; write 1, or a range"),
-    (row(0, "a"), {}, 1, "'0' is no number of a word"),
-    (row(1, "a") + row("1-2", "ab"), {}, 2, "the range 1-2 stands before word 2; correct the numbers"),
-    (row("1-3", "ab") + row(1, "a") + row("2-3", "b"), {}, 3, "the range 2-3 stands before word 2"),
-    (row("1-3", "ab") + row(1, "a") + row(2, "b"), {}, 2, "a range ends at word 3, behind the last"),
+    (row("x", "a"), {}, 1, "'x' is not the number of a word; write 1, or a range"),
+    (row(0, "a"), {}, 1, "'0' is not the number of a word"),
+    (row(1, "a") + row("1-2", "ab"), {}, 2, "the range 1-2 is before word 2; correct the numbers"),
+    (row("1-3", "ab") + row(1, "a") + row("2-3", "b"), {}, 3, "the range 2-3 is before word 2"),
+    (row("1-3", "ab") + row(1, "a") + row(2, "b"), {}, 2, "a range ends at word 3, after the last"),
     (row(1, " "), {}, 1, "the word is empty"),
     (row(1, "a") + row(2, "b", "_"), {}, 2, "the word 'b' has '_' as upos; annotate it, choose another column"),
     (row(1, "a", deprel=""), {"tags": "deprel"}, 1, "the word 'a' has '' as deprel"),
@@ -120,6 +120,6 @@ def test_what_stands_before_a_bad_line_is_read() -> None:
 
 
 def test_a_sentence_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqpipe_plugins.readers.conllu.LONGEST_SENTENCE", 5)
-    with pytest.raises(DataError, match="x:6: a sentence of over 5 words"):
+    monkeypatch.setattr("seqpipe_plugins.readers.LONGEST_SENTENCE", 5)
+    with pytest.raises(DataError, match="x:6: a sentence of over 5 lines"):
         read("".join(row(i, "a") for i in range(1, 10)))

@@ -41,7 +41,7 @@ def test_several_labels_may_be_anywhere_in_the_line() -> None:
     [
         ("__label__a __label__b x", r"f:1: this line has 2 labels; set the reader's option `multi: true`"),
         ("x y", r"f:1: this line has no word that begins with .__label__.; label each line"),
-        ("__label__ x", r"f:1: nothing stands behind '__label__'; write a label"),
+        ("__label__ x", r"f:1: a label is missing after '__label__'; write one"),
     ],
 )
 def test_a_line_without_its_label_is_an_error(line: str, message: str) -> None:
@@ -59,7 +59,7 @@ def test_labels_may_be_numbers(tmp_path: Path) -> None:
     path.write_text("__label__-0.5 a\n__label__x b\n")
     rows = FastText(numbers=True).read(path)
     assert next(rows) == {"text": "a", "label": -0.5, "where": f"{path}:1"}
-    with pytest.raises(DataError, match=r"a\.txt:2: the label 'x' is no number"):
+    with pytest.raises(DataError, match=r"a\.txt:2: the label 'x' is not a number"):
         next(rows)
     with pytest.raises(UsageError, match=r"fasttext\.numbers"):
         FastText(numbers=True, multi=True)

@@ -37,7 +37,7 @@ def test_the_folder_of_a_text_is_its_label(tmp_path: Path) -> None:
 def test_what_is_no_folder_of_texts_is_an_error(tmp_path: Path) -> None:
     path = tree(tmp_path, {"a.txt": "x", "b/c.md": "x", "d/e.doc": "x"})
     (path / "d" / "e.doc").write_bytes(b"ok\n\xff\n")
-    with pytest.raises(DataError, match=r"a\.txt: is a file; give the folder that holds a folder for each label"):
+    with pytest.raises(DataError, match=r"a\.txt: is a file; give the folder that contains a folder for each label"):
         list(Folders().read(path / "a.txt"))
     with pytest.raises(DataError, match="z: there is no such folder"):
         list(Folders().read(path / "z"))
@@ -45,7 +45,7 @@ def test_what_is_no_folder_of_texts_is_an_error(tmp_path: Path) -> None:
         list(Folders().read(path))
     with pytest.raises(DataError, match=r"e\.doc:2: this line is not UTF-8"):
         list(Folders(pattern="*.doc").read(path))
-    with pytest.raises(UsageError, match=r"folders.pattern: 'a/\*' is no name"):
+    with pytest.raises(UsageError, match=r"folders.pattern: 'a/\*' is not a name"):
         Folders(pattern="a/*")
 
 

@@ -194,7 +194,7 @@ BAD: list[tuple[str | bytes, dict[str, Any], str, str]] = [
     (spans({**PER, "text": "runs"}), {}, "1:", "0 to 4 is 'John', not 'runs'; offsets must count code points"),
     (spans({"start": 2, "end": 4, "label": "X", "word": "ab"}, text="😀abc"), {}, "1:", "2 to 4 is 'bc', not 'ab'"),
     (b'{"text": "a"}\n{"text": "\xe9"}\n', {}, "2:", "not UTF-8 (byte 0xe9 at place 11)"),
-    ('{"text": "a"}'.encode("utf-16"), {}, "1:", "it looks like UTF-16"),
+    ('{"text": "a"}'.encode("utf-16"), {}, "1:", "convert it: iconv -f utf-16"),
     (b'{"text": "a"}\n{"text": "\0"}\n', {}, "2:", "a NUL character"),
     ('{"text": "a"}\r{"text": "b"}\r', {}, "1:", "a carriage return"),
     ('{"text": "a"}\n{"text": "' + "a" * 10_000_000 + '"}\n', {}, "2:", "longer than 10 MB"),

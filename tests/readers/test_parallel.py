@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from seqpipe.config.signature import construct
 from seqpipe.errors import DataError, UsageError
 from seqpipe_plugins.readers.lines import Lines
 from seqpipe_plugins.readers.parallel import Parallel
@@ -54,9 +55,10 @@ def test_a_star_stands_for_what_differs_between_train_and_dev(tmp_path: Path) ->
 def test_plain_tags_other_schemes_and_packed_files_are_read(tmp_path: Path) -> None:
     write(tmp_path, seq_in="\ufeff播 放\r\n", seq_out="S-X E-Y\n", label="x\n")
     (tmp_path / "in.gz").write_bytes(gzip.compress((tmp_path / "seq.in").read_bytes()))
-    (record,) = Parallel(fields={**SNIPS, "words": "in.gz"}, scheme="none", joiner="").read(tmp_path / "in.gz")
+    reader = construct(Parallel, fields={**SNIPS, "words": "in.gz"}, scheme="none", joiner="")
+    (record,) = reader.read(tmp_path / "in.gz")
     assert (record["text"], record["tags"]) == ("播放", ["S-X", "E-Y"])
-    (record,) = Parallel(fields=SNIPS, scheme="BIOES", ill_formed="repair").read(tmp_path / "seq.in")
+    (record,) = construct(Parallel, fields=SNIPS, scheme="BIOES", ill_formed="repair").read(tmp_path / "seq.in")
     assert record["tags"] == ["B-X", "B-Y"]
 
 
@@ -108,8 +110,8 @@ def test_files_without_a_line_are_an_error(tmp_path: Path) -> None:
         ({"text": "a", "spans": "b"}, r"parallel\.fields: 'spans' cannot be read"),
         ({"text": "a", "words": "b"}, "a record is `words` or `text`"),
         ({"text": "a", "tags": "b"}, "`tags` belong to words"),
-        ({"text": "../a"}, r"text: '\.\./a' is no file's name"),
-        ({"text": "*.*"}, "is no file's name with one"),
+        ({"text": "../a"}, r"text: '\.\./a' is not a file's name"),
+        ({"text": "*.*"}, "is not a file's name with at most one"),
     ],
 )
 def test_fields_that_cannot_be_meant_are_refused_before_any_file(fields: dict[str, str], message: str) -> None:

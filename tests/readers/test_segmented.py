@@ -50,7 +50,7 @@ def test_an_empty_syllable_is_an_error_with_its_place(tmp_path: Path) -> None:
 
 
 def test_a_blank_is_no_separator_of_syllables() -> None:
-    with pytest.raises(UsageError, match=r"segmented\.syllables: ' ' does not stand within words"):
+    with pytest.raises(UsageError, match=r"segmented\.syllables: ' ' cannot be within words"):
         Segmented(syllables=" ")
 
 

@@ -36,7 +36,7 @@ def test_lines_of_nothing_but_blanks_are_left_out(file: Path) -> None:
 
 
 def test_a_long_file_comes_in_pieces_that_end_with_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "PIECE", 7)
+    monkeypatch.setattr(reading, "CHUNK", 7)
     path = tmp_path / "long.txt"
     path.write_text("abc\ndef\nghi\njkl\nm\n", encoding="utf-8")
     found = texts(path, "file")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import os
 import pty
@@ -15,7 +14,6 @@ import subprocess
 import sys
 import time
 import tracemalloc
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +118,7 @@ def test_options_are_handed_on(tiny: Model, tmp_path: Path) -> None:
             "a.txt",
             gzip.compress(b"Anna\n", mtime=0),
             DataError,
-            r"a\.txt:1: byte 2 is not UTF-8; it is compressed; .*gunzip",
+            r"a\.txt:1: byte 2 is not UTF-8; it is compressed with gzip: unpack it",
         ),
         ("a.txt", "a\n" + "a " * 1001, DataError, r"a\.txt:2: 1,001 tokens exceed the limit"),
         ("a.jsonl", '{"text": "a"}\nnot json\n', DataError, r"a\.jsonl:2: not JSON: .*; use --format text"),
@@ -162,7 +160,7 @@ def test_a_wish_that_cannot_be_met_is_an_error(
 
 
 def test_a_missing_file_or_folder_is_named(tiny: Model, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="nothing: cannot be read: No such file"):
+    with pytest.raises(DataError, match="nothing: there is no such file"):
         predict_file(tiny, tmp_path / "nothing", None, "auto", False, {})
     (tmp_path / "a").write_text("Anna")
     with pytest.raises(UsageError, match=r"there is no folder .*/nowhere"):
@@ -414,24 +412,19 @@ def test_a_text_of_too_many_characters_is_refused_before_it_is_split(
         tiny({"words": ["a"] * 1_000_001, "where": "x:3"})
 
 
-def test_a_line_of_too_many_bytes_is_never_held(tiny_bundle: Path) -> None:
-    def source() -> Iterator[bytes]:
-        yield b"Anna\n"
+def test_a_line_of_too_many_bytes_is_never_held(tmp_path: Path) -> None:
+    path = tmp_path / "it"
+    with path.open("wb") as file:
+        file.write(b"Anna\n")
         for _ in range(50_000_000 // BLOCK):
-            yield b"a" * BLOCK
-        yield b"\nBen"
-
-    class Stream(io.RawIOBase):
-        parts = source()
-
-        def read1(self, size: int) -> bytes:
-            return next(self.parts, b"")
-
+            file.write(b"a" * BLOCK)
+        file.write(b"\nBen")
     tracemalloc.start()
-    lines = [line for line, _ in read_lines(Stream(), "it", lambda: None)]  # type: ignore[arg-type]
+    lines = [line for line, _ in read_lines(path)]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert (lines[0], str(lines[1]), lines[2]) == ("Anna", "it:2: this line has more than 10 MB; split the text", "Ben")
+    assert (lines[0], lines[2]) == ("Anna", "Ben")
+    assert str(lines[1]) == f"{path}:2: this line has more than 10 MB; split the text"
     assert peak < 30_000_000
 
 

@@ -81,7 +81,7 @@ def test_words_and_their_text_may_both_be_given(tiny: Model) -> None:
         (
             {"title": "x"},
             DataError,
-            "no field 'text'; the record has: title; rename the field that holds the text to 'text'",
+            "no field 'text'; the record has: title; rename the field that contains the text to 'text'",
         ),
         ({"words": "Anna"}, DataError, "record: 'words' must be a list of strings"),
         ({"words": ["Anna", 5], "where": "x:3"}, DataError, "x:3: 'words' must be a list of strings"),

@@ -9,6 +9,7 @@ import random
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import forged
@@ -227,7 +228,7 @@ def test_the_command_streams_spans_words_and_labels(spans: Path, classifier: Pat
     assert same_answer([json.loads(line) for line in lines if line], expected, 1e-5)
 
 
-def test_the_end_of_a_line_is_no_character_of_its_text(tmp_path: Path) -> None:
+def test_the_end_of_a_line_is_no_character_of_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changes = {
         "embedding": {"use": "lookup", "dim": 6},
         "tokenizer": "chars",
@@ -240,7 +241,8 @@ def test_the_end_of_a_line_is_no_character_of_its_text(tmp_path: Path) -> None:
         def read1(self, size: int | None = -1) -> bytes:
             return self.read(1)  # as it comes
 
-    answer_chunks(model, Source(b"Ada\r\nBo\rb \r\n\r\nx\r"), "texts", "text", written.append)
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=Source(b"Ada\r\nBo\rb \r\n\r\nx\r")))
+    answer_chunks(model, None, "text", written.append)
     assert same_answer(texts_of(b"".join(written).decode()), [model("Ada"), model("Bo\rb "), [], model("x"), []], 1e-5)
 
 
@@ -250,7 +252,7 @@ def test_the_end_of_a_line_is_no_character_of_its_text(tmp_path: Path) -> None:
         (["--format", "jsonl"], b"", 2, "must be one of text, conll"),
         (["--output", "tags.txt"], b"", 2, "leave --output out"),
         (["--option", "n_best=2"], b"", 2, "no decode options"),
-        ([], b"Ada\n\xff", 3, "line 2: not UTF-8"),
+        ([], b"Ada\n\xff", 3, "standard input:2: byte 1 is not UTF-8"),
     ],
 )
 def test_the_command_refuses_what_it_cannot_stream(

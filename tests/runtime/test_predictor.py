@@ -226,9 +226,8 @@ def test_a_document_is_answered_sentence_by_sentence_with_its_own_offsets() -> N
 def test_a_document_is_the_text_even_where_words_are_given() -> None:
     assert predictor().document({"text": "a. Bern", "words": ["Bern"]})[0]["start"] == 3
     assert predictor(field="body").document({"text": "", "body": "a. Bern"})[0]["start"] == 3
-    with pytest.raises(
-        DataError, match="x:1: no field 'text'; the record has: words; rename the field that holds the text to 'text'"
-    ):
+    message = "x:1: no field 'text'; the record has: words; rename the field that contains the text to 'text'"
+    with pytest.raises(DataError, match=message):
         predictor().document({"words": ["Bern"], "where": "x:1"})
 
 

@@ -1,33 +1,26 @@
-"""Shared code of the readers: numbered lines, conversion of tags to IOB2, errors with file and line."""
+"""Shared code of the readers: lines with their numbers, tags as IOB2, and records that are left out."""
 
 from __future__ import annotations
 
-import contextlib
-import io
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
-from seqpipe.plugin import UNPACK_ERRORS, DataError, UsageError, did_you_mean, unpacked
+from seqpipe.plugin import DataError, UsageError, did_you_mean, file_lines
 from seqpipe.plugin import tagging_schemes as schemes
 
 Record = dict[str, Any]
 SchemeOption = Literal["IOB1", "IOB2", "IOE1", "IOE2", "BIOES", "BILOU", "BMES", "IO", "none"]
 IllFormed = Literal["error", "repair"]
 
-LONGEST_LINE = 10_000_000  # bytes of a file, characters of a text stream
+LONGEST_SENTENCE = 100_000  # lines; more means that the empty lines are missing
 RESERVED = ("text", "words", "tags", "spans", "where")  # names in a record with a meaning of their own
 _REPAIR = "`ill_formed: repair` reads it as conlleval does"
-_UTF8 = (
-    "convert the file, for instance with `iconv -f ENCODING -t UTF-8`, or name its `encoding` in the reader's options"
-)
-_SIGNATURES = {
-    b"\x1f\x8b": "it is compressed with gzip: unpack it, or give it a name that ends in .gz",
-    b"\xff\xfe": "it looks like UTF-16: set the reader's option `encoding: utf-16`",
-    b"\xfe\xff": "it looks like UTF-16: set the reader's option `encoding: utf-16`",
-}
+_READ_AS = {"IO": "IOB1", "IOE1": "IOB1", "IOE2": "IOB2"}  # IOE is read backwards
 
 
 def check_encoding(encoding: str) -> str:
@@ -36,7 +29,7 @@ def check_encoding(encoding: str) -> str:
         "".encode(encoding)
     except (LookupError, ValueError) as error:
         names = "utf-8, utf-16, cp1252, latin-1, cp1251, shift_jis or gb18030"
-        raise UsageError(f"encoding: {encoding!r} is no encoding; write one such as {names}") from error
+        raise UsageError(f"encoding: {encoding!r} is not an encoding; write one such as {names}") from error
     return encoding
 
 
@@ -62,7 +55,7 @@ class Lenient:
         except DataError as error:
             self.leave_out(error)
         else:
-            yield {**record, "where": where}
+            yield {"where": where, **record}
 
 
 class FileReader(Lenient, ABC):
@@ -73,112 +66,90 @@ class FileReader(Lenient, ABC):
     """
 
     encoding = "utf-8"
+    empty_message = "there is nothing in this file; give one with at least one example"
 
     def __init__(self, *, encoding: str = "utf-8"):
         self.encoding = check_encoding(encoding)
 
     def read(self, path: Path) -> Iterator[Record]:
-        """The records of a UTF-8 file, one at a time; DataError names file, line and fix."""
-        empty = True
-        for record in self.records(file_lines(path, self.encoding), str(path)):
-            empty = False
+        """The records of a file, one at a time; DataError names file, line and fix."""
+        is_empty = True
+        for record in self.records(self.lines(path), str(path)):
+            is_empty = False
             yield record
-        if empty:
-            raise DataError(f"{path}: there is nothing in this file; give one with at least one example")
+        if is_empty and not self.left_out:
+            raise DataError(f"{path}: {self.empty_message}")
+
+    def lines(self, path: Path) -> Iterator[str]:
+        return file_lines(path, self.encoding)
 
     @abstractmethod
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        """The records of lines from anywhere; `name` stands for the file in messages and in `where`."""
+        """The records of lines from anywhere; `name` is that of the file in messages and in `where`."""
 
 
 class LineReader(FileReader):
     """A reader of text files with one record for each line that is not blank."""
 
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        for number, line in numbered(lines, name):
+        for number, line in number_lines(lines, name):
             if line.strip():
-                where = f"{name}:{number}"
-                yield from self.read_item(self.parse, line, where)
+                yield from self.read_item(self.parse, line, f"{name}:{number}")
 
     @abstractmethod
     def parse(self, line: str, where: str) -> Record:
         """The record of one line, without `where`, which messages begin with."""
 
 
-def file_lines(path: Path, encoding: str = "utf-8") -> Iterator[str]:
-    """The lines of a file with their ends, unpacked on the way if its name ends in .gz, .zst or .zip."""
-    with opened(path) as file:
-        yield from decoded(file, str(path), encoding)
+def number_lines(
+    lines: Iterable[str], name: str, in_quotes: bool = False, keep_ends: bool = False
+) -> Iterator[tuple[int, str]]:
+    """Yield lines with their numbers, without ends and byte order mark; DataError for lines that no text file has.
 
-
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
-    """A file to read from, unpacked on the way by its name; DataError if it cannot be read."""
-    with contextlib.ExitStack() as stack:
-        try:
-            yield stack.enter_context(unpacked(Path(path)))
-        except FileNotFoundError as error:
-            raise DataError(f"{path}: there is no such file{_similar(Path(path))}") from error
-        except IsADirectoryError as error:
-            raise DataError(f"{path}: this is a folder; name a file in it") from error
-        except UNPACK_ERRORS as error:
-            fix = "`gzip -t`, `zstd -t` or `unzip -t` tells whether the file is whole"
-            raise DataError(f"{path}: cannot be unpacked ({error}); {fix}") from error
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
-
-
-def decoded(file: IO[bytes], name: str, encoding: str = "utf-8") -> Iterator[str]:
-    """The lines of an open file, with their ends."""
-    number, head = 0, b""
-    if encoding.lower().replace("_", "-") not in ("utf-8", "utf8"):
-        try:
-            with io.TextIOWrapper(file, encoding, newline="\n") as text:
-                while part := text.readline(LONGEST_LINE + 1):
-                    number += 1
-                    yield part
-        except UnicodeError as error:
-            problem = f"the file is not {encoding} here or behind ({error})"
-            raise DataError(f"{name}:{number + 1}: {problem}; correct the reader's option `encoding`") from error
-        return
-    while line := file.readline(LONGEST_LINE + 1):
-        number += 1
-        head = head or line[:2]
-        if len(line) > LONGEST_LINE:
-            raise _too_long(name, number)
-        try:
-            yield line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            fix = _SIGNATURES.get(head, _UTF8)
-            byte = f"byte {line[error.start]:#04x} at place {error.start + 1}"
-            raise DataError(f"{name}:{number}: this line is not UTF-8 ({byte}); {fix}") from error
-
-
-def numbered(lines: Iterable[str], name: str, within: bool = False) -> Iterator[tuple[int, str]]:
-    """Lines counted from 1, without line ends and byte order mark; DataError for lines that no text file has.
-
-    A carriage return within a line may stand `within` a quoted cell, of which the reader of the cells knows.
+    `in_quotes`: a line may contain a carriage return, as part of a quoted cell. `keep_ends`: line ends stay, as LF.
     """
-    for number, line in enumerate(lines, 1):
-        line = (line.removeprefix("\ufeff") if number == 1 else line).rstrip("\r\n")
-        if len(line) > LONGEST_LINE:
-            raise _too_long(name, number)
+    for number, raw in enumerate(lines, 1):
+        line = (raw.removeprefix("\ufeff") if number == 1 else raw).rstrip("\r\n")
         if "\0" in line:
-            raise DataError(f"{name}:{number}: a NUL character stands in this line; is it a UTF-8 text file? {_UTF8}")
-        if "\r" in line and not within:
+            fix = "convert the file to UTF-8, or set the reader's option `encoding`"
+            raise DataError(f"{name}:{number}: this line contains a NUL character; is it a UTF-8 text file? {fix}")
+        if "\r" in line and not in_quotes:
             fix = "remove it; if all lines of the file end with one, write LF with `tr '\\r' '\\n'`"
-            raise DataError(f"{name}:{number}: a carriage return stands within this line; {fix}")
-        yield number, line
+            raise DataError(f"{name}:{number}: this line contains a carriage return; {fix}")
+        yield number, f"{line}\n" if keep_ends and raw.endswith("\n") else line
+
+
+def sentences(
+    lines: Iterable[str], name: str, begins_document: Callable[[str], bool] = lambda line: False
+) -> Iterator[list[tuple[int, str]]]:
+    """Yield the lines of each sentence with their numbers; it ends before an empty line or the next document."""
+    sentence: list[tuple[int, str]] = []
+    for number, line in chain(number_lines(lines, name), [(0, "")]):
+        if sentence and (not line.strip() or begins_document(line)):
+            yield sentence
+            sentence = []
+        if line.strip():
+            sentence.append((number, line))
+        if len(sentence) > LONGEST_SENTENCE:
+            problem = f"a sentence of over {LONGEST_SENTENCE} lines"
+            raise DataError(f"{name}:{number}: {problem}; put an empty line after each sentence")
 
 
 @dataclass(frozen=True)
 class Tagging:
-    """The tags of a file: their scheme, their spelling, and what happens to ill-formed ones."""
+    """The tags of a file: their scheme, their spelling, and what happens to ill-formed ones.
 
-    scheme: SchemeOption
-    ill_formed: IllFormed
-    tag_format: str
-    outside: str
+    Args:
+        scheme: Tagging scheme; IO for entities without B- and I-, none for plain tags, such as parts of speech.
+        ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
+        tag_format: Spelling of the tag that begins an entity PER, such as B_PER, PER-B or b-PER.
+        outside: Tag of words outside of entities.
+    """
+
+    scheme: SchemeOption = "IOB2"
+    ill_formed: IllFormed = "error"
+    tag_format: str = "B-PER"
+    outside: str = "O"
 
     def __post_init__(self) -> None:
         if schemes.tag_pattern(self.tag_format) is None:
@@ -195,7 +166,7 @@ class Tagging:
         return schemes.belongs(tag, self.scheme)
 
     def to_iob2(self, tags: Sequence[str]) -> list[str]:
-        """The tags as IOB2 (as they stand with `scheme: none`); TagError says which tag is wrong, and the fix."""
+        """Return the tags as IOB2, or as they are with `scheme: none`; TagError names the wrong tag, and the fix."""
         for i, tag in enumerate(tags):
             if not tag or tag != tag.strip():
                 problem = f"the tag {tag!r} is empty or has blanks around it"
@@ -204,30 +175,38 @@ class Tagging:
             return list(tags)
         for i, tag in enumerate(tags):
             if not self.is_tag(tag):
-                fix = "`scheme: none` takes plain tags, and `bad_rows: skip` under `data:` leaves such records out"
+                fix = "`scheme: none` reads plain tags, and `bad_rows: skip` under `data:` leaves such records out"
                 raise TagError(i, f"{tag!r} is not a tag of {self.scheme}; {_other_scheme(tags)}{fix}")
         if self.scheme == "IO":
-            inside = ["O" if tag == self.outside else f"I-{tag}" for tag in tags]
-            return schemes.to_tags(schemes.from_scheme(inside, "IOB1"), len(tags), "IOB2")
-        tags = [schemes.canonical(tag, self.tag_format, self.outside) for tag in tags]
-        scheme = self.scheme
-        if scheme == "IOE1" or scheme == "IOE2":  # read from behind, E begins a span
-            return self._ends_to_iob2(tags)
-        broken = schemes.strict_problem(tags, scheme) if self.ill_formed == "error" else None
-        if broken:
-            raise TagError(broken[0], f"{broken[1]}; {_other_scheme(tags)}{_REPAIR}")
-        return schemes.to_tags(schemes.from_scheme(tags, scheme), len(tags), "IOB2")
-
-    def _ends_to_iob2(self, tags: Sequence[str]) -> list[str]:
-        size, mirrored = len(tags), ["B" + tag[1:] if tag[0] == "E" else tag for tag in reversed(tags)]
-        scheme: schemes.Scheme = "IOB1" if self.scheme == "IOE1" else "IOB2"
-        problem = schemes.strict_problem(mirrored, scheme) if self.ill_formed == "error" else None
-        if problem:
-            i = size - 1 - problem[0]
+            tags = ["O" if tag == self.outside else f"I-{tag}" for tag in tags]
+        else:
+            tags = [schemes.canonical(tag, self.tag_format, self.outside) for tag in tags]
+        size, is_reversed = len(tags), self.scheme in ("IOE1", "IOE2")
+        scheme: Any = _READ_AS.get(self.scheme, self.scheme)
+        ordered = [f"B{tag[1:]}" if tag[0] == "E" else tag for tag in reversed(tags)] if is_reversed else tags
+        fault = schemes.strict_problem(ordered, scheme) if self.ill_formed == "error" else None
+        if fault and is_reversed:
+            i = size - 1 - fault[0]
             place = "end a sentence" if i == size - 1 else f"be followed by {tags[i + 1]!r}"
             raise TagError(i, f"{tags[i]!r} cannot {place} in {self.scheme}; {_REPAIR}")
-        spans = schemes.from_scheme(mirrored, scheme)
-        return schemes.to_tags([(label, size - end, size - start) for label, start, end in spans], size, "IOB2")
+        if fault:
+            raise TagError(fault[0], f"{fault[1]}; {_other_scheme(tags)}{_REPAIR}")
+        spans = schemes.from_scheme(ordered, scheme)
+        if is_reversed:
+            spans = [(label, size - end, size - start) for label, start, end in spans]
+        return schemes.to_tags(spans, size, "IOB2")
+
+    def of_words(self, words: Sequence[str], tags: Sequence[str], where: str, hint: str = "") -> list[str]:
+        """Return the tags of words as IOB2; DataError for another number of tags, or one that breaks the scheme."""
+        if len(tags) != len(words):
+            raise DataError(f"{where}: {len(tags)} tags for {len(words)} words; give one tag a word{hint}")
+        try:
+            return self.to_iob2(tags)
+        except TagError as error:
+            raise DataError(f"{where}: tag {error.position + 1}: {error}") from error
+
+
+DEFAULT_TAGS = Tagging()
 
 
 class TagError(ValueError):
@@ -238,22 +217,38 @@ class TagError(ValueError):
         super().__init__(message)
 
 
-def free(key: str) -> str:
-    """The name of a source's own field in a record: unchanged, but `source_text` where the record has a `text`."""
+def field_name(key: str) -> str:
+    """Return the name of a source's own field in a record: `source_text` for `text`, others unchanged."""
     return f"source_{key}" if key in RESERVED else key
+
+
+def parse_number(text: str, place: str, fix: str) -> float:
+    """Return the number that a text is; DataError if it is not a finite one."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise DataError(f"{place} is not a number; correct it, or {fix}")
+    return number
+
+
+def check_names(names: Sequence[str], error: type[UsageError | DataError], where: str) -> None:
+    """Raise the error if two columns have the same name."""
+    twice = sorted({name for name in names if name not in ("", "_") and names.count(name) > 1})
+    if twice:
+        raise error(f"{where}: two columns are named {twice[0]!r}; names must differ (_ leaves a column out)")
+
+
+def no_column(column: str, names: Sequence[str]) -> str:
+    """Return the message that no column has a name, with those that there are."""
+    return f"no column is named {column!r}{did_you_mean(column, names)} (there is: {', '.join(names)})"
+
+
+def count_columns(number: int) -> str:
+    return "one column" if number == 1 else f"{number} columns"
 
 
 def _other_scheme(tags: Sequence[str]) -> str:
     fitting = [scheme for scheme in schemes.SCHEMES if schemes.strict_problem(tags, scheme) is None]
     return f"the sentence is well-formed {fitting[0]}: set `scheme: {fitting[0]}`; or " if fitting else ""
-
-
-def _similar(path: Path) -> str:
-    if not path.parent.is_dir():
-        return f" (nor a folder {path.parent})"
-    return did_you_mean(path.name, (entry.name for entry in path.parent.iterdir()))
-
-
-def _too_long(name: str, number: int) -> DataError:
-    limit = f"{LONGEST_LINE // 1_000_000} MB"
-    return DataError(f"{name}:{number}: this line is longer than {limit}; is it a text file with an example a line?")

@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
-from seqpipe.plugin import DataError, Offsets, StatedSpan, UsageError, did_you_mean, stated_span
+from seqpipe.plugin import DataError, Offsets, StatedSpan, UsageError, did_you_mean, open_file, stated_span
 from seqpipe.plugin import tagging_schemes as schemes
 
-from . import Record, check_encoding, file_lines, numbered, opened
+from . import Record, check_encoding, file_lines, number_lines
 from .json_stream import JsonStream
 from .objects import Spans
 
@@ -201,7 +201,7 @@ class Annotations(Spans):
         """Return the name of the form of a file, by its first texts; None if it has none of the forms."""
         keys, root = {"", "*", "nlu"}, dict[str, Any]()
         try:  # a large object is parsed once for its keys, and not by every form in vain
-            with opened(path) as file:
+            with open_file(path) as file:
                 content = file.read().decode(encoding).removeprefix("\ufeff").lstrip()
             if content.startswith("{"):
                 root = json.loads(content)
@@ -271,7 +271,7 @@ class Annotations(Spans):
                 except (ValueError, RecursionError) as error:
                     raise DataError(f"{path}:{number}: this is not JSON ({error}); correct the line") from error
             return
-        with opened(path) as file:
+        with open_file(path) as file:
             stream = JsonStream(file, str(path), f"JSON of {self.form.of}", "correct the file", self.encoding)
             if stream.next() == "{":
                 yield from self._below(stream, lists, ())
@@ -280,7 +280,7 @@ class Annotations(Spans):
 
     def _filled(self, path: Path) -> Iterator[tuple[str, int]]:
         """Yield the lines that are not blank, with their numbers."""
-        lines = numbered(file_lines(path, self.encoding), str(path))
+        lines = number_lines(file_lines(path, self.encoding), str(path))
         return ((line, number) for number, line in lines if line.strip())
 
     def _below(
@@ -302,7 +302,7 @@ class Annotations(Spans):
 
     def _sections(self, path: Path) -> Iterator[tuple[Any, tuple[str, ...], int]]:
         """Yield Rasa's intents, each with a list of examples, of YAML or Markdown."""
-        source = numbered(file_lines(path, self.encoding), str(path))
+        source = number_lines(file_lines(path, self.encoding), str(path))
         head = list(islice(source, 1))
         if head and head[0][1].startswith(("{", "[")):
             return  # JSON
@@ -504,7 +504,7 @@ class Brat(Spans):
         lines = list(file_lines(file, self.encoding))
         text, spans = "".join(lines), []
         annotations = file.with_suffix(".ann")
-        for number, line in numbered(file_lines(annotations, self.encoding), str(annotations)):
+        for number, line in number_lines(file_lines(annotations, self.encoding), str(annotations)):
             if not line.startswith("T"):
                 continue
             match = _BRAT.fullmatch(line)

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 
 import regex
 
-from seqpipe.plugin import DataError, UsageError, did_you_mean
+from seqpipe.plugin import DataError, UsageError
 
-from . import FileReader, IllFormed, Record, SchemeOption, TagError, Tagging, free, numbered
+from . import (
+    DEFAULT_TAGS,
+    FileReader,
+    Record,
+    TagError,
+    Tagging,
+    check_names,
+    count_columns,
+    field_name,
+    no_column,
+    sentences,
+)
 
 MATCH_SECONDS = 1.0  # for a pattern and a line; a pattern that backtracks exponentially would take years
-LONGEST_SENTENCE = 100_000  # words; more means that the empty lines are missing
 _HEADER = re.compile(r"(?:columns\s*:|global\.columns\s*=)(.*)")
 _BLANKS = re.compile(r"[ \t]+")  # other white space, such as U+3000, may be a word or stand in one
 
@@ -41,10 +51,6 @@ class Conll(FileReader):
         tags: Column of the tags, by index or by name; null for a file without tags.
         columns: Names of all columns, in order; a column named _ is skipped.
         separator: Separator of columns; "tab" for exactly one tab, null for any sequence of spaces and tabs.
-        scheme: Tagging scheme; IO for entities without B- and I-, none for plain tags, such as parts of speech.
-        ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
-        tag_format: Spelling of the tag that begins an entity PER, such as B_PER, PER-B or b-PER.
-        outside: Tag of words outside of entities.
         comment: Beginning of comment lines before a sentence; null: no comments.
         document: First column of a line that begins a document; records get the document's number as the field
             `document`.
@@ -62,10 +68,7 @@ class Conll(FileReader):
         tags: int | str | None = -1,
         columns: list[str] | None = None,
         separator: str | None = None,
-        scheme: SchemeOption = "IOB2",
-        ill_formed: IllFormed = "error",
-        tag_format: str = "B-PER",
-        outside: str = "O",
+        tagging: Tagging = DEFAULT_TAGS,
         comment: str | None = "# ",
         document: str | None = "-DOCSTART-",
         skip: str | None = None,
@@ -79,63 +82,58 @@ class Conll(FileReader):
                 raise UsageError(f"conll.{option}: an empty string is none; write null")
         self.words, self.tags, self.columns = words, tags, columns
         self.separator = "\t" if separator == "tab" else separator
-        self.tagging, self.joiner = Tagging(scheme, ill_formed, tag_format, outside), joiner
+        self.tagging, self.joiner = tagging, joiner
         self.comment, self.document = comment, document
-        self.skip, self.pattern = _compiled("skip", skip), _compiled("pattern", pattern)
+        self.skip, self.pattern = _compile("skip", skip), _compile("pattern", pattern)
         if self.pattern and self.pattern.groups > 1:
             raise UsageError(f"conll.pattern: {pattern!r} has {self.pattern.groups} groups; one at most, write (?:…)")
         for option, column in (("words", words), ("tags", tags)):
             if columns is not None and isinstance(column, str) and column not in columns:
-                raise UsageError(f"conll.{option}: no column is named {column!r}{did_you_mean(column, columns)}")
-        _check_names(columns or [], UsageError, "conll.columns")
+                raise UsageError(f"conll.{option}: {no_column(column, columns)}")
+        check_names(columns or [], UsageError, "conll.columns")
 
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        names, layout = self.columns, None
-        rows: list[tuple[int, list[str]]] = []
-        comments: Record = {}
-        document, is_bad = 0, False
-        for number, line in chain(numbered(lines, name), [(0, "")]):
-            opens = (
-                self.document is not None and line.startswith(self.document) and self._split(line)[0] == self.document
-            )
-            if opens or not line.strip():
-                if layout and rows and not is_bad:
-                    try:
-                        record = self._record(rows, layout, comments, name)
-                    except DataError as error:
-                        self.leave_out(error)
-                    else:
-                        yield {"document": document, **record} if document else record
-                if rows:
-                    rows, comments, is_bad = [], {}, False
-                document += opens
-            elif not rows and self._is_comment(line, layout, f"{name}:{number}"):
-                header = self._header(line, name) if number == 1 else None
-                names = names or header
-                key, equals, value = line[len(self.comment or "") :].partition(" = ")
-                if not header and equals and key.strip():
-                    comments[free(key.strip())] = value.strip()
-            elif not (self.skip and _match("skip", self.skip, line, f"{name}:{number}")):
-                cells = self._split(line)
-                layout = layout or self._layout(cells, names, number, name)
-                try:
-                    self._check(cells, layout, f"{name}:{number}", len(rows))
-                except DataError as error:
-                    if not is_bad:  # a sentence is left out once
-                        self.leave_out(error)
-                    is_bad = True
-                rows.append((number, cells))
+        names, layout, document = self.columns, None, 0
+        comments: Record = {}  # of the next sentence
+        for sentence in sentences(lines, name, self._begins_document):
+            rows: list[tuple[str, list[str]]] = []  # the place and the cells of each word
+            for number, line in sentence:
+                where = f"{name}:{number}"
+                if self._begins_document(line):
+                    document += 1
+                elif not rows and self._is_comment(line, layout, where):
+                    text = line[len(self.comment or "") :]
+                    key, equals, value = text.partition(" = ")
+                    if number == 1 and (header := _HEADER.match(text.strip())):
+                        check_names(header[1].split(), DataError, where)
+                        names = names or header[1].split()
+                    elif equals and key.strip():
+                        comments[field_name(key.strip())] = value.strip()
+                elif not (self.skip and _match("skip", self.skip, line, where)):
+                    rows.append((where, self._split(line)))
+                    layout = layout or self._layout(rows[0][1], names, number, where)
+            if layout and rows:
+                fields = {"document": document, **comments} if document else comments
+                yield from self.read_item(partial(self._record, layout, fields), rows, rows[0][0])
+                comments = {}
 
-    def _record(self, rows: list[tuple[int, list[str]]], layout: Layout, fields: Record, name: str) -> Record:
-        words = [self._word(cells[layout.word], f"{name}:{number}") for number, cells in rows]
+    def _record(self, layout: Layout, fields: Record, rows: list[tuple[str, list[str]]], where: str) -> Record:
+        for place, cells in rows:
+            if len(cells) != layout.width:
+                fix = "`separator: tab` if words contain blanks; comments stand before a sentence only"
+                width = f"{count_columns(len(cells))} in this line, but {layout.width} in line {layout.line}"
+                raise DataError(f"{place}: {width}; {fix}")
+            if not cells[layout.word]:
+                raise DataError(f"{place}: the word is empty; correct the line or look at `separator`")
+        words = [self._word(cells[layout.word], place) for place, cells in rows]
         record: Record = {"text": self.joiner.join(words), "words": words}
         if layout.tag is not None:
             try:
                 record["tags"] = self.tagging.to_iob2([cells[layout.tag] for _, cells in rows])
             except TagError as error:
-                raise DataError(f"{name}:{rows[error.position][0]}: {error}") from error
+                raise DataError(f"{rows[error.position][0]}: {error}") from error
         columns = {field: [cells[i] for _, cells in rows] for field, i in layout.fields.items()}
-        return {**record, **fields, **columns, "where": f"{name}:{rows[0][0]}"}
+        return {**record, **fields, **columns}
 
     def _word(self, cell: str, where: str) -> str:
         if self.pattern is None:
@@ -143,19 +141,21 @@ class Conll(FileReader):
         match = _match("pattern", self.pattern, cell, where)
         word = match[self.pattern.groups] if match else None
         if not word:
-            raise DataError(
-                f"{where}: the pattern {self.pattern.pattern!r} finds no word in {cell!r}; correct `pattern`"
-            )
+            problem = f"the pattern {self.pattern.pattern!r} finds no word in {cell!r}"
+            raise DataError(f"{where}: {problem}; correct `pattern`")
         return word
 
     def _split(self, line: str) -> list[str]:
         return line.split(self.separator) if self.separator else _BLANKS.split(line.strip(" \t"))
 
+    def _begins_document(self, line: str) -> bool:
+        return self.document is not None and line.startswith(self.document) and self._split(line)[0] == self.document
+
     def _is_comment(self, line: str, layout: Layout | None, where: str) -> bool:
         """Return whether a line is a comment; `# O` in a file split at blanks is the word # with its tag."""
         if self.comment is None or not line.startswith(self.comment):
             return False
-        # The character of comments is a word too in many files. What a comment is, this order decides: `key = value`, a
+        # In many files the character of comments is a word too. These rules decide, in this order: `key = value`, a
         # single column or another number of columns are comments, and so is what begins with several signs; among lines
         # as wide as the others, what has a tag of the scheme is a word.
         cells = self._split(line)
@@ -171,37 +171,19 @@ class Conll(FileReader):
         known = isinstance(column, int) and -len(cells) <= column < len(cells)
         return not (isinstance(column, int) and known and self.tagging.is_tag(cells[column]))
 
-    def _header(self, line: str, name: str) -> list[str] | None:
-        """The columns' names, if the file's first line gives them."""
-        match = _HEADER.match(line[len(self.comment or "") :].strip())
-        if not match:
-            return None
-        _check_names(match[1].split(), DataError, f"{name}:1")
-        return match[1].split()
-
-    def _layout(self, cells: list[str], names: list[str] | None, number: int, name: str) -> Layout:
-        width, where = len(cells), f"{name}:{number}"
+    def _layout(self, cells: list[str], names: list[str] | None, number: int, where: str) -> Layout:
+        width = len(cells)
         if names and len(names) != width:
-            raise DataError(f"{where}: {_columns(width)} in this line, but {len(names)} have names: {', '.join(names)}")
+            problem = f"{count_columns(width)} in this line, but {len(names)} have names: {', '.join(names)}"
+            raise DataError(f"{where}: {problem}")
         word = _index("words", self.words, names, width, where)
         tag = None if self.tags is None else _index("tags", self.tags, names, width, where)
         if word == tag:
             fix = "`tags: null` reads a file without tags; otherwise look at `separator`"
-            raise DataError(f"{where}: words and tags are the same column ({_columns(width)} in this line); {fix}")
-        fields = {free(name): i for i, name in enumerate(names or []) if i not in (word, tag) and name != "_"}
+            problem = f"words and tags are the same column ({count_columns(width)} in this line)"
+            raise DataError(f"{where}: {problem}; {fix}")
+        fields = {field_name(name): i for i, name in enumerate(names or []) if i not in (word, tag) and name != "_"}
         return Layout(word, tag, fields, width, number)
-
-    def _check(self, cells: list[str], layout: Layout, where: str, words: int) -> None:
-        if len(cells) != layout.width:
-            fix = "`separator: tab` if words hold blanks; comments stand before a sentence only"
-            width = f"{_columns(len(cells))} in this line, but {layout.width} in line {layout.line}"
-            raise DataError(f"{where}: {width}; {fix}")
-        if not cells[layout.word]:
-            raise DataError(f"{where}: the word is empty; correct the line or look at `separator`")
-        if words >= LONGEST_SENTENCE:
-            raise DataError(
-                f"{where}: a sentence of over {LONGEST_SENTENCE} words; put an empty line after each sentence"
-            )
 
 
 def _index(option: str, column: int | str, names: list[str] | None, width: int, where: str) -> int:
@@ -210,31 +192,20 @@ def _index(option: str, column: int | str, names: list[str] | None, width: int, 
             fix = "name them in `columns`, or give a number"
             raise DataError(f"{where}: `{option}: {column}`, but the columns of this file have no names; {fix}")
         if column not in names:
-            raise DataError(
-                f"{where}: no column is named {column!r}{did_you_mean(column, names)} (there is: {', '.join(names)})"
-            )
+            raise DataError(f"{where}: {no_column(column, names)}")
         return names.index(column)
     if not -width <= column < width:
         fix = f"set `{option}` to 0 … {width - 1} (-1 is the last), or look at `separator`"
-        raise DataError(f"{where}: there is no column {column} for `{option}` ({_columns(width)} in this line); {fix}")
+        problem = f"there is no column {column} for `{option}` ({count_columns(width)} in this line)"
+        raise DataError(f"{where}: {problem}; {fix}")
     return column % width
 
 
-def _check_names(names: Sequence[str], error: type[UsageError | DataError], where: str) -> None:
-    twice = sorted({name for name in names if name != "_" and names.count(name) > 1})
-    if twice:
-        raise error(f"{where}: two columns are named {twice[0]!r}; names must differ (_ leaves a column out)")
-
-
-def _columns(number: int) -> str:
-    return "one column" if number == 1 else f"{number} columns"
-
-
-def _compiled(option: str, pattern: str | None) -> regex.Pattern[str] | None:
+def _compile(option: str, pattern: str | None) -> regex.Pattern[str] | None:
     try:
         return None if pattern is None else regex.compile(pattern)
     except regex.error as error:
-        raise UsageError(f"conll.{option}: {pattern!r} is no regular expression: {error}") from error
+        raise UsageError(f"conll.{option}: {pattern!r} is not a regular expression: {error}") from error
 
 
 def _match(option: str, pattern: regex.Pattern[str], text: str, where: str) -> regex.Match[str] | None:

@@ -1,11 +1,61 @@
-"""Readers of comma-separated and of tab-separated values, one row a record."""
+"""Readers of tables of text: comma-separated and tab-separated values, one row a record."""
 
 from __future__ import annotations
 
-from .tables import Table, TableOptions
+import csv
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from seqpipe.plugin import LONGEST_LINE, DataError, UsageError
+
+from . import (
+    DEFAULT_TAGS,
+    RESERVED,
+    FileReader,
+    Record,
+    Tagging,
+    check_names,
+    count_columns,
+    no_column,
+    number_lines,
+    parse_number,
+)
+
+_FLAGS = {**dict.fromkeys(("1", "1.0", "true", "yes"), True), **dict.fromkeys(("0", "0.0", "false", "no", ""), False)}
 
 
-class Csv(Table):
+@dataclass(frozen=True, kw_only=True)
+class TableOptions:
+    """The options that readers of tables share.
+
+    Args:
+        text: Column of the text; null if there is none, for example with two texts.
+        label: Column that becomes the field `label`; null if the columns already have the right names.
+        labels: Column that becomes the field `labels`: several labels, separated by `separator`, or none.
+        separator: Separator of several labels in one cell.
+        indicators: Columns of 0 and 1, or false and true, one for each label; the names of those with 1 become the
+            field `labels`.
+        words: Column of the words, separated by blanks; it replaces `text`.
+        tags: Column of a tag for each word.
+        numbers: Numeric columns.
+        columns: Names of all columns, in order, for a file without a header line; _ skips a column.
+        encoding: Encoding of the file, such as cp1252 or utf-16.
+    """
+
+    text: str | None = "text"
+    label: str | None = None
+    labels: str | None = None
+    separator: str = "|"
+    indicators: list[str] = field(default_factory=list)
+    words: str | None = None
+    tags: str | None = None
+    numbers: list[str] = field(default_factory=list)
+    columns: list[str] | None = None
+    encoding: str = "utf-8"
+
+
+class Csv(FileReader):
     """Reads comma-separated values (RFC 4180): one record a row, one field for each named column.
 
     The first line names the columns, unless `columns` does. A quoted cell may contain commas, quotes and line breaks.
@@ -15,13 +65,127 @@ class Csv(Table):
         quote: Quote character; null: quotes have no meaning.
     """
 
+    fields = ("text", "where")
     use = "csv"
 
-    def __init__(self, *, table: TableOptions, delimiter: str = ",", quote: str | None = '"'):
-        super().__init__(table, delimiter, quote)
+    def __init__(
+        self, *, table: TableOptions, tagging: Tagging = DEFAULT_TAGS, delimiter: str = ",", quote: str | None = '"'
+    ):
+        super().__init__(encoding=table.encoding)
+        self.separator, self.numbers, self.columns = table.separator, table.numbers, table.columns
+        self.delimiter, self.quote = "\t" if delimiter == "tab" else delimiter, quote
+        self.tagging, self.indicators = tagging, table.indicators
+        text = None if table.words else table.text
+        roles = {"text": text, "label": table.label, "labels": table.labels, "words": table.words, "tags": table.tags}
+        self.roles = {role: column for role, column in roles.items() if column}
+        if table.labels and table.indicators:
+            raise UsageError(f"{self.use}.indicators: the labels are those of `labels` already; give one of the two")
+        if table.tags and not table.words:
+            raise UsageError(f"{self.use}.tags: tags belong to words; name the column of the `words` too")
+        for option, value, usual in (
+            ("delimiter", self.delimiter, "',', ';' or tab"),
+            ("quote", quote or '"', "'\"', or null for none"),
+        ):
+            if len(value) != 1 or value in "\r\n":
+                raise UsageError(f"{self.use}.{option}: {value!r} must be one character, such as {usual}")
+        if not self.separator:
+            raise UsageError(f"{self.use}.separator: an empty string separates nothing; write one such as '|'")
+        columns = (("indicators", self.indicators), ("numbers", self.numbers))
+        self.wanted = [*self.roles.items(), *((option, column) for option, names in columns for column in names)]
+        self.used = {*self.roles.values(), *self.indicators, "", "_"}
+        if self.columns is not None:
+            check_names(self.columns, UsageError, f"{self.use}.columns")
+            for option, column in self.wanted:
+                if column not in self.columns:
+                    raise UsageError(f"{self.use}.{option}: {no_column(column, self.columns)}")
+
+    def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
+        for row, where in self.rows(lines, name):
+            yield from self.read_item(self._record, row, where)
+
+    def rows(self, lines: Iterable[str], name: str) -> Iterator[tuple[dict[str, str], str]]:
+        """Yield the cells of each row by the names of their columns, and its place."""
+        names = self.columns
+        for number, cells in self._cells(lines, name):
+            where = f"{name}:{number}"
+            if names is None:
+                check_names(cells, DataError, where)
+                for option, column in self.wanted:
+                    if column not in cells:
+                        fix = (
+                            f"set `{option}`, or name the columns of a file without a first line of names in `columns`"
+                        )
+                        raise DataError(f"{where}: {no_column(column, cells)}; {fix}")
+                names = cells
+            elif len(cells) == len(names):
+                yield dict(zip(names, cells, strict=True)), where
+            else:
+                fix = (
+                    f"quote a text that contains {self.delimiter!r}"
+                    if self.quote
+                    else "look at `delimiter` and `quote`"
+                )
+                fix += ", or leave such rows out (`data.bad_rows: skip`, `seqpipe predict --on-error skip`)"
+                named = f"{len(names)} have names: {', '.join(names)}"
+                self.leave_out(DataError(f"{where}: {count_columns(len(cells))} in this line, but {named}; {fix}"))
+
+    def _cells(self, lines: Iterable[str], name: str) -> Iterator[tuple[int, list[str]]]:
+        """Yield the cells of each row that has any, with its first line: a quoted cell may have several lines."""
+        csv.field_size_limit(LONGEST_LINE)
+        quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE
+        source = (f"{line}\n" for _, line in number_lines(lines, name, in_quotes=True))
+        rows = csv.reader(source, delimiter=self.delimiter, quotechar=self.quote, quoting=quoting, strict=True)
+        first = 1
+        try:
+            for cells in rows:
+                if cells:
+                    yield first, cells
+                first = rows.line_num + 1
+        except csv.Error as error:
+            if "new-line" in str(error):
+                fix = "end lines with LF or CRLF, for instance with `tr '\\r' '\\n'`, or quote the cell"
+                raise DataError(f"{name}:{first}: this line contains a carriage return; {fix}") from error
+            fix = f"write {self.quote * 2} for a {self.quote} within a quoted cell, or set `quote: null`"  # type: ignore[operator]
+            problem = f"this row cannot be read ({error})"
+            if rows.line_num > first:
+                problem += "; it has a quote that is not closed as it should be"
+            raise DataError(f"{name}:{first}: {problem}; {fix}") from error
+
+    def _record(self, row: dict[str, str], where: str) -> Record:
+        record: Record = {role: row[column] for role, column in self.roles.items()}
+        if "label" in record and not record["label"].strip():
+            column = self.roles["label"]
+            raise DataError(f"{where}: the label in column {column!r} is empty; write one, or remove the row")
+        if "words" in record:
+            record = {"text": " ".join(record["words"].split())} | record | {"words": record["words"].split()}
+            if not record["words"]:
+                raise DataError(f"{where}: there is no word in column {self.roles['words']!r}; remove the row")
+        if "tags" in record:
+            hint = f" in {self.roles['tags']!r}"
+            record["tags"] = self.tagging.of_words(record["words"], record["tags"].split(), where, hint)
+        if self.indicators:
+            flags = {column: _FLAGS.get(row[column].strip().lower()) for column in self.indicators}
+            for column in flags:
+                if flags[column] is None:
+                    problem = f"{row[column]!r} in column {column!r} is neither 0 nor 1"
+                    raise DataError(f"{where}: {problem}; correct it, or remove the column from `indicators`")
+            record["labels"] = [column for column, is_set in flags.items() if is_set]
+        elif "labels" in record:
+            cell = record["labels"]
+            labels = record["labels"] = [label.strip() for label in cell.split(self.separator)] if cell.strip() else []
+            if "" in labels or len({*labels}) < len(labels):
+                problem = f"of the labels {cell!r} one {'is empty' if '' in labels else 'is given twice'}"
+                raise DataError(f"{where}: {problem}; write each once, or look at `separator`")
+        values: dict[str, Any] = dict(row)
+        for column in self.numbers:
+            place = f"{where}: {row[column]!r} in column {column!r}"
+            values[column] = parse_number(row[column], place, "remove the column from `numbers`")
+        reserved = {*record, *(RESERVED if "text" in record else ("where",))}
+        others = ((column, value) for column, value in values.items() if column not in self.used)
+        return record | {f"source_{key}" if key in reserved else key: value for key, value in others}
 
 
-class Tsv(Table):
+class Tsv(Csv):
     """Reads tab-separated values: one record a line, one field for each named column.
 
     The first line names the columns, unless `columns` does. Quotes are part of the text, unless `quote` is set.
@@ -33,5 +197,7 @@ class Tsv(Table):
 
     use = "tsv"
 
-    def __init__(self, *, table: TableOptions, delimiter: str = "tab", quote: str | None = None):
-        super().__init__(table, delimiter, quote)
+    def __init__(
+        self, *, table: TableOptions, tagging: Tagging = DEFAULT_TAGS, delimiter: str = "tab", quote: str | None = None
+    ):
+        super().__init__(table=table, tagging=tagging, delimiter=delimiter, quote=quote)

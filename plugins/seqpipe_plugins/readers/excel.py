@@ -9,11 +9,11 @@ from pathlib import Path
 
 from seqpipe.plugin import DataError, EnvError
 
-from . import Record
-from .tables import Table, TableOptions
+from . import DEFAULT_TAGS, Tagging
+from .csv import Csv, TableOptions
 
 
-class Excel(Table):
+class Excel(Csv):
     """Reads a sheet of an Excel or OpenDocument file (.xlsx, .xls, .ods): one record a row, one field a named column.
 
     The options have the same meaning as those of the reader `csv`. It needs python-calamine: `pip install
@@ -25,19 +25,11 @@ class Excel(Table):
     """
 
     use = "excel"
+    empty_message = "there is no row below the first in this sheet; name another with `sheet`"
 
-    def __init__(self, *, table: TableOptions, sheet: str | None = None):
-        super().__init__(table, ",", '"')
+    def __init__(self, *, table: TableOptions, tagging: Tagging = DEFAULT_TAGS, sheet: str | None = None):
+        super().__init__(table=table, tagging=tagging)
         self.sheet, self.sheets = sheet, list[str]()
-
-    def read(self, path: Path) -> Iterator[Record]:
-        """The records of a sheet, one at a time; DataError names file, row and fix."""
-        empty = True
-        for record in self.records(self.lines(path), str(path)):
-            empty = False
-            yield record
-        if empty:
-            raise DataError(f"{path}: there is no row below the first in this sheet; name another with `sheet`")
 
     def lines(self, path: Path) -> Iterator[str]:
         """The rows of the sheet as lines of CSV: whole numbers without a fraction, line breaks in cells as blanks."""

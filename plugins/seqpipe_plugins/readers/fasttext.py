@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 from seqpipe.plugin import DataError, UsageError
 
-from . import LineReader, Record
+from . import LineReader, Record, parse_number
 
 
 class FastText(LineReader):
@@ -45,7 +43,7 @@ class FastText(LineReader):
             rest = " ".join(word for word in words if not word.startswith(self.prefix))
         labels = list(dict.fromkeys(label.removeprefix(self.prefix).strip() for label in labels))
         if "" in labels:
-            raise DataError(f"{where}: nothing stands behind {self.prefix!r}; write a label without blanks")
+            raise DataError(f"{where}: a label is missing after {self.prefix!r}; write one without blanks")
         if self.multi:
             return {"text": rest, "labels": labels}
         if len(labels) != 1:
@@ -54,10 +52,5 @@ class FastText(LineReader):
             raise DataError(f"{where}: this line has {count}; {fix}")
         if not self.numbers:
             return {"text": rest, "label": labels[0]}
-        try:
-            number = float(labels[0])
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            raise DataError(f"{where}: the label {labels[0]!r} is no number; correct it, or leave out `numbers`")
+        number = parse_number(labels[0], f"{where}: the label {labels[0]!r}", "leave out `numbers`")
         return {"text": rest, "label": number}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path, PurePath
 
-from seqpipe.plugin import DataError, UsageError
+from seqpipe.plugin import LONGEST_LINE, DataError, UsageError, file_lines
 
-from . import LONGEST_LINE, Record, check_encoding, file_lines, numbered
+from . import Record, check_encoding, number_lines
 
 _FORM = "write each text as a file in the folder of its label, such as pos/17.txt, or set the reader's option `pattern`"
 
@@ -29,7 +29,7 @@ class Folders:
 
     def __init__(self, *, labels: list[str] | None = None, pattern: str = "*.txt", encoding: str = "utf-8"):
         if not pattern or PurePath(pattern).name != pattern:
-            raise UsageError(f"folders.pattern: {pattern!r} is no name of files; write one such as '*.txt'")
+            raise UsageError(f"folders.pattern: {pattern!r} is not a name of files; write one such as '*.txt'")
         self.labels, self.pattern, self.encoding = labels, pattern, check_encoding(encoding)
 
     def files(self, path: Path) -> list[Path]:
@@ -38,7 +38,7 @@ class Folders:
         try:
             if not path.is_dir():
                 state = "is a file" if path.exists() else "there is no such folder"
-                raise DataError(f"{path}: {state}; give the folder that holds a folder for each label")
+                raise DataError(f"{path}: {state}; give the folder that contains a folder for each label")
             for label in self.labels or ():
                 if not (path / label).is_dir():
                     fix = "correct the reader's option `labels`"
@@ -59,11 +59,11 @@ class Folders:
         for file in self.files(path):
             lines: list[str] = []
             size = 0
-            for _, line in numbered(file_lines(file, self.encoding), str(file)):
+            for number, line in number_lines(file_lines(file, self.encoding), str(file)):
                 lines.append(line)
                 size += len(line)
                 if size > LONGEST_LINE:
-                    limit = f"{LONGEST_LINE // 1_000_000} MB"
-                    raise DataError(f"{file}:{len(lines)}: the text is longer than {limit}; split it")
+                    problem = f"the text is longer than {LONGEST_LINE // 1_000_000} MB"
+                    raise DataError(f"{file}:{number}: {problem}; split it")
             label = file.relative_to(path).parts[0]
             yield {"text": "\n".join(lines).strip(), "label": label, "where": f"{file}:1"}

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from seqpipe.plugin import DataError, UsageError
+from seqpipe.plugin import DataError, UsageError, open_file
 
-from . import Record, check_encoding, opened
+from . import Record, check_encoding
 from .json_stream import JsonStream
 from .objects import ObjectOptions, Objects
 
@@ -36,7 +36,7 @@ class Json(Objects):
 
     def items(self, path: Path) -> Iterator[Record]:
         count, before = 0, ""
-        with opened(path) as file:
+        with open_file(path) as file:
             stream = JsonStream(file, str(path), "a JSON list", _FORM, self.encoding)
             for count, (item, line) in enumerate(self._items(stream, self.list.split(".") if self.list else []), 1):
                 where = f"{path}:{line}"

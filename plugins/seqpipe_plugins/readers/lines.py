@@ -11,7 +11,7 @@ from pydantic import Field
 
 from seqpipe.plugin import DataError, UsageError
 
-from . import LineReader, Record, file_lines, numbered
+from . import LineReader, Record, number_lines
 from .parallel import files_beside
 
 _VARIANT = re.compile(r"\(\d+\)$")
@@ -20,13 +20,13 @@ _VARIANT = re.compile(r"\(\d+\)$")
 class Lines(LineReader):
     """Reads plain text, one record a line; blank lines are skipped.
 
-    With `parts` a line is a word and a text, parted by the first blank: `[label, text]` reads `DESC How do …`, and
+    With `parts` a line is a word and a text, separated by the first blank: `[label, text]` reads `DESC How do …`, and
     `[text, target]` a pronouncing dictionary.
 
     Args:
         parts: Names of the fields of a line's first word and of the rest; null: the line is the text.
         word: Position of the word: the first or the last of the line.
-        variants: Whether a number in brackets behind the word, as in read(2), is no part of it.
+        variants: Whether to remove a number in brackets after the word, as in read(2).
         comment: Beginning of the lines that are left out; null: none.
         labels: The file of each label, such as {pos: "*.pos", neg: "*.neg"}, where each label has a file of its own;
             `data.train` names one of them.
@@ -49,7 +49,7 @@ class Lines(LineReader):
         if parts is not None and (parts[0] == parts[1] or "where" in parts or "text" not in parts):
             raise UsageError(f"lines.parts: {list(parts)} must be two names, one of them text, such as [label, text]")
         if comment == "":
-            raise UsageError("lines.comment: an empty string is none; write null")
+            raise UsageError("lines.comment: an empty string is not a comment; write null")
         self.parts, self.word, self.variants, self.comment, self.labels = parts, word, variants, comment, labels
 
     def files(self, path: Path) -> list[Path]:
@@ -67,12 +67,12 @@ class Lines(LineReader):
 
     def texts(self, path: Path) -> Iterator[str]:
         """The lines of a file, also the empty ones."""
-        return (line for _, line in numbered(file_lines(path, self.encoding), str(path)))
+        return (line for _, line in number_lines(self.lines(path), str(path)))
 
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
         comment = self.comment
-        kept = ("\n" if comment is not None and line.startswith(comment) else line for line in lines)
-        return super().records(kept, name)
+        used = ("\n" if comment is not None and line.startswith(comment) else line for line in lines)
+        return super().records(used, name)
 
     def parse(self, line: str, where: str) -> Record:
         if self.parts is None:

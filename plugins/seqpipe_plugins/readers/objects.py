@@ -11,7 +11,7 @@ from typing import Any
 
 from seqpipe.plugin import DataError, OffsetEvidence, Offsets, StatedSpan, did_you_mean, stated_span, to_characters
 
-from . import IllFormed, Lenient, Record, SchemeOption, TagError, Tagging, free
+from . import IllFormed, Lenient, Record, SchemeOption, TagError, Tagging, field_name
 
 MOST_SPANS = 20_000  # that are read to recognise what offsets count
 
@@ -140,7 +140,7 @@ class Objects(Spans):
         record = self._from_words(item, where) if self.words in item else self._from_text(item, where)
         if isinstance(item.get("labels"), list) and "labels" not in used:
             _check_labels(item["labels"], where)
-        return {**record, **{free(key): value for key, value in item.items() if key not in used}}
+        return {**record, **{field_name(key): value for key, value in item.items() if key not in used}}
 
     def _fields(self, item: dict[str, Any], where: str) -> dict[str, Any]:
         """The values of a line by their names: of what is within objects the dotted one, and `label` as renamed."""

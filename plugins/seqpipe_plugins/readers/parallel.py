@@ -9,23 +9,25 @@ from typing import Annotated
 
 from pydantic import Field
 
-from seqpipe.plugin import DataError, UsageError
+from seqpipe.plugin import DataError, UsageError, file_lines
 
-from . import IllFormed, Record, SchemeOption, TagError, Tagging, check_encoding, file_lines, numbered
+from . import DEFAULT_TAGS, Record, Tagging, check_encoding, number_lines
 
 
 def files_beside(path: Path, names: Mapping[str, str], option: str) -> list[Path]:
-    """Every file of these names that belongs to this one, in their order; DataError if one is not there."""
-    name, stem = Path(path).name, None
+    """Return the files of these names that belong to one of them, in their order; DataError if one is missing."""
+    path = Path(path)
     for template in names.values():
         before, star, after = template.partition("*")
-        if name == template or (star and name.startswith(before) and name[len(before) :].endswith(after)):
-            stem = name[len(before) : len(name) - len(after)] if star else ""
+        if path.name == template or (
+            star and path.name.startswith(before) and path.name[len(before) :].endswith(after)
+        ):
+            stem = path.name[len(before) : len(path.name) - len(after)]
             break
-    if stem is None:
+    else:
         listed = ", ".join(names.values())
         raise DataError(f"{path}: is none of the files of `{option}` ({listed}); name one of them in `data`")
-    files = [Path(path).with_name(file.replace("*", stem)) for file in names.values()]
+    files = [path.with_name(file.replace("*", stem)) for file in names.values()]
     for key, file in zip(names, files, strict=True):
         if not file.is_file():
             raise DataError(f"{path}: there is no file {file} beside it for `{key}`; correct `{option}`")
@@ -41,10 +43,6 @@ class Parallel:
 
     Args:
         fields: The file of each field, such as {words: seq.in, tags: seq.out, label: label}.
-        scheme: Tagging scheme; IO for entities without B- and I-, none for plain tags, such as parts of speech.
-        ill_formed: Whether ill-formed tags are an error, or repaired like in conlleval.
-        tag_format: Spelling of the tag that begins an entity PER, such as B_PER, PER-B or b-PER.
-        outside: Tag of words outside of entities.
         joiner: Text between two words; "" for Chinese characters.
         encoding: Encoding of the files, such as cp1252 or utf-16.
     """
@@ -55,10 +53,7 @@ class Parallel:
         self,
         *,
         fields: Annotated[dict[str, str], Field(min_length=1)],
-        scheme: SchemeOption = "IOB2",
-        ill_formed: IllFormed = "error",
-        tag_format: str = "B-PER",
-        outside: str = "O",
+        tagging: Tagging = DEFAULT_TAGS,
         joiner: str = " ",
         encoding: str = "utf-8",
     ):
@@ -71,9 +66,9 @@ class Parallel:
             raise UsageError("parallel.fields: `tags` belong to words; name the file of the `words` too")
         for name, file in fields.items():
             if Path(file).name != file or file.count("*") > 1:
-                raise UsageError(f"parallel.fields: {name}: {file!r} is no file's name with one * at most")
+                raise UsageError(f"parallel.fields: {name}: {file!r} is not a file's name with at most one *")
         self.names, self.encoding = dict(fields), check_encoding(encoding)
-        self.tagging, self.joiner = Tagging(scheme, ill_formed, tag_format, outside), joiner
+        self.tagging, self.joiner = tagging, joiner
 
     def files(self, path: Path) -> list[Path]:
         """Every file that belongs to this one, in the order of the fields; DataError if one is not there."""
@@ -81,42 +76,32 @@ class Parallel:
 
     def read(self, path: Path) -> Iterator[Record]:
         """The records of the file and its siblings, one at a time; DataError names file, line and fix."""
-        files = dict(zip(self.names, self.files(path), strict=True))
-        sources = [numbered(file_lines(file, self.encoding), str(file)) for file in files.values()]
+        files = self.files(path)
+        sources = [number_lines(file_lines(file, self.encoding), str(file)) for file in files]
         number = 0
         for number, row in enumerate(zip_longest(*sources), 1):
             if None in row:
                 # The file that ends first, and how many lines each has.
                 rest = (sum(1 for _ in source) for source in sources)
                 counts = [number - 1 if line is None else number + more for line, more in zip(row, rest, strict=True)]
-                line_counts = ", ".join(f"{file.name} {n:,}" for file, n in zip(files.values(), counts, strict=True))
+                line_counts = ", ".join(f"{file.name} {n:,}" for file, n in zip(files, counts, strict=True))
                 problem = f"there is no such line, the others are longer; lines: {line_counts}"
-                short = list(files.values())[row.index(None)]
-                raise DataError(f"{short}:{number}: {problem}; give all files the same number of lines")
-            texts = {field: line for field, (_, line) in zip(files, row, strict=True)}
-            places = {field: f"{file}:{number}" for field, file in files.items()}
-            yield {**self._record(texts, places), "where": f"{path}:{number}"}
+                fix = "give all files the same number of lines"
+                raise DataError(f"{files[row.index(None)]}:{number}: {problem}; {fix}")
+            record: Record = {field: line for field, (_, line) in zip(self.names, row, strict=True)}
+            places = {field: f"{file}:{number}" for field, file in zip(self.names, files, strict=True)}
+            if "label" in record:
+                record["label"] = record["label"].strip()
+                if not record["label"]:
+                    raise DataError(f"{places['label']}: the label is empty; write one in every line")
+            if "words" in record:
+                words = record["words"].split()
+                if not words:
+                    raise DataError(f"{places['words']}: there is no word in this line; remove line and siblings")
+                record |= {"text": self.joiner.join(words), "words": words}
+                if "tags" in record:
+                    hint = f" (the words are {places['words']})"
+                    record["tags"] = self.tagging.of_words(words, record["tags"].split(), places["tags"], hint)
+            yield {**record, "where": f"{path}:{number}"}
         if not number:
             raise DataError(f"{path}: there is nothing in this file; give one with at least one example")
-
-    def _record(self, texts: dict[str, str], places: dict[str, str]) -> Record:
-        record: Record = dict(texts)
-        if "label" in texts:
-            record["label"] = texts["label"].strip()
-            if not record["label"]:
-                raise DataError(f"{places['label']}: the label is empty; write one in every line")
-        if "words" in texts:
-            words = texts["words"].split()
-            if not words:
-                raise DataError(f"{places['words']}: there is no word in this line; remove line and siblings")
-            record = {"text": self.joiner.join(words)} | record | {"words": words}
-        if "tags" in texts:
-            tags = texts["tags"].split()
-            if len(tags) != len(record["words"]):
-                fix = f"give one tag a word (the words are {places['words']})"
-                raise DataError(f"{places['tags']}: {len(tags)} tags for {len(record['words'])} words; {fix}")
-            try:
-                record["tags"] = self.tagging.to_iob2(tags)
-            except TagError as error:
-                raise DataError(f"{places['tags']}: tag {error.position + 1}: {error}") from error
-        return record

@@ -21,7 +21,7 @@ class Segmented(LineReader):
     Args:
         joiner: Text between two words: none for Chinese, Japanese and Thai, " " for Vietnamese.
         syllables: What separates the syllables of a word, such as _ in Việt_Nam; in the text it is a blank. Null: a
-            word holds no blank.
+            word contains no blank.
         tag: What separates a word and its tag, such as / in dog/NN: then a record has `words` and `tags`. Null: the
             words have no tags.
         encoding: Encoding of the file, such as cp1252 or utf-16.
@@ -34,23 +34,26 @@ class Segmented(LineReader):
     ):
         super().__init__(encoding=encoding)
         if syllables is not None and (not syllables or syllables.isspace()):
-            raise UsageError(f"segmented.syllables: {syllables!r} does not stand within words; write _, or null")
+            raise UsageError(f"segmented.syllables: {syllables!r} cannot be within words; write _, or null")
         if tag is not None and (not tag or tag.isspace()):
-            raise UsageError(f"segmented.tag: {tag!r} does not stand behind words; write / or _, or null")
+            raise UsageError(f"segmented.tag: {tag!r} cannot follow words; write / or _, or null")
         self.joiner, self.syllables, self.tag = joiner, syllables, tag
 
     def parse(self, line: str, where: str) -> Record:
-        if self.tag is not None:
-            pairs = [word.rpartition(self.tag) for word in line.split()]
-            if wrong := next((tag for word, _, tag in pairs if not word or not tag), None):
-                raise DataError(f"{where}: {wrong!r} is no word with a tag behind {self.tag!r}; write both")
-            words = [self._word(word, where) for word, _, _ in pairs]
-            return {"text": self.joiner.join(words), "words": words, "tags": [tag for _, _, tag in pairs]}
-        words, spans, start = [self._word(word, where) for word in line.split()], [], 0
-        for word in words:
+        words, tags, spans, start = [], [], [], 0
+        for item in line.split():
+            word, tag = item, ""
+            if self.tag is not None:
+                word, _, tag = item.rpartition(self.tag)
+                if not word or not tag:
+                    raise DataError(f"{where}: {item!r} is not a word with a tag after {self.tag!r}; write both")
+            word = self._word(word, where)
+            words.append(word)
+            tags.append(tag)
             spans.append({"start": start, "end": start + len(word), "label": LABEL})
             start += len(word) + len(self.joiner)
-        return {"text": self.joiner.join(words), "spans": spans}
+        text = self.joiner.join(words)
+        return {"text": text, "spans": spans} if self.tag is None else {"text": text, "words": words, "tags": tags}
 
     def _word(self, word: str, where: str) -> str:
         if len(word) > LONGEST_WORD:

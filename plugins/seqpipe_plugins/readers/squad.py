@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from seqpipe.plugin import DataError, gold_answers, locate_answer, to_characters
+from seqpipe.plugin import DataError, gold_answers, locate_answer, open_file, to_characters
 
-from . import Lenient, Record, check_encoding, opened
+from . import Lenient, Record, check_encoding
 from .json_stream import JsonStream
 
 StartOffsets = Literal["characters", "utf-16", "bytes", "one-based"]
@@ -56,7 +56,7 @@ class Squad(Lenient):
     def questions(self, path: Path) -> Iterator[Record]:
         """The records of a file; AnswerError for the first answer that does not stand where its start says."""
         empty = True
-        with opened(path) as file:
+        with open_file(path) as file:
             text = JsonStream(file, str(path), "JSON of SQuAD", _FORM, self.encoding)
             has_data = False
             for key in text.keys():  # noqa: SIM118 (not a dict)

@@ -1,19 +1,20 @@
-"""Reader of plain text: windows of the whole text, its paragraphs, or its lines."""
+"""Reader of plain text: chunks of the whole text, its paragraphs, or its lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Literal
 
-from . import FileReader, Record, numbered
+from . import FileReader, Record, number_lines
 
-PIECE = 65_536  # characters of a piece, about
+CHUNK = 65_536  # characters of a chunk, about
 
 
 class Text(FileReader):
     """Reads plain text for language models, one record at a time; a file may be larger than memory.
 
-    A whole text comes in pieces that end with a line. In each, `record_continues` says whether the text continues in
+    A whole text comes in chunks that end with a line. In each, `record_continues` says whether the text continues in
     the next record: a head that learns of packed texts puts no end between them.
 
     Args:
@@ -27,39 +28,14 @@ class Text(FileReader):
         self.unit = unit
 
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        if self.unit == "file":
-            yield from self._chunks(lines, name)
-            return
-        held: list[str] = []
-        first = 0
-        for number, line in numbered(lines, name):
-            if line.strip() and self.unit == "paragraph":
-                first = first if held else number
-                held.append(line)
-            elif held:
-                yield {"text": "\n".join(held), "record_continues": False, "where": f"{name}:{first}"}
-                held = []
-            elif line.strip():
-                yield {"text": line, "record_continues": False, "where": f"{name}:{number}"}
-        if held:
-            yield {"text": "\n".join(held), "record_continues": False, "where": f"{name}:{first}"}
-
-    def _chunks(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        """A file as records of about PIECE characters, each but the last of which continues in the next."""
-        held: list[str] = []
-        size, first, ended = 0, 1, True
-
-        def noted() -> Iterator[str]:
-            nonlocal ended
-            for line in lines:
-                ended = line.endswith("\n")
-                yield line
-
-        for number, line in numbered(noted(), name):
-            if size >= PIECE:
-                yield {"text": "".join(held), "record_continues": True, "where": f"{name}:{first}"}
-                held, size, first = [], 0, number
-            held.append(f"{line}\n" if ended else line)
-            size += len(held[-1])
-        if held:
-            yield {"text": "".join(held), "record_continues": False, "where": f"{name}:{first}"}
+        is_whole = self.unit == "file"
+        chunk, first = "", 1
+        for number, line in chain(number_lines(lines, name, keep_ends=True), [(0, "")]):
+            is_end = len(chunk) >= CHUNK if is_whole else self.unit == "line" or not line.strip()
+            if chunk and (is_end or number == 0):
+                text = chunk if is_whole else chunk.removesuffix("\n")
+                yield {"text": text, "record_continues": is_whole and number > 0, "where": f"{name}:{first}"}
+                chunk = ""
+            if is_whole or line.strip():
+                first = first if chunk else number
+                chunk += line

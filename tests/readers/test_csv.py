@@ -12,7 +12,6 @@ import pytest
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError, UsageError
 from seqpipe_plugins.readers.csv import Csv, Tsv
-from seqpipe_plugins.readers.tables import TableOptions
 
 
 def read(content: str | bytes, folder: Path, cls: type[Csv] | type[Tsv] = Csv, **options: Any) -> list[dict[str, Any]]:
@@ -95,7 +94,7 @@ BAD: list[tuple[str | bytes, dict[str, Any], int, str]] = [
     ("text\na\n", {"numbers": ["stars"]}, 1, "no column is named 'stars' (there is: text); set `numbers`"),
     ("a;b\nc;d\n", {}, 1, "no column is named 'text' (there is: a;b)"),
     ("text,b,b\n", {}, 1, "two columns are named 'b'"),
-    ("text,b\na,b\n\nc\n", {}, 4, "one column in this line, but 2 have names: text, b; quote a text that holds ','"),
+    ("text,b\na,b\n\nc\n", {}, 4, "one column in this line, but 2 have names: text, b; quote a text that contains ','"),
     ("text,b\nc,d,e\n", {}, 2, "3 columns in this line, but 2 have names"),
     ("text,b\nc,d,e\n", {"quote": None}, 2, "look at `delimiter` and `quote`"),
     ("c,d\n", {"columns": ["text"]}, 1, "2 columns in this line, but 1 have names: text"),
@@ -103,17 +102,17 @@ BAD: list[tuple[str | bytes, dict[str, Any], int, str]] = [
         'text\na\n"b\nc\n',
         {},
         3,
-        "(unexpected end of data); a quote opens in it and is not closed as it should be; write",
+        "(unexpected end of data); it has a quote that is not closed as it should be; write",
     ),
     ('text\n"b"c\n', {}, 2, "this row cannot be read (',' expected after '\"')"),
     ("text,y\na,\n", {"label": "y"}, 2, "the label in column 'y' is empty; write one, or remove the row"),
     ("text,y\na,x|\n", {"labels": "y"}, 2, "of the labels 'x|' one is empty; write each once"),
     ("text,y\na,x|x\n", {"labels": "y"}, 2, "of the labels 'x|x' one is given twice"),
-    ("text,y\na,4\nb,four\n", {"numbers": ["y"]}, 3, "'four' in column 'y' is no number"),
-    ("text,y\na,nan\n", {"numbers": ["y"]}, 2, "'nan' in column 'y' is no number"),
+    ("text,y\na,4\nb,four\n", {"numbers": ["y"]}, 3, "'four' in column 'y' is not a number"),
+    ("text,y\na,nan\n", {"numbers": ["y"]}, 2, "'nan' in column 'y' is not a number"),
     (b"text\na\n\xe9t\xe9\n", {}, 3, "not UTF-8 (byte 0xe9 at place 1)"),
     ("text\na\0\n", {}, 2, "a NUL character"),
-    ("text\ra\rb", {}, 1, "a carriage return stands within this line"),
+    ("text\ra\rb", {}, 1, "this line contains a carriage return"),
     (b"\x1f\x8b\x08\x00abc\n", {}, 1, "compressed with gzip: unpack it, or give it a name that ends in .gz"),
 ]
 
@@ -140,7 +139,7 @@ def test_a_file_without_a_row_is_an_error(text: str, tmp_path: Path) -> None:
         ({"delimiter": ""}, r"csv\.delimiter: '' must be one character"),
         ({"delimiter": "||"}, r"csv\.delimiter: '\|\|' must be one character"),
         ({"quote": "\n"}, r"csv\.quote: "),
-        ({"separator": ""}, r"csv\.separator: an empty string parts nothing"),
+        ({"separator": ""}, r"csv\.separator: an empty string separates nothing"),
         ({"columns": ["a", "a"]}, r"csv\.columns: two columns are named 'a'"),
         ({"columns": ["txt"]}, r"csv\.text: no column is named 'text'; did you mean 'txt'\? \(there is: txt\)"),
         ({"columns": ["text"], "label": "label"}, r"csv\.label: no column is named 'label'"),
@@ -174,24 +173,24 @@ def test_a_quote_that_is_never_closed_does_not_take_the_file_into_memory() -> No
 def test_columns_of_zero_and_one_are_labels(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text,rude,spam\na,1,0\nb,TRUE,true\nc,0.0,no\nd,,2\n")
-    reader = Csv(table=TableOptions(indicators=["rude", "spam"]))
+    reader = construct(Csv, indicators=["rude", "spam"])
     rows = reader.read(path)
     labels = [next(rows)["labels"] for _ in range(3)]
     assert labels == [["rude"], ["rude", "spam"], []]
-    with pytest.raises(DataError, match=r"a\.csv:5: '2' in column 'spam' is no 0 or 1"):
+    with pytest.raises(DataError, match=r"a\.csv:5: '2' in column 'spam' is neither 0 nor 1"):
         next(rows)
 
 
 def test_an_empty_cell_of_several_labels_is_a_text_without_labels(tmp_path: Path) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("text\tlabels\na\tx|y\nb\t\n")
-    assert [record["labels"] for record in Tsv(table=TableOptions(labels="labels")).read(path)] == [["x", "y"], []]
+    assert [record["labels"] for record in construct(Tsv, labels="labels").read(path)] == [["x", "y"], []]
 
 
 def test_words_and_tags_of_two_columns_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text,slots\nto  Oslo now,O B_city O\nto Oslo,O\n")
-    reader = Csv(table=TableOptions(words="text", tags="slots", tag_format="B_PER"))
+    reader = construct(Csv, words="text", tags="slots", tag_format="B_PER")
     rows = reader.read(path)
     assert next(rows) == {
         "text": "to Oslo now",
@@ -206,7 +205,7 @@ def test_words_and_tags_of_two_columns_are_read(tmp_path: Path) -> None:
 def test_rows_that_cannot_be_read_are_left_out_with_their_places(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('text,label\na,x\nb\nc,\n"d\ne",y\n')
-    reader = Csv(table=TableOptions(label="label"))
+    reader = construct(Csv, label="label")
     reader.left_out = []
     assert [record["text"] for record in reader.read(path)] == ["a", "d\ne"]
     assert [error.partition(": ")[0] for error in reader.left_out] == [f"{path}:3", f"{path}:4"]
