@@ -12,8 +12,7 @@ import pytest
 
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError, UsageError
-from seqpipe_plugins.readers.json import Json
-from seqpipe_plugins.readers.jsonl import Jsonl
+from seqpipe_plugins.readers.json import Json, Jsonl
 
 ITEMS = [{"text": "in Bern", "label": "city"}, {"text": "你好", "label": "greeting"}]
 

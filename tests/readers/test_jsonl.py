@@ -11,7 +11,7 @@ import pytest
 
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
-from seqpipe_plugins.readers.jsonl import Jsonl
+from seqpipe_plugins.readers.json import Jsonl
 
 
 def read(content: str | bytes, folder: Path, **options: Any) -> list[dict[str, Any]]:

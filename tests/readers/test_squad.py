@@ -12,7 +12,7 @@ import pytest
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
 from seqpipe.init import init_yaml
-from seqpipe_plugins.readers.jsonl import Jsonl
+from seqpipe_plugins.readers.json import Jsonl
 from seqpipe_plugins.readers.squad import Squad
 
 CONTEXT = "😀 Ada met Bo in Oslo."
