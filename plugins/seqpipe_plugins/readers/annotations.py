@@ -20,7 +20,7 @@ from . import Record, check_encoding, file_lines, numbered, opened
 from .json import Item, json_items, parse_json
 from .objects import Spans
 
-SAMPLE = 50  # items by which the form of a file is recognised
+SAMPLE = 500  # texts by which the form of a file is recognised
 Place = tuple[
     Any, tuple[Any, ...], tuple[str, ...]
 ]  # a value, the objects around it, and the keys that a `*` stood for
@@ -214,7 +214,7 @@ class Annotations(Spans):
             if not keys.isdisjoint(steps.split(".")[0] for steps in form.lists.split("|")):
                 reader = Annotations(form=name, encoding=encoding)
                 with contextlib.suppress(DataError, RecursionError):
-                    places = [place for place, _ in islice(reader.places(path, SAMPLE), 10 * SAMPLE)]
+                    places = [place for place, _ in islice(reader.places(path), SAMPLE)]
                     if reader._fits(places, root):
                         return name
         return None
@@ -266,11 +266,11 @@ class Annotations(Spans):
             text += piece
         return text if text.strip() else "", spans
 
-    def places(self, path: Path, most: int | None = None) -> Iterator[tuple[Place, int]]:
-        """Yield the places of texts in a file or its first items, and the line of each or of the item that holds it."""
-        items = self._intents(path) if self.form.lists == "nlu" else self._items(path)
-        for value, keys, line in islice(items, most):
-            yield from ((place, line) for place in find((value, (), keys), self.form.each))
+    def places(self, path: Path) -> Iterator[tuple[Place, str]]:
+        """Yield the places of texts in a file, and file and line of each or of its item."""
+        for value, keys, where in self._intents(path) if self.form.lists == "nlu" else self._items(path):
+            for number, place in enumerate(find((value, (), keys), self.form.each), 1):
+                yield place, where + (f" (text {number})" if number > 1 else "")
 
     def _items(self, path: Path) -> Iterator[Item]:
         """Yield the items of JSON: of a list, of lists below keys, or one a line."""
@@ -282,11 +282,11 @@ class Annotations(Spans):
         except (DataError, ValueError, RecursionError):  # one long line, or the first of several of a JSON text
             is_lines = False
         if not is_lines:
-            yield from json_items(path, paths, self.encoding, self.form.of, "correct the file")
+            yield from json_items(path, paths, self.encoding, f"JSON of {self.form.of}", "correct the file")
         elif [] in paths:
             for number, line in self._lines(path):
                 if line.strip():
-                    yield parse_json(line, f"{path}:{number}"), (), number
+                    yield parse_json(line, f"{path}:{number}"), (), f"{path}:{number}"
 
     def _lines(self, path: Path) -> Iterator[tuple[int, str]]:
         return numbered(file_lines(path, self.encoding), str(path))
@@ -298,7 +298,7 @@ class Annotations(Spans):
             if section := _SECTION.match(line):
                 intent = section[2].strip() if section[1] == "intent" else ""
             elif intent and (example := _EXAMPLE.match(line)):
-                yield {"intent": intent, "examples": [example[1].strip()]}, (), number
+                yield {"intent": intent, "examples": [example[1].strip()]}, (), f"{path}:{number}"
         if not any(line.startswith("nlu:") for _, line in lines):
             return
         try:
@@ -311,7 +311,7 @@ class Annotations(Spans):
                     texts = [example.get("text") if isinstance(example, dict) else example for example in examples]
                     examples = [str(text).strip().removeprefix("- ") for text in texts]
                 if examples:
-                    yield {**item, "examples": examples}, (), item["line"]
+                    yield {**item, "examples": examples}, (), f"{path}:{item['line']}"
         except (yaml.YAMLError, ValueError, AttributeError, LookupError, TypeError, RecursionError) as error:
             mark = getattr(error, "problem_mark", None)
             where = f"{path}:{mark.line + 1}" if mark else str(path)
@@ -319,14 +319,10 @@ class Annotations(Spans):
             raise DataError(f"{where}: {problem}; correct it") from error
 
     def items(self, path: Path) -> Iterator[Record]:
-        number = before = 0
-        for place, line in self.places(path):
-            number = number + 1 if line == before else 1
-            before = line
+        for place, where in self.places(path):
             if self._is_rejected(place):
                 self.omitted += 1
             else:
-                where = f"{path}:{line}" + (f" (text {number})" if number > 1 else "")
                 yield from self.read_item(self._record, place, where)
 
     def _is_rejected(self, place: Place) -> bool:
@@ -336,7 +332,7 @@ class Annotations(Spans):
         kept = _first(place, path)
         words, tags = _values(place, form.words), _values(place, form.tags)
         is_partial = bool(form.words) and (not words or len(words) != len(tags) or "-" in tags)
-        return is_partial or kept is None or (wanted != "" and kept != wanted)
+        return is_partial or kept is None or bool(wanted and kept != wanted)
 
     def _record(self, place: Place, where: str) -> Record:
         form = self.form

@@ -18,7 +18,7 @@ _FORM = 'write a list of objects, such as [{"text": …, "label": …}, …]'
 _LIST = f"{_FORM}, or name the key of the list with the reader's option `list`; `jsonl` reads an object a line"
 _FIRST = 1 << 16  # bytes that are read at once, the first time
 _BLANK = re.compile(r"[ \t\r\n]*")
-Item = tuple[Any, tuple[str, ...], int]  # a value, the keys that a `*` stood for on the way to it, and its line
+Item = tuple[Any, tuple[str, ...], str]  # a value, the keys that a `*` stood for on the way to it, and its place
 
 
 class Json(Objects):
@@ -41,11 +41,7 @@ class Json(Objects):
             raise UsageError(f"json.list: {list!r} is not a key; write one such as data, or data.examples")
 
     def items(self, path: Path) -> Iterator[Record]:
-        items = json_items(path, [self.keys], self.encoding, "a JSON list", _LIST)
-        before = ""
-        for number, (item, _, line) in enumerate(items, 1):
-            where = f"{path}:{line}"
-            where, before = f"{where} (item {number})" if where == before else where, where
+        for item, _, where in json_items(path, [self.keys], self.encoding, "a JSON list", _LIST):
             if not isinstance(item, dict):
                 raise DataError(f"{where}: this item of the list is not an object; {_FORM}")
             yield from self.read_item(self.record, item, where)
@@ -128,9 +124,12 @@ class _JsonStream:
         sign = self.next()
         if sign == "[" and [] in paths:
             self.at += 1
+            number = line = 0
             while self.next() != "]":
+                number += 1
+                where = f"{self.name}:{self.line}" + (f" (item {number})" if self.line == line else "")
                 line = self.line
-                yield self.value(), keys, line
+                yield self.value(), keys, where
                 self._take_comma("]")
             self.at += 1
         elif sign == "{" and any(paths):

@@ -234,9 +234,9 @@ def _strings(value: object, key: str, where: str, hint: str = "") -> list[str]:
     return list(value)
 
 
-def _there_are(item: dict[str, Any], *names: str) -> str:
+def _there_are(item: dict[str, Any], *names: str | None) -> str:
     """The key that is most like one of these names, and all keys."""
-    hint = next(filter(None, (did_you_mean(name, item) for name in names)), "")
+    hint = next(filter(None, (did_you_mean(name or "", item) for name in names)), "")
     return f"{hint} (keys: {', '.join(item) or 'none'})"
 
 

@@ -38,8 +38,7 @@ class Squad(Spans):
         self.encoding, self.offsets = check_encoding(encoding), offsets
 
     def items(self, path: Path) -> Iterator[Record]:
-        for article, _, line in json_items(path, [["data"]], self.encoding, "JSON of SQuAD", _FORM):
-            where = f"{path}:{line}"
+        for article, _, where in json_items(path, [["data"]], self.encoding, "JSON of SQuAD", _FORM):
             for paragraph in _part(article, "paragraphs", list, where):
                 context = _part(paragraph, "context", str, where)
                 for item in _part(paragraph, "qas", list, where):
