@@ -21,9 +21,7 @@ from .json import Item, json_items, parse_json
 from .objects import Spans
 
 SAMPLE = 500  # texts by which the form of a file is recognised
-Place = tuple[
-    Any, tuple[Any, ...], tuple[str, ...]
-]  # a value, the objects around it, and the keys that a `*` stood for
+Place = tuple[Any, tuple[Any, ...], tuple[str, ...]]  # a value, objects around it, keys that a `*` stood for
 _RASA = re.compile(
     r'\[(?P<text>[^][]+)\](?:\((?P<kind>[^():]+)(?::[^()]*)?\)|\{[^{}]*?"entity": *"(?P<json>[^"]+)"[^{}]*\})'
 )
@@ -38,45 +36,27 @@ class Form:
     `^` the object around, `{0}` the first key that a `*` stood for; an empty path is the value itself. Of alternatives,
     separated by a bar, the first that leads to a value counts. Paths begin at a text: at `each` within an item of the
     list `lists`.
-
-    Args:
-        of: Origin of such files, for people.
-        lists: Path of the list of items in the file; empty: the file is the list, or a line is an item.
-        each: Path of the places of texts in an item.
-        text, chunks: Path of the text; or of its parts, some of which are spans.
-        markup: Pattern of a span that is marked in the text: its text, and its label as `kind` or `json`.
-        spans: Path of the spans, as `stated_span` reads them.
-        kind: Path from a span or part to its label, if `stated_span` does not read it.
-        offsets: What the offsets count.
-        by_token: Whether they count words and punctuation marks instead, the end inclusive.
-        labels: Path of the labels, or of an object with a number for each label, which the text has from 0.5 on.
-        words, tags: Paths of words and their tags in BILOU.
-        target: Path of the text to write.
-        question, answers: Paths of a question on the passage at `text`, and of answers, which may have no offsets.
-        keep: Path and value that an item must have, such as `answer=accept`; others are left out.
-        needs: Paths that most items have, by which the form is recognised beside the text.
-        plain: Whether nothing but few short labels of different texts tells the form from other lists.
     """
 
-    of: str
-    lists: str = ""
-    each: str = ""
-    text: str = ""
-    chunks: str = ""
-    markup: re.Pattern[str] | None = None
-    spans: str = ""
-    kind: str = ""
+    of: str  # origin of such files, for people
+    lists: str = ""  # path of the list of items in the file; empty: the file is the list, or a line is an item
+    each: str = ""  # path of the places of texts in an item
+    text: str = ""  # path of the text
+    chunks: str = ""  # or path of its parts, some of which are spans
+    markup: re.Pattern[str] | None = None  # pattern of a marked span: its `text`, its label `kind` or `json`
+    spans: str = ""  # path of the spans, as `stated_span` reads them
+    kind: str = ""  # path from a span or part to its label, if `stated_span` does not read it
     offsets: Offsets = "characters"
-    by_token: bool = False
-    labels: str = ""
+    by_token: bool = False  # whether offsets count words and punctuation marks, the end inclusive
+    labels: str = ""  # path of the labels, or of an object with a number for each, which is 0.5 at least if it is one
     words: str = ""
-    tags: str = ""
-    target: str = ""
-    question: str = ""
-    answers: str = ""
-    keep: str = ""
-    needs: tuple[str, ...] = ()
-    plain: bool = False
+    tags: str = ""  # path of the tags of words, in BILOU
+    target: str = ""  # path of the text to write
+    question: str = ""  # path of a question on the passage at `text`
+    answers: str = ""  # path of its answers, which may have no offsets
+    keep: str = ""  # path and value that an item must have, such as `answer=accept`; others are left out
+    needs: tuple[str, ...] = ()  # paths that most items have, by which the form is recognised beside the text
+    plain: bool = False  # whether nothing but few short labels of different texts tells the form from other lists
 
 
 # fmt: off
