@@ -53,7 +53,7 @@ def test_what_is_no_table_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"data\.parquet:2: `text` is null"):
         list(construct(Parquet).read(path))
     path = table(tmp_path, {"text": pa.array([], pa.string())})
-    with pytest.raises(DataError, match="there is no record in this file"):
+    with pytest.raises(DataError, match="there is no row in this file"):
         list(construct(Parquet).read(path))
     path.write_bytes(b"PAR1 and no more")
     with pytest.raises(DataError, match=r"cannot be read after row 0 .*; is it a Parquet file, and whole\?"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,27 +41,36 @@ class Parquet(Objects):
             raise EnvError(f"{path}: pyarrow, which reads Parquet, is not installed: {fix}") from error
         row = 0
         try:
-            for row, item in enumerate(self.rows(Path(path)), 1):
-                yield from self.read_item(self.record, item, f"{path}:{row}")
+            for item, names in self.rows(Path(path)):
+                row += 1
+                where = f"{path}:{row}"
+                item = {key: _name(value, names[key]) if key in names else value for key, value in item.items()}
+                yield from self.read_item(self.record, item, where)
         except (OSError, pa.ArrowException) as error:
             text = " ".join(str(error).split())
             raise DataError(f"{path}: cannot be read after row {row} ({text}); {_HINT}") from error
+        if not row:
+            raise DataError(f"{path}: there is no row in this file; give one with at least one example")
 
-    def rows(self, path: Path) -> Iterator[dict[str, Any]]:
-        """The rows of a Parquet or Arrow file, or of the Arrow files of a folder."""
+    def rows(self, path: Path) -> Iterator[tuple[dict[str, Any], dict[str, list[str]]]]:
+        """The rows of a Parquet or Arrow file, or of the Arrow files of a folder, with the names of their numbers."""
         from pyarrow import ArrowInvalid, ipc, memory_map, parquet
 
         for part in sorted(path.glob("*.arrow")) if path.is_dir() else [path]:
             if part.suffix not in _ARROW:
                 with parquet.ParquetFile(part) as file:
-                    yield from _named(file.schema_arrow, file.iter_batches(_ROWS))
+                    names = _names((file.schema_arrow.metadata or {}).get(b"huggingface"))
+                    for batch in file.iter_batches(_ROWS):
+                        yield from ((item, names) for item in batch.to_pylist())
                 continue
             with memory_map(str(part)) as source:
                 try:
                     table = ipc.open_stream(source).read_all()
                 except ArrowInvalid:  # with a footer, as Feather
                     table = ipc.open_file(source).read_all()
-                yield from _named(table.schema, table.to_batches(_ROWS))
+                names = _names((table.schema.metadata or {}).get(b"huggingface"))
+                for batch in table.to_batches(_ROWS):
+                    yield from ((item, names) for item in batch.to_pylist())
 
 
 class Datasets(Parquet):
@@ -74,24 +83,24 @@ class Datasets(Parquet):
         return sorted(Path(path).glob("*.arrow"))
 
 
-def _named(schema: Any, batches: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """The rows of batches, with names for the numbers of which the library `datasets` states the names."""
+def _names(stated: bytes | None) -> dict[str, list[str]]:
+    """The names that the numbers of a column stand for, of the columns whose names the library `datasets` states."""
     try:
-        stated = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+        features = json.loads(stated or b"{}").get("info", {}).get("features", {})
     except ValueError:
-        stated = {}
-    names = {}
-    for key, feature in stated.get("info", {}).get("features", {}).items():
-        part = feature[0] if isinstance(feature, list) and feature else feature
-        if isinstance(part, Mapping):
-            listed = part.get("names") or (part.get("feature") or {}).get("names")
-            names[key] = listed if isinstance(listed, list) else []
-    for batch in batches:
-        for row in batch.to_pylist():
-            yield {key: _name(value, names.get(key, [])) for key, value in row.items()}
+        return {}
+    return {
+        key: names
+        for key, feature in (
+            (key, part[0] if isinstance(part, list) and part else part) for key, part in features.items()
+        )
+        if isinstance(feature, Mapping)
+        and (names := feature.get("names") or (feature.get("feature") or {}).get("names"))
+        and isinstance(names, list)
+    }
 
 
 def _name(value: Any, names: list[str]) -> Any:
-    if names and isinstance(value, list):
+    if isinstance(value, list):
         return [_name(item, names) for item in value]
     return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
