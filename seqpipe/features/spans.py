@@ -18,7 +18,7 @@ MEANINGS = {
     "one-based": "they count from 1",
 }
 MOST = 2_000  # spans of records that are examined
-FEW = 3  # distinct spans that are evidence of a unit
+FEW = 3  # distinct spans that are evidence of a convention
 _START = re.compile(r"(start|begin)(offset|pos|position|char|charindex|index|idx)?|charstart|from|offset")
 _END = re.compile(r"end(offset|pos|position|char|charindex|index|idx)?|charend|stop|to|finish")
 _LABELS = ("label", "entitygroup", "entity", "type", "entitytype", "labels", "tag", "class", "category", "slot", "name")
@@ -106,8 +106,8 @@ def _is_whole(value: Any) -> bool:
 def fitting_offsets(spans: Collection[tuple[str, StatedSpan]], expected: Offsets = "characters") -> tuple[Offsets, str]:
     """Return what the offsets of distinct spans in their texts count, and a message with the number of spans that fit.
 
-    It is not what is expected if, of at least FEW spans that it moves, nearly all fit by it, and half at most as
-    expected.
+    Another convention than the expected one is returned if it fits nearly all of the spans that it moves, FEW at least,
+    and the expected one fits half of them at most.
     """
     wrong, moved = 0, {offsets: Counter[str]() for offsets in get_args(Offsets)}
     for text, span in spans:

@@ -99,7 +99,7 @@ def test_a_large_list_is_not_held_in_memory(tmp_path: Path) -> None:
         (b'[{"text": "a"},\n{"text": "b", "text": "c"}]', {}, r":2: the key 'text' is given twice"),
         (b'[{"text": "a"},\n{"text": NaN}]', {}, r":2: NaN is not JSON; write null or a number"),
         (b'[{"text": "a"},\n{"text": "b"', {}, r"this is not JSON .*is the file whole"),
-        (b'[{"text": "a"}]\n[]', {}, r":2: something stands after the end of the JSON"),
+        (b'[{"text": "a"}]\n[]', {}, r":2: there is text after the end of the JSON"),
         (b'[{"text": "a"},\n{"text": "\xff"}]', {}, r":2: this is not UTF-8"),
         (b"[" * 100_000, {}, r"nested too deep"),
         (b'{"data": []}', {}, r":1: this is not a JSON list: a list belongs here; .*, or name the key"),

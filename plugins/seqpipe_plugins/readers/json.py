@@ -83,7 +83,7 @@ def json_items(path: Path, paths: list[list[str]], encoding: str, kind: str, for
         stream = _JsonStream(file, str(path), kind, form, encoding)
         yield from stream.items(paths)
         if stream.next():
-            raise stream.fault("something stands after the end of the JSON; write one list or object a file")
+            raise stream.fault("there is text after the end of the JSON; write one list or object a file")
 
 
 def parse_json(line: str, where: str) -> Any:
