@@ -97,11 +97,12 @@ def test_what_was_rejected_or_has_no_annotation_is_left_out() -> None:
 def test_stated_offsets_win_over_those_of_the_form(tmp_path: Path) -> None:
     path = tmp_path / "data.json"
     names = {"Ida": 3, "Tove": 4, "Runar": 5}
-    items = [
-        {"content": f"{name}, sails", "annotation": [{"label": ["person"], "points": [{"start": 0, "end": end}]}]}
-        for name, end in names.items()
+    points = [{"start": 0, "end": end, "text": name} for name, end in names.items()]
+    lines = [
+        {"content": f"{point['text']}, sails", "annotation": [{"label": ["person"], "points": [point]}]}
+        for point in points
     ]
-    path.write_text("\n".join(json.dumps(item) for item in items))
+    path.write_text("\n".join(map(json.dumps, lines)))
     with pytest.raises(DataError, match=r"3 of 3 spans do not fit .*; set data\.reader\.offsets: characters"):
         list(Annotations(form="dataturks").read(path))
     records = construct(Annotations, form="dataturks", offsets="characters").read(path)
