@@ -69,7 +69,7 @@ def test_articles_larger_than_what_is_read_at_once_are_whole_and_have_their_line
         (b'{"data": []}', r"data.json: there is no question in this file; write"),
         (b'{"data": [\n{"paragraphs": [}]}', r"data.json:2: this is not JSON \(Expecting value\); is the file whole\?"),
         (b'{"data": [{"paragraphs": []}', r"data.json:1: .* a comma or \] belongs here"),
-        (b'{"data": [{"paragraphs": []},]}', r"nothing stands between the comma and \]; leave the comma out"),
+        (b'{"data": [{"paragraphs": []},]}', r"there is nothing between the comma and \]; leave the comma out"),
         (b'{"data": []}\n x', r"data.json:2: there is text after the end of the JSON"),
         (b'{"data": [\n"\xff"]}', r"data.json:2: this is not UTF-8; convert the file"),
         ({"data": [3]}, r"data.json:1: there is no list `paragraphs` where one belongs"),

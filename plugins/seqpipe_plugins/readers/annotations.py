@@ -398,34 +398,30 @@ class Brat(Spans):
         return [file for annotation in annotations for file in (annotation.with_suffix(".txt"), annotation)]
 
     def items(self, path: Path) -> Iterator[Record]:
-        for file in self.files(path):
-            if file.suffix == ".txt":
-                yield from self._records(file)
-
-    def _records(self, file: Path) -> Iterator[Record]:
-        lines = list(file_lines(file, self.encoding))
-        text, spans = "".join(lines), []
-        annotations = file.with_suffix(".ann")
-        for number, line in numbered(file_lines(annotations, self.encoding), str(annotations)):
-            match = _BRAT.fullmatch(line)
-            if line.startswith("T") and match is None:
-                raise DataError(f"{annotations}:{number}: not a span of brat's; write T1<TAB>label 0 5<TAB>text")
-            if match and not match["more"]:
-                stated = StatedSpan(int(match["start"]), int(match["end"]), (match["label"],), match["text"])
-                try:
-                    spans += self.spans_of([stated], text, f"{annotations}:{number}")
-                except DataError as error:
-                    self.leave_out(error)
-        spans.sort(key=lambda span: (span["start"], span["end"]))
-        start = end = 0
-        first = 1  # line of the record
-        for number, line in enumerate(lines, 1):
-            end += len(line)
-            if number < len(lines) and any(span["start"] < end < span["end"] for span in spans):
-                continue
-            part = text[start:end].rstrip("\r\n")
-            if part.strip():
-                inside = [span for span in spans if start <= span["start"] and span["end"] <= start + len(part)]
-                moved = [{**span, "start": span["start"] - start, "end": span["end"] - start} for span in inside]
-                yield {"text": part, "spans": moved, "where": f"{file}:{first}"}
-            start, first = end, number + 1
+        for file in self.files(path)[::2]:
+            lines = list(file_lines(file, self.encoding))
+            text, spans = "".join(lines), []
+            annotations = file.with_suffix(".ann")
+            for number, line in numbered(file_lines(annotations, self.encoding), str(annotations)):
+                match = _BRAT.fullmatch(line)
+                if line.startswith("T") and match is None:
+                    raise DataError(f"{annotations}:{number}: not a span of brat's; write T1<TAB>label 0 5<TAB>text")
+                if match and not match["more"]:
+                    stated = StatedSpan(int(match["start"]), int(match["end"]), (match["label"],), match["text"])
+                    try:
+                        spans += self.spans_of([stated], text, f"{annotations}:{number}")
+                    except DataError as error:
+                        self.leave_out(error)
+            spans.sort(key=lambda span: (span["start"], span["end"]))
+            start = end = 0
+            first = 1  # line of the record
+            for number, line in enumerate(lines, 1):
+                end += len(line)
+                if number < len(lines) and any(span["start"] < end < span["end"] for span in spans):
+                    continue
+                part = text[start:end].rstrip("\r\n")
+                if part.strip():
+                    inside = [span for span in spans if start <= span["start"] and span["end"] <= start + len(part)]
+                    moved = [{**span, "start": span["start"] - start, "end": span["end"] - start} for span in inside]
+                    yield {"text": part, "spans": moved, "where": f"{file}:{first}"}
+                start, first = end, number + 1

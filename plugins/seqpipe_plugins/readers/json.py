@@ -25,11 +25,11 @@ class Json(Objects):
     """Reads one list of objects, such as `[{"text": …, "label": …}, …]`, or the list below a key of an object.
 
     An object is a record as in the reader `jsonl`, and the options have the same meaning. The list is read object by
-    object, in constant memory; what stands beside it in the file, such as another list, is held while it is skipped.
+    object, in constant memory; a value beside it in the file, such as another list, is in memory while it is skipped.
 
     Args:
-        list: Key of the list in the object that the file holds, dotted within objects (`data.examples`); null: the file
-            is the list.
+        list: Key of the list in the object in the file, dotted within objects (`data.examples`); null: the file is the
+            list.
         encoding: Encoding of the file, such as cp1252 or utf-16.
     """
 
@@ -189,7 +189,7 @@ class _JsonStream:
         if self.next() != end:
             self._take(",", f"a comma or {end}")
             if self.next() == end:
-                raise self.fault(f"this is not JSON: nothing stands between the comma and {end}; leave the comma out")
+                raise self.fault(f"this is not JSON: there is nothing between the comma and {end}; leave the comma out")
 
     def _read_more(self) -> None:
         """Read on, twice as much as the time before if all of that was not enough."""
