@@ -26,11 +26,10 @@ from seqpipe.features.kinds.text import Copy as Copy
 from seqpipe.features.kinds.text import Pieces as Pieces
 from seqpipe.features.kinds.text import Segments as Segments
 from seqpipe.features.kinds.text import Sentences as Sentences
-from seqpipe.features.spans import OffsetEvidence as OffsetEvidence
 from seqpipe.features.spans import Offsets as Offsets
 from seqpipe.features.spans import StatedSpan as StatedSpan
+from seqpipe.features.spans import fitting_offsets as fitting_offsets
 from seqpipe.features.spans import stated_span as stated_span
-from seqpipe.features.spans import to_characters as to_characters
 from seqpipe.features.vocabulary import BOS as BOS
 from seqpipe.features.vocabulary import EOS as EOS
 from seqpipe.features.vocabulary import MASK as MASK

@@ -18,7 +18,7 @@ def register_readers() -> dict[str, str]:
         "fasttext": "seqpipe_plugins.readers.fasttext:FastText",
         "folders": "seqpipe_plugins.readers.folders:Folders",
         "json": "seqpipe_plugins.readers.json:Json",
-        "jsonl": "seqpipe_plugins.readers.jsonl:Jsonl",
+        "jsonl": "seqpipe_plugins.readers.json:Jsonl",
         "lines": "seqpipe_plugins.readers.lines:Lines",
         "parallel": "seqpipe_plugins.readers.parallel:Parallel",
         "parquet": "seqpipe_plugins.readers.parquet:Parquet",

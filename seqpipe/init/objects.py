@@ -163,15 +163,10 @@ def summarise_form(data: Path, kinds: Sequence[str] | None) -> DataSummary | Non
 def _set_offsets(summary: DataSummary, data: Path) -> None:
     """Set the option `offsets` to the convention that nearly all spans fit, if it is not that of the reader."""
     reader = reader_of(summary.use, summary.options)
-    evidence, expected = reader.offset_evidence(data), reader.offsets
-    convention = evidence.convention
-    if convention == "characters" and expected != convention:
-        moved = evidence.fit.get(expected, {})
-        fits_better = evidence.wrong < evidence.spans / 20 and moved.get(True, 0) <= evidence.differ[expected] / 2
-        convention = convention if fits_better else expected
-    if convention != expected:
-        summary.options["offsets"] = convention
-        summary.notes.append(evidence.message or f"{evidence.spans:,} spans fit with ends that are exclusive")
+    offsets, message = reader.fitting_offsets(data)
+    if offsets != reader.offsets:
+        summary.options["offsets"] = offsets
+        summary.notes.append(message)
 
 
 def summarise_objects(

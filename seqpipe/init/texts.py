@@ -65,10 +65,10 @@ def summarise_folder(data: Path) -> DataSummary:
     """Summarise a folder of texts by label, or the one in it that holds the training texts."""
     if any(data.rglob("*.ann")):
         summary = DataSummary("brat")
-        evidence = reader_of(summary.use, {}).offset_evidence(data)
-        if evidence.message:
-            summary.options["offsets"] = evidence.convention
-            summary.notes.append(evidence.message)
+        offsets, message = reader_of(summary.use, {}).fitting_offsets(data)
+        if offsets != "characters":
+            summary.options["offsets"] = offsets
+            summary.notes.append(message)
         summary.saw = "a folder of brat's texts and annotations"
         return count(summary, data)
     summary = DataSummary("folders", label_kind="Labels")

@@ -19,7 +19,7 @@ from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
 from seqpipe.features.document import Arrays, Doc, Overlaps, Record, dropped_message, resolve_overlaps
 from seqpipe.features.parts import DataPath, Part, read_records
-from seqpipe.features.spans import evidence_of
+from seqpipe.features.spans import offsets_of
 from seqpipe.features.vocabulary import BOS, EOS, SPECIALS
 from seqpipe.files import make_folder, remove_partial_files, writing
 from seqpipe.runtime.predictor import chunks
@@ -89,9 +89,9 @@ def examples(
         rules.append(SpanRules(config.data.misaligned, config.data.overlaps))
         make = task.head_task.target_maker(answer_settings(head), rules[-1])
         makers.append((f"{task.name}." if task.name else "", make))
-    evidence = evidence_of(records)
-    if evidence.message:
-        message = f"{config.data.train}: {evidence.message}; set data.offsets: {evidence.convention}"
+    offsets, message = offsets_of(records)
+    if offsets != "characters":
+        message = f"{config.data.train}: {message}; set data.offsets: {offsets}"
         if config.data.misaligned == "error":
             raise DataError(message)
         warn(message)

@@ -96,12 +96,19 @@ def test_what_was_rejected_or_has_no_annotation_is_left_out() -> None:
 
 def test_stated_offsets_win_over_those_of_the_form(tmp_path: Path) -> None:
     path = tmp_path / "data.json"
-    point = {"start": 0, "end": 3, "text": "Ida"}
-    path.write_text(json.dumps({"content": "Ida, sails", "annotation": [{"label": ["person"], "points": [point]}]}))
-    with pytest.raises(DataError, match=r"all 1 spans fit with data.reader.offsets: characters"):
+    names = {"Ida": 3, "Tove": 4, "Runar": 5}
+    points = [{"start": 0, "end": end, "text": name} for name, end in names.items()]
+    lines = [
+        {"content": f"{point['text']}, sails", "annotation": [{"label": ["person"], "points": [point]}]}
+        for point in points
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(DataError, match=r"3 of 3 spans do not fit .*; set data\.reader\.offsets: characters"):
         list(Annotations(form="dataturks").read(path))
-    (record,) = construct(Annotations, form="dataturks", offsets="characters").read(path)
-    assert record["spans"] == [{"start": 0, "end": 3, "label": "person"}]
+    records = construct(Annotations, form="dataturks", offsets="characters").read(path)
+    assert [record["spans"] for record in records] == [
+        [{"start": 0, "end": end, "label": "person"}] for end in names.values()
+    ]
 
 
 @pytest.mark.parametrize(
@@ -115,11 +122,11 @@ def test_stated_offsets_win_over_those_of_the_form(tmp_path: Path) -> None:
             '{"text": "a", "answer": "accept", "spans": [{"start": 0, "end": 9, "label": "x"}]}',
             "0 to 9 is empty",
         ),
-        ("prodigy", '{"text": "a b", "answer": "accept", "spans": [{"label": "x"}]}', "here is no span in the form"),
-        ("luis", '{"utterances": [{"intent": "a"}]}', "no text stands here in the form of LUIS"),
-        ("questions", '[{"context": "a", "qas": [{"question": "b", "answers": ["c"]}]}]', "'c' does not stand at"),
+        ("prodigy", '{"text": "a b", "answer": "accept", "spans": [{"label": "x"}]}', "span 1 is an object; write"),
+        ("luis", '{"utterances": [{"intent": "a"}]}', "there is no text here in the form of LUIS"),
+        ("questions", '[{"context": "a", "qas": [{"question": "b", "answers": ["c"]}]}]', "'c' is not at 0"),
         ("questions", '[{"context": "a", "qas": [{"question": "b", "answers": [{}]}]}]', "here is no answer"),
-        ("spacy", '["a", {"entities": []}]\n{', "data:2: this is not JSON"),
+        ("spacy", '["a", {"entities": []}]\n{', "data:2:2: this is not JSON"),
         ("spacy", '[["a", {"entities": []}]', "this is not JSON"),
         ("text-to-sql", '[{"sentences": [{"text": "a"}], "sql": []}]', "there is no text to write"),
     ],

@@ -12,8 +12,7 @@ import pytest
 
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError, UsageError
-from seqpipe_plugins.readers.json import Json
-from seqpipe_plugins.readers.jsonl import Jsonl
+from seqpipe_plugins.readers.json import Json, Jsonl
 
 ITEMS = [{"text": "in Bern", "label": "city"}, {"text": "你好", "label": "greeting"}]
 
@@ -72,7 +71,7 @@ def test_words_spans_and_pairs_are_read_as_in_lines(tmp_path: Path) -> None:
 
 def test_several_labels_are_a_list_under_any_key(tmp_path: Path) -> None:
     assert read([{"text": "a", "topics": ["x", "y"]}], tmp_path, labels="topics")[0]["labels"] == ["x", "y"]
-    with pytest.raises(DataError, match=r"`labels` holds 'x' twice"):
+    with pytest.raises(DataError, match=r"`labels` has 'x' twice"):
         read([{"text": "a", "topics": ["x", "x"]}], tmp_path, labels="topics")
 
 
@@ -93,19 +92,19 @@ def test_a_large_list_is_not_held_in_memory(tmp_path: Path) -> None:
     ("content", "options", "message"),
     [
         (b"", {}, r":1: this is not a JSON list: a list belongs here; write a list of objects"),
-        (b"[]", {}, r"there is no object in the list"),
-        (b"[1]", {}, r":1: this item of the list is no object"),
+        (b"[]", {}, r"there is no record in this file"),
+        (b"[1]", {}, r":1: this item of the list is not an object"),
         (b'[{"text": "a"},\n{"text": "b"}\n{"text": "c"}]', {}, r":3: .*a comma or \] belongs here"),
         (b'[{"text": "a"},\n{"text": 1}]', {}, r":2: `text` is a number; it must be a string"),
         (b'[{"text": "a"},\n{"text": "b", "text": "c"}]', {}, r":2: the key 'text' is given twice"),
         (b'[{"text": "a"},\n{"text": NaN}]', {}, r":2: NaN is not JSON; write null or a number"),
         (b'[{"text": "a"},\n{"text": "b"', {}, r"this is not JSON .*is the file whole"),
-        (b'[{"text": "a"}]\n[]', {}, r":2: something stands behind the end of the list"),
+        (b'[{"text": "a"}]\n[]', {}, r":2: there is text after the end of the JSON"),
         (b'[{"text": "a"},\n{"text": "\xff"}]', {}, r":2: this is not UTF-8"),
         (b"[" * 100_000, {}, r"nested too deep"),
-        (b'{"data": []}', {}, r":1: here is an object, not a list; name the key"),
+        (b'{"data": []}', {}, r":1: this is not a JSON list: a list belongs here; .*, or name the key"),
         (b'{"data": []}', {"list": "date"}, r"no key 'date' in this object"),
-        (b'[{"text": "a", "intent": "x"}]', {"label": "intend"}, r"`intend` is no key here; did you mean 'intent'"),
+        (b'[{"text": "a", "intent": "x"}]', {"label": "intend"}, r"there is no key `intend`; did you mean 'intent'"),
     ],
 )
 def test_what_is_no_list_of_records_is_an_error_with_its_line(
@@ -116,5 +115,5 @@ def test_what_is_no_list_of_records_is_an_error_with_its_line(
 
 
 def test_a_key_without_a_name_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"json.list: 'a\.\.b' is no key"):
+    with pytest.raises(UsageError, match=r"json.list: 'a\.\.b' is not a key"):
         construct(Json, list="a..b")

@@ -11,7 +11,7 @@ import pytest
 
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
-from seqpipe_plugins.readers.jsonl import Jsonl
+from seqpipe_plugins.readers.json import Jsonl
 
 
 def read(content: str | bytes, folder: Path, **options: Any) -> list[dict[str, Any]]:
@@ -151,7 +151,7 @@ BAD: list[tuple[str | bytes, dict[str, Any], str, str]] = [
     ),
     ('{"text": "a", "labels": ["x", ""]}\n', {}, "1:", "item 2 of `labels` is an empty string"),
     ('{"text": "a", "labels": [1]}\n', {}, "1:", "item 1 of `labels` is a number; write a string"),
-    ('{"text": "a", "labels": ["x", "y", "x"]}\n', {}, "1:", "`labels` holds 'x' twice; write each label once"),
+    ('{"text": "a", "labels": ["x", "y", "x"]}\n', {}, "1:", "`labels` has 'x' twice; write each label once"),
     ('{"words": ["a", "b"], "labels": ["O", "O"]}\n', {}, "1:", "set the reader's option `tags: labels`"),
     ('{"words": ["a"], "spans": []}\n', {}, "1:", "this line is split into words; give the words `tags`"),
     ('{"words": "a b"}\n', {}, "1:", "`words` is a string; it must be a list of strings"),
@@ -171,7 +171,7 @@ BAD: list[tuple[str | bytes, dict[str, Any], str, str]] = [
     ('{"text": "a", "spans": {}}\n', {}, "1:", "`spans` is an object; it must be a list"),
     ('{"text": "a", "spans": null}\n', {}, "1:", "`spans` is null"),
     (spans(3), {}, "1:", 'span 1 is a number; write {"start": 0, "end": 5, "label": "PER"}'),
-    (spans([0, 4]), {}, "1:", "span 1 is a list"),
+    (spans([0, 4]), {}, "1:", "span 1 has null or missing as `label`"),
     (spans(PER, {"start": 5, "label": "X"}), {}, "1:", "span 2 has null or missing as `end`"),
     (
         spans({"start": "0", "end": 4, "label": "X"}),
@@ -183,14 +183,19 @@ BAD: list[tuple[str | bytes, dict[str, Any], str, str]] = [
     (spans([True, 4, "X"]), {}, "1:", "span 1 has a boolean as `start`"),
     (spans(["X", "0", 4]), {}, "1:", "span 1 has a string as `start`"),
     (spans({"start": 0, "end": 4}), {}, "1:", "span 1 has null or missing as `label`"),
-    (spans([0, 4, ""]), {}, "1:", "span 1 has a string as `label`; it must be a string with something in it"),
+    (spans([0, 4, ""]), {}, "1:", "span 1 has an empty string as `label`; write a string with something in it"),
     (spans([0, 4, 7]), {}, "1:", "span 1 has a number as `label`"),
     (spans([4, 4, "X"]), {}, "1:", "span 1: 4 to 4 is empty or not within the text's 9 code points"),
     (spans([5, 4, "X"]), {}, "1:", "5 to 4 is empty"),
     (spans([-1, 4, "X"]), {}, "1:", "-1 to 4 is empty or not within"),
-    (spans([5, 10, "X"]), {}, "1:", "5 to 10 is empty or not within the text's 9 code points; correct the offsets"),
-    (spans([2, 6, "X"], text="日本の人"), {}, "1:", "4 code points (it would be within its UTF-8 bytes)"),
-    (spans([2, 4, "X"], text="😀ab"), {}, "1:", "3 code points (it would be within its UTF-16 units)"),
+    (
+        spans([5, 10, "X"]),
+        {},
+        "1:",
+        "5 to 10 is empty or not within the text's 9 code points (9 UTF-16 units, 9 UTF-8 bytes); correct",
+    ),
+    (spans([2, 6, "X"], text="日本の人"), {}, "1:", "4 code points (4 UTF-16 units, 12 UTF-8 bytes)"),
+    (spans([2, 4, "X"], text="😀ab"), {}, "1:", "3 code points (4 UTF-16 units, 6 UTF-8 bytes)"),
     (spans({**PER, "text": "runs"}), {}, "1:", "0 to 4 is 'John', not 'runs'; offsets must count code points"),
     (spans({"start": 2, "end": 4, "label": "X", "word": "ab"}, text="😀abc"), {}, "1:", "2 to 4 is 'bc', not 'ab'"),
     (b'{"text": "a"}\n{"text": "\xe9"}\n', {}, "2:", "not UTF-8 (byte 0xe9 at place 11)"),

@@ -12,7 +12,7 @@ import pytest
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError
 from seqpipe.init import init_yaml
-from seqpipe_plugins.readers.jsonl import Jsonl
+from seqpipe_plugins.readers.json import Jsonl
 from seqpipe_plugins.readers.squad import Squad
 
 CONTEXT = "😀 Ada met Bo in Oslo."
@@ -64,13 +64,13 @@ def test_articles_larger_than_what_is_read_at_once_are_whole_and_have_their_line
     [
         (b"", r"data.json:1: this is not JSON of SQuAD: an object belongs here; write \{"),
         (b"[]", r"data.json:1: this is not JSON of SQuAD: an object belongs here"),
-        (b'{"data"\n: 3}', r"data.json:2: .* a list of articles as `data` belongs here"),
-        (b'{"version": "1"}', r"data.json:1: the object has no key `data`"),
+        (b'{"data"\n: 3}', r"data.json:2: .* a list belongs here"),
+        (b'{"version": "1"}', r"data.json:1: there is no key 'data' in this object"),
         (b'{"data": []}', r"data.json: there is no question in this file; write"),
         (b'{"data": [\n{"paragraphs": [}]}', r"data.json:2: this is not JSON \(Expecting value\); is the file whole\?"),
         (b'{"data": [{"paragraphs": []}', r"data.json:1: .* a comma or \] belongs here"),
-        (b'{"data": [{"paragraphs": []},]}', r"nothing stands between the comma and \]; leave the comma out"),
-        (b'{"data": []}\n x', r"data.json:2: something stands behind the end of the object"),
+        (b'{"data": [{"paragraphs": []},]}', r"there is nothing between the comma and \]; leave the comma out"),
+        (b'{"data": []}\n x', r"data.json:2: there is text after the end of the JSON"),
         (b'{"data": [\n"\xff"]}', r"data.json:2: this is not UTF-8; convert the file"),
         ({"data": [3]}, r"data.json:1: there is no list `paragraphs` where one belongs"),
         ({"data": [{"paragraphs": [{"qas": []}]}]}, r"there is no text `context` where one belongs"),
@@ -109,14 +109,12 @@ def test_lines_of_json_without_a_text_are_read_as_they_are() -> None:
 def test_starts_that_all_count_otherwise_are_told_from_a_wrong_one(offsets: str, shift: int, tmp_path: Path) -> None:
     context = CONTEXT if offsets != "one-based" else CONTEXT[2:]
     start = context.index("Ada")
-    qas = [
-        {"id": str(i), "question": "Who?", "answers": [{"text": "Ada", "answer_start": start + shift}]}
-        for i in range(20)
-    ]
+    qas = [{"question": "Who?", "answers": [{"text": "Ada", "answer_start": start + shift}]}]
+    paragraphs = [{"context": f"{context} {i}", "qas": qas} for i in range(20)]
     path = tmp_path / "data.json"
-    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": context, "qas": qas}]}]}))
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
     with pytest.raises(
-        DataError, match=f"20 of 20 questions have such a fault; 20 questions fit with data.offsets: {offsets}"
+        DataError, match=f"20 of 20 spans do not fit .*; 20 of 20 do if .*; set data.offsets: {offsets}"
     ):
         list(Squad().read(path))
     assert f"{{use: squad, offsets: {offsets}}}" in init_yaml(path, tmp_path / "a.yaml").read_text()
@@ -127,7 +125,7 @@ def test_questions_with_wrong_starts_are_counted_and_may_be_left_out(tmp_path: P
     wrong = {**QA, "id": "8", "answers": [{"text": "Ada", "answer_start": 5}]}
     path = tmp_path / "data.json"
     path.write_text(json.dumps(squad(QA, wrong, QA)))
-    with pytest.raises(DataError, match=r"question '8'.*1 of 3 questions have such a fault; `bad_rows: skip`"):
+    with pytest.raises(DataError, match=r"question '8'.*1 of 3 spans do not fit .*; `bad_rows: skip`"):
         list(Squad().read(path))
     reader = Squad()
     reader.left_out = []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from seqpipe.plugin import DataError, OffsetEvidence, Offsets, StatedSpan, did_you_mean, stated_span, to_characters
+from seqpipe.plugin import DataError, Offsets, StatedSpan, did_you_mean, fitting_offsets, locate_answer, stated_span
 
 from . import IllFormed, Lenient, Record, SchemeOption, TagError, Tagging, field_name
 
@@ -55,10 +55,11 @@ class SpanError(DataError):
 
 
 class Spans(Lenient, ABC):
-    """A reader of texts with spans, whose offsets count what `offsets` says."""
+    """A reader of texts with spans or answers, whose offsets count what `offsets` says."""
 
     offsets: Offsets = "characters"
-    evidence: OffsetEvidence | None = None  # where spans are counted, and not checked
+    stated: set[tuple[str, StatedSpan]] | None = None  # spans are collected here, and not checked
+    empty_message = "there is no record in this file; give one with at least one example"
 
     @abstractmethod
     def items(self, path: Path) -> Iterator[Record]:
@@ -66,57 +67,75 @@ class Spans(Lenient, ABC):
 
     def read(self, path: Path) -> Iterator[Record]:
         """The records of a UTF-8 file, one at a time; DataError names file, line and fix."""
+        empty = True
         try:
-            yield from self.items(path)
+            for record in self.items(path):
+                empty = False
+                yield record
         except SpanError as error:
-            evidence = self.offset_evidence(path)
-            if self.offsets != "characters" and not evidence.wrong:
-                fix = f"all {evidence.spans:,} spans fit with data.reader.offsets: characters"
-                raise DataError(f"{error} ({fix})") from error
-            if not evidence.message:
-                fix = (
-                    f"{evidence.wrong:,} of {evidence.spans:,} spans do not fit; `bad_rows: skip` leaves such texts out"
-                )
-                raise DataError(f"{error} ({fix})") from error
-            fix = f"set data.offsets: {evidence.convention}"
-            raise DataError(f"{path}: {evidence.message}; {fix} (the first: {error})") from error
+            offsets, message = self.fitting_offsets(path)
+            if offsets == self.offsets:
+                raise DataError(f"{error} ({message}; `bad_rows: skip` leaves such texts out)") from error
+            key = "data.reader.offsets" if offsets == "characters" else "data.offsets"
+            raise DataError(f"{path}: {message}; set {key}: {offsets} (the first: {error})") from error
+        if empty and not self.left_out:
+            raise DataError(f"{path}: {self.empty_message}")
 
-    def offset_evidence(self, path: Path) -> OffsetEvidence:
-        """The spans of a file counted by the conventions that fit them, as they stand."""
+    def fitting_offsets(self, path: Path) -> tuple[Offsets, str]:
+        """Return what the offsets in a file count, and a message with the number of spans that fit."""
         reader = copy.copy(self)
-        reader.offsets, reader.evidence, reader.left_out = "characters", OffsetEvidence(), []
+        reader.stated, reader.left_out = set(), []
         for _ in reader.items(path):
-            if reader.evidence.spans >= MOST_SPANS:
+            if len(reader.stated) >= MOST_SPANS:
                 break
-        return reader.evidence
+        return fitting_offsets(reader.stated, self.offsets)
 
-    def spans_of(self, items: Iterable[StatedSpan], text: str, where: str) -> list[Record]:
-        """The spans of a text, in its order; DataError begins with `where`."""
+    def spans_of(self, items: Iterable[Any], text: str, where: str) -> list[Record]:
+        """The spans of a text, in its order, of stated spans or items that state one; DataError begins with `where`."""
         spans = []
         for number, item in enumerate(items, 1):
             place = f"{where}: span {number}"
-            for key, offset in (("start", item.start), ("end", item.end)):
+            span = item if isinstance(item, StatedSpan) else stated_span(item)
+            if span is None:
+                fix = 'write {"start": 0, "end": 5, "label": "PER"} or [0, 5, "PER"]'
+                raise DataError(f"{place} is {describe_type(item)}; {fix}")
+            for key, offset in (("start", span.start), ("end", span.end)):
                 if not isinstance(offset, int) or isinstance(offset, bool):
-                    raise DataError(f"{place} has {kind_of(offset)} as `{key}`; it must be a whole number")
-            if self.evidence is not None:
-                self.evidence.add(text, item.start, item.end, item.text)
+                    raise DataError(f"{place} has {describe_type(offset)} as `{key}`; it must be a whole number")
+            if self.stated is not None:
+                self.stated.add((text, replace(span, labels=())))
                 continue
-            start, end = to_characters(text, item.start, item.end, self.offsets)
+            start, end = span.place(text, self.offsets)
             if not 0 <= start < end <= len(text):
-                size = f"the text's {len(text)} code points"
-                problem = f"{item.start} to {item.end} is empty or not within {size}{_unit(end, text)}"
+                utf_16, utf_8 = (len(text.encode(codec, "surrogatepass")) for codec in ("utf-16-le", "utf-8"))
+                sizes = f"{len(text)} code points ({utf_16 // 2} UTF-16 units, {utf_8} UTF-8 bytes)"
+                problem = f"{span.start} to {span.end} is empty or not within the text's {sizes}"
                 raise SpanError(f"{place}: {problem}; correct the offsets")
-            stated, there = item.text, text[start:end]
-            if stated is not None and "".join(stated.split()).casefold() != "".join(there.split()).casefold():
-                fix = "offsets must count code points"
-                raise SpanError(f"{place}: {start} to {end} is {there!r}, not {stated!r}; {fix}")
-            for label in item.labels:
+            if span.text is not None and not span.covers(text, start, end):
+                problem = f"{start} to {end} is {text[start:end]!r}, not {span.text!r}"
+                raise SpanError(f"{place}: {problem}; offsets must count code points")
+            for label in span.labels:
                 if not isinstance(label, str) or not label:
                     raise DataError(
-                        f"{place} has {kind_of(label)} as `label`; it must be a string with something in it"
+                        f"{place} has {describe_type(label)} as `label`; write a string with something in it"
                     )
                 spans.append({"start": start, "end": end, "label": label})
         return sorted(spans, key=lambda span: (span["start"], span["end"]))
+
+    def answers_of(self, answers: Sequence[tuple[str, int]], passage: str, where: str) -> Record:
+        """The answers in a passage, their starts in code points; SpanError if one is not where it starts."""
+        starts = []
+        for text, start in answers:
+            if self.stated is not None:
+                self.stated.add((passage, StatedSpan(start, None, text=text)))
+            else:
+                start, _ = StatedSpan(start, start).place(passage, self.offsets)
+                try:
+                    locate_answer((text, start), passage, where)
+                except DataError as error:
+                    raise SpanError(str(error)) from error
+            starts.append(start)
+        return {"text": [text for text, _ in answers], "answer_start": starts}
 
 
 class Objects(Spans):
@@ -138,19 +157,21 @@ class Objects(Spans):
             return {"source_where" if key == "where" else key: value for key, value in item.items()}
         used = {self.words, self.tags} if self.words in item else {self.text, self.spans}
         record = self._from_words(item, where) if self.words in item else self._from_text(item, where)
-        if isinstance(item.get("labels"), list) and "labels" not in used:
-            _check_labels(item["labels"], where)
+        labels = item.get("labels")
+        if isinstance(labels, list) and "labels" not in used:
+            fix = "if they are the words' tags, set the reader's option `tags: labels`"
+            for i, label in enumerate(_strings(labels, "labels", where, f"; {fix}")):
+                if label in labels[:i]:
+                    raise DataError(f"{where}: `labels` has {label!r} twice; write each label once; {fix}")
         return {**record, **{field_name(key): value for key, value in item.items() if key not in used}}
 
     def _fields(self, item: dict[str, Any], where: str) -> dict[str, Any]:
         """The values of a line by their names: of what is within objects the dotted one, and `label` as renamed."""
-        if any(isinstance(value, dict) for value in item.values()):
-            item = item | {name: value for name, value in _within(item) if name not in item}
+        item = item | {name: value for name, value in _dotted(item) if name not in item}
         for key, field in self.renamed.items():
             if key not in item:
-                names = ", ".join(item) or "none"
                 fix = f"correct the reader's option `{field}`, or the line"
-                raise DataError(f"{where}: `{key}` is no key here{did_you_mean(key, item)} (keys: {names}); {fix}")
+                raise DataError(f"{where}: there is no key `{key}`{_there_are(item, key)}; {fix}")
             if key != field:
                 kept = {f"source_{name}" if name == field else name: value for name, value in item.items()}
                 item = {**kept, field: kept.pop(key)}
@@ -160,18 +181,16 @@ class Objects(Spans):
 
     def _from_words(self, item: dict[str, Any], where: str) -> Record:
         if self.spans in item:
+            problem = f"`{self.spans}` count characters of a text, and this line is split into words"
             fix = f"give the words `{self.tags}`, or spans of a `{self.text}` without `{self.words}`"
-            raise DataError(
-                f"{where}: `{self.spans}` count characters of a text, and this line is split into words; {fix}"
-            )
+            raise DataError(f"{where}: {problem}; {fix}")
         words = _strings(item[self.words], self.words, where)
         record: Record = {"text": self.joiner.join(words), "words": words}
         if self.tags in item:
             tags = _strings(item[self.tags], self.tags, where)
             if len(tags) != len(words):
-                raise DataError(
-                    f"{where}: {len(words)} `{self.words}` but {len(tags)} `{self.tags}`; give one tag a word"
-                )
+                problem = f"{len(words)} `{self.words}` but {len(tags)} `{self.tags}`"
+                raise DataError(f"{where}: {problem}; give one tag a word")
             try:
                 record["tags"] = self.tagging.to_iob2(tags)
             except TagError as error:
@@ -180,70 +199,47 @@ class Objects(Spans):
 
     def _from_text(self, item: dict[str, Any], where: str) -> Record:
         if self.text not in item:
-            keys = ", ".join(item) or "none"
-            hint = did_you_mean(self.text or "", item) or did_you_mean(self.words, item)
+            problem = f"neither `{self.text}` nor `{self.words}` is a key here{_there_are(item, self.text, self.words)}"
             fix = "name them with the reader's options `text` and `words`, or set `text: null` if there are two texts"
-            raise DataError(
-                f"{where}: neither `{self.text}` nor `{self.words}` is a key here{hint} (keys: {keys}); {fix}"
-            )
+            raise DataError(f"{where}: {problem}; {fix}")
         text = item[self.text]
         if not isinstance(text, str):
-            raise DataError(f"{where}: `{self.text}` is {kind_of(text)}; it must be a string")
+            raise DataError(f"{where}: `{self.text}` is {describe_type(text)}; it must be a string")
         if self.tags in item:
             fix = f"`{self.words}` too, or name another key with the reader's option `tags`"
             raise DataError(f"{where}: `{self.tags}` belong to words, and there are none in this line; give {fix}")
         if self.spans not in item:
             return {"text": text}
         if not isinstance(item[self.spans], list):
-            raise DataError(f"{where}: `spans` is {kind_of(item[self.spans])}; it must be a list")
-        stated = []
-        for i, span in enumerate(item[self.spans], 1):
-            read = stated_span(span)
-            if read is None:
-                fix = 'write {"start": 0, "end": 5, "label": "PER"} or [0, 5, "PER"]'
-                raise DataError(f"{where}: span {i} is {kind_of(span)}; {fix}")
-            stated.append(read)
-        return {"text": text, "spans": self.spans_of(stated, text, where)}
+            raise DataError(f"{where}: `spans` is {describe_type(item[self.spans])}; it must be a list")
+        return {"text": text, "spans": self.spans_of(item[self.spans], text, where)}
 
 
-def _within(item: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def _dotted(item: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
     """The values within the objects of an object, each with its dotted name."""
     for key, value in item.items():
         if isinstance(value, dict):
-            yield from _within(value, f"{before}{key}.")
+            yield from _dotted(value, f"{before}{key}.")
         if before:
             yield f"{before}{key}", value
 
 
-def _strings(value: object, key: str, where: str) -> list[str]:
+def _strings(value: object, key: str, where: str, hint: str = "") -> list[str]:
     if not isinstance(value, list):
-        raise DataError(f"{where}: `{key}` is {kind_of(value)}; it must be a list of strings")
+        raise DataError(f"{where}: `{key}` is {describe_type(value)}; it must be a list of strings")
     for i, item in enumerate(value, 1):
         if not isinstance(item, str) or not item:
-            kind = "an empty string" if item == "" else kind_of(item)
-            raise DataError(f"{where}: item {i} of `{key}` is {kind}; it must be a string with something in it")
+            problem = f"item {i} of `{key}` is {describe_type(item)}"
+            raise DataError(f"{where}: {problem}; write a string with something in it{hint}")
     return list(value)
 
 
-def _check_labels(labels: list[Any], where: str) -> None:
-    fix = "if they are the words' tags, set the reader's option `tags: labels`"
-    for i, label in enumerate(labels, 1):
-        if not isinstance(label, str) or not label:
-            kind = "an empty string" if label == "" else kind_of(label)
-            raise DataError(f"{where}: item {i} of `labels` is {kind}; write a string with something in it; {fix}")
-        if label in labels[: i - 1]:
-            raise DataError(f"{where}: `labels` holds {label!r} twice; write each label once; {fix}")
+def _there_are(item: dict[str, Any], *names: str | None) -> str:
+    """The key that is most like one of these names, and all keys."""
+    hint = next(filter(None, (did_you_mean(name or "", item) for name in names)), "")
+    return f"{hint} (keys: {', '.join(item) or 'none'})"
 
 
-def _unit(end: int, text: str) -> str:
-    """A guess at the unit that was counted, where an end lies behind the text's."""
-    if len(text) < end <= len(text.encode("utf-16-le", "surrogatepass")) // 2:
-        return " (it would be within its UTF-16 units)"
-    if len(text) < end <= len(text.encode("utf-8", "surrogatepass")):
-        return " (it would be within its UTF-8 bytes)"
-    return ""
-
-
-def kind_of(value: object) -> str:
+def describe_type(value: object) -> str:
     names = {str: "a string", bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}
-    return names.get(type(value), "null or missing")
+    return "an empty string" if value == "" else names.get(type(value), "null or missing")

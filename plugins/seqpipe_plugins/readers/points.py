@@ -17,13 +17,13 @@ from . import LineReader, Record, file_lines
 
 OUTPUT = "output"
 RECIPE = ".json"
-_WIDTHS = {"hull": 2, "tour": 2, "sort": 1}
 _KEYS = ("task", "points", "records", "seed")
 _FORM = '{"task": "hull", "points": [5, 10], "records": 20000, "seed": 1}'
-_MOST = 1_000_000  # points of a record, records of an epoch
+_TASKS = {"hull": (2, 3, 200), "tour": (2, 3, LONGEST_TOUR), "sort": (1, 1, 10_000)}  # width, fewest and most points
+_LIMITS = {"records": (1, 1_000_000), "seed": (0, 2**63)}
 _DIGITS = 6
 _LARGEST = float(np.finfo(np.float32).max)
-_BLOCK = 1024  # records that are made together
+_BLOCK = 1024  # records that are generated together
 
 
 class Points(LineReader):
@@ -50,40 +50,39 @@ class Points(LineReader):
         self.width = width
 
     def read(self, path: Path) -> Iterator[Record]:
-        """The records of a UTF-8 file, or the first that a recipe makes; DataError names file, line and fix."""
+        """The records of a UTF-8 file, or those of the first epoch of a recipe; DataError names file, line and fix."""
         return self.epoch(path, 0) if self.changes(path) else super().read(path)
 
     def changes(self, path: Path) -> bool:
-        """Return whether a file makes other records in every epoch."""
+        """Return whether a file is a recipe, which has different records in every epoch."""
         return Path(path).suffix == RECIPE
 
     def epoch(self, path: Path, number: int) -> Iterator[Record]:
-        """The records that a recipe makes in one epoch; they count from 0."""
-        recipe, where = _recipe(path, self.width), f"{path}:1: epoch {number + 1}, record"
+        """The records of a recipe in one epoch; epochs count from 0."""
+        recipe = _read_recipe(path, self.width)
         random = np.random.default_rng((recipe["seed"], number, 0x706F696E74))
-        done = 0
-        while done < recipe["records"]:
-            some = min(_BLOCK, recipe["records"] - done)
-            for points, pointers in _records_of(recipe, some, random):
-                done += 1
-                yield {"points": points, "pointers": pointers, "where": f"{where} {done}"}
+        for first in range(0, recipe["records"], _BLOCK):
+            records = _generate(recipe, min(_BLOCK, recipe["records"] - first), random)
+            for count, (points, pointers) in enumerate(records, first + 1):
+                where = f"{path}:1: epoch {number + 1}, record {count}"
+                yield {"points": points, "pointers": pointers, "where": where}
 
     def parse(self, line: str, where: str) -> Record:
         words = line.split()
         if words.count(OUTPUT) != 1:
-            problem = f"the word `{OUTPUT}` stands in this line {words.count(OUTPUT)} times"
+            problem = f"the word `{OUTPUT}` is in this line {words.count(OUTPUT)} times"
             raise DataError(f"{where}: {problem}; write the points, `{OUTPUT}` once, and positions from 1 on")
         at = words.index(OUTPUT)
         numbers = [_number(word, where) for word in words[:at]]
         if not numbers or len(numbers) % self.width:
-            problem = f"{len(numbers)} numbers are no points of {self.width} each"
+            problem = f"{len(numbers)} numbers are not points of {self.width} each"
             raise DataError(f"{where}: {problem}; complete the line, or set the reader's option `width`")
         points = [numbers[i : i + self.width] for i in range(0, at, self.width)]
         pointers = []
         for word in words[at + 1 :]:
             position = int(word) if word.isdecimal() and word.isascii() and len(word) < 10 else 0
             if not 1 <= position <= len(points):
-                problem = f"{word[:40]!r} is no position among {len(points)} points, which count from 1"
+                problem = f"{word[:40]!r} is not a position among {len(points)} points, which count from 1"
                 raise DataError(f"{where}: {problem}; correct it")
             pointers.append(position - 1)
         return {"points": points, "pointers": pointers}
@@ -93,64 +92,63 @@ def _number(word: str, where: str) -> float:
     try:
         number = float(word)
     except ValueError as error:
-        raise DataError(f"{where}: {word[:40]!r} is no number; correct it") from error
+        raise DataError(f"{where}: {word[:40]!r} is not a number; correct it") from error
     if not abs(number) <= _LARGEST:
         raise DataError(f"{where}: {word[:40]!r} is not finite in float32; leave the record out")
     return number
 
 
-def _recipe(path: Path, width: int) -> dict[str, Any]:
-    """The recipe in a file, its points as the least and the most of a record; DataError for an invalid one."""
+def _read_recipe(path: Path, width: int) -> dict[str, Any]:
+    """Return the recipe in a file, its points as a pair of limits; DataError for an invalid one."""
     text = "".join(file_lines(path))
     try:
         recipe = JSON_DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         line = error.lineno if isinstance(error, json.JSONDecodeError) else 1
-        raise DataError(f"{path}:{line}: this is no recipe ({error}); write one such as {_FORM}") from error
+        raise DataError(f"{path}:{line}: this is not a recipe ({error}); write one such as {_FORM}") from error
+
+    def fault(key: str, problem: str) -> DataError:
+        line = text.partition(f'"{key}"')[0].count("\n") + 1 if f'"{key}"' in text else 1
+        return DataError(f"{path}:{line}: {problem}")
+
     if not isinstance(recipe, Mapping):
-        raise DataError(f"{path}:1: a recipe is an object such as {_FORM}")
-    for key in recipe.keys() - {*_KEYS}:
-        raise _wrong(path, text, key, f"a recipe has no {key!r}{did_you_mean(key, _KEYS)}")
-    for key in _KEYS:
+        raise fault("", f"a recipe is an object such as {_FORM}")
+    for key in (*recipe, *_KEYS):
+        if key not in _KEYS:
+            raise fault(key, f"a recipe has no {key!r}{did_you_mean(key, _KEYS)}")
         if key not in recipe:
-            raise DataError(f"{path}:1: the recipe has no {key!r}; write one such as {_FORM}")
-    task = recipe["task"]
-    if task not in _WIDTHS:
-        raise _wrong(path, text, "task", f"no task {task!r}{did_you_mean(str(task), _WIDTHS)}: {', '.join(_WIDTHS)}")
-    if _WIDTHS[task] != width:
-        problem = f"the task {task} is of rows of {_WIDTHS[task]}"
-        raise _wrong(path, text, "task", f"{problem}; set the reader's option width: {_WIDTHS[task]}")
-    for key, least in (("records", 1), ("seed", 0)):
-        if type(recipe[key]) is not int or not least <= recipe[key] <= (_MOST if key == "records" else 2**63):
-            problem = f"{key} is {recipe[key]!r}; give a whole number from {least} on"
-            raise _wrong(path, text, key, problem + f", at most {_MOST:,}" * (key == "records"))
-    sizes = recipe["points"] if isinstance(recipe["points"], list) else [recipe["points"]] * 2
-    fewest, most = (1 if task == "sort" else 3), {"tour": LONGEST_TOUR, "hull": 200, "sort": 10_000}[task]
+            raise fault(key, f"the recipe has no {key!r}; write one such as {_FORM}")
+    task, points = str(recipe["task"]), recipe["points"]
+    if task not in _TASKS:
+        raise fault("task", f"no task {task!r}{did_you_mean(task, _TASKS)}: {', '.join(_TASKS)}")
+    task_width, fewest, most = _TASKS[task]
+    if task_width != width:
+        problem = f"the rows of the task {task} have {task_width} numbers"
+        raise fault("task", f"{problem}; set the reader's option width: {task_width}")
+    for key, (least, highest) in _LIMITS.items():
+        if type(recipe[key]) is not int or not least <= recipe[key] <= highest:
+            raise fault(key, f"{key} is {recipe[key]!r}; write a whole number from {least:,} to {highest:,}")
+    sizes = points if isinstance(points, list) else [points, points]
     if len(sizes) != 2 or not all(type(n) is int for n in sizes) or not fewest <= sizes[0] <= sizes[1] <= most:
-        problem = f"points is {recipe['points']!r}; a {task} has from {fewest} to {most} points"
-        raise _wrong(path, text, "points", f"{problem}: give how many, or [least, most]")
-    return {**recipe, "points": (sizes[0], sizes[1])}
+        problem = f"points is {points!r}; a {task} has from {fewest} to {most} points"
+        raise fault("points", f"{problem}: write their number, or [fewest, most]")
+    return {**recipe, "points": sizes}
 
 
-def _wrong(path: Path, text: str, key: str, problem: str) -> DataError:
-    line = text.partition(f'"{key}"')[0].count("\n") + 1
-    return DataError(f"{path}:{line}: {problem}")
-
-
-def _records_of(
+def _generate(
     recipe: Mapping[str, Any], count: int, random: np.random.Generator
 ) -> Iterator[tuple[list[list[float]], list[int]]]:
-    """So many records: points, and positions of them."""
+    """Return the points of that many records, each with the positions that are the answer."""
     task, (least, most) = recipe["task"], recipe["points"]
     sizes = random.integers(least, most + 1, count)
-    points = np.round(random.random((count, most, _WIDTHS[task])), _DIGITS)
-    right: dict[int, list[int]] = {}
+    points = np.round(random.random((count, most, _TASKS[task][0])), _DIGITS)
+    answers: dict[int, list[int]] = {}
     for size in np.unique(sizes).tolist():
         rows = np.flatnonzero(sizes == size)
-        some = points[rows, :size]
+        block = points[rows, :size]
         if task == "sort":
-            positions = some[..., 0].argsort(axis=1, kind="stable").tolist()
+            positions = block[..., 0].argsort(axis=1, kind="stable").tolist()
         else:
-            positions = hulls(some) if task == "hull" else tours(some)
-        right |= dict(zip(rows.tolist(), positions, strict=True))
-    return ((points[row, :size].tolist(), right[row]) for row, size in enumerate(sizes.tolist()))
+            positions = hulls(block) if task == "hull" else tours(block)
+        answers |= dict(zip(rows.tolist(), positions, strict=True))
+    return ((points[row, :size].tolist(), answers[row]) for row, size in enumerate(sizes.tolist()))
