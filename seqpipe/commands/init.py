@@ -61,10 +61,10 @@ def init(
     """Detect the format of a data file and write a commented YAML for it."""
     from seqpipe.init import init_yaml
 
-    if (file is None) == (data is None):
+    source = file or data
+    if source is None or (file and data):
         raise UsageError("name one data file: seqpipe init train.csv")
-    console, source = Console(), file or data or Path()
-    readings: list[dict[str, Any]] = []
+    console, readings = Console(), list[dict[str, Any]]()
     write = partial(init_yaml, source, output, console.say, show=readings.extend, checkpoint=checkpoint)
     try:
         path = write(task, target, text or ())
@@ -72,17 +72,15 @@ def init(
         if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise
         console.say(str(error))
-        number = 0
-        while not 0 < number <= len(error.readings):
-            console.say(f"number of the choice, 1 to {len(error.readings)}:")
-            answer = sys.stdin.readline()
-            if not answer:
+        choices = {str(number): options for number, options in enumerate(error.readings, 1)}
+        answer = ""
+        while answer.strip() not in choices:
+            console.say(f"number of the choice, 1 to {len(choices)}:")
+            if not (answer := sys.stdin.readline()):
                 raise
-            number = int(answer) if answer.strip().isdecimal() else 0
-        options = error.readings[number - 1]
-        pairs = list(zip(options[::2], options[1::2], strict=True))
-        choice = dict(pairs)
-        texts = [value for option, value in pairs if option == "--text"]
-        path = write(choice.get("--task", task), choice.get("--target", target), texts or text or ())
+        options = choices[answer.strip()]
+        values = dict(zip(options[::2], options[1::2], strict=True))
+        texts = [values["--text"]] if "--text" in values else text or ()
+        path = write(values.get("--task", task), values.get("--target", target), texts)
     console.say(f"wrote {path}\nnext: seqpipe check {shlex.quote(str(path))}")
     print_json({"file": str(path), "readings": readings}, as_json)
