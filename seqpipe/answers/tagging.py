@@ -52,11 +52,7 @@ class _Span:
 
 
 class SpanReader(ChunkReader[SpansAnswer]):
-    """Reader of spans, equal to those of the whole text: `opens` and `closes` of a chunk start at its first word.
-
-    Args:
-        labels: The tags.
-    """
+    """Reader of spans, equal to those of the whole text: `opens` and `closes` of a chunk start at its first word."""
 
     outputs: ClassVar = (STOPS,)
 
@@ -345,17 +341,15 @@ class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
         names: set[str] = set()
-        has_tags = False
         for record in records:
             tags = record.get(head.target or "tags")
             if tags is not None:
-                has_tags = True
                 names.update(label for label, *_ in schemes.spans(tags))
             else:
                 names.update(span["label"] for span in present(record, head.target or "spans"))
         if not names:
             fix = "name the field or column of the tags with the reader's option `tags`"
-            if not has_tags:
+            if all(record.get(head.target or "tags") is None for record in records):
                 fix = f"the field {head.target or 'spans'!r} is empty in every record: mark the spans to find"
             raise DataError(f"the training data has no span; {fix}")
         old, tags = head.old_labels, schemes.tag_set(sorted(names), head.settings["scheme"])

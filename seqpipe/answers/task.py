@@ -315,7 +315,8 @@ class Census:
             for cause, examples in alike.items():
                 message = f"differ only by {cause}, and count as different; correct the data"
                 yield f"{where}the labels {list_examples(examples)} {message}"
-            unknown = Counter({label: count for label, count in labels.items() if label not in part.answer_labels()})
+            known = part.answer_labels()
+            unknown = Counter({label: count for label, count in labels.items() if label not in known})
             if unknown:
                 share = f"{self._missed[head]:,} of {self._records:,} records"
                 problem = "have labels that the model does not know; these count as missed"

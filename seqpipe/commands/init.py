@@ -17,44 +17,30 @@ from seqpipe.errors import OpenChoiceError, UsageError
 
 def init(
     file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE", help="Training data: a file in one of many formats, or a folder of texts by label."
-        ),
+        Path | None, typer.Argument(metavar="FILE", help="Training data: a file, or a folder of texts by label.")
     ] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="The same as FILE.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The same as FILE.")] = None,
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
-            help="The YAML to write; default: the name of FILE, or of its folder if FILE is called train or data, with "
-            "the extension .yaml, in the current folder.",
+            help="YAML to write; default: here, with the name of FILE, or of its folder if FILE is train or data.",
         ),
     ] = None,
     task: Annotated[
         str | None,
         typer.Option(
-            "--task",
-            help="What to learn, by the head's name, in place of what the data looks like: crf, tags, label, score, "
-            "seq2seq, answer-span, pointer or lm.",
+            help="Head to use: crf, tags, label, score, seq2seq, answer-span, pointer or lm; default: as detected."
         ),
     ] = None,
     checkpoint: Annotated[
         str | None,
-        typer.Option(
-            "--checkpoint",
-            metavar="FOLDER",
-            help="A transformers checkpoint to fine-tune on FILE: a folder, or a name on the Hugging Face hub.",
-        ),
+        typer.Option(metavar="FOLDER", help="Transformers checkpoint to fine-tune: a folder, or a name on the hub."),
     ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option("--target", help="Column or key to learn: its name, or its number from 1."),
-    ] = None,
+    target: Annotated[str | None, typer.Option(help="Column or key to learn: its name, or its number from 1.")] = None,
     text: Annotated[
-        list[str] | None,
-        typer.Option("--text", help="Column or key of the text: its name, or its number from 1; twice for two texts."),
+        list[str] | None, typer.Option(help="Column or key of the text: name, or number from 1; twice for two texts.")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -141,11 +141,7 @@ def has_columns(lines: Sequence[str]) -> bool:
 
 
 def summarise_conll(data: Path, head: str | None = None, target: str | None = None) -> DataSummary:
-    """Summarise a file of a word and its tag on each line; `head` and `target` are the values of --task and --target.
-
-    Raises:
-        DataError: if the file has no columns, or none of words and tags.
-    """
+    """Summarise a file of a word and its tag on each line, with the values of `--task` and `--target`."""
     layout = layout_of(data, target)
     summary = layout.summary()
     tags = layout.columns[layout.tag]
@@ -180,10 +176,7 @@ def summarise_conllu(data: Path) -> DataSummary:
 def layout_of(data: Path, target: str | None = None) -> Layout:
     """Return the layout of a CoNLL file, by all of its lines; of a large one, by those of pieces all over it.
 
-    `target` is the number of the column of the tags, from 1, that `--target` names.
-
-    Raises:
-        DataError: if the file has no columns, or none of words and tags.
+    `target` is the value of `--target`. DataError if the file has no columns, or none of words and tags.
     """
     # Equal lines are counted, and split into cells once: a large file has few different ones.
     lines: Counter[str] = Counter()

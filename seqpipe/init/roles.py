@@ -18,6 +18,7 @@ from seqpipe.init.summary import DataSummary, Doubt, count, records
 from seqpipe.init.tags import choose_scheme, find_tagging
 
 ColumnTask = Literal["Labels", "Numbers", "Texts"]
+Columns = list[Column]
 _NEEDS: dict[ColumnTask, tuple[str, str]] = {
     "Labels": ("label", "a {} of few values beside one of texts"),
     "Numbers": ("score", "a {} of numbers beside one of texts"),
@@ -49,20 +50,16 @@ _LIST = re.compile(r"\[.*\]|\{.*\}", re.DOTALL)
 class Roles:
     """The roles of columns."""
 
-    columns: list[Column]
+    columns: Columns
     learns: ColumnTask | Literal["Tags"]
-    texts: list[Column]  # the text, or the two of a pair
+    texts: Columns  # the text, or the two of a pair
     target: Column  # the label, number, tags or text to write
     why: str  # the reason for this choice
-    indicators: list[Column] = field(default_factory=list)  # columns of 0 and 1, one for each label
+    indicators: Columns = field(default_factory=list)  # columns of 0 and 1, one for each label
     doubts: list[Doubt] = field(default_factory=list)
 
     def summarise(self, summary: DataSummary, data: Path) -> DataSummary:
-        """Complete the summary of a file, which has its reader and what was seen.
-
-        Raises:
-            DataError: if the reader cannot read the first records.
-        """
+        """Complete the summary of a file, which has its reader; DataError if the first records cannot be read."""
         texts, target = self.texts, self.target
         summary.doubts += self.doubts
         summary.why = self.why
@@ -131,7 +128,7 @@ class Roles:
 
 
 def find_roles(
-    columns: list[Column],
+    columns: Columns,
     task: ColumnTask | None,
     where: str,
     must: bool,
@@ -140,10 +137,8 @@ def find_roles(
 ) -> Roles | None:
     """Return the roles of columns; None if there is nothing to learn and the file may not be a table (not `must`).
 
-    `where` is the file with its description, for messages; `target` and `text` are the columns of these options.
-
-    Raises:
-        DataError: if the columns leave a choice open, or lack what the options ask for.
+    DataError if the columns leave a choice open, or lack what the options `target` and `text` name; `where` is the file
+    with its description.
     """
     for column in columns:
         column.classify()
@@ -205,7 +200,7 @@ def _column_of(columns: Sequence[Column], name: str, where: str) -> Column:
 
 
 def _choose(
-    columns: list[Column], task: ColumnTask | None, where: str, requested: list[Column], target_name: str | None
+    columns: Columns, task: ColumnTask | None, where: str, requested: Columns, target_name: str | None
 ) -> Roles | None:
     """Choose by the kinds of the columns; None if there are no texts, or nothing besides them."""
     chosen = _column_of(columns, target_name, where) if target_name else None
@@ -246,7 +241,7 @@ def _choose(
             other_task = "label"
         readings = [["--task", other_task], ["--task", "seq2seq"]]
         raise OpenChoiceError(data, f"{kinds}: {question}", readings)
-    left_out: list[Column] = []
+    left_out: Columns = []
     if len(texts) > 1 and not requested:
         first = next((text for text in texts if text.key == "text"), None)
         if first and all(text.key not in SECOND for text in texts):
@@ -281,7 +276,7 @@ def _choose(
     return Roles(columns, learns, texts, target, f"{target.title} has {size}", doubts=doubts)
 
 
-def _slots(columns: list[Column]) -> Roles | None:
+def _slots(columns: Columns) -> Roles | None:
     """Return a column of words and one of as many tags, as of slot filling; None if there are none."""
     for words, tags in itertools.permutations([column for column in columns if column.number], 2):
         pairs = [(a.split(), b.split()) for a, b in zip(words.sample[:PEEK], tags.sample[:PEEK], strict=True)]
@@ -298,7 +293,7 @@ def _slots(columns: list[Column]) -> Roles | None:
     return None
 
 
-def _inflection(columns: list[Column]) -> Roles | None:
+def _inflection(columns: Columns) -> Roles | None:
     """Return a word, its grammatical features and the form to write, as of SIGMORPHON; None if there are none."""
     filled = [column for column in columns if not column.is_mostly_empty]
     features = [column for column in filled if column.share(_FEATURES.fullmatch) > 0.8]
@@ -315,7 +310,7 @@ def _inflection(columns: list[Column]) -> Roles | None:
     return Roles(columns, "Texts", [lemma, *features], form, why)
 
 
-def _indicators(columns: list[Column], where: str, requested: Sequence[Column]) -> Roles | None:
+def _indicators(columns: Columns, where: str, requested: Sequence[Column]) -> Roles | None:
     """Return columns of 0 and 1 that are labels of one text; None if there are fewer than two."""
     binary = [column for column in columns if column.is_binary and column.key not in KEYS and column.name]
     usual = [column for column in columns if column.key in LABELS | SCORES and column.kind in ("few values", "numbers")]
@@ -336,7 +331,7 @@ def _indicators(columns: list[Column], where: str, requested: Sequence[Column]) 
     return roles
 
 
-def _sentences(texts: list[Column]) -> list[Column]:
+def _sentences(texts: Columns) -> Columns:
     """Return the columns of texts with several words, if there are any; the others are names."""
     named = SOURCES | TARGETS | SECOND | TEXTS
     sentences = [text for text in texts if text.words > 1.5 * text.cells or not text.is_ascii or text.key in named]
@@ -344,12 +339,7 @@ def _sentences(texts: list[Column]) -> list[Column]:
 
 
 def _choose_pair(
-    columns: list[Column],
-    texts: list[Column],
-    repeated: list[Column],
-    where: str,
-    task: ColumnTask | None,
-    requested: list[Column],
+    columns: Columns, texts: Columns, repeated: Columns, where: str, task: ColumnTask | None, requested: Columns
 ) -> Roles | None:
     """Choose a text and the text to write for it; None if there are no two texts."""
     sentences = texts

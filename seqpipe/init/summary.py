@@ -137,11 +137,7 @@ def reader_of(use: str, options: dict[str, Any]) -> Any:
 
 
 def records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file; of a large one, those of pieces all over it, and set the summary's `factor`.
-
-    Raises:
-        DataError: for a record that cannot be read, with its line.
-    """
+    """Yield the records of a file; of a large one, those of pieces all over it, and set the summary's `factor`."""
     reader = reader_of(summary.use, summary.options)
     reader.left_out = summary.left_out
     pieces = Pieces(data, _ENDS[summary.use]) if summary.use in _ENDS else None

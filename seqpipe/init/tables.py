@@ -35,10 +35,8 @@ def summarise_table(
 ) -> DataSummary | None:
     """Summarise a table by all of its rows; None if the file is not a table.
 
-    `task`, `target` and `texts` are the values of `--task`, `--target` and `--text`.
-
-    Raises:
-        DataError: if nothing can be learned from the table, or a row cannot be read.
+    DataError if nothing can be learned from the table, or a row cannot be read. The other arguments are the values of
+    `--task`, `--target` and `--text`.
     """
     # The separator of the file's extension is tried first, then the most frequent one of the first line.
     ending = "tsv" if ".tsv" in data.suffixes else "csv"
@@ -126,11 +124,7 @@ class _Table:
         return True
 
     def columns(self) -> list[Column]:
-        """Return the columns, by all rows of the file.
-
-        Raises:
-            DataError: if a row has another width, or is not UTF-8.
-        """
+        """Return the columns, by all rows of the file; DataError if a row has another width, or is not UTF-8."""
         size = self.data.stat().st_size * (4 if self.data.suffix == ".gz" else 1)
         every = 1 + size * len(self.lines) // max(1, sum(map(len, self.lines))) // CELLS
         with io.TextIOWrapper(unpacked(self.data), "utf-8-sig", "strict", newline="") as file:

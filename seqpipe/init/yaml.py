@@ -76,17 +76,9 @@ def init_yaml(
     show: Callable[[list[dict[str, Any]]], None] | None = None,
     checkpoint: str | None = None,
 ) -> Path:
-    """Look at `data`, `say` what was seen and chosen, and write the YAML; return its path.
+    """Look at `data`, `say` each line about what was seen, chosen and doubted, and write the YAML; return its path.
 
-    Args:
-        data: A data file, or a folder of texts by label.
-        output: The YAML; None: the name of the file in the current folder.
-        say: Function of each line about what was seen, chosen and doubted.
-        task: The head to learn with, instead of the one that the data looks like.
-        target: The column or key to learn.
-        texts: The columns or keys of the text, one or two.
-        show: Function of all readings of the file, the chosen one first, each with its evidence and its command.
-        checkpoint: A checkpoint to fine-tune: a folder, or a name on the hub.
+    `show` is called with all readings of the data, the chosen one first, each with its evidence and its command.
 
     Raises:
         DataError: if the format of the file is unknown, or nothing can be learned from it.
