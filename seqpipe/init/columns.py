@@ -32,18 +32,10 @@ SECOND = {"text_pair", "sentence2", "hypothesis", "question2", "text2", "text_b"
 TEXTS = {"sentence", "review", "comment", "utterance", "tweet", "message", "content", "title", "premise", "sentence1"}
 KEYS = {"id", "uid", "guid", "index", "idx", "date", "time", "timestamp", "url", "user", "author", "split", "fold"}
 
-Kind = Literal[
-    "texts",
-    "repeated texts",
-    "few values",
-    "numbers",
-    "identifiers or row numbers",
-    "dates",
-    "licences or addresses",
-    "the same value in every row",
-    "mostly empty",
-    "other values",
-]
+Kind = (
+    Literal["texts", "repeated texts", "few values", "numbers", "dates", "mostly empty", "other values"]
+    | Literal["identifiers or row numbers", "licences or addresses", "the same value in every row"]
+)
 
 
 def kind_of_value(value: Any) -> str:
@@ -100,9 +92,8 @@ class Column:
         self.is_numeric = self.is_numeric and all(map(NUMBER.fullmatch, cells))
         if self.is_numeric:
             numbers = [float(cell) for cell in cells]
-            if self.counts and self.cells:
-                self.counts = numbers[0] == self.high + 1
-            steps = itertools.pairwise(numbers)
+            previous = [self.high] if self.cells else []  # the last number, if the cells count the rows
+            steps = itertools.pairwise([*previous, *numbers])
             self.counts = self.counts and all(after == before + 1 for before, after in steps)
             self.low, self.high = min(self.low, *numbers), max(self.high, *numbers)
         self.cells += len(cells)

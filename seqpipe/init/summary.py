@@ -27,12 +27,9 @@ LISTED = 3  # errors, at most
 MOST_LEFT_OUT = 0.05  # of the records
 _CHUNK = 1_000_000
 _SENTENCE_END = re.compile(rb"\n[ \t\r]*\n")
-_ENDS = {
-    "conll": _SENTENCE_END,
-    "conllu": _SENTENCE_END,
-    "fasttext": re.compile(rb"\n"),
-    "jsonl": re.compile(rb"\n"),
-}  # end of a record, for the readers that can read pieces
+_LINE_END = re.compile(rb"\n")
+# The end of a record, for the readers that can read pieces.
+_ENDS = {"conll": _SENTENCE_END, "conllu": _SENTENCE_END, "fasttext": _LINE_END, "jsonl": _LINE_END}
 
 LabelKind = Literal["Entities", "Tags", "Labels", "Numbers", "Texts", "Answers", "Pointers", "Continuations"]
 

@@ -26,6 +26,7 @@ UNEVEN = 0.1  # of the rows have another number of cells, at most
 _SIGN_NAMES = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 _KNOWN = LABELS | SCORES | SOURCES | TARGETS | SECOND | KEYS | TEXTS
 _LANGUAGES = {"en", "de", "fr", "es", "it", "pt", "nl", "ru", "zh", "ja", "ko", "ar", "tr", "pl", "english", "german"}
+_QUOTED = re.compile(r'"([^"]|"")*"')
 _NAME = re.compile(r"[A-Za-z_][\w .-]{0,39}")
 _NAME_ALONE = re.compile(r"[A-Za-z_][\w-]*")
 
@@ -93,10 +94,7 @@ class _Table:
         self.quoted = sign != "\t"  # quotes around a cell do not belong to its text
         if sign == "\t":
             cells = [cell for line in lines for cell in line.split("\t") if '"' in cell]
-            self.quoted = bool(cells) and all(
-                len(cell) > 1 and cell[0] == cell[-1] == '"' and '"' not in cell[1:-1].replace('""', "")
-                for cell in cells
-            )
+            self.quoted = bool(cells) and all(map(_QUOTED.fullmatch, cells))
 
     def is_table(self) -> bool:
         """Return whether the first lines are rows of one width, and set it."""
@@ -170,9 +168,8 @@ class _Table:
             return DataError(f"{self.data}:1: {problem}; name every column in it, or leave it out")
         fix = f"quote a text that contains a {sign}" if self.quoted else f"write no {sign} within a text"
         cells = "one cell" if len(row) == 1 else f"{len(row)} cells"
-        return DataError(
-            f"{self.data}:{line}: {cells} in this row, but {self.width} in the others; {fix}, or remove the row"
-        )
+        problem = f"{cells} in this row, but {self.width} in the others"
+        return DataError(f"{self.data}:{line}: {problem}; {fix}, or remove the row")
 
 
 def _has_names(columns: Sequence[Column]) -> bool:

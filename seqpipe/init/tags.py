@@ -78,16 +78,10 @@ def choose_scheme(
     head: str | None = None,
     locate: Callable[[str], str] | None = None,
 ) -> int:
-    """Set the scheme and the spelling of the tags of entities, or of plain tags if they do not fit.
+    """Set the scheme and the spelling of tags, those of entities if they fit; return how many sentences are ill-formed.
 
-    Returns the number of sentences with ill-formed tags, which are repaired.
-
-    Args:
-        summary: The summary of the file.
-        sentences: The tags of the file; of a large one, those of pieces.
-        counts: The number of times that each tag occurs.
-        head: The head that `--task` names: tags that nearly fit are those of entities for `crf`, and plain for `tags`.
-        locate: Function that returns the file and the first line of a tag.
+    `sentences` are those of pieces of a large file; `locate` returns the file and the first line of a tag. For the head
+    `crf`, tags that nearly fit are those of entities too; for `tags`, all tags are plain.
     """
     tagging = None if head == "tags" else find_tagging(counts)
     if tagging and not (tagging.fits or head == "crf"):

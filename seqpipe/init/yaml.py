@@ -120,10 +120,8 @@ def data_yaml(summary: DataSummary, data: Path, target: Path, name: str) -> str:
     """Return the head of a YAML: comments on what was seen, the run's name, and the files with their reader."""
     about = "about " if summary.factor != 1 else ""
     words = "" if summary.unspaced or not summary.words else f", {summary.words:,} words"
-    labels = [
-        f"{label if label.isprintable() else ascii(label)} {count:,}"
-        for label, count in summary.labels.most_common(LABELS)
-    ]
+    counts = summary.labels.most_common(LABELS)
+    labels = [f"{label if label.isprintable() else ascii(label)} {number:,}" for label, number in counts]
     more = " …" if len(summary.labels) > LABELS else ""
     listed = [f"{summary.label_kind}: {', '.join(labels)}{more}"] if labels else []
     files = {"train": data, "dev": sibling(data, "dev"), "test": sibling(data, "test")}
