@@ -38,12 +38,12 @@ Kind = (
 )
 
 
-def kind_of_value(value: Any) -> str:
+def value_kind(value: Any) -> str:
     """Return the kind of a JSON value, as error messages name it."""
     if value is None:
         return "missing"
     if isinstance(value, list):
-        kinds = {kind_of_value(item) for item in value}
+        kinds = {value_kind(item) for item in value}
         return "empty" if not kinds else "mixed list" if len(kinds) > 1 else f"{kinds.pop()}s"
     kinds_of_types = {bool: "truth", int: "number", float: "number", str: "text", dict: "object"}
     return kinds_of_types.get(type(value), "other")
@@ -109,7 +109,7 @@ class Column:
 
     def add_values(self, values: Sequence[Any], every: int) -> None:
         """Add JSON values; a missing one is None."""
-        kinds = [kind_of_value(value) for value in values]
+        kinds = [value_kind(value) for value in values]
         self.value_kinds.update(kinds)
         if self.example is None or self.example == []:
             self.example = next((value for value in values if value not in (None, [])), self.example)

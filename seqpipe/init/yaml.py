@@ -129,17 +129,17 @@ def data_yaml(summary: DataSummary, data: Path, target: Path, name: str) -> str:
         "file": data.name,
         "size": f"{about}{summary.records:,} records{words}",
         "remarks": "\n# ".join([*summary.reasons(), *listed, *summary.remarks(), *summary.doubtful(data)]),
-        "name": flow(name),
+        "name": flow_yaml(name),
         "reader": summary.use,
-        "options": "".join(f", {option}: {flow(value)}" for option, value in summary.options.items()),
+        "options": "".join(f", {option}: {flow_yaml(value)}" for option, value in summary.options.items()),
         "suffix": data.suffix,
         "skips_bad": summary.left_out and summary.bad_rows == "skip",
         "has_bad": summary.left_out and summary.bad_rows == "error",
         "spans": summary.use in ("jsonl", "json", "parquet", "annotations") and summary.label_kind == "Entities",
     }
     for role, file in files.items():
-        values[role] = flow(os.path.relpath(file.resolve(), target.resolve().parent)) if file else None
-        values[f"{role}_share"] = flow(SHARE) if takes_shares(summary) and not file else None
+        values[role] = flow_yaml(os.path.relpath(file.resolve(), target.resolve().parent)) if file else None
+        values[f"{role}_share"] = flow_yaml(SHARE) if takes_shares(summary) and not file else None
     return fill("data", values)
 
 
@@ -166,8 +166,8 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
         "spaced": not (summary.unspaced or summary.segmented),
         "form": form,
         "form_reason": form_reason,
-        "fields": flow(summary.fields) if is_pair else None,
-        "target": flow(summary.target),
+        "fields": flow_yaml(summary.fields) if is_pair else None,
+        "target": flow_yaml(summary.target),
         "writer": writer,
         "writer_reason": reason,
         "multi": summary.multi,
@@ -176,7 +176,7 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
         "entities": f"{entities:,}" if summary.label_kind == "Entities" else None,
         "words": f"{summary.words:,}",
         "rare": summary.label_kind == "Entities" and not summary.unspaced and entities < RARE * summary.words,
-        "no_answer": flow(summary.unanswered > 0),
+        "no_answer": flow_yaml(summary.unanswered > 0),
         "single_numbers": summary.options.get("width") == 1,
         "vocabulary": next((size for most, size in _VOCABULARIES.items() if summary.characters <= most), 8_000),
         "long": is_long,
@@ -185,7 +185,7 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
         "many": number > MANY or summary.multi,
         "epochs": EPOCHS_OF_LONG_TEXTS if is_long else epochs,
     }
-    values |= {key: flow(value) if value is not None else None for key, value in summary.pointer.items()}
+    values |= {key: flow_yaml(value) if value is not None else None for key, value in summary.pointer.items()}
     if fine_tuning:
         return fill("checkpoint", values | fine_tuning)
     return fill("pairs" if compares else _TEMPLATES[summary.label_kind], values)
@@ -199,7 +199,7 @@ def target_tokenizer(summary: DataSummary) -> tuple[str, str]:
     texts, tries = summary.written, list[TargetTokenizer]()
     if not texts:
         use, options, reason = _CHARS if summary.unspaced else _WORDS
-        return flow({"use": use, **options}), reason
+        return flow_yaml({"use": use, **options}), reason
     counts = Counter(symbol for text in texts for symbol in text.split())
     once = sum(1 for number in counts.values() if number == 1)
     if sum(text.count(" ") for text in texts) >= len(texts) / 2:
@@ -215,7 +215,7 @@ def target_tokenizer(summary: DataSummary) -> tuple[str, str]:
     for use, options, reason in tries:
         tokenizer: Any = construct(Plugins().find("tokenizer", use).load(), **options).train(texts)
         changed = sum(tokenizer.decode(tokenizer.encode(text).ids) != text for text in texts) / len(texts)
-        results.append((changed, flow({"use": use, **options}), reason))
+        results.append((changed, flow_yaml({"use": use, **options}), reason))
         if changed <= CHANGED:
             break
     changed, tokenizer_yaml, reason = min(results, key=itemgetter(0))
@@ -247,7 +247,7 @@ def checkpoint_values(summary: DataSummary, checkpoint: str, target: Path) -> di
         raise UsageError(f"--checkpoint: {checkpoint}: no such folder")
     epochs = min(MOST_EPOCHS, max(4, math.ceil(STEPS * 16 / max(1, summary.records))))
     kinds = {"tags": kind in ("Entities", "Tags"), "labels": kind == "Labels", "answers": kind == "Answers"}
-    return {"checkpoint": flow(checkpoint), "wide": wide, "epochs": epochs, **kinds}
+    return {"checkpoint": flow_yaml(checkpoint), "wide": wide, "epochs": epochs, **kinds}
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:
@@ -264,12 +264,12 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
     return "\n".join([*lines, ""])
 
 
-def flow(value: Any) -> str:
+def flow_yaml(value: Any) -> str:
     """Return a value as YAML on one line."""
     if isinstance(value, list):
-        return f"[{', '.join(map(flow, value))}]"
+        return f"[{', '.join(map(flow_yaml, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{flow(key)}: {flow(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{flow_yaml(key)}: {flow_yaml(item)}' for key, item in value.items())}}}"
     text = dump({"k": value}).strip().removeprefix("k: ")
     # `dump` writes a value for its own line, where these characters need no quotes.
     is_plain = isinstance(value, str) and text == value
