@@ -142,7 +142,7 @@ def _shape(length: int, scheme: Scheme, touches: bool) -> str:
     """Return the prefixes of one span; `touches`: a span of its label ends just before it."""
     if scheme in ("IOB1", "IOB2"):
         return ("B" if touches or scheme == "IOB2" else "I") + "I" * (length - 1)
-    begin, middle, end, single = _PREFIXES[scheme]
+    begin, middle, end, single = tuple(_PREFIXES[scheme])
     return single if length == 1 else begin + middle * (length - 2) + end
 
 
