@@ -271,9 +271,8 @@ class Census:
     """Counts of the labels of references, collected while records are iterated."""
 
     def __init__(self, task: Task):
-        compared = {
-            head: part for head, part in task.parts.items() if not (part.kind.self_supervised or part.kind.is_generated)
-        }
+        parts = task.parts.items()
+        compared = {head: part for head, part in parts if not (part.kind.self_supervised or part.kind.is_generated)}
         self._heads = {head: part for head, part in compared.items() if part.answer_labels()}
         self._counted = bool(compared)
         self._labels: dict[str, Counter[str]] = {head: Counter() for head in self._heads}

@@ -105,9 +105,8 @@ def init_yaml(
         head = task or next(entry.head for entry in TASKS.values() if summary.label_kind in entry.kinds)
         command = shlex.join(["seqpipe", "init", str(data), "--task", head])
         chosen = {"task": head, "reader": {"use": summary.use, **summary.options}, "records": summary.records}
-        others = [
-            {"evidence": [doubt.text], "command": doubt.command(data)} for doubt in summary.doubts if doubt.options
-        ]
+        doubts = [doubt for doubt in summary.doubts if doubt.options]
+        others = [{"evidence": [doubt.text], "command": doubt.command(data)} for doubt in doubts]
         show([{**chosen, "evidence": evidence, "command": command}, *others])
     run = re.sub("[^A-Za-z0-9._-]", "-", name if file.stem in _GENERIC else file.stem).lstrip("._-")
     has_dev = sibling(data, "dev") is not None or takes_shares(summary)
