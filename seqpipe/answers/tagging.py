@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from tokenizers import Tokenizer
 from typing_extensions import TypeVar
 
 from seqpipe.answers import tagging_schemes as schemes
-from seqpipe.answers.answer_types import LabelledSpan, ScoredSpan, ScoredWord, SpanSequence, TaggedWord, TagSequence
+from seqpipe.answers.answer_types import ScoredSpan, ScoredWord, SpanSequence, TagSequence
 from seqpipe.answers.base import A, ChunkReader, HeadAnswer, probability, with_score, without_missing
 from seqpipe.answers.metrics.f1 import SpanCounter, TagCounter
 from seqpipe.answers.task import HeadInfo, HeadTask, present, required_field
@@ -51,11 +52,7 @@ class _Span:
 
 
 class SpanReader(ChunkReader[SpansAnswer]):
-    """Reader of spans, equal to those of the whole text: `opens` and `closes` of a chunk start at its first word.
-
-    Args:
-        labels: The tags.
-    """
+    """Reader of spans, equal to those of the whole text: `opens` and `closes` of a chunk start at its first word."""
 
     outputs: ClassVar = (STOPS,)
 
@@ -81,7 +78,7 @@ class SpanReader(ChunkReader[SpansAnswer]):
                 self._open = _Span(role[1], begin + start, 0, opens[i] - self._sum, 0.0)
             if self._open:
                 self._open.end, self._open.closes = begin + end, self._sum + closes[i]
-            if schemes.closes(role):
+            if role[0] in ("E", "S"):
                 spans += self._close_span()
             self.tags.append("O" if role == schemes.OUTSIDE else f"{'B' if begins else 'I'}-{role[1]}")
             self._before = role
@@ -99,12 +96,13 @@ class SpanReader(ChunkReader[SpansAnswer]):
         if span is None:
             return []
         word = self._text[span.start - self._shift : span.end - self._shift]
-        return [_scored_span(span.label, span.opens + span.closes, word, span.start, span.end)]
+        return [_part("entity_group", span.label, np.exp(span.opens + span.closes), word, span.start, span.end)]
 
 
-def _scored_span(label: str, log_p: float, word: str, start: int, end: int) -> ScoredSpan:
-    """Return a span in the format of an answer."""
-    return {"entity_group": label, "score": probability(np.exp(log_p)), "word": word, "start": start, "end": end}
+def _part(key: str, label: str, score: float | None, word: str, start: int, end: int) -> Any:
+    """Return a word or span in the format of an answer, with its score if it has one."""
+    scored = {} if score is None else {"score": probability(score)}
+    return {key: label, **scored, "word": word, "start": start, "end": end}
 
 
 class TagReader(ChunkReader[TagsAnswer]):
@@ -153,6 +151,27 @@ class WordLabels(HeadAnswer[A]):
     def manifest(self) -> dict[str, Any]:
         return {"kind": self.kind, "labels": list(self.labels), "target": self.target}
 
+    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[A]:
+        docs = [doc.first for doc in docs]
+        if "paths" not in decision or decision["paths"].shape[1] < 2:
+            tags = decision["tags"].tolist()
+            return [self.labelled(doc, tags[i], decision, i) for i, doc in enumerate(docs)]
+        answers: list[Any] = []
+        for i, doc in enumerate(docs):
+            paths, log_p = decision["paths"][i].tolist(), decision[PATH_SCORES][i].tolist()
+            existing = without_missing(zip(paths, log_p, strict=True), log_p)
+            alternatives = [(self.labelled(doc, path), probability(np.exp(p))) for path, p in existing]
+            answers.append([{self.kind: labelled, "score": score} for labelled, score in alternatives])
+        return answers
+
+    @abstractmethod
+    def labelled(self, doc: Doc, tags: Sequence[int], decision: Arrays | None = None, row: int = 0) -> Any:
+        """Return the words or spans of a text with these tags; their scores are in a row of the decision, if any."""
+
+    def empty(self, several: bool) -> Any:
+        """Return no word or span, with certainty."""
+        return [{self.kind: [], "score": 1.0}] if several else []
+
     def is_invalid(self, name: str, array: np.ndarray, docs: Sequence[Doc]) -> np.ndarray:
         invalid = np.isnan(array)
         if array.ndim == 2 and name != PATH_SCORES:
@@ -178,42 +197,13 @@ class Tags(WordLabels[TagsAnswer]):
     def from_manifest(cls, manifest: Mapping[str, Any], tokenizer: Tokenizer | None) -> Tags:
         return cls(manifest["labels"], manifest["target"])
 
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[TagsAnswer]:
-        docs = [doc.first for doc in docs]
-        if _has_alternatives(decision):
-            return [self._alternatives(doc, decision, i) for i, doc in enumerate(docs)]
-        tags, scores = decision["tags"].tolist(), decision["scores"]
-        return [self._scored(doc, tags[i], scores[i]) for i, doc in enumerate(docs)]
-
-    def _scored(self, doc: Doc, tags: Sequence[int], scores: np.ndarray) -> list[ScoredWord]:
-        return [
-            {
-                "entity": self.labels[tag],
-                "score": probability(scores[i]),
-                "word": doc.text[start:end],
-                "start": start,
-                "end": end,
-            }
-            for i, ((start, end), tag) in enumerate(zip(doc.word_offsets, tags, strict=False))
-        ]
-
-    def _alternatives(self, doc: Doc, decision: Arrays, i: int) -> list[TagSequence]:
-        alternatives: list[TagSequence] = []
-        for path, score in _paths(decision, i):
-            words: list[TaggedWord] = [
-                {"entity": self.labels[tag], "word": doc.text[start:end], "start": start, "end": end}
-                for (start, end), tag in zip(doc.word_offsets, path, strict=False)
-            ]
-            alternatives.append({"tags": words, "score": score})
-        return alternatives
+    def labelled(self, doc: Doc, tags: Sequence[int], decision: Arrays | None = None, row: int = 0) -> list[Any]:
+        scores = decision["scores"][row].tolist() if decision else [None] * len(tags)
+        words = zip(doc.word_offsets, tags, scores, strict=False)
+        return [_part("entity", self.labels[tag], p, doc.text[a:b], a, b) for (a, b), tag, p in words]
 
     def chunk_reader(self) -> ChunkReader[TagsAnswer]:
         return TagReader()
-
-    def empty(self, several: bool) -> TagsAnswer:
-        """Return no word, with certainty."""
-        nothing: TagSequence = {"tags": [], "score": 1.0}
-        return [nothing] if several else []
 
     def word_tags(self, answer: Any, places: Sequence[tuple[int, int]]) -> list[str]:
         return [word["entity"] for word in answer]
@@ -251,61 +241,24 @@ class Spans(WordLabels[SpansAnswer]):
     def label_names(self) -> Sequence[str]:
         return [*dict.fromkeys(label for label, *_ in schemes.spans(sorted(self.labels)))]
 
-    def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[SpansAnswer]:
-        docs = [doc.first for doc in docs]
-        if _has_alternatives(decision):
-            return [self._alternatives(doc, decision, i) for i, doc in enumerate(docs)]
-        if self.outside is None:
-            return [self._scored(doc, decision, i) for i, doc in enumerate(docs)]
-        inside = (decision["tags"] != self.outside).any(1)  # most texts have no span
-        return [self._scored(doc, decision, i) if inside[i] else [] for i, doc in enumerate(docs)]
-
-    def _scored(self, doc: Doc, decision: Arrays, i: int) -> list[ScoredSpan]:
-        tags, opens, closes = decision["tags"][i].tolist(), decision["opens"][i], decision["closes"][i]
-        return [
-            _scored_span(label, opens[first] + closes[end - 1], doc.text[start:stop], start, stop)
-            for label, first, end, start, stop in self._places(doc, tags)
-        ]
-
-    def _alternatives(self, doc: Doc, decision: Arrays, i: int) -> list[SpanSequence]:
-        alternatives: list[SpanSequence] = []
-        for path, score in _paths(decision, i):
-            spans: list[LabelledSpan] = [
-                {"entity_group": label, "word": doc.text[start:stop], "start": start, "end": stop}
-                for label, _, _, start, stop in self._places(doc, path)
-            ]
-            alternatives.append({"spans": spans, "score": score})
-        return alternatives
-
-    def _places(self, doc: Doc, tags: Sequence[int]) -> list[tuple[str, int, int, int, int]]:
-        """Return label, first and last word (exclusive), and start and end in the text of each span."""
-        words = doc.word_offsets
-        spans = schemes.spans([self.labels[tag] for tag in tags[: len(words)]])
-        return [(label, first, end, words[first][0], words[end - 1][1]) for label, first, end in spans]
+    def labelled(self, doc: Doc, tags: Sequence[int], decision: Arrays | None = None, row: int = 0) -> list[Any]:
+        words, spans = doc.word_offsets, list[Any]()
+        if tags.count(self.outside) == len(tags):  # most texts have no span
+            return spans
+        for label, first, end in schemes.spans([self.labels[tag] for tag in tags[: len(words)]]):
+            start, stop = words[first][0], words[end - 1][1]
+            p = np.exp(decision["opens"][row, first] + decision["closes"][row, end - 1]) if decision else None
+            spans.append(_part("entity_group", label, p, doc.text[start:stop], start, stop))
+        return spans
 
     def chunk_reader(self) -> ChunkReader[SpansAnswer]:
         return SpanReader(self.labels)
-
-    def empty(self, several: bool) -> SpansAnswer:
-        """Return no span, with certainty."""
-        nothing: SpanSequence = {"spans": [], "score": 1.0}
-        return [nothing] if several else []
 
     def word_tags(self, answer: Any, places: Sequence[tuple[int, int]]) -> list[str]:
         """Return tags in the scheme IOB2; a span that begins or ends within a word has the words that begin in it."""
         starts = [start for start, _ in places]
         spans = [(s["entity_group"], bisect_left(starts, s["start"]), bisect_left(starts, s["end"])) for s in answer]
         return schemes.to_tags([span for span in spans if span[1] < span[2]], len(places), "IOB2")
-
-
-def _has_alternatives(decision: Arrays) -> bool:
-    return "paths" in decision and decision["paths"].shape[1] > 1
-
-
-def _paths(decision: Arrays, i: int) -> list[tuple[list[int], float]]:
-    """Return the existing alternatives of one text: sequences of tags, each with its probability."""
-    paths, log_p = decision["paths"][i].tolist(), decision[PATH_SCORES][i].tolist()
-    return [(path, probability(np.exp(p))) for path, p in without_missing(zip(paths, log_p, strict=True), log_p)]
 
 
 W = TypeVar("W", bound=WordLabels, default=Any)
@@ -326,6 +279,9 @@ class WordLabelsTask(HeadTask[A, W]):
 
     def labels_in(self, gold: Any) -> list[str]:
         return [label for label, *_ in gold]
+
+    def predicted(self, answer: Any) -> list[tuple[str, int, int]]:
+        return [(part[self.kind.label_key], part["start"], part["end"]) for part in answer]
 
 
 class TagsTask(WordLabelsTask[TagsAnswer, Tags]):
@@ -351,9 +307,6 @@ class TagsTask(WordLabelsTask[TagsAnswer, Tags]):
         """Return (tag, start, end) of every word of the reference."""
         tags, places = required_field(record, self.kind.target or "tags"), word_places(record)
         return [(tag, *place) for tag, place in zip(tags, places, strict=True)]
-
-    def predicted(self, answer: Any) -> list[tuple[str, int, int]]:
-        return [(word["entity"], word["start"], word["end"]) for word in answer]
 
     def counter(self) -> Counts:
         return TagCounter()
@@ -388,17 +341,15 @@ class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
         names: set[str] = set()
-        has_tags = False
         for record in records:
             tags = record.get(head.target or "tags")
             if tags is not None:
-                has_tags = True
                 names.update(label for label, *_ in schemes.spans(tags))
             else:
                 names.update(span["label"] for span in present(record, head.target or "spans"))
         if not names:
             fix = "name the field or column of the tags with the reader's option `tags`"
-            if not has_tags:
+            if all(record.get(head.target or "tags") is None for record in records):
                 fix = f"the field {head.target or 'spans'!r} is empty in every record: mark the spans to find"
             raise DataError(f"the training data has no span; {fix}")
         old, tags = head.old_labels, schemes.tag_set(sorted(names), head.settings["scheme"])
@@ -432,9 +383,6 @@ class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
             return [(span["label"], span["start"], span["end"]) for span in required_field(record, "spans")]
         places = word_places(record)
         return [(label, places[a][0], places[b - 1][1]) for label, a, b in schemes.spans(tags)]
-
-    def predicted(self, answer: Any) -> list[tuple[str, int, int]]:
-        return [(span["entity_group"], span["start"], span["end"]) for span in answer]
 
     def counter(self) -> Counts:
         return SpanCounter()

@@ -18,11 +18,13 @@ from typing import Literal
 import numpy as np
 
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU", "BMES"]
+FileScheme = Literal[Scheme, "IOE1", "IOE2"]
 Span = tuple[str, int, int]  # label, first word, end (exclusive)
 Role = tuple[str, str]  # prefix and label of a tag
 
 SCHEMES: tuple[Scheme, ...] = ("IOB1", "IOB2", "BIOES", "BILOU", "BMES")
-_PREFIXES = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU", "BMES": "BMES"}  # in the order of tag_set
+# In the order of `tag_set`.
+_PREFIXES = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU", "BMES": "BMES", "IOE1": "IE", "IOE2": "IE"}
 _COMMON = {"L": "E", "U": "S", "M": "I"}  # BILOU's last and unit, and BMES's middle, in the letters of BIOES
 OUTSIDE = ("O", "")
 
@@ -38,7 +40,7 @@ def parts(tag: str) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=1_000)
-def belongs(tag: str, scheme: Scheme) -> bool:
+def belongs(tag: str, scheme: FileScheme) -> bool:
     """Return True if the tag is one of this scheme."""
     if tag == "O":
         return True
@@ -47,30 +49,30 @@ def belongs(tag: str, scheme: Scheme) -> bool:
 
 @lru_cache(maxsize=100)
 def tag_pattern(tag_format: str) -> re.Pattern[str] | None:
-    """Return the pattern of tags that are written like this one of the label PER; None if it is no such tag.
+    """Return the pattern of tags that are spelled like this one of the label PER; None if it is not such a tag.
 
-    A format is `B-PER` or `PER-B`, with any character that is no letter or digit in place of the hyphen, or none, and
-    `b` where prefixes are in lower case.
+    A format is `B-PER` or `PER-B`, with any character except letters and digits instead of the hyphen, or none, and
+    with `b` if prefixes are in lower case.
     """
     match = re.fullmatch(r"([Bb])([\W_]?)PER|PER([\W_]?)([Bb])", tag_format)
     if not match:
         return None
-    begin, before, behind, end = match.groups()
+    begin, sign_after, sign_before, end = match.groups()
     letters = "[BIMESLU]" if "B" in (begin, end) else "[bimeslu]"
-    prefix, sign = f"(?P<prefix>{letters})", re.escape(before or behind or "")
+    prefix, sign = f"(?P<prefix>{letters})", re.escape(sign_after or sign_before or "")
     return re.compile(f"{prefix}(?:{sign}(?P<label>.+))?" if begin else f"(?:(?P<label>.+){sign})?{prefix}")
 
 
 @lru_cache(maxsize=10_000)
 def canonical(tag: str, tag_format: str, outside: str) -> str:
-    """Return a tag of another spelling as `O` or prefix, hyphen, label; as it stands if it is not of that spelling."""
+    """Return a tag of another spelling as `O` or prefix, hyphen, label, or after `?` if it is not of that spelling."""
     if tag == outside:
         return "O"
     pattern = None if tag_format == "B-PER" else tag_pattern(tag_format)
     match = pattern.fullmatch(tag) if pattern else None
     if match:
         return match["prefix"].upper() + (f"-{match['label']}" if match["label"] else "")
-    # The usual spellings are none of a file's that has others: `B-PER` is no `b-PER`, nor O where `_` is outside.
+    # If a file has another spelling, the usual one means nothing: `B-PER` where `b-PER` is usual, or `O` where `_` is.
     return f"?{tag}" if pattern or tag == "O" else tag
 
 
@@ -101,11 +103,6 @@ def role_of(tag: str) -> Role:
 def opens(before: Role, role: Role) -> bool:
     """Return True if a span opens at a tag, after another one or, at the beginning, `OUTSIDE`."""
     return role != OUTSIDE and (role[0] in ("B", "S") or before[0] in ("O", "E", "S") or before[1] != role[1])
-
-
-def closes(role: Role) -> bool:
-    """Return True if a span ends with this tag, independently of the next one."""
-    return role[0] in ("E", "S")
 
 
 def from_scheme(tags: Sequence[str], scheme: Scheme) -> list[Span]:
@@ -143,13 +140,10 @@ def to_tags(spans: Iterable[Span], length: int, scheme: Scheme) -> list[str]:
 
 def _shape(length: int, scheme: Scheme, touches: bool) -> str:
     """Return the prefixes of one span; `touches`: a span of its label ends just before it."""
-    if scheme == "IOB1":
-        return ("B" if touches else "I") + "I" * (length - 1)
-    if scheme == "IOB2":
-        return "B" + "I" * (length - 1)
-    middle = "M" if scheme == "BMES" else "I"
-    end, single = ("L", "U") if scheme == "BILOU" else ("E", "S")
-    return single if length == 1 else "B" + middle * (length - 2) + end
+    if scheme in ("IOB1", "IOB2"):
+        return ("B" if touches or scheme == "IOB2" else "I") + "I" * (length - 1)
+    begin, middle, end, single = tuple(_PREFIXES[scheme])
+    return single if length == 1 else begin + middle * (length - 2) + end
 
 
 def strict_problem(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | None:
@@ -158,24 +152,21 @@ def strict_problem(tags: Sequence[str], scheme: Scheme) -> tuple[int, str] | Non
     for i, tag in enumerate(tags):
         if not belongs(tag, scheme):
             return i, f"{tag!r} is not a tag of {scheme}"
-        prefix, label = parts(tag)
-        now = _COMMON.get(prefix, prefix), label
-        if not _may_follow(before, now, scheme):
+        role = role_of(tag)
+        if not _may_follow(before, role, scheme):
             return i, f"{tag!r} cannot {f'follow {tags[i - 1]!r}' if i else 'begin a sentence'} in {scheme}"
-        before = now
+        before = role
     if tags and scheme in ("BIOES", "BILOU", "BMES") and before[0] in ("B", "I"):
         return len(tags) - 1, f"{tags[-1]!r} cannot end a sentence in {scheme}"
     return None
 
 
-def _may_follow(before: tuple[str, str], now: tuple[str, str], scheme: Scheme) -> bool:
+def _may_follow(before: Role, role: Role, scheme: Scheme) -> bool:
     inside = before[0] in ("B", "I")
-    same = inside and before[1] == now[1]
-    if scheme == "IOB1":
-        return same or now[0] != "B"
-    if scheme == "IOB2":
-        return same or now[0] != "I"
-    span_continues = now[0] in ("I", "E")
+    same = inside and before[1] == role[1]
+    if scheme in ("IOB1", "IOB2"):
+        return same or role[0] != ("B" if scheme == "IOB1" else "I")
+    span_continues = role[0] in ("I", "E")
     return same and span_continues if inside else not span_continues
 
 
@@ -200,14 +191,13 @@ def allowed(tags: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def continues(tags: Sequence[str]) -> np.ndarray:
     """Return (L, L): whether tag j right after tag i extends the span of i (never for plain tags)."""
     opened, span_continues, _ = _roles(tags)
-    kinds: dict[str, int] = {}
-    label = np.array([kinds.setdefault(parts(tag)[1], len(kinds)) for tag in tags], dtype=np.int64)  # (L,)
-    same: np.ndarray = label[:, None] == label[None, :]
+    labels = np.array([parts(tag)[1] for tag in tags], dtype=object)  # (L,)
+    same: np.ndarray = labels[:, None] == labels[None, :]
     return same & opened[:, None] & span_continues[None, :]
 
 
 def _roles(tags: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return three masks (L,): a span may continue after this tag; this tag continues a span; IOB2 lacks this tag."""
     tagged = all(belongs(tag, "BIOES") or belongs(tag, "BMES") for tag in tags)
-    prefixes = np.array([_COMMON.get(parts(tag)[0], parts(tag)[0]) if tagged else "" for tag in tags], dtype="U1")
+    prefixes = np.array([role_of(tag)[0] if tagged else "" for tag in tags], dtype="U1")
     return np.isin(prefixes, ("B", "I")), np.isin(prefixes, ("I", "E")), np.isin(prefixes, ("E", "S"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Generic
 from unicodedata import normalize
@@ -84,31 +84,18 @@ class Task(ABC, Generic[A]):
 
 @dataclass(frozen=True)
 class HeadInfo:
-    """Facts about a head and its inputs for fitting its answer kind to the training records.
+    """Facts about a head and its inputs for fitting its answer kind to the training records."""
 
-    Args:
-        settings: The head's `answer_settings`, with the kind's defaults.
-        target: The record field of the reference, if the YAML names one.
-        self_supervised: Whether the head learns from the text itself.
-        same_tokenizer: Whether it generates text with the tokenizer of its input.
-        copies: Whether it copies words of its input.
-        fields: The record fields of the first input's texts.
-        rows: The axis of the rows of x, as in `seqpipe.config.checks`.
-        numbers: The record field of the first input's rows of numbers; None if it is a text.
-        candidates: The records of `data.candidates`, by default those of training.
-        old_labels: The labels of the run that the head is initialised from.
-    """
-
-    settings: Mapping[str, Any]
-    target: str | None = None
-    self_supervised: bool = False
-    same_tokenizer: bool = False
-    copies: bool = False
-    fields: tuple[str, ...] = ("text",)
-    rows: str = ""
-    numbers: str | None = None
-    candidates: Sequence[Record] = ()
-    old_labels: Sequence[str] = field(default=())
+    settings: Mapping[str, Any]  # the head's `answer_settings`, with the kind's defaults
+    target: str | None = None  # record field of the reference, if the YAML names one
+    self_supervised: bool = False  # the head learns from the text itself
+    same_tokenizer: bool = False  # it generates text with the tokenizer of its input
+    copies: bool = False  # it copies words of its input
+    fields: tuple[str, ...] = ("text",)  # record fields of the first input's texts
+    rows: str = ""  # axis of the rows of x, as in `seqpipe.config.checks`
+    numbers: str | None = None  # record field of the first input's rows of numbers; None if it is a text
+    candidates: Sequence[Record] = ()  # records of `data.candidates`, by default those of training
+    old_labels: Sequence[str] = ()  # labels of the run that the head is initialised from
 
 
 class HeadTask(Task[A], Generic[A, K]):
@@ -284,14 +271,12 @@ class Census:
     """Counts of the labels of references, collected while records are iterated."""
 
     def __init__(self, task: Task):
-        compared = {
-            head: part for head, part in task.parts.items() if not (part.kind.self_supervised or part.kind.is_generated)
-        }
+        parts = task.parts.items()
+        compared = {head: part for head, part in parts if not (part.kind.self_supervised or part.kind.is_generated)}
         self._heads = {head: part for head, part in compared.items() if part.answer_labels()}
         self._counted = bool(compared)
         self._labels: dict[str, Counter[str]] = {head: Counter() for head in self._heads}
         self._places: dict[str, dict[str, str]] = {head: {} for head in self._heads}  # of each label, the first
-        self._unknown: dict[str, Counter[str]] = {head: Counter() for head in self._heads}
         self._missed: Counter[str] = Counter()  # records with a label that the model does not know, by head
         self._records = 0
 
@@ -305,9 +290,7 @@ class Census:
                 self._labels[head].update(labels)
                 for label in labels:
                     self._places[head].setdefault(label, record.get("where", ""))
-                unknown = [label for label in labels if label not in known[head]]
-                self._unknown[head].update(unknown)
-                self._missed[head] += bool(unknown)
+                self._missed[head] += not known[head].issuperset(labels)
             yield record
 
     def warnings(self, name: str, trains: bool = False) -> Iterator[str]:
@@ -331,11 +314,12 @@ class Census:
             for cause, examples in alike.items():
                 message = f"differ only by {cause}, and count as different; correct the data"
                 yield f"{where}the labels {list_examples(examples)} {message}"
-            if unknown := self._unknown[head]:
-                message = (
-                    f"{self._missed[head]:,} of {self._records:,} records have labels that the model does not know"
-                )
-                yield f"{where}{message}; these count as missed: {_list_labels(unknown)}"
+            known = part.answer_labels()
+            unknown = Counter({label: count for label, count in labels.items() if label not in known})
+            if unknown:
+                share = f"{self._missed[head]:,} of {self._records:,} records"
+                problem = "have labels that the model does not know; these count as missed"
+                yield f"{where}{share} {problem}: {_list_labels(unknown)}"
 
 
 def list_examples(examples: Sequence[str]) -> str:

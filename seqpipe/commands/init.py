@@ -17,54 +17,40 @@ from seqpipe.errors import OpenChoiceError, UsageError
 
 def init(
     file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE", help="Training data: a file in one of many formats, or a folder of texts by label."
-        ),
+        Path | None, typer.Argument(metavar="FILE", help="Training data: a file, or a folder of texts by label.")
     ] = None,
-    data: Annotated[Path | None, typer.Option("--data", help="The same as FILE.")] = None,
+    data: Annotated[Path | None, typer.Option(help="The same as FILE.")] = None,
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
-            help="The YAML to write; default: the name of FILE, or of its folder if FILE is called train or data, with "
-            "the extension .yaml, in the current folder.",
+            help="YAML to write; default: here, with the name of FILE, or of its folder if FILE is train or data.",
         ),
     ] = None,
     task: Annotated[
         str | None,
         typer.Option(
-            "--task",
-            help="What to learn, by the head's name, in place of what the data looks like: crf, tags, label, score, "
-            "seq2seq, answer-span, pointer or lm.",
+            help="Head to use: crf, tags, label, score, seq2seq, answer-span, pointer or lm; default: as detected."
         ),
     ] = None,
     checkpoint: Annotated[
         str | None,
-        typer.Option(
-            "--checkpoint",
-            metavar="FOLDER",
-            help="A transformers checkpoint to fine-tune on FILE: a folder, or a name on the Hugging Face hub.",
-        ),
+        typer.Option(metavar="FOLDER", help="Transformers checkpoint to fine-tune: a folder, or a name on the hub."),
     ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option("--target", help="Column or key to learn: its name, or its number from 1."),
-    ] = None,
+    target: Annotated[str | None, typer.Option(help="Column or key to learn: its name, or its number from 1.")] = None,
     text: Annotated[
-        list[str] | None,
-        typer.Option("--text", help="Column or key of the text: its name, or its number from 1; twice for two texts."),
+        list[str] | None, typer.Option(help="Column or key of the text: name, or number from 1; twice for two texts.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Detect the format of a data file and write a commented YAML for it."""
     from seqpipe.init import init_yaml
 
-    if (file is None) == (data is None):
+    source = file or data
+    if source is None or (file and data):
         raise UsageError("name one data file: seqpipe init train.csv")
-    console, source = Console(), file or data or Path()
-    readings: list[dict[str, Any]] = []
+    console, readings = Console(), list[dict[str, Any]]()
     write = partial(init_yaml, source, output, console.say, show=readings.extend, checkpoint=checkpoint)
     try:
         path = write(task, target, text or ())
@@ -72,17 +58,15 @@ def init(
         if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise
         console.say(str(error))
-        number = 0
-        while not 0 < number <= len(error.readings):
-            console.say(f"number of the choice, 1 to {len(error.readings)}:")
-            answer = sys.stdin.readline()
-            if not answer:
+        choices = {str(number): options for number, options in enumerate(error.readings, 1)}
+        answer = ""
+        while answer.strip() not in choices:
+            console.say(f"number of the choice, 1 to {len(choices)}:")
+            if not (answer := sys.stdin.readline()):
                 raise
-            number = int(answer) if answer.strip().isdecimal() else 0
-        options = error.readings[number - 1]
-        pairs = list(zip(options[::2], options[1::2], strict=True))
-        choice = dict(pairs)
-        texts = [value for option, value in pairs if option == "--text"]
-        path = write(choice.get("--task", task), choice.get("--target", target), texts or text or ())
+        options = choices[answer.strip()]
+        values = dict(zip(options[::2], options[1::2], strict=True))
+        texts = [values["--text"]] if "--text" in values else text or ()
+        path = write(values.get("--task", task), values.get("--target", target), texts)
     console.say(f"wrote {path}\nnext: seqpipe check {shlex.quote(str(path))}")
     print_json({"file": str(path), "readings": readings}, as_json)

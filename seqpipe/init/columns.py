@@ -12,12 +12,12 @@ from typing import Any, Literal
 from seqpipe.init.scripts import has_unspaced
 
 MANY = 5_000  # distinct values; no more of them are counted
-SEVERAL = 20  # different whole numbers; no more may be classes, and so may FEW with a fraction
+SEVERAL = 20  # different whole numbers that may be classes, at most; with a fraction FEW
 FEW = 5
 LONG = 2  # blanks in a cell on average: more than names have
 INDICATORS = [{"0", "1"}, {"0.0", "1.0"}, {"false", "true"}, {"no", "yes"}]
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-STRUCTURE = re.compile(r"\w\s?[\[(=]\s?\w")  # of a name and its value, as in food[bread] or size=4
+STRUCTURE = re.compile(r"\w\s?[\[(=]\s?\w")  # a name with its value, as in food[bread] or size=4
 _NOTICE = re.compile(r"https?://|www\.|\bCC[- ]?(BY|0)\b|Attribution:|[Ll]icen[cs]e|[Cc]opyright|©")
 _KEY = re.compile(r"[A-Za-z]*[-_]?\d+|[0-9a-fA-F-]{16,}|[\w./-]+\.\w{2,4}")
 _DATE = re.compile(r"\d+[-/.]\d+[-/.]\d+([ T][\d:.]+Z?)?|([A-Z][a-z]{2} ){2}\d+ \d+:.*")
@@ -32,26 +32,18 @@ SECOND = {"text_pair", "sentence2", "hypothesis", "question2", "text2", "text_b"
 TEXTS = {"sentence", "review", "comment", "utterance", "tweet", "message", "content", "title", "premise", "sentence1"}
 KEYS = {"id", "uid", "guid", "index", "idx", "date", "time", "timestamp", "url", "user", "author", "split", "fold"}
 
-Kind = Literal[
-    "texts",
-    "repeated texts",
-    "few values",
-    "numbers",
-    "identifiers or row numbers",
-    "dates",
-    "licences or addresses",
-    "the same value in every row",
-    "mostly empty",
-    "other values",
-]
+Kind = (
+    Literal["texts", "repeated texts", "few values", "numbers", "dates", "mostly empty", "other values"]
+    | Literal["identifiers or row numbers", "licences or addresses", "the same value in every row"]
+)
 
 
-def kind_of_value(value: Any) -> str:
+def value_kind(value: Any) -> str:
     """Return the kind of a JSON value, as error messages name it."""
     if value is None:
         return "missing"
     if isinstance(value, list):
-        kinds = {kind_of_value(item) for item in value}
+        kinds = {value_kind(item) for item in value}
         return "empty" if not kinds else "mixed list" if len(kinds) > 1 else f"{kinds.pop()}s"
     kinds_of_types = {bool: "truth", int: "number", float: "number", str: "text", dict: "object"}
     return kinds_of_types.get(type(value), "other")
@@ -59,59 +51,35 @@ def kind_of_value(value: Any) -> str:
 
 @dataclass(eq=False)
 class Column:
-    """Statistics of the cells of a column, or of the values of a key.
+    """Statistics of the cells of a column, or of the values of a key."""
 
-    Attributes:
-        first: The cell of the first row of a table; it is not among the others.
-        name: The name; None for a column without one.
-        short: The last part of a dotted key, if no other key has it: what messages show.
-        number: The place in the table, from 1; 0 for a key.
-        noun, row: What messages call it, and what holds a cell of it: a column and a row, or a key and a record.
-        cells: Number of cells (below the first).
-        values: How often each value occurs, exact while there are at most MANY.
-        many: Whether there are more than MANY values.
-        sample: Cells from all over the table.
-        characters, blanks: Number of characters, and of spaces among them.
-        empty: Number of cells without a character.
-        is_ascii: Whether all characters are ASCII.
-        is_numeric: Whether every cell is a number.
-        counts: Whether the cells count the rows.
-        low, high: The smallest and greatest number of a numeric column.
-        value_kinds: How often each kind of JSON value occurs.
-        missing_at: File and line of the first object without a value.
-        example: The first value that is no empty list.
-        listed: Number of characters of the texts in lists.
-        kind: The kind of cells, as the choice of columns sees it.
-        separator: The separator of the labels in a cell; None if each cell is one label.
-    """
-
-    first: str = ""
+    first: str = ""  # cell of the first row of a table, which is not among the other cells
     name: str | None = None
-    short: str = ""
-    number: int = 0
-    noun: str = "column"
-    row: str = "row"
+    short: str = ""  # name in messages: the last part of a dotted key, if no other key has it
+    number: int = 0  # place in the table, from 1; 0 for a key
+    noun: str = "column"  # in messages; "key" for a key
+    row: str = "row"  # in messages: what has one cell; "record" for a key
     cells: int = 0
-    values: Counter[str] = field(default_factory=Counter)
-    many: bool = False
-    sample: list[str] = field(default_factory=list)
+    values: Counter[str] = field(default_factory=Counter)  # counts, exact up to MANY values
+    many: bool = False  # there are more than MANY values
+    sample: list[str] = field(default_factory=list)  # cells from all over the table
     characters: int = 0
     blanks: int = 0
-    empty: int = 0
+    empty: int = 0  # cells without a character
     is_ascii: bool = True
     is_numeric: bool = True
-    counts: bool = True
-    low: float = float("inf")
+    counts: bool = True  # the cells count the rows
+    low: float = float("inf")  # the smallest number of a numeric column
     high: float = float("-inf")
-    value_kinds: Counter[str] = field(default_factory=Counter)
-    missing_at: str = ""
-    example: Any = None
-    listed: int = 0
+    value_kinds: Counter[str] = field(default_factory=Counter)  # of the JSON values
+    missing_at: str = ""  # file and line of the first object without a value
+    example: Any = None  # the first value that is not an empty list
+    listed: int = 0  # characters of the texts in lists
     kind: Kind = "texts"
-    separator: str | None = None
+    separator: str | None = None  # of the labels in a cell; None if each cell is one label
 
     def add(self, cells: Sequence[str], every: int) -> None:
-        """Take account of further cells; every `every`th goes into the sample."""
+        """Add cells; the sample has one of `every` cells."""
         joined = "".join(cells)
         self.characters += len(joined)
         self.blanks += joined.count(" ")
@@ -124,15 +92,14 @@ class Column:
         self.is_numeric = self.is_numeric and all(map(NUMBER.fullmatch, cells))
         if self.is_numeric:
             numbers = [float(cell) for cell in cells]
-            if self.counts and self.cells:
-                self.counts = numbers[0] == self.high + 1
-            steps = itertools.pairwise(numbers)
+            previous = [self.high] if self.cells else []  # the last number, if the cells count the rows
+            steps = itertools.pairwise([*previous, *numbers])
             self.counts = self.counts and all(after == before + 1 for before, after in steps)
             self.low, self.high = min(self.low, *numbers), max(self.high, *numbers)
         self.cells += len(cells)
 
     def add_first(self) -> None:
-        """Take account of the first cell too: it names no column."""
+        """Add the first cell: it is a value, not the name of the column."""
         # Rows are counted from the first on; the order of the values decides between labels of one frequency.
         counts = self.counts and bool(NUMBER.fullmatch(self.first)) and float(self.first) == self.low - 1
         values = Counter([self.first])
@@ -141,8 +108,8 @@ class Column:
         self.values, self.counts = values, counts
 
     def add_values(self, values: Sequence[Any], every: int) -> None:
-        """Take account of further JSON values; a missing one is None."""
-        kinds = [kind_of_value(value) for value in values]
+        """Add JSON values; a missing one is None."""
+        kinds = [value_kind(value) for value in values]
         self.value_kinds.update(kinds)
         if self.example is None or self.example == []:
             self.example = next((value for value in values if value not in (None, [])), self.example)
@@ -162,7 +129,7 @@ class Column:
 
     @property
     def title(self) -> str:
-        """The column or key, for people."""
+        """The column or key, for messages."""
         return f"{self.noun} {self.number if self.name is None else repr(self.short)}"
 
     @property
@@ -193,7 +160,7 @@ class Column:
 
     @property
     def is_spaced(self) -> bool:
-        """True if the cells are texts, by blanks or letters that are not ASCII."""
+        """True if a cell has a blank, or a letter that is not ASCII."""
         return self.blanks > 0 or not self.is_ascii
 
     @property
@@ -214,23 +181,22 @@ class Column:
 
     @property
     def has_fraction(self) -> bool:
-        """True if a number of a numeric column is no whole number."""
+        """True if a numeric column has a number with a fraction."""
         return any(not float(cell).is_integer() for cell in self.sample)
 
     @property
     def is_measured(self) -> bool:
-        """True if the cells are measured numbers, and no classes: many, or several with a fraction."""
+        """True if the cells are measured numbers, not classes: many, or several with a fraction."""
         return self.is_numeric and (self.many or len(self.values) > (FEW if self.has_fraction else SEVERAL))
 
     @property
     def is_text(self) -> bool:
         """True if most cells are different texts."""
-        few = self.empty > self.cells / 2 or self.distinct <= 0.2
-        return not (few or self.is_numeric or self.is_repeated)
+        return self.distinct > 0.2 and not (self.is_mostly_empty or self.is_numeric or self.is_repeated)
 
     @property
     def is_repeated(self) -> bool:
-        """True if few distinct values repeat, as labels do; names of labels are short."""
+        """True if few distinct values repeat, as labels do; labels are short."""
         values = [value for value in self.values if value.strip()]
         if self.many or self.empty > self.cells / 10 or not 1 < len(values) <= max(2, self.cells / 2):
             return False
@@ -241,7 +207,7 @@ class Column:
 
     @property
     def is_repeated_text(self) -> bool:
-        """True if the cells are texts of several words of which some stand in many rows, as questions do."""
+        """True if the cells are texts of several words, some of them in many rows, as questions are."""
         if self.is_numeric or self.empty > self.cells / 10 or len(self.values) < 3:
             return False
         is_spaced = self.is_structured or self.blanks >= LONG * self.cells
@@ -249,7 +215,7 @@ class Column:
 
     @property
     def is_structured(self) -> bool:
-        """True if most cells are descriptions of data, of names with values."""
+        """True if most cells contain names with values, as descriptions of data do."""
         cells = self.sample[:1000]
         return sum(map(bool, map(STRUCTURE.search, cells))) > len(cells) / 2
 
@@ -265,27 +231,24 @@ class Column:
 
     def classify(self) -> None:
         """Set the kind of the cells, by their statistics and by the name."""
-        if self.is_numeric and self.key in SCORES and len(self.values) > 1:
-            self.kind = "numbers" if self.is_measured else "few values"
-        elif not self.many and len(self.values) == 1:
-            self.kind = "the same value in every row"
-        elif self.is_mostly_empty:
-            self.kind = "mostly empty"
-        elif self.share(_NOTICE.search) > 0.5:
-            self.kind = "licences or addresses"
-        elif self.share(_DATE.fullmatch) > 0.5:
-            self.kind = "identifiers or row numbers" if self.key in KEYS else "dates"
-        elif self.is_key:
-            self.kind = "identifiers or row numbers"
-        elif self.is_measured:
-            self.kind = "numbers"
-        elif self.is_repeated:
-            self.kind = "few values"
-        else:
-            self.kind = "texts" if self.is_text else "repeated texts" if self.is_repeated_text else "other values"
+        is_score = self.is_numeric and self.key in SCORES and len(self.values) > 1
+        kinds: list[tuple[Kind, bool]] = [
+            ("numbers", is_score and self.is_measured),
+            ("few values", is_score),
+            ("the same value in every row", not self.many and len(self.values) == 1),
+            ("mostly empty", self.is_mostly_empty),
+            ("licences or addresses", self.share(_NOTICE.search) > 0.5),
+            ("dates", self.key not in KEYS and self.share(_DATE.fullmatch) > 0.5),
+            ("identifiers or row numbers", self.is_key),
+            ("numbers", self.is_measured),
+            ("few values", self.is_repeated),
+            ("texts", self.is_text),
+            ("repeated texts", self.is_repeated_text),
+        ]
+        self.kind = next((kind for kind, holds in kinds if holds), "other values")
 
 
 def describe(columns: Sequence[Column]) -> str:
-    """Return what each column is like, for people."""
+    """Return the kind of each column, for messages."""
     titles = [str(column.number) if column.name is None else repr(column.short) for column in columns]
     return ", ".join(f"{title} {column.kind}" for title, column in zip(titles, columns, strict=True))

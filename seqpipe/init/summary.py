@@ -1,4 +1,4 @@
-"""Properties of a data file: counts over its records, of which a large file's are read in pieces."""
+"""Properties of a data file, counted over its records; of a large file, over pieces of it."""
 
 from __future__ import annotations
 
@@ -19,111 +19,77 @@ from seqpipe.errors import DataError
 from seqpipe.files import PACKED, open_file
 from seqpipe.init.scripts import Scripts, has_unspaced
 
-WHOLE = 4_000_000  # bytes: of a larger file, records are taken from pieces of a quarter of this size together
+WHOLE = 4_000_000  # bytes; of a larger file, records are read from pieces, together a quarter of this size
 PIECES = 40
-OBJECTS = 10_000  # taken of a large JSON list that has more
-SEGMENTED = 1 / 20  # of the words without spaces have several characters, if they are words; else they are characters
-LISTED = 3  # records that cannot be read
+OBJECTS = 10_000  # sampled from a large JSON list, at most
+SEGMENTED = 1 / 20  # of the words in such scripts have several characters; of fewer, each character is a word
+LISTED = 3  # errors, at most
 MOST_LEFT_OUT = 0.05  # of the records
 _CHUNK = 1_000_000
 _SENTENCE_END = re.compile(rb"\n[ \t\r]*\n")
-_ENDS = {
-    "conll": _SENTENCE_END,
-    "conllu": _SENTENCE_END,
-    "fasttext": re.compile(rb"\n"),
-    "jsonl": re.compile(rb"\n"),
-}  # of a record, for the readers that can read a piece
+_LINE_END = re.compile(rb"\n")
+# The end of a record, for the readers that can read pieces.
+_ENDS = {"conll": _SENTENCE_END, "conllu": _SENTENCE_END, "fasttext": _LINE_END, "jsonl": _LINE_END}
 
 LabelKind = Literal["Entities", "Tags", "Labels", "Numbers", "Texts", "Answers", "Pointers", "Continuations"]
 
 
 @dataclass(frozen=True)
 class Doubt:
-    """Something that may be otherwise: in words, and by the options of `seqpipe init` that read it so, if there are."""
+    """A doubt about the data, with the options of `seqpipe init` for another reading, if there is one."""
 
     text: str
     options: tuple[str, ...]
 
     def command(self, data: Path) -> str:
-        """Return the command for the other reading, behind a colon; nothing if there is none."""
-        return f": {shlex.join(['seqpipe', 'init', str(data), *self.options])}" if self.options else ""
+        """Return the command for the other reading."""
+        return shlex.join(["seqpipe", "init", str(data), *self.options])
 
 
 @dataclass
 class DataSummary:
-    """Properties of a data file.
+    """Properties of a data file."""
 
-    Attributes:
-        use: The reader that takes it.
-        options: The reader's options.
-        notes: Further remarks for people.
-        doubts: What may be read otherwise, each with the options of `seqpipe init` for the other reading.
-        left_out: The errors of records that cannot be read; None where the first one ends the reading.
-        bad_rows: How records that cannot be read are left out: none, "skip", or "error" where they are to be corrected.
-        records: Number of records.
-        words: Number of words.
-        unspaced: Whether its words are (or the texts to write) are written without spaces, as in Chinese.
-        segmented: Whether they are, but the data splits them into words.
-        scripts: What the texts are written in.
-        labels: How often each label occurs.
-        label_kind: What is learned: labels of spans, words or whole texts ("Labels"), a number or a text to write,
-            answers within passages, positions of points, or how a plain text continues.
-        target: The field of the number or of the text to write.
-        written: Texts to write, from all over the file.
-        writer: The tokenizer of the texts to write, as YAML, and its reason.
-        is_word: Whether the text is one word, as in spelling and inflection.
-        unanswered: Number of questions without an answer.
-        counted: Number of records whose words count 1 2 3.
-        fields: The fields of the text, or of a pair of texts.
-        saw: What the file looks like, in one line.
-        why: Why this is learned, in one line.
-        factor: The size of the file over that of the pieces in which the records were counted.
-        multi: Whether a text has any number of labels.
-        pointer: The options of a pointer network's head.
-        characters: Number of characters of a plain text.
-        joint: Whether spans and a label of each text are learned together.
-    """
-
-    use: str
-    options: dict[str, Any] = field(default_factory=dict)
+    use: str  # name of the reader
+    options: dict[str, Any] = field(default_factory=dict)  # of the reader
     notes: list[str] = field(default_factory=list)
     doubts: list[Doubt] = field(default_factory=list)
-    left_out: list[str] | None = None
-    bad_rows: str = ""
+    left_out: list[str] | None = None  # errors of the records that cannot be read; None: the first one is raised
+    bad_rows: str = ""  # "skip" if such records are left out, "error" if they should be corrected
     records: int = 0
     words: int = 0
-    unspaced: bool = False
-    segmented: bool = False
+    unspaced: bool = False  # the texts, or the texts to write, have no spaces between words, as in Chinese
+    segmented: bool = False  # they have none, but the data splits them into words
     scripts: Scripts = field(default_factory=Scripts)
     labels: Counter[str] = field(default_factory=Counter)
-    label_kind: LabelKind = "Entities"
-    target: str = "target"
-    written: list[str] = field(default_factory=list)
-    writer: tuple[str, str] | None = None
-    is_word: bool = False
-    unanswered: int = 0
-    counted: int = 0
-    fields: list[str] = field(default_factory=lambda: ["text"])
-    saw: str = ""
-    why: str = ""
-    factor: float = 1.0
-    multi: bool = False
-    pointer: dict[str, Any] = field(default_factory=dict)
-    characters: int = 0
-    joint: bool = False
+    label_kind: LabelKind = "Entities"  # what is learned; "Labels" are those of whole texts
+    target: str = "target"  # field of the number, or of the text to write
+    written: list[str] = field(default_factory=list)  # texts to write, from all over the file
+    writer: tuple[str, str] | None = None  # tokenizer of the texts to write, as YAML, and the reason for it
+    is_word: bool = False  # each text is one word, as in spelling and inflection
+    unanswered: int = 0  # questions without an answer
+    counted: int = 0  # records whose words are 1 2 3 …
+    fields: list[str] = field(default_factory=lambda: ["text"])  # of the text, or of a pair of texts
+    saw: str = ""  # format of the file
+    why: str = ""  # reason for what is learned
+    factor: float = 1.0  # size of the file, divided by that of the pieces in which records were counted
+    multi: bool = False  # a text has any number of labels
+    pointer: dict[str, Any] = field(default_factory=dict)  # options of a pointer network's head
+    characters: int = 0  # of a plain text
+    joint: bool = False  # spans and a label of each text are learned together
 
     def scale(self) -> None:
-        """Turn the numbers that were counted in pieces of a file into estimates for all of it."""
+        """Multiply the counts by `factor`: those of pieces become estimates for the whole file."""
         self.records, self.words = round(self.records * self.factor), round(self.words * self.factor)
         self.counted, self.unanswered = round(self.counted * self.factor), round(self.unanswered * self.factor)
         self.labels = Counter({label: round(number * self.factor) for label, number in self.labels.items()})
 
     def doubt(self, text: str, *options: str) -> None:
-        """Add a doubt; its text ends with the reading that the options take, if there are any."""
+        """Add a doubt, with the options for the other reading."""
         self.doubts.append(Doubt(text, options))
 
     def doubt_left_out(self, data: Path) -> None:
-        """Doubt the records that could not be read, with the places of the first three; DataError if they are many."""
+        """Report the records that cannot be read, with the first errors; DataError if they are many."""
         left_out = self.left_out or []
         number = round(len(left_out) * self.factor)
         if self.factor != 1:  # pieces have no line numbers of the file
@@ -136,13 +102,13 @@ class DataSummary:
         self.left_out = left_out
         if number > MOST_LEFT_OUT * (self.records + number):
             raise DataError(left_out[0])
-        first = "; ".join(problem.partition("; ")[0] for problem in left_out[:LISTED])
         if not left_out:
             return
+        first = "; ".join(problem.partition("; ")[0] for problem in left_out[:LISTED])
         records = "1 record" if number == 1 else f"{number:,} records"
         more = " …" if number > LISTED else ""
         if self.bad_rows == "skip":
-            self.doubt(f"{records} cannot be read and left out by `bad_rows: skip`: {first}{more}")
+            self.doubt(f"{records} cannot be read, and `bad_rows: skip` leaves them out: {first}{more}")
         else:
             fix = "correct them, or set `bad_rows: skip` to leave them out. For plain tags"
             self.doubt(f"{records} cannot be read: {first}{more}; {fix}", "--task", "tags")
@@ -153,28 +119,24 @@ class DataSummary:
         return [f"{title}: {text}." for title, text in reasons.items() if text]
 
     def remarks(self) -> list[str]:
-        """Return what else there is to know."""
+        """Return the notes."""
         return [f"Note: {note}." for note in self.notes]
 
     def doubtful(self, data: Path) -> list[str]:
         """Return the doubts, each with the command for the other reading."""
-        return [f"doubtful: {doubt.text}{doubt.command(data)}" for doubt in self.doubts]
+        commands = [f": {doubt.command(data)}" if doubt.options else "" for doubt in self.doubts]
+        return [f"doubtful: {doubt.text}{command}" for doubt, command in zip(self.doubts, commands, strict=True)]
 
 
 def reader_of(use: str, options: dict[str, Any]) -> Any:
-    """Return the reader of a name, with its options."""
+    """Return a reader with these options."""
     return construct(Plugins().find("reader", use).load(), **options)
 
 
 def records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file; of a large one, those of pieces all over it, and set the summary's `factor`.
-
-    Raises:
-        DataError: for a record that cannot be read, with its line.
-    """
+    """Yield the records of a file; of a large one, those of pieces all over it, and set the summary's `factor`."""
     reader = reader_of(summary.use, summary.options)
-    if summary.left_out is not None:
-        reader.left_out = summary.left_out
+    reader.left_out = summary.left_out
     pieces = Pieces(data, _ENDS[summary.use]) if summary.use in _ENDS else None
     if summary.use == "json" and size_of(data) > WHOLE:
         options = {name: value for name, value in summary.options.items() if name != "list"}
@@ -188,7 +150,7 @@ def records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:
     try:
         yield from sample
     except DataError:
-        # A sample has no line numbers of the file: all of it is read up to the same fault, which then has its line.
+        # A sample has no line numbers of the file; reading the file up to the same fault gives the line.
         for _ in reader.read(data):
             pass
         raise
@@ -198,10 +160,10 @@ def records(summary: DataSummary, data: Path) -> Iterator[dict[str, Any]]:
 
 @functools.lru_cache(maxsize=1)
 def _sample_list(data: Path, key: str | None, changed: int) -> tuple[list[str], float]:
-    """Return objects from all over the list below a dotted key as lines, and how many times as many there are.
+    """Return objects from all over the list at a dotted key as lines, and the size of the list over that of the sample.
 
-    There are no lines if the file is not JSON, or holds no such list. The last sample is kept while the file's time of
-    change is the same: a large file is parsed for seconds, and its records are asked for several times.
+    There are no lines if the file is not JSON or has no such list. The last sample is cached until the file changes
+    (its time is `changed`): parsing a large file takes seconds, and its records are read several times.
     """
     value = load_json(data)
     for part in key.split(".") if key else []:
@@ -213,7 +175,7 @@ def _sample_list(data: Path, key: str | None, changed: int) -> tuple[list[str], 
 
 
 def load_json(data: Path) -> Any:
-    """Return the value that a file holds; None if it is not JSON."""
+    """Return the value in a file; None if it is not JSON."""
     try:
         with open_file(data) as file:
             return json.loads(file.read().decode("utf-8-sig"))
@@ -222,12 +184,12 @@ def load_json(data: Path) -> Any:
 
 
 def count(summary: DataSummary, data: Path) -> DataSummary:
-    """Count records, words and labels; find out whether words are written without spaces between them."""
+    """Count records, words and labels, and detect texts without spaces between words."""
     unspaced = longer = worded = characters = 0
     for record in records(summary, data):
         words = record.get("words") or []
         if summary.label_kind == "Labels":
-            words = []  # of which only the text is learned from
+            words = []  # a label is learned from the text alone
             if summary.multi and "labels" not in record:
                 fix = "write a list in every object, empty for a text without a label"
                 raise DataError(f"{record['where']}: no 'labels' in this object; {fix}")
@@ -250,11 +212,11 @@ def count(summary: DataSummary, data: Path) -> DataSummary:
     if not worded:
         summary.unspaced = summary.scripts.are_unspaced
     elif summary.options.get("joiner") == "" and characters < 1.05 * summary.words:
-        summary.unspaced = True  # each character is a word of its own, blanks too
+        summary.unspaced = True  # each character, blanks too, is a word
     elif unspaced > summary.words / 2:
         summary.segmented = longer > SEGMENTED * unspaced
         summary.unspaced = not summary.segmented
-        if summary.use != "conllu":  # has the spaces of the text itself
+        if summary.use != "conllu":  # which has the spaces of the text
             summary.options["joiner"] = ""
     summary.scale()
     return summary
@@ -269,31 +231,26 @@ def size_of(data: Path) -> int:
 
 
 class Pieces:
-    """PIECES parts of a file, evenly spread over it, each from one end of a record to another.
-
-    Attributes:
-        is_whole: Whether the file is so small that all of it is read.
-        factor: The size of the file over that of the pieces, once they are read.
-    """
+    """PIECES parts of a file, evenly spread over it, each from the end of one record to that of another."""
 
     def __init__(self, data: Path, end: re.Pattern[bytes] = _SENTENCE_END, whole: int = WHOLE):
         self.data, self.end, self.whole = data, end, whole
         self.size = size_of(data)
-        self.is_whole, self.factor = self.size <= whole, 1.0
+        self.is_whole = self.size <= whole  # the file is small, and read whole
+        self.factor = 1.0  # size of the file over that of the pieces, after they are read
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the pieces; those of a piece that is no UTF-8 with signs in place of the faults."""
+        """Yield the lines of the pieces; bytes that are not UTF-8 are replaced."""
         read = 0
         with open_file(self.data) as file:
-            for number in range(1 if self.is_whole else PIECES):
-                part = file.read() if self.is_whole else file.read(self.size // PIECES)[: self.whole // 4 // PIECES]
-                # A piece is cut within a record at both ends, but for the beginning of the file.
-                ends = [0, len(part)]
-                if not self.is_whole:
-                    ends = [match.end() for match in self.end.finditer(part)] or [part.rfind(b"\n") + 1]
-                    if number == 0:
-                        ends.insert(0, 0)
-                part = part[ends[0] : ends[-1]]
+            if self.is_whole:
+                yield from io.StringIO(file.read().decode("utf-8", "replace"))
+                return
+            for number in range(PIECES):
+                part = file.read(self.size // PIECES)[: self.whole // 4 // PIECES]
+                # A piece is cut within a record at both ends, except at the beginning of the file.
+                ends = [match.end() for match in self.end.finditer(part)] or [part.rfind(b"\n") + 1]
+                part = part[ends[0] if number else 0 : ends[-1]]
                 read += len(part)
                 yield from io.StringIO(part.decode("utf-8", "replace"))
         self.factor = self.size / read if read else 1.0

@@ -15,18 +15,18 @@ from seqpipe.errors import DataError
 from seqpipe.files import open_file
 from seqpipe.init.columns import KEYS, LABELS, NUMBER, SCORES, SECOND, SOURCES, TARGETS, TEXTS, Column
 from seqpipe.init.roles import ColumnTask, find_roles
-from seqpipe.init.summary import DataSummary
+from seqpipe.init.summary import DataSummary, reader_of
 from seqpipe.init.tags import find_tagging
 
 SIGNS = {",": "csv", "\t": "tsv", ";": "csv", "|": "csv"}
-BLOCK = 10_000  # rows that are looked at together
-CELLS = 40_000  # of each column are looked at one by one, evenly spread over the table
+BLOCK = 10_000  # rows that are added to the columns at once
+CELLS = 40_000  # of each column that are examined one by one, evenly spread over the table
 LONGEST_CELL = 10_000_000
-UNEVEN = 0.1  # of the rows may have other columns, at most
+UNEVEN = 0.1  # of the rows have another number of cells, at most
 _SIGN_NAMES = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 _KNOWN = LABELS | SCORES | SOURCES | TARGETS | SECOND | KEYS | TEXTS
 _LANGUAGES = {"en", "de", "fr", "es", "it", "pt", "nl", "ru", "zh", "ja", "ko", "ar", "tr", "pl", "english", "german"}
-_BROKEN = re.compile("[\udc80-\udcff]")  # bytes that are not UTF-8, by surrogateescape
+_QUOTED = re.compile(r'"([^"]|"")*"')
 _NAME = re.compile(r"[A-Za-z_][\w .-]{0,39}")
 _NAME_ALONE = re.compile(r"[A-Za-z_][\w-]*")
 
@@ -34,14 +34,12 @@ _NAME_ALONE = re.compile(r"[A-Za-z_][\w-]*")
 def summarise_table(
     data: Path, lines: Sequence[str], task: ColumnTask | None, target: str | None = None, texts: Sequence[str] = ()
 ) -> DataSummary | None:
-    """Summarise a table by all of its rows; None if the file is no table.
+    """Summarise a table by all of its rows; None if the file is not a table.
 
-    `task`, `target` and `texts` are what `--task`, `--target` and `--text` ask for.
-
-    Raises:
-        DataError: if it is a table from which nothing can be learned without a question, or a row has other columns.
+    DataError if nothing can be learned from the table, or a row cannot be read. The other arguments are the values of
+    `--task`, `--target` and `--text`.
     """
-    # The separator that the name promises is tried first, then that which the first line has most of.
+    # The separator of the file's extension is tried first, then the most frequent one of the first line.
     ending = "tsv" if ".tsv" in data.suffixes else "csv"
     for sign in sorted(SIGNS, key=lambda sign: (SIGNS[sign] != ending, -lines[0].count(sign))):
         table = _Table(data, lines, sign)
@@ -55,52 +53,48 @@ def summarise_table(
                 return None
             fix = "write each word, a tab and its tag on a line, and an empty line after each sentence"
             raise DataError(f"{data}: a table with a word and its tag in each row; {fix}")
-        is_surely_a_table = sign == "\t" or ".csv" in data.suffixes
-        named = has_names(columns)
+        is_surely_table = sign == "\t" or ".csv" in data.suffixes
+        is_named = _has_names(columns)
         for column in columns:
-            if named:
+            if is_named:
                 column.name = column.short = column.first
             else:
                 column.add_first()
-        if not _has_words(columns, is_surely_a_table):
+        if not _has_words(columns, is_surely_table):
             continue
-        listed = [column.first for column in columns if column.first.strip()]
-        names = f"named {', '.join(listed)}" if named else "without names"
-        nameless = f", and {len(columns) - len(listed)} without a name" if named and len(listed) < len(columns) else ""
-        saw = f"{_SIGN_NAMES[sign]}-separated, {len(listed) if nameless else len(columns)} columns {names}{nameless}"
-        roles = find_roles(columns, task, f"{data}: {saw}", is_surely_a_table, target, texts)
+        names = [column.first for column in columns if column.first.strip()]
+        saw = f"{_SIGN_NAMES[sign]}-separated, {len(columns)} columns without names"
+        if is_named:
+            saw = f"{_SIGN_NAMES[sign]}-separated, {len(names)} columns named {', '.join(names)}"
+            if len(names) < len(columns):
+                saw += f", and {len(columns) - len(names)} without a name"
+        roles = find_roles(columns, task, f"{data}: {saw}", is_surely_table, target, texts)
         if roles:
             options: dict[str, Any] = {"delimiter": sign} if sign in ";|" else {}
             if table.quoted and sign == "\t":
                 options["quote"] = '"'
             summary = DataSummary(SIGNS[sign], options, saw=saw)
             if table.uneven:
-                summary.bad_rows, summary.left_out = "skip", [str(table.uneven_row())]
-                count = "1 row has" if table.uneven == 1 else f"{table.uneven:,} rows have"
+                error = table.uneven_row()
+                summary.bad_rows, summary.left_out = "skip", [str(error)]
+                rows = "1 row has" if table.uneven == 1 else f"{table.uneven:,} rows have"
                 fix = "`bad_rows: skip` leaves them out"
-                summary.doubt(f"{count} other columns than the rest, and {fix}; the first: {table.uneven_row()}")
+                summary.doubt(f"{rows} other columns than the rest, and {fix}; the first: {error}")
             return roles.summarise(summary, data)
     return None
 
 
 class _Table:
-    """A file, read as a table with this separator.
-
-    Attributes:
-        quoted: Whether quotes around cells are no part of the text.
-        width: Number of columns of most rows.
-        uneven: Number of rows that have another.
-    """
+    """A file, read as a table with this separator."""
 
     def __init__(self, data: Path, lines: Sequence[str], sign: str):
-        self.data, self.lines, self.sign, self.width, self.uneven = data, lines, sign, 0, 0
-        self.quoted = sign != "\t"
+        self.data, self.lines, self.sign = data, lines, sign
+        self.width = 0  # cells of most rows
+        self.uneven = 0  # rows that have another number of cells
+        self.quoted = sign != "\t"  # quotes around a cell do not belong to its text
         if sign == "\t":
             cells = [cell for line in lines for cell in line.split("\t") if '"' in cell]
-            self.quoted = bool(cells) and all(
-                len(cell) > 1 and cell[0] == cell[-1] == '"' and '"' not in cell[1:-1].replace('""', "")
-                for cell in cells
-            )
+            self.quoted = bool(cells) and all(map(_QUOTED.fullmatch, cells))
 
     def is_table(self) -> bool:
         """Return whether the first lines are rows of one width, and set it."""
@@ -112,27 +106,23 @@ class _Table:
             rows.pop()
         full = [row for row in rows if row]
         if len(full) > 2:
-            full.pop()  # it may be cut within a quoted cell
-        body = full[1:] or full  # names of the columns may be too many or too few
+            full.pop()  # the last one may be cut within a quoted cell
+        body = full[1:] or full  # the names of the columns may be too many or too few
         self.width, most = Counter(map(len, body)).most_common(1)[0] if full else (0, 0)
-        is_named_so = f".{SIGNS[self.sign]}" in self.data.suffixes
-        least = 1 - UNEVEN if is_named_so or self.sign == "\t" else 1
+        has_extension = f".{SIGNS[self.sign]}" in self.data.suffixes
+        least = 1 - UNEVEN if has_extension or self.sign == "\t" else 1
         if self.width < 2 or len(full) < 2 or most < least * len(body):
             return False
         if self.sign == "\t" and len(full) < len(rows) - 1:
-            # Empty lines part sentences of a word and its tag a line, unless a column holds sentences.
+            # Empty lines separate sentences of a word and its tag on each line, unless a column has sentences.
             cells = zip(*(row for row in full if len(row) == self.width), strict=True)
             return any(sum(" " in cell for cell in column) > len(column) / 2 for column in cells)
-        if self.sign == "," and not is_named_so:  # a blank follows most commas of a text
+        if self.sign == "," and not has_extension:  # a blank follows most commas of a text
             return sum(any(cell.startswith(" ") for cell in row[1:]) for row in full) <= len(full) / 2
         return True
 
     def columns(self) -> list[Column]:
-        """Return the columns, by all rows of the file.
-
-        Raises:
-            DataError: if a row has another width, or is not UTF-8.
-        """
+        """Return the columns, by all rows of the file; DataError if a row has another width, or is not UTF-8."""
         size = self.data.stat().st_size * (4 if self.data.suffix == ".gz" else 1)
         every = 1 + size * len(self.lines) // max(1, sum(map(len, self.lines))) // CELLS
         with open_file(self.data) as raw, io.TextIOWrapper(raw, "utf-8-sig", "strict", newline="") as file:
@@ -149,12 +139,10 @@ class _Table:
                         raise self.uneven_row()
                     for column, cells in zip(columns, zip(*even, strict=True), strict=True):
                         column.add(cells, every)
-            except UnicodeDecodeError as error:
-                fix = "convert the file, for instance with `iconv -f ENCODING -t UTF-8`"
-                with open_file(self.data) as raw:
-                    text = enumerate(io.TextIOWrapper(raw, "utf-8", "surrogateescape", newline="\n"), 1)
-                    number = next(number for number, line in text if not line.isascii() and _BROKEN.search(line))
-                raise DataError(f"{self.data}:{number}: this line is not UTF-8; {fix}") from error
+            except UnicodeDecodeError:
+                for _ in reader_of("text", {}).read(self.data):
+                    pass  # the reader raises the error, with its line
+                raise
             except csv.Error as error:
                 line = rows.line_num  # type: ignore[attr-defined]
                 raise DataError(f"{self.data}:{line}: this row cannot be read ({error})") from error
@@ -178,16 +166,15 @@ class _Table:
         if line == 1:
             problem = f"the first line has {len(row)} cells, but the rows have {self.width}"
             return DataError(f"{self.data}:1: {problem}; name every column in it, or leave it out")
-        fix = f"quote a text that holds a {sign}" if self.quoted else f"write no {sign} within a text"
+        fix = f"quote a text that contains a {sign}" if self.quoted else f"write no {sign} within a text"
         cells = "one cell" if len(row) == 1 else f"{len(row)} cells"
-        return DataError(
-            f"{self.data}:{line}: {cells} in this row, but {self.width} in the others; {fix}, or remove the row"
-        )
+        problem = f"{cells} in this row, but {self.width} in the others"
+        return DataError(f"{self.data}:{line}: {problem}; {fix}, or remove the row")
 
 
-def has_names(columns: Sequence[Column]) -> bool:
-    """Return whether the first row names the columns: its cells are no values of theirs, and like names."""
-    # Spreadsheets write empty names for empty columns, and pandas for the column of the row numbers.
+def _has_names(columns: Sequence[Column]) -> bool:
+    """Return whether the first row has the names of the columns: its cells are not values, and are like names."""
+    # Spreadsheets write empty names for empty columns, and pandas does for the column of the row numbers.
     columns = [column for column in columns if column.first.strip() or not (column.is_mostly_empty or column.is_key)]
     head = [column.first.strip().lower() for column in columns]
     if not head or len({*head}) < len(head) or any(NUMBER.fullmatch(name) for name in head):
@@ -201,16 +188,16 @@ def has_names(columns: Sequence[Column]) -> bool:
         return all(len(name.split()) <= 5 for name in head)
     if known:
         return all(len(name.split()) <= 3 for name in head)
-    # Names stand out where the cells of a column are none.
+    # Names are recognised where the other cells of a column are not like names.
     are_like_names = all(_NAME.fullmatch(name) and " " not in name for name in head)
     return are_like_names and any(column.share(_NAME_ALONE.fullmatch) < 0.1 for column in columns)
 
 
-def _has_words(columns: Sequence[Column], is_surely_a_table: bool) -> bool:
-    """Return whether a column holds texts: sentences, or different words that are a row each."""
+def _has_words(columns: Sequence[Column], is_surely_table: bool) -> bool:
+    """Return whether a column has texts: sentences, or a different word in each row."""
     if any(column.blanks > column.cells / 5 for column in columns):
         return True
     if any(column.is_unspaced and column.characters > 2 * column.cells for column in columns):
         return True
     different = any(column.distinct > 0.9 and not NUMBER.fullmatch(column.first) for column in columns)
-    return is_surely_a_table and different and all(column.name is not None or column.cells > 1 for column in columns)
+    return is_surely_table and different and all(column.name is not None or column.cells > 1 for column in columns)

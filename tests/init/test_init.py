@@ -461,7 +461,7 @@ def test_the_yaml_is_named_after_the_data_or_its_folder(tmp_path: Path, monkeypa
         (tmp_path / "ner" / name).write_text(conll("{0} {1}".format))
     assert init_yaml(Path("ner/train.conll")) == Path("ner.yaml")
     assert init_yaml(Path("ner/small.conll")) == Path("small.yaml")
-    with pytest.raises(UsageError, match=r"small\.yaml is there already; name another with --output"):
+    with pytest.raises(UsageError, match=r"small\.yaml exists already; name another with --output"):
         init_yaml(Path("ner/small.conll"))
 
 
