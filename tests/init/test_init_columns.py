@@ -140,7 +140,7 @@ def test_a_task_that_the_data_is_not_for_is_refused(content: str, task: str, mes
 def test_pairs_behind_marks_are_no_plain_text(tmp_path: Path) -> None:
     lines = "".join(f"IN: walk {'and run ' * (n % 7)}left OUT: I_WALK I_LEFT {n}\n" for n in range(400))
     (tmp_path / "a.txt").write_text(lines)
-    with pytest.raises(DataError, match=r"pairs of texts behind IN: and OUT:; .*cat a\.txt \| sed -E"):
+    with pytest.raises(DataError, match=r"pairs of texts after IN: and OUT:; .*cat a\.txt \| sed -E"):
         init_yaml(tmp_path / "a.txt", tmp_path / "a.yaml")
 
 
