@@ -78,10 +78,9 @@ TASKS = {
 def summarise(
     data: Path, task: Task | None = None, target: str | None = None, texts: Sequence[str] = ()
 ) -> DataSummary:
-    """Return the summary of a data file; `target` and `texts` are the columns or keys that are asked for.
+    """Return the summary of a data file; DataError if its format is unknown, or it lacks what is asked for.
 
-    Raises:
-        DataError: if it is of no known format, or lacks what the task needs.
+    `target` and `texts` are columns of a table, or keys of objects.
     """
     encoding, alternatives = encoding_of(data)
     look = functools.partial(_summarise, task=task, target=target, texts=texts)
@@ -126,12 +125,7 @@ def summarise(
 
 
 def encoding_of(data: Path) -> tuple[str | None, list[str]]:
-    """Return the encoding of a text file that is not in UTF-8, and others that are as likely; None for other files.
-
-    Raises:
-        DataError: if its encoding is not recognised.
-        EnvError: if charset-normalizer, which recognises it, is missing.
-    """
+    """Return the encoding of a text file that is not in UTF-8, and others that are as likely; None for other files."""
     if not data.is_file():
         return None, []
     decoder, start, faulty = codecs.getincrementaldecoder("utf-8")(), b"", b""

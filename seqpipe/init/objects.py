@@ -41,11 +41,7 @@ _LABELS = ("labels", "label", "topics", "categories", "genres", "intents", "emot
 
 
 def find_json(data: Path, lines: Sequence[str]) -> tuple[str, dict[str, Any]] | None:
-    """Return the reader of a JSON file and its options; None if the file is not JSON. `lines` are not blank.
-
-    Raises:
-        DataError: if it has no list of objects, or several.
-    """
+    """Return the reader of a JSON file and its options; None if it is not JSON, DataError without a list of objects."""
     start = "".join("".join(lines[:100]).split())[:2]
     if start == "[{":
         return "json", {}
@@ -162,19 +158,11 @@ def set_offsets(summary: DataSummary, data: Path) -> None:
 
 
 def summarise_objects(
-    data: Path,
-    use: str,
-    options: dict[str, Any],
-    task: ColumnTask | None,
-    target: str | None = None,
-    texts: Sequence[str] = (),
+    data: Path, use: str, options: dict[str, Any], task: ColumnTask | None, target: str | None, texts: Sequence[str]
 ) -> DataSummary:
     """Summarise objects by their keys: words with tags, texts with spans, questions, labels, numbers or texts.
 
     `task`, `target` and `texts` are what `--task`, `--target` and `--text` ask for.
-
-    Raises:
-        DataError: if there is nothing to learn, or the keys leave a choice open.
     """
     summary = DataSummary(use, options)
     columns = profile_objects(summary, data)
@@ -231,11 +219,7 @@ def summarise_objects(
 
 
 def _summarise_lists(summary: DataSummary, columns: Mapping[str, Column], task: ColumnTask | None, data: Path) -> bool:
-    """Complete the options and what is learned if that is a list, or a label of words; return whether it is.
-
-    Raises:
-        DataError: if tags are numbers, spans have another form than the reader's, or no key is that of the texts.
-    """
+    """Complete the options and what is learned if that is a list, or a label of words; return whether it is."""
     texts = [key for key, column in columns.items() if column.is_list_of("texts")]
     words = _first_of(_WORDS, texts)
     if task is None and words:

@@ -1,4 +1,4 @@
-"""Files that are refused, with advice: formats that no reader takes, and data from which nothing can be learned."""
+"""Files that are refused, with advice: formats that no reader supports, and data from which nothing can be learned."""
 
 from __future__ import annotations
 
@@ -63,18 +63,17 @@ _FORMATS = (  # a pattern of the first bytes, what such a file is, and the fix
 _PAIR = re.compile(r"([A-Za-z]+): .* ([A-Za-z]+): ")
 _NUMBER = re.compile(r"-?\d*\.?\d+(e-?\d+)?")
 _COUNTED = {
-    "conll": "remove the column of numbers, for instance with `cut -f2-`, or write a YAML with the reader's option "
-    "`words`, the column of the words",
+    "conll": "remove the column of numbers, for instance with `cut -f2-`, or set the reader's option `words`",
     "jsonl": "write the words themselves as `words`",
 }
 
 
 def refuse_other_formats(data: Path, start: bytes) -> None:
-    """DataError with advice if a file with these first bytes, when unpacked, is of a format that no reader takes."""
+    """DataError with advice if a file with these first bytes, when unpacked, is of a format that no reader supports."""
     for pattern, name, fix in _FORMATS:
         if re.match(pattern, start, re.DOTALL):
             fix = Template(fix).substitute(file=data, stem=data.stem, folder=data.parent)
-            raise DataError(f"{data}: is {name}, which no reader takes; {fix}")
+            raise DataError(f"{data}: is {name}, which no reader supports; {fix}")
 
 
 def refuse_other_lines(data: Path, lines: Sequence[str], is_whole: bool) -> None:

@@ -271,11 +271,7 @@ def summarise_points(data: Path, lines: Sequence[str]) -> DataSummary | None:
 
 
 def summarise_text(data: Path, lines: Sequence[str]) -> DataSummary | None:
-    """Summarise plain text for a language model; None for other files.
-
-    Raises:
-        DataError: if the text is too short, or its lines may begin with labels.
-    """
+    """Summarise plain text for a language model; None for other files. DataError if it is too short, or has labels."""
     filled = [line.strip() for line in lines if line.strip()]
     # Running text has several words or Chinese characters a line, no columns and no markup.
     characters, words = sum(map(len, filled)), sum(len(line.split()) for line in filled)

@@ -62,7 +62,7 @@ def test_a_fault_in_a_piece_of_a_large_file_has_its_line(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.pdf", b"%PDF-1.7\n", "is a PDF, which no reader takes; .*pdftotext"),
+        ("a.pdf", b"%PDF-1.7\n", "is a PDF, which no reader supports; .*pdftotext"),
         ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1", "of an old Office, .* save it as CSV"),
         ("a.db", b"SQLite format 3\0", "sqlite3 -header -csv"),
         ("a.pkl", b"\x80\x04\x95\x10", "is a pickle, .*to_json"),
