@@ -36,7 +36,7 @@ from seqpipe.init.texts import (
 
 SPREADSHEETS = (".xlsx", ".xls", ".ods", ".xlsb", ".xlsm")
 PARQUET = b"PAR1"
-CODE_PAGES = ("cp1252", "cp1250", "cp1254", "cp1257", "mac_roman", "cp437")
+CODE_PAGES = ("cp1252", "cp1250", "cp1254", "cp1257", "mac_roman", "cp437")  # the last two decode any bytes
 # A Latin letter beside a letter of another alphabet or a sign that is not a punctuation mark, or a capital after a
 # small letter: as a text looks in a code page that is not its own.
 _ODD = re.compile(
@@ -163,9 +163,6 @@ def encoding_of(data: Path) -> tuple[str | None, list[str]]:
     for name in (*names, *CODE_PAGES):
         with contextlib.suppress(UnicodeError):
             texts[name] = lines.decode(name)
-    if not texts:
-        fix = "convert it: `iconv -f ENCODING -t UTF-8`"
-        raise DataError(f"{data}: is not in UTF-8, and its encoding is not recognised; {fix}")
     odd = {name: sum(bool(_ODD.search(word)) for word in text.split()) for name, text in texts.items()}
     best = next((name for name in names if not odd[name]), None)
     if best is None or sum(byte > 127 for byte in lines) < LATIN * len(lines):

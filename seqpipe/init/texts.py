@@ -64,24 +64,22 @@ def summarise_fasttext(data: Path, lines: Sequence[str], task: str | None = None
     """Summarise a file of fastText; None for other files. `task` is what labels are learned as, if it is asked for."""
     if sum(line.startswith(_PREFIX) for line in lines) <= 0.9 * len(lines):
         return None
-    summary = DataSummary("fasttext", {"multi": True}, label_kind="Labels")
-    labels, sizes = Column(), Counter[int]()
-    for record in records(summary, data):
-        if record["labels"]:
-            labels.add(record["labels"], 1)
-        sizes[min(len(record["labels"]), 2)] += 1
-    summary.multi = sizes[1] < sizes.total()
-    several = f"{sizes[2]:,} texts have several labels, {sizes[0]:,} none"
-    if not summary.multi and labels.is_measured and task in (None, "Numbers"):
-        summary.options, summary.label_kind, summary.target = {"numbers": True}, "Numbers", "label"
-        size = f"{len(labels.values):,} different numbers from {labels.low:g} to {labels.high:g}"
+    summary = count(DataSummary("fasttext", {"multi": True}, label_kind="Labels", multi=True), data)
+    sizes = Counter(len(record["labels"]) for record in records(summary, data))
+    summary.multi, column = sizes.keys() != {1}, Column()
+    several = f"{sizes.total() - sizes[0] - sizes[1]:,} texts have several labels, {sizes[0]:,} none"
+    if not summary.multi:
+        column.add([*summary.labels], 1)
+        summary.options, several = {}, "one label each"
+    if column.is_measured and task in (None, "Numbers"):
+        size = f"{len(column.values):,} different numbers from {column.low:g} to {column.high:g}"
         summary.saw, summary.why = "fastText's format", f"the labels are {size}, which a score learns"
         summary.doubt("To take the numbers as names of classes", "--task", "label")
-        return count(summary, data)
-    if not summary.multi:
-        summary.options, several = {}, "one label each"
-    summary.notes.append(f"fastText's format, texts with labels that begin with {_PREFIX}: {several}")
-    return count(summary, data)
+        summary.options, summary.label_kind, summary.target = {"numbers": True}, "Numbers", "label"
+        summary.labels.clear()
+    else:
+        summary.notes.append(f"fastText's format, texts with labels that begin with {_PREFIX}: {several}")
+    return summary
 
 
 def summarise_tagged_words(data: Path, lines: Sequence[str]) -> DataSummary | None:
@@ -92,13 +90,9 @@ def summarise_tagged_words(data: Path, lines: Sequence[str]) -> DataSummary | No
         return None
     ((sign, _),) = signs.most_common(1)
     summary = DataSummary("segmented", {"tag": sign, "joiner": " "}, label_kind="Tags")
-    tags, well_formed = Counter[str](), True
-    for record in records(summary, data):
-        tags.update(record["tags"])
-        well_formed = well_formed and schemes.strict_problem(record["tags"], "IOB2") is None
-    if well_formed and len(tags) > 1:
+    summary.why = f"words, each with {sign!r} and a tag after it"
+    if all(schemes.strict_problem(record["tags"], "IOB2") is None for record in records(summary, data)):
         summary.label_kind = "Entities"
-    summary.why = f"words, each with {sign!r} and a tag after it, {len(tags):,} different ones"
     return count(summary, data)
 
 
