@@ -14,7 +14,7 @@ from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError
 from seqpipe.features.spans import stated_span
 from seqpipe.init.columns import LABELS, SCORES, Column
-from seqpipe.init.roles import LIST_FIX, ColumnTask, Roles, find_roles, separator_of
+from seqpipe.init.roles import LIST_FIX, ColumnTask, find_roles, separator_of
 from seqpipe.init.summary import DataSummary, count, load_json, reader_of, records
 from seqpipe.init.tags import choose_scheme
 
@@ -106,23 +106,18 @@ def summarise_form(data: Path, kinds: Sequence[str]) -> DataSummary | None:
     summary = DataSummary("annotations", {"form": form})
     set_offsets(summary, data)
     reader = reader_of(summary.use, summary.options)
-    texts = spanned = labelled = several = blanks = 0
-    record: Mapping[str, Any] = {}
-    labels: set[str] = set()
-    for record in reader.read(data):
-        texts += 1
-        spanned += bool(record.get("spans") or {*record.get("tags", ())} - {"O"})
-        blanks += record.get("target", "").count(" ")
-        labelled += "label" in record
-        several += len(record.get("labels", ())) > 1
-        labels.update(record.get("labels", ()))
+    rows = list(reader.read(data))
+    texts, labels = len(rows), {label for row in rows for label in row.get("labels", ())}
+    spanned = sum(bool(row.get("spans") or {*row.get("tags", ())} - {"O"}) for row in rows)
+    labelled = sum("label" in row for row in rows)
     summary.saw = f"{reader.form.of}, {texts:,} texts"
     if reader.omitted:
         summary.saw += f"; {reader.omitted:,} others, rejected or without annotations, are left out"
-    if "question" in record:
+    if "question" in rows[0]:
         return summarise_answers(summary, data)
-    if "target" in record:
-        summary.label_kind, summary.unspaced, summary.records = "Texts", blanks < texts / 2, texts
+    if "target" in rows[0]:
+        summary.label_kind, summary.records = "Texts", texts
+        summary.unspaced = sum(row["target"].count(" ") for row in rows) < texts / 2
         summary.why = "each text has a text to write"
         return summary
     has_labels, size = len(labels) > 1, f"{len(labels):,} labels"
@@ -135,6 +130,7 @@ def summarise_form(data: Path, kinds: Sequence[str]) -> DataSummary | None:
         summary.label_kind, summary.multi = "Labels", labelled < texts
         summary.why = f"each text has one of {size}"
         if summary.multi:
+            several = sum(len(row["labels"]) > 1 for row in rows)
             summary.why = f"{several:,} texts have several labels, {texts - labelled - several:,} none"
         if spanned:
             summary.notes.append("the spans in the texts are left out: `--task crf` learns them")
@@ -194,14 +190,12 @@ def summarise_objects(
     # A key that is named as labels are is learned beside the only text, even if few of its values repeat.
     labels = [column for column in scalar if column.key in LABELS - SCORES - {"target"}]
     others = [column for column in scalar if column.is_text and not column.is_key and column not in labels]
-    roles = None
     if task is None and not (target or texts) and len(labels) == len(others) == 1:
         (label,) = labels
         is_long = sum(len(value.split()) > 4 for value in label.values) > len(label.values) / 2
         if not (label.is_measured or label.is_repeated or label.empty or is_long):
-            why = f"{label.title} has {len(label.values):,} values in {label.cells:,} records"
-            roles = Roles(scalar, "Labels", others, label, why)
-    roles = roles or find_roles(scalar, task, str(data), True, target, texts)
+            task, target = "Labels", label.name
+    roles = find_roles(scalar, task, str(data), True, target, texts)
     assert roles is not None  # `must`
     learned = roles.target
     separator = learned.separator or separator_of(learned)

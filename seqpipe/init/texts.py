@@ -27,7 +27,7 @@ PAIRS = 1_000  # lines of parallel files that are looked at
 _WORD_AND_TAG = re.compile(r"\S*?[^/_|\s]([/_|])[^/_|\s]+")  # as in dog/NN
 _SYLLABLES = re.compile(r"[^\W\d_]+(_[^\W\d_]+)+")  # of a Vietnamese word
 # Two file names, a line each, and the part in which they differ.
-_NAMES = re.compile(r"(|.*[-_.])(?P<part>.+?)(|[-_.].*)\n\1(?P<other>.+?)\3")
+_NAMES = re.compile(r"(.*[-_.]|)(?P<part>.+?)([-_.].*|)\n\1(?P<other>.+?)\3")
 # Such parts of the names of files that are parallel line by line, first that of the texts.
 _FIELDS = re.compile(
     "(texts?|sentences?|sents|data|x|in|inputs?|words|tokens) (labels?|y|out|targets?|class(es)?|intents?|tags)", re.I
