@@ -46,7 +46,7 @@ _ODD = re.compile(
 )
 LATIN = 0.15  # of the bytes of a line in Latin letters are not ASCII, at most
 SHORTEST = 16  # bytes of UTF-16 without a mark
-SAMPLE = 200_000  # bytes of lines that are not ASCII, by which an encoding is recognised
+SAMPLE = 50_000  # bytes of lines that are not ASCII, by which an encoding is recognised
 MAJORITY = 0.9  # of the texts have one label: the score of a model that answers nothing else
 LINES, BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
 _SQUAD = re.compile(r'\{\s*("[^"\\]*"\s*:\s*("[^"\\]*"|[-+.\w]+)\s*,\s*)*"data"\s*:\s*\[\s*\{')

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -13,9 +15,10 @@ from seqpipe.answers.metrics.squad import gold_answers
 from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError
 from seqpipe.features.spans import stated_span
+from seqpipe.files import unpacked
 from seqpipe.init.columns import LABELS, SCORES, Column
 from seqpipe.init.roles import LIST_FIX, ColumnTask, find_roles, separator_of
-from seqpipe.init.summary import DataSummary, count, load_json, reader_of, records
+from seqpipe.init.summary import OBJECTS, WHOLE, DataSummary, count, load_json, reader_of, records, size_of
 from seqpipe.init.tags import choose_scheme
 
 BLOCK = 1_000  # objects whose values are added to the statistics at once
@@ -103,6 +106,32 @@ def summarise_form(data: Path, kinds: Sequence[str]) -> DataSummary | None:
     form = annotations.recognise(data)
     if form is None:
         return None
+    sample, step = _sample_items(data)
+    if sample:
+        with tempfile.TemporaryDirectory() as folder, contextlib.suppress(DataError):  # which names a line of the copy
+            copy = Path(folder, "sample.json")
+            copy.write_bytes(sample)
+            summary = _summarise_annotations(form, copy, kinds)
+            if not summary.left_out:
+                summary.saw, summary.factor = f"{summary.saw} in a sample, one of {step} items", step
+                summary.scale()
+                return summary
+    return _summarise_annotations(form, data, kinds)
+
+
+def _sample_items(data: Path) -> tuple[bytes, int]:
+    """Return every nth item of a large JSON list, or of JSON Lines, and n; nothing of other files."""
+    value = load_json(data) if size_of(data) > WHOLE else {}
+    if isinstance(value, list):
+        step = 1 + len(value) // OBJECTS
+        return json.dumps(value[::step]).encode(), step
+    with unpacked(data) as file:
+        lines = file.readlines() if value is None else []
+    step = 1 + len(lines) // OBJECTS
+    return b"".join(lines[::step]) if lines and lines[0].startswith(b"{") else b"", step
+
+
+def _summarise_annotations(form: str, data: Path, kinds: Sequence[str]) -> DataSummary:
     summary = DataSummary("annotations", {"form": form})
     set_offsets(summary, data)
     reader = reader_of(summary.use, summary.options)
@@ -194,7 +223,7 @@ def summarise_objects(
         (label,) = labels
         is_long = sum(len(value.split()) > 4 for value in label.values) > len(label.values) / 2
         if not (label.is_measured or label.is_repeated or label.empty or is_long):
-            task, target = "Labels", label.name
+            task, target, texts = "Labels", label.name, [str(others[0].name)]
     roles = find_roles(scalar, task, str(data), True, target, texts)
     assert roles is not None  # `must`
     learned = roles.target
