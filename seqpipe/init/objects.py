@@ -263,6 +263,9 @@ def _summarise_lists(summary: DataSummary, columns: Mapping[str, Column], task: 
             choose_scheme(summary, sentences, Counter(tag for sentence in sentences for tag in sentence))
             return True
     scalar = {key: column for key, column in columns.items() if column.is_scalar}
+    spaced = [key for key, column in scalar.items() if column.value_kinds["text"] and column.is_spaced]
+    spaced = [key for key in spaced if columns[key].is_text and not columns[key].is_key] or spaced
+    text = "text" if "text" in scalar else max(spaced, key=lambda key: columns[key].characters, default="")
     items = [key for key, column in columns.items() if column.is_list_of("objects") or column.is_list_of("mixed lists")]
     fitting = [key for key in items if columns[key].example and _is_span(columns[key].example[0])]
     spans = _first_of(_SPANS, fitting) or next(iter(fitting), None) or _first_of(_SPANS, items)
@@ -270,10 +273,7 @@ def _summarise_lists(summary: DataSummary, columns: Mapping[str, Column], task: 
         if spans not in fitting:
             first, form = columns[spans].example[0], '{"start": 0, "end": 5, "label": "PER"} or [0, 5, "PER"]'
             raise DataError(f"{data}: the items of {spans!r} are like {first!r}, a form that is not read; write {form}")
-        spaced = [key for key, column in scalar.items() if column.value_kinds["text"] and column.is_spaced]
-        if spaced or "text" in columns:
-            longest = max(spaced, key=lambda key: columns[key].characters, default="text")
-            text = "text" if "text" in columns else longest
+        if text:
             _set_keys(summary, "texts with character spans", text=text, spans=spans)
             set_offsets(summary, data)
             for column in scalar.values():
@@ -284,11 +284,9 @@ def _summarise_lists(summary: DataSummary, columns: Mapping[str, Column], task: 
     if task not in (None, "Labels"):
         return False
     if several := _first_of(_LABELS, texts):
-        keys = [key for key, column in scalar.items() if column.is_text and column.is_spaced and not column.is_key]
-        if "text" not in scalar and len(keys) != 1:
-            problem = f"{len(keys)} keys have texts ({', '.join(keys)})" if keys else "no key has texts"
-            raise DataError(f"{data}: {problem}; name the key of the text 'text'")
-        text = "text" if "text" in scalar else keys[0]
+        if text != "text" and len(spaced) != 1:
+            keys = ", ".join(spaced) or "none"
+            raise DataError(f"{data}: the keys of texts are {keys}; name the key of the text 'text'")
         _set_keys(summary, "texts with several labels", text=text, labels=several)
         summary.label_kind, summary.multi = "Labels", True
         return True

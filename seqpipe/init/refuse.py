@@ -30,7 +30,6 @@ for block in open(sys.argv[1], encoding="utf-8").read().strip().split("\\n\\n"):
         if kind != "noop":
             words[first:end] = text.split()
     print(" ".join(sentence.split()[1:]) + "\\t" + " ".join(words))' $file > $stem.tsv"""
-_CSV = "save it as CSV (UTF-8) in the program that made it"
 _TEXTS = "write its texts to a CSV or JSONL file, a text and what is to be learned in each row"
 _PANDAS = "load it and write it with pandas: `frame.to_json('data.jsonl', orient='records', lines=True)`"
 _TABLE = "write a table of it as CSV: `sqlite3 -header -csv $file 'SELECT text, label FROM TABLE' > data.csv`"
@@ -48,7 +47,7 @@ _FORMATS = (  # a pattern of the first bytes, what such a file is, and the fix
     (rb"BZh", "compressed with bzip2", "unpack it with `bunzip2`"),
     (rb"\xfd7zXZ", "compressed with xz", "unpack it with `unxz`"),
     (rb"\x28\xb5\x2f\xfd", "compressed with Zstandard", "give it a name that ends in .zst, or unpack it with `unzstd`"),
-    (rb"PK\x03\x04.*(xl/workbook|opendocument.spreadsheet)", "a spreadsheet", _CSV),
+    (rb"PK\x03\x04.*(xl/workbook|opendocument.spreadsheet)", "a spreadsheet", "save it as CSV (UTF-8)"),
     (rb"PK\x03\x04.*(word/document|ppt/presentation|opendocument|epub.zip)", "a document", _TEXTS),
     (rb"PK\x03\x04|7z\xbc\xaf|Rar!|.{257}ustar", "an archive", "unpack it and give a file of it"),
     (rb"#FORMAT=WebAnno", "WebAnno's TSV", "export the project as CoNLL 2003 or CoNLL-U"),

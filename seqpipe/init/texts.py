@@ -201,7 +201,7 @@ def _find_fields(text: Path, target: Path) -> dict[str, str]:
     if target.name == "seq.out" or (all(a == b for a, b in sizes) and any(b > 1 for _, b in sizes)):
         names = {"words": _pattern(text), "tags": _pattern(target)}
         label = text.with_name("label")
-        if label.is_file() and _count_lines(label) == _count_lines(text):
+        if label.is_file() and _have_equal_sizes(text, label):
             names["label"] = label.name
         return names
     is_few = len({b.strip() for _, b in rows}) <= max(2, len(rows) / 4)
@@ -211,7 +211,8 @@ def _find_fields(text: Path, target: Path) -> dict[str, str]:
 
 def _have_equal_sizes(data: Path, partner: Path) -> bool:
     """Return whether two files have the same number of lines; DataError if one of them is a little shorter."""
-    size, other = _count_lines(data), _count_lines(partner)
+    with unpacked(data) as file, unpacked(partner) as other_file:
+        size, other = sum(1 for _ in file), sum(1 for _ in other_file)
     if size != other and 2 * min(size, other) > max(size, other):
         problem = f"has {size:,} lines, and {partner.name} beside it {other:,}"
         raise DataError(f"{data}: {problem}; if they are parallel, give both the same number of lines")
@@ -221,11 +222,6 @@ def _have_equal_sizes(data: Path, partner: Path) -> bool:
 def _pattern(file: Path) -> str:
     """Return a file's name with * for the word that differs between train, dev and test."""
     return file.name.replace("train", "*", 1)
-
-
-def _count_lines(data: Path) -> int:
-    with unpacked(data) as file:
-        return sum(1 for _ in file)
 
 
 def summarise_points(data: Path, lines: Sequence[str]) -> DataSummary | None:
