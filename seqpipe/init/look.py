@@ -44,10 +44,10 @@ _ODD = re.compile(
     "|[\u0370-\u06ff\u0e00-\u0e7f\xa6\xa8\xac\xaf\xb3\xb5\xb6\xb8\xb9\xbe\xd7\xf7\u2190-\u25ff][A-Za-z]"
     "|[a-z][\xc0-\xdeĄĆĘŁŃŚŹŻČĎĚŇŘŠŤŮŽŐŰĞİŞŒŸ]|[\x80-\x9f]"
 )
-LATIN = 0.15  # of the bytes of a line in Latin letters are not ASCII, at most
-SHORTEST = 16  # bytes of UTF-16 without a mark
+LATIN = 0.15  # of the bytes of lines in Latin letters are not ASCII, at most
+SHORTEST = 16  # bytes in which UTF-16 without a mark is recognised
 SAMPLE = 50_000  # bytes of lines that are not ASCII, by which an encoding is recognised
-MAJORITY = 0.9  # of the texts have one label: the score of a model that answers nothing else
+MAJORITY = 0.9  # of the texts have one label, which a model may always answer
 LINES, BYTES = 1_000, 10_000_000  # read to find out what kind of file it is, at most
 _SQUAD = re.compile(r'\{\s*("[^"\\]*"\s*:\s*("[^"\\]*"|[-+.\w]+)\s*,\s*)*"data"\s*:\s*\[\s*\{')
 
@@ -233,7 +233,7 @@ def _summarise(data: Path, task: Task | None, target: str | None, texts: Sequenc
     if not (is_table or is_plain) and (summary := summarise_parallel(data)):
         return summary
     if task and not (column or is_plain):
-        raise DataError(f"{data}: --task {task.head} needs {task.needs}, and the file does not look so")
+        raise DataError(f"{data}: --task {task.head} needs {task.needs}, which this file does not have")
     if not is_plain and (summary := summarise_table(data, lines, column, target, texts)):
         return summary
     refuse_other_lines(data, lines, is_whole=len(lines) < LINES)

@@ -83,7 +83,9 @@ def refuse_other_lines(data: Path, lines: Sequence[str], is_whole: bool) -> None
     filled = [line for line in lines if line.strip()]
     if len(filled) == 1 and data.suffix.lower() in (".csv", ".tsv"):
         raise DataError(f"{data}: has one line; give a table with many rows, and their names in the first line")
-    for sign in (",", ";") if is_whole and data.suffix.lower() == ".csv" else ():
+    for sign in (",", ";"):
+        if not is_whole or data.suffix.lower() != ".csv":
+            break
         rows, start = csv.reader((f"{line}\n" for line in lines), delimiter=sign, strict=True), 1
         try:
             for _ in rows:
@@ -94,7 +96,7 @@ def refuse_other_lines(data: Path, lines: Sequence[str], is_whole: bool) -> None
                 raise DataError(f"{data}:{start}: a quote opens in this line and is not closed; {fix}") from error
     cells = [line.split() for line in filled[1:100]]  # the first may be the size of the table
     if cells and all(len(row) > 10 and all(map(_NUMBER.fullmatch, row[-10:])) for row in cells):
-        fix = "name the file in `embedding: {use: vectors, path: FILE}`, and give the data to learn from here"
+        fix = "name the file in `embedding: {use: vectors, path: FILE}`, and give `init` the training data"
         raise DataError(f"{data}: is a file of word vectors; {fix}")
     marks = Counter(match.groups() for match in map(_PAIR.match, filled) if match)
     for (first, second), number in marks.most_common(1):

@@ -7,7 +7,7 @@ import unicodedata
 from dataclasses import dataclass
 
 SOME = 1 / 100  # of the texts; fewer in need of a normalization form do not count
-HEAD = 200  # characters of a text that are looked at
+HEAD = 200  # characters at the beginning of a text that are examined
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff"  # Thai, Lao
     "\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f"  # Myanmar

@@ -18,12 +18,12 @@ from seqpipe.init.objects import set_offsets
 from seqpipe.init.scripts import has_unspaced
 from seqpipe.init.summary import DataSummary, count, reader_of, records
 
-CHARACTERS = 10_000  # of a plain text; a language model learns nothing from fewer
-CJK_CHARACTERS = 4_000
+CHARACTERS = 10_000  # of a plain text, at least: a language model learns nothing from fewer
+CJK_CHARACTERS = 4_000  # of Chinese, Japanese and other texts without spaces
 _PREFIX = "__label__"
-FEWEST = 10  # lines, if their first words are to be labels or a dictionary's
-MOST_LABELS = 150
-PAIRS = 1_000  # lines of parallel files that are looked at
+FEWEST = 10  # lines that begin with labels, or of a pronouncing dictionary
+MOST_LABELS = 150  # at the beginnings or ends of lines
+PAIRS = 1_000  # lines of parallel files that are examined
 _WORD_AND_TAG = re.compile(r"\S*?[^/_|\s]([/_|])[^/_|\s]+")  # as in dog/NN
 _SYLLABLES = re.compile(r"[^\W\d_]+(_[^\W\d_]+)+")  # of a Vietnamese word
 # Two file names, a line each, and the part in which they differ.
@@ -73,7 +73,7 @@ def summarise_fasttext(data: Path, lines: Sequence[str], task: str | None = None
         summary.options, several = {}, "one label each"
     if column.is_measured and task in (None, "Numbers"):
         size = f"{len(column.values):,} different numbers from {column.low:g} to {column.high:g}"
-        summary.saw, summary.why = "fastText's format", f"the labels are {size}, which a score learns"
+        summary.saw, summary.why = "fastText's format", f"the labels are {size}: a score is learned"
         summary.doubt("To take the numbers as names of classes", "--task", "label")
         summary.options, summary.label_kind, summary.target = {"numbers": True}, "Numbers", "label"
         summary.labels.clear()
