@@ -318,9 +318,7 @@ def test_every_variant_of_the_lstm_is_the_baseline_but_for_one_option(name: str)
 
 def test_every_encoder_is_compared_with_torch_or_named_as_left_out() -> None:
     encoders = script("encoders")
-    installed = {
-        o.name for o in encoders.Plugins().offers if (o.kind, o.distribution) == ("encoder", encoders.BUILTIN)
-    }
+    installed = {o.name for o in encoders.Plugins().offers if (o.kind, o.distribution) == ("encoder", encoders.BUILTIN)}
     assert installed == {name for name, _ in encoders.ENCODERS.values()} | encoders.NOT_HERE
     encoders.REPEATS = 1
     assert all(encoders._ratio(name, options(6), 1, 4, 6) > 0 for name, options in encoders.ENCODERS.values())

@@ -1,8 +1,10 @@
-"""Objects of JSON and Parquet files: where a file holds them, and which of their keys are learned from."""
+"""Objects of JSON and Parquet files: where a file has them, and which of their keys are learned from."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -12,13 +14,14 @@ from typing import Any
 from seqpipe.answers.metrics.squad import gold_answers
 from seqpipe.config.plugins import Plugins
 from seqpipe.errors import DataError
-from seqpipe.features.spans import StatedSpan, stated_span
+from seqpipe.features.spans import stated_span
+from seqpipe.files import open_file
 from seqpipe.init.columns import LABELS, SCORES, Column
-from seqpipe.init.roles import LIST_FIX, ColumnTask, Roles, find_roles, separator_of
-from seqpipe.init.summary import DataSummary, count, load_json, reader_of, records
+from seqpipe.init.roles import LIST_FIX, ColumnTask, find_roles, separator_of
+from seqpipe.init.summary import OBJECTS, WHOLE, DataSummary, count, load_json, reader_of, records, size_of
 from seqpipe.init.tags import choose_scheme
 
-BLOCK = 1_000  # objects taken account of at once
+BLOCK = 1_000  # objects whose values are added to the statistics at once
 MOST = 8  # keys that are listed
 _FORMS = {
     "jsonl": "JSON Lines",
@@ -41,36 +44,28 @@ _LABELS = ("labels", "label", "topics", "categories", "genres", "intents", "emot
 
 
 def find_json(data: Path, lines: Sequence[str]) -> tuple[str, dict[str, Any]] | None:
-    """Return the reader of a JSON file and its options; None if the file is no JSON.
-
-    Raises:
-        DataError: if it holds no list of objects, or several.
-    """
+    """Return the reader of a JSON file and its options; None if it is not JSON, DataError without a list of objects."""
     start = "".join("".join(lines[:100]).split())[:2]
-    if start in ('["', "[[", "[]") and load_json(data) is not None:
-        fix = _FIX
-        if start == "[[":
-            command = "jq -c '.[] | {text: .[0], label: .[1]}' FILE > FILE.jsonl"
-            fix += f"; make objects of its items, for instance with `{command}`"
-        raise DataError(f"{data}: a JSON list, but not of objects; {fix}")
-    if not start.startswith("{"):
-        return ("json", {}) if start == "[{" else None
+    if start == "[{":
+        return "json", {}
+    if not start.startswith(("{", '["', "[[", "[]")):
+        return None
     try:
-        first = json.loads(lines[0])
+        is_lines = len(lines) > 1 and isinstance(json.loads(lines[0]), dict)
     except (ValueError, RecursionError):
-        first = None
-    if isinstance(first, dict) and any(line.strip() for line in lines[1:]):
-        return "jsonl", {}
-    value = load_json(data)
+        is_lines = False
+    value = None if is_lines else load_json(data)
     if value is None:
-        return "jsonl", {}  # which says what is wrong, and where
-    lists = sorted(_lists_of_objects(value), key=lambda item: -item[1])
-    if not lists and len(lines) == 1 and not any(isinstance(part, (dict, list)) for part in value.values()):
-        return "jsonl", {}
+        return ("jsonl", {}) if start[0] == "{" else None  # whose reader names a fault and its place
+    is_object = isinstance(value, dict)
+    lists = sorted(_lists_of_objects(value), key=lambda item: -item[1]) if is_object else []
     if not lists:
-        raise DataError(f"{data}: one JSON object without a list of objects; {_FIX}{_conversion(value)}")
+        if len(lines) == 1 and is_object and not any(isinstance(part, (dict, list)) for part in value.values()):
+            return "jsonl", {}
+        problem = "one JSON object without a list of objects" if is_object else "a JSON list, but not of objects"
+        raise DataError(f"{data}: {problem}; {_FIX}{_conversion(value)}")
     (key, most), *others = lists
-    names = {name.rpartition(".")[2].lower() for name, _ in lists}
+    names = {_last(name).lower() for name, _ in lists}
     if others and (names & _SPLITS or most < _DOMINANT * others[0][1]):
         listed = ", ".join(f"{name!r} ({number:,})" for name, number in lists[:5])
         fix = f"make a file of each that is meant, for instance with `jq '.{key}' FILE > train.json`"
@@ -87,80 +82,93 @@ def _lists_of_objects(value: dict[str, Any], before: str = "", depth: int = 1) -
             yield f"{before}{key}", len(part)
 
 
-def _conversion(value: dict[str, Any]) -> str:
-    """Return advice on an object of columns, or of objects by their names."""
-    parts = list(value.values())
-    rows = [key for key, part in value.items() if isinstance(part, list) and part and isinstance(part[0], list)]
-    if rows:
-        command = f"jq -c '.{rows[0]}[] | {{text: .[0], label: .[1]}}' FILE > {rows[0]}.jsonl"
-        return f"; it holds lists of lists: make objects of each, for instance with `{command}`"
-    if len(parts) < 2:
-        return ""
+def _conversion(value: Any) -> str:
+    """Return a command that makes objects of lists, of columns, or of objects by their names."""
+    items = value if isinstance(value, dict) else {"": value}
+    parts = list(items.values())
+    for key, part in items.items():
+        if isinstance(part, list) and part and isinstance(part[0], list):
+            command = f"jq -c '.{key}[] | {{text: .[0], label: .[1]}}' FILE > {key or 'FILE'}.jsonl"
+            return f"; make objects of the lists in it, for instance with `{command}`"
     are_objects = all(isinstance(part, dict) for part in parts)
-    are_flat = are_objects and not any(isinstance(item, dict) for part in parts for item in part.values())
-    if (are_flat or all(isinstance(part, list) for part in parts)) and len({*map(len, parts)}) == 1:
+    has_objects = are_objects and any(isinstance(item, dict) for part in parts for item in part.values())
+    if len(parts) < 2 or not (are_objects or all(isinstance(part, list) for part in parts)):
+        return ""
+    if not has_objects and len({*map(len, parts)}) == 1:
         code = 'pandas.read_json("FILE").to_json("FILE.jsonl", orient="records", lines=True)'
-        return f"; if it holds columns, turn them into records, for instance with `{code}`"
-    return "; `jq -c '.[]' FILE > FILE.jsonl` writes the objects that it holds one a line" if are_objects else ""
+        return f"; if these are columns, turn them into records, for instance with `{code}`"
+    return "; `jq -c '.[]' FILE > FILE.jsonl` writes each of its objects on a line" if are_objects else ""
 
 
-def summarise_form(data: Path, kinds: Sequence[str] | None) -> DataSummary | None:
-    """Summarise a file of an annotation tool, a chatbot or a data set by its form; None if it has none of the forms.
-
-    Args:
-        data: The file.
-        kinds: What may be learned; None: anything.
-    """
+def summarise_form(data: Path, kinds: Sequence[str]) -> DataSummary | None:
+    """Summarise a file of an annotation tool, a chatbot or a data set, for these kinds or any; None for other files."""
     annotations: Any = Plugins().find("reader", "annotations").load()
     form = annotations.recognise(data)
     if form is None:
         return None
+    sample, step = _sample_items(data)
+    if sample:
+        with tempfile.TemporaryDirectory() as folder, contextlib.suppress(DataError):  # which names a line of the copy
+            copy = Path(folder, "sample.json")
+            copy.write_bytes(sample)
+            summary = _summarise_annotations(form, copy, kinds)
+            if not summary.left_out:
+                summary.saw, summary.factor = f"{summary.saw} in a sample, one of {step} items", step
+                summary.scale()
+                return summary
+    return _summarise_annotations(form, data, kinds)
+
+
+def _sample_items(data: Path) -> tuple[bytes, int]:
+    """Return every nth item of a large JSON list, or of JSON Lines, and n; nothing of other files."""
+    value = load_json(data) if size_of(data) > WHOLE else {}
+    if isinstance(value, list):
+        step = 1 + len(value) // OBJECTS
+        return json.dumps(value[::step]).encode(), step
+    with open_file(data) as file:
+        lines = file.readlines() if value is None else []
+    step = 1 + len(lines) // OBJECTS
+    return b"".join(lines[::step]) if lines and lines[0].startswith(b"{") else b"", step
+
+
+def _summarise_annotations(form: str, data: Path, kinds: Sequence[str]) -> DataSummary:
     summary = DataSummary("annotations", {"form": form})
-    _set_offsets(summary, data)
+    set_offsets(summary, data)
     reader = reader_of(summary.use, summary.options)
-    texts = spanned = labelled = several = written = 0
-    record: Mapping[str, Any] = {}
-    labels: set[str] = set()
-    for record in reader.read(data):
-        texts += 1
-        spanned += bool(record.get("spans") or {*record.get("tags", ())} - {"O"})
-        written += record.get("target", "").count(" ")
-        labelled += "label" in record
-        several += len(record.get("labels", ())) > 1
-        labels.update(record.get("labels", ()))
+    rows = list(reader.read(data))
+    texts, labels = len(rows), {label for row in rows for label in row.get("labels", ())}
+    spanned = sum(bool(row.get("spans") or {*row.get("tags", ())} - {"O"}) for row in rows)
+    labelled = sum("label" in row for row in rows)
     summary.saw = f"{reader.form.of}, {texts:,} texts"
     if reader.omitted:
         summary.saw += f"; {reader.omitted:,} others, rejected or without annotations, are left out"
-    if "question" in record:
+    if "question" in rows[0]:
         return summarise_answers(summary, data)
-    has_spans, has_labels = spanned > 0, len(labels) > 1
-    if "target" in record:
-        summary.label_kind, summary.target, summary.unspaced = "Texts", "target", written < texts / 2
+    if "target" in rows[0]:
+        summary.label_kind, summary.records = "Texts", texts
+        summary.unspaced = sum(row["target"].count(" ") for row in rows) < texts / 2
         summary.why = "each text has a text to write"
-        summary.records = texts
         return summary
-    if has_spans and has_labels and kinds is None and labelled == texts:
+    has_labels, size = len(labels) > 1, f"{len(labels):,} labels"
+    summary.why = f"{spanned:,} texts have spans" if spanned else ""
+    if spanned and has_labels and not kinds and labelled == texts:
         summary.joint = True
         fix = "`--task crf` or `--task label` learns one of them alone"
-        summary.why = (
-            f"{spanned:,} texts have spans, and each has one of {len(labels):,} labels: two heads learn both; {fix}"
-        )
-    elif has_spans and (kinds is None or "Entities" in kinds):
-        summary.why = f"{spanned:,} texts have spans"
-        if has_labels:
-            fix = "`--task label` learns them"
-            summary.notes.append(f"the labels of the texts ({len(labels):,}) are left out: {fix}")
-    elif has_labels:
+        summary.why += f", and each has one of {size}: two heads learn both; {fix}"
+    elif has_labels and not (spanned and (not kinds or "Entities" in kinds)):
         summary.label_kind, summary.multi = "Labels", labelled < texts
-        summary.why = f"{several:,} texts have several labels, {texts - labelled - several:,} none"
-        if not summary.multi:
-            summary.why = f"each text has one of {len(labels):,} labels"
-        if has_spans:
+        summary.why = f"each text has one of {size}"
+        if summary.multi:
+            several = sum(len(row["labels"]) > 1 for row in rows)
+            summary.why = f"{several:,} texts have several labels, {texts - labelled - several:,} none"
+        if spanned:
             summary.notes.append("the spans in the texts are left out: `--task crf` learns them")
+    elif has_labels:
+        summary.notes.append(f"the {size} of the texts are left out: `--task label` learns them")
     return count(summary, data)
 
 
-def _set_offsets(summary: DataSummary, data: Path) -> None:
+def set_offsets(summary: DataSummary, data: Path) -> None:
     """Set the option `offsets` to the convention that nearly all spans fit, if it is not that of the reader."""
     reader = reader_of(summary.use, summary.options)
     offsets, message = reader.fitting_offsets(data)
@@ -170,85 +178,147 @@ def _set_offsets(summary: DataSummary, data: Path) -> None:
 
 
 def summarise_objects(
-    data: Path,
-    use: str,
-    options: dict[str, Any],
-    task: ColumnTask | None,
-    target: str | None = None,
-    texts: Sequence[str] = (),
+    data: Path, use: str, options: dict[str, Any], task: ColumnTask | None, target: str | None, texts: Sequence[str]
 ) -> DataSummary:
     """Summarise objects by their keys: words with tags, texts with spans, questions, labels, numbers or texts.
 
     `task`, `target` and `texts` are what `--task`, `--target` and `--text` ask for.
-
-    Raises:
-        DataError: if there is nothing to learn, or the keys leave a choice open.
     """
     summary = DataSummary(use, options)
     columns = profile_objects(summary, data)
     keys = [key for key, column in columns.items() if {*column.value_kinds} != {"object"}]
-    listed = f"{', '.join(keys[:-1])} and {keys[-1]}" if len(keys) > 1 else "".join(keys)
-    if len(keys) > MOST:
-        listed = f"{', '.join(keys[:MOST])} and {len(keys) - MOST} more"
-    summary.saw = f"{_FORMS[use]} with the key{'s' if len(keys) > 1 else ''} {listed}"
+    more = f" and {len(keys) - MOST} more" if len(keys) > MOST else ""
+    summary.saw = f"{_FORMS[use]} with the key{'s' if len(keys) > 1 else ''} {', '.join(keys[:MOST])}{more}"
     if {"question", "context"} <= columns.keys() and not {"answers", "answers.text"}.isdisjoint(columns):
-        for column in (columns["question"], columns["context"]):
-            if column.value_kinds.keys() != {"text"}:
-                raise DataError(f"{column.missing_at or data}: {column.name!r} must hold a text in every object")
+        for key in ("question", "context"):
+            _refuse_missing(summary, data, columns[key])
+            if columns[key].value_kinds.keys() != {"text"}:
+                raise DataError(f"{data}: {key!r} must be a text in every object")
         summary.options = options | {"text": None}
         return summarise_answers(summary, data)
-    names, note = ({}, "") if target or texts else _find_lists(columns, task, data)
-    if not names:
-        return _find_keys(columns, task, data, target, texts).summarise(summary, data)
-    *_, learned = names  # the reader's option for what is learned
-    if learned in ("labels", "label"):
-        summary.label_kind, summary.multi = "Labels", learned == "labels"
-        if not summary.multi:
-            _refuse_missing(columns[names["label"]])
-    summary.options |= {option: key for option, key in names.items() if option != key}
-    if learned == "spans":
-        _set_offsets(summary, data)
-        for column in columns.values():
-            if column.is_scalar and column.key in LABELS and column.is_repeated:
-                summary.notes.append(
-                    f"{column.title} has labels of the texts, which are left out: `--task label` learns them"
-                )
-    if learned == "tags":
-        tagged = DataSummary(use, {**summary.options, "scheme": "none"})
-        tags = [list(record["tags"]) for record in records(tagged, data) if "tags" in record]
-        if use == "jsonl":
-            summary.left_out, summary.bad_rows = [], "error"
-        choose_scheme(summary, tags, Counter(tag for sentence in tags for tag in sentence))
+    if not (target or texts) and _summarise_lists(summary, columns, task, data):
+        return count(summary, data)
+    scalar = [column for column in columns.values() if column.is_scalar]
+    if not scalar:
+        kinds = ", ".join(f"{key!r} {' or '.join(sorted(column.value_kinds))}" for key, column in columns.items())
+        fix = "give a text and its label in each object"
+        raise DataError(f"{data}: nothing to learn in it: the values of its keys are {kinds}; {fix}")
+    longest = max((column.characters for column in scalar if not column.is_key), default=0)
+    key = max(columns, key=lambda key: columns[key].listed)
+    if columns[key].listed > 1.2 * longest:
+        fix = f"make one text of each list that is meant, for instance with `jq -c '.{key} |= join(\" \")'`"
+        raise DataError(f"{data}: {key!r} is a list of texts, and longer than the other texts; {fix}")
+    for column in scalar:
+        if _last(str(column.name)).lower() in {"text", "score"} | LABELS:
+            _refuse_missing(summary, data, column)
+    # A key that is named as labels are is learned beside the only text, even if few of its values repeat.
+    labels = [column for column in scalar if column.key in LABELS - SCORES - {"target"}]
+    others = [column for column in scalar if column.is_text and not column.is_key and column not in labels]
+    if task is None and not (target or texts) and len(labels) == len(others) == 1:
+        (label,) = labels
+        is_long = sum(len(value.split()) > 4 for value in label.values) > len(label.values) / 2
+        if not (label.is_measured or label.is_repeated or label.empty or is_long):
+            task, target, texts = "Labels", label.name, [str(others[0].name)]
+    roles = find_roles(scalar, task, str(data), True, target, texts)
+    assert roles is not None  # `must`
+    learned = roles.target
+    separator = learned.separator or separator_of(learned)
+    if roles.learns == "Labels" and separator:
+        raise DataError(f"{data}: {learned.title} has labels separated by {separator!r}; {LIST_FIX}")
+    for column in (learned, *roles.texts):
+        _refuse_missing(summary, data, column)
+    if roles.learns == "Numbers" and {*learned.value_kinds} != {"number"}:
+        fix = "write a number without quotes in each object"
+        raise DataError(f"{data}: {learned.name!r} has numbers written as texts, or none; {fix}")
+    if roles.learns == "Labels" and learned.value_kinds["number"] and any("." in value for value in learned.values):
+        fix = "to learn labels, write them as texts"
+        raise DataError(f"{data}: {learned.name!r} has few numbers with a fraction; {fix}")
+    return roles.summarise(summary, data)
+
+
+def _summarise_lists(summary: DataSummary, columns: Mapping[str, Column], task: ColumnTask | None, data: Path) -> bool:
+    """Complete the options and what is learned if that is a list, or a label of words; return whether it is."""
+    texts = [key for key, column in columns.items() if column.is_list_of("texts")]
+    words = _first_of(_WORDS, texts)
+    if task is None and words:
+        # A list is that of the words' tags if the first record has as many of them.
+        size = len(columns[words].example)
+        numbers = [key for key, column in columns.items() if column.is_list_of("numbers")]
+        alike = [key for key in (*texts, *numbers) if key != words and len(columns[key].example) == size]
+        tags = _first_of(_TAGS, [key for key in alike if key in texts]) or _first_of(_TAGS, alike)
+        if tags in numbers:
+            fix = "replace them by their names, such as O and B-city, which the data set's page lists"
+            raise DataError(f"{data}: the tags {tags!r} of the words {words!r} are numbers; {fix}")
+        if tags:
+            _set_keys(summary, "records with words already split", words=words, tags=tags)
+            tagged = DataSummary(summary.use, {**summary.options, "scheme": "none"})
+            sentences = [list(record["tags"]) for record in records(tagged, data) if "tags" in record]
+            if summary.use == "jsonl":
+                summary.left_out, summary.bad_rows = [], "error"
+            choose_scheme(summary, sentences, Counter(tag for sentence in sentences for tag in sentence))
+            return True
+    scalar = {key: column for key, column in columns.items() if column.is_scalar}
+    spaced = [key for key, column in scalar.items() if column.value_kinds["text"] and column.is_spaced]
+    spaced = [key for key in spaced if columns[key].is_text and not columns[key].is_key] or spaced
+    text = "text" if "text" in scalar else max(spaced, key=lambda key: columns[key].characters, default="")
+    items = [key for key, column in columns.items() if column.is_list_of("objects") or column.is_list_of("mixed lists")]
+    fitting = [key for key in items if columns[key].example and _is_span(columns[key].example[0])]
+    spans = _first_of(_SPANS, fitting) or next(iter(fitting), None) or _first_of(_SPANS, items)
+    if spans and task is None:
+        if spans not in fitting:
+            first, form = columns[spans].example[0], '{"start": 0, "end": 5, "label": "PER"} or [0, 5, "PER"]'
+            raise DataError(f"{data}: the items of {spans!r} are like {first!r}, a form that is not read; write {form}")
+        if text:
+            _set_keys(summary, "texts with character spans", text=text, spans=spans)
+            set_offsets(summary, data)
+            for column in scalar.values():
+                if column.key in LABELS and column.is_repeated:
+                    problem = f"{column.title} has labels of the texts, which are left out"
+                    summary.notes.append(f"{problem}: `--task label` learns them")
+            return True
+    if task not in (None, "Labels"):
+        return False
+    if several := _first_of(_LABELS, texts):
+        if text != "text" and len(spaced) != 1:
+            keys = ", ".join(spaced) or "none"
+            raise DataError(f"{data}: the keys of texts are {keys}; name the key of the text 'text'")
+        _set_keys(summary, "texts with several labels", text=text, labels=several)
+        summary.label_kind, summary.multi = "Labels", True
+        return True
+    labels = [key for key in scalar if _last(key).lower() in LABELS]
+    if words and len(labels) == 1:
+        _refuse_missing(summary, data, columns[labels[0]])
+        _set_keys(summary, "texts with one label each", words=words, label=labels[0])
+        summary.label_kind = "Labels"
+        return True
+    return False
+
+
+def _set_keys(summary: DataSummary, note: str, **keys: str) -> None:
+    """Note what is learned, and set the reader's options to its keys where they have other names."""
     summary.notes.append(note)
-    return count(summary, data)
+    summary.options |= {option: key for option, key in keys.items() if option != key}
 
 
 def profile_objects(summary: DataSummary, data: Path) -> dict[str, Column]:
     """Return the statistics of each key of the objects, dotted within objects."""
     raw = DataSummary(summary.use, {**summary.options, "text": None})
-    every = 1 + data.stat().st_size // 20_000_000
+    rows, every, seen = records(raw, data), 1 + data.stat().st_size // 20_000_000, 0
     columns: dict[str, Column] = {}
-    rows = records(raw, data)
-    seen, first = 0, ""
     while block := list(islice(rows, BLOCK)):
-        first = first or block[0]["where"]
-        for key in dict.fromkeys(key for row in block for key in row):
-            if key not in columns and key != "where":
+        for key in dict.fromkeys(key for row in block for key in row if key != "where"):
+            if key not in columns:
                 columns[key] = Column(name="where" if key == "source_where" else key, noun="key", row="record")
                 if seen:
                     columns[key].add_values([None] * seen, every)
-                    columns[key].missing_at = first
         for key, column in columns.items():
-            values = [row.get(key) for row in block]
-            if not column.missing_at and None in values:
-                column.missing_at = block[values.index(None)]["where"]
-            column.add_values(values, every)
+            column.add_values([row.get(key) for row in block], every)
         seen += len(block)
     summary.factor = raw.factor
     named = {str(column.name): column for column in columns.values()}
-    last = [_last(name) for name in named]
-    for (name, column), short in zip(named.items(), last, strict=True):
-        column.short = short if last.count(short) == 1 else name
+    parts = Counter(map(_last, named))
+    for name, column in named.items():
+        column.short = _last(name) if parts[_last(name)] == 1 else name
     return named
 
 
@@ -263,131 +333,38 @@ def summarise_answers(summary: DataSummary, data: Path) -> DataSummary:
     summary.unspaced = summary.scripts.are_unspaced
     summary.scale()
     summary.notes.append(f"questions on passages, {summary.unanswered:,} without an answer")
-    if summary.left_out:
-        number, total = len(summary.left_out), summary.records + len(summary.left_out)
-        if number > MOST_FAULTY * total:
-            for offsets in SHIFTS if summary.use == "squad" else ():
-                again = DataSummary("squad", {"offsets": offsets}, left_out=[])
-                fitting = sum(1 for _ in records(again, data))
-                if fitting > (1 - MOST_FAULTY) * total:
-                    note = (
-                        f"{number:,} of {total:,} answers do not stand where they start, unless that counts {offsets}"
-                    )
-                    return summarise_answers(DataSummary("squad", {"offsets": offsets}, [note]), data)
-            raise DataError(f"{summary.left_out[0]} ({number:,} of {total:,} questions cannot be read)")
-        first = "; ".join(problem.partition("; ")[0] for problem in summary.left_out[:3])
+    number, total = len(summary.left_out), summary.records + len(summary.left_out)
+    problem = f"{number:,} of {total:,} questions cannot be read"
+    if number > MOST_FAULTY * total:
+        for offsets in SHIFTS if summary.use == "squad" else ():
+            shifted = DataSummary("squad", {"offsets": offsets}, left_out=[])
+            if sum(1 for _ in records(shifted, data)) > (1 - MOST_FAULTY) * total:
+                note = f"{number:,} of {total:,} answers are not at their starts, unless these count {offsets}"
+                return summarise_answers(DataSummary("squad", {"offsets": offsets}, [note]), data)
+        raise DataError(f"{summary.left_out[0]} ({problem})")
+    if number:
+        first = "; ".join(fault.partition("; ")[0] for fault in summary.left_out[:3])
         summary.bad_rows = "skip"
-        summary.doubt(
-            f"{number:,} of {total:,} questions cannot be read, and `bad_rows: skip` leaves them out: {first}"
-        )
+        summary.doubt(f"{problem}, and `bad_rows: skip` leaves them out: {first}")
     return summary
 
 
-def _find_lists(columns: Mapping[str, Column], task: ColumnTask | None, data: Path) -> tuple[dict[str, str], str]:
-    """Return keys by the reader's options, what is learned last, and a note; no keys if no list is learned from.
-
-    Raises:
-        DataError: if tags are numbers, spans have another form than the reader's, or no key is that of the texts.
-    """
-    texts = [key for key, column in columns.items() if column.is_list_of("texts")]
-    words = _first_of(_WORDS, texts)
-    if task is None and words:
-        # A list is that of the words' tags if the first record has as many of them.
-        size = len(columns[words].example)
-        alike = [key for key, column in columns.items() if key != words and column.is_list_of("texts")]
-        numbers = [key for key, column in columns.items() if column.is_list_of("numbers")]
-        if tags := _first_of(_TAGS, [key for key in alike if len(columns[key].example) == size]):
-            return {"words": words, "tags": tags}, "records with words already split"
-        if (tags := _first_of(_TAGS, numbers)) and len(columns[tags].example) == size:
-            fix = "replace them by their names, such as O and B-city, which the data set's page lists"
-            raise DataError(f"{data}: the tags {tags!r} of the words {words!r} are numbers; {fix}")
-    scalar = {key: column for key, column in columns.items() if column.is_scalar}
-    items = [key for key, column in columns.items() if column.is_list_of("objects") or column.is_list_of("mixed lists")]
-    stated = {key: stated_span(columns[key].example[0]) for key in items if columns[key].example}
-    fitting = [key for key, span in stated.items() if span and _is_span(span)]
-    spans = _first_of(_SPANS, fitting) or next(iter(fitting), None) or _first_of(_SPANS, items)
-    if spans and task is None:
-        (first, *_) = columns[spans].example
-        if spans not in fitting:
-            form = '{"start": 0, "end": 5, "label": "PER"} or [0, 5, "PER"]'
-            raise DataError(f"{data}: the items of {spans!r} are like {first!r}, a form that is not read; write {form}")
-        spaced = [key for key, column in scalar.items() if column.value_kinds["text"] and column.is_spaced]
-        if spaced or "text" in columns:
-            longest = max(spaced, key=lambda key: columns[key].characters, default="text")
-            return {"text": "text" if "text" in columns else longest, "spans": spans}, "texts with character spans"
-    if task not in (None, "Labels"):
-        return {}, ""
-    if several := _first_of(_LABELS, texts):
-        keys = [key for key, column in scalar.items() if column.is_text and column.is_spaced and not column.is_key]
-        if "text" not in scalar and len(keys) != 1:
-            problem = f"{len(keys)} keys hold texts ({', '.join(keys)})" if keys else "no key holds texts"
-            raise DataError(f"{data}: {problem}; name the key of the text 'text'")
-        return {"text": "text" if "text" in scalar else keys[0], "labels": several}, "texts with several labels"
-    labels = [key for key in scalar if _last(key).lower() in LABELS]
-    if words and len(labels) == 1:
-        return {"words": words, "label": labels[0]}, "texts with one label each"
-    return {}, ""
-
-
-def _find_keys(
-    columns: Mapping[str, Column], task: ColumnTask | None, data: Path, requested: str | None, text_names: Sequence[str]
-) -> Roles:
-    """Return the roles of the keys with texts, numbers or truth values, as in a table."""
-    scalar = [column for column in columns.values() if column.is_scalar]
-    if not scalar:
-        kinds = {key: " or ".join(sorted(column.value_kinds)) for key, column in columns.items()}
-        seen = ", ".join(f"{key!r} {kind}" for key, kind in kinds.items())
-        raise DataError(
-            f"{data}: nothing to learn in it: its keys hold {seen}; give a text and its label in each object"
-        )
-    longest = max((column.characters for column in scalar if not column.is_key), default=0)
-    lists = {key: column.listed for key, column in columns.items() if column.listed > 1.2 * longest}
-    if lists:
-        key = max(lists, key=lambda key: lists[key])
-        fix = f"make one text of each list that is meant, for instance with `jq -c '.{key} |= join(\" \")'`"
-        raise DataError(f"{data}: {key!r} is a list of texts, and longer than the other texts; {fix}")
-    for column in scalar:
-        if _last(str(column.name)).lower() in {"text", "score"} | LABELS:
-            _refuse_missing(column)
-    # A key that is named as labels are is learned beside the only text, even if few of its values repeat.
-    labels = [column for column in scalar if column.key in LABELS - SCORES - {"target"}]
-    texts = [column for column in scalar if column.is_text and not column.is_key and column not in labels]
-    roles = None
-    if task is None and not (requested or text_names) and len(labels) == len(texts) == 1:
-        (label,) = labels
-        is_long = sum(len(value.split()) > 4 for value in label.values) > len(label.values) / 2
-        if not (label.is_measured or label.is_repeated or label.empty or is_long):
-            why = f"{label.title} has {len(label.values):,} values in {label.cells:,} records"
-            roles = Roles(scalar, "Labels", texts, label, why)
-    roles = roles or find_roles(scalar, task, str(data), True, requested, text_names)
-    assert roles is not None  # `must`
-    target = roles.target
-    separator = target.separator or separator_of(target)
-    if roles.learns == "Labels" and separator:
-        raise DataError(f"{data}: {target.title} holds labels separated by {separator!r}; {LIST_FIX}")
-    for column in (target, *roles.texts):
-        _refuse_missing(column)
-    if roles.learns == "Numbers" and {*target.value_kinds} != {"number"}:
-        fix = "write a number without quotes in each object"
-        raise DataError(f"{data}: {target.name!r} holds numbers written as texts, or none; {fix}")
-    if roles.learns == "Labels" and target.value_kinds["number"] and any("." in value for value in target.values):
-        raise DataError(
-            f"{data}: {target.name!r} holds few numbers with a fraction; to learn labels, write them as texts"
-        )
-    return roles
-
-
-def _refuse_missing(column: Column) -> None:
+def _refuse_missing(summary: DataSummary, data: Path, column: Column) -> None:
     """DataError if some objects have the key and some have not."""
-    if column.missing_at and column.value_kinds.total() > column.value_kinds["missing"]:
+    if 0 < column.value_kinds["missing"] < column.value_kinds.total():
+        reader = reader_of(summary.use, {**summary.options, "text": None})
+        name = "source_where" if column.name == "where" else column.name
+        where = next((row["where"] for row in reader.read(data) if row.get(name) is None), data)
         fix = "write one in every object, or leave it out of all"
-        raise DataError(f"{column.missing_at}: no {column.name!r} in this object; {fix}")
+        raise DataError(f"{where}: no {column.name!r} in this object; {fix}")
 
 
-def _is_span(span: StatedSpan) -> bool:
-    """Return whether a span has whole numbers as offsets, and labels that are texts."""
-    offsets = isinstance(span.start, int) and isinstance(span.end, int)
-    return offsets and bool(span.labels) and all(isinstance(label, str) for label in span.labels)
+def _is_span(item: Any) -> bool:
+    """Return whether a value is a span with whole numbers as offsets, and labels that are texts."""
+    span = stated_span(item)
+    if span is None or not (isinstance(span.start, int) and isinstance(span.end, int)):
+        return False
+    return bool(span.labels) and all(isinstance(label, str) for label in span.labels)
 
 
 def _last(key: str) -> str:

@@ -7,7 +7,7 @@ import unicodedata
 from dataclasses import dataclass
 
 SOME = 1 / 100  # of the texts; fewer in need of a normalization form do not count
-HEAD = 200  # characters of a text that are looked at
+HEAD = 200  # characters at the beginning of a text that are examined
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff"  # Thai, Lao
     "\u1000-\u109f\ua9e0-\ua9ff\uaa60-\uaa7f"  # Myanmar
@@ -25,32 +25,23 @@ def has_unspaced(text: str) -> bool:
 
 @dataclass
 class Scripts:
-    """Numbers of texts by script.
-
-    Attributes:
-        texts: Texts looked at.
-        unspaced: Those written without spaces, such as Chinese, Japanese, Thai, Lao, Khmer and Burmese.
-        composed: Those with letters that may be one code point or several: Hangul and the scripts of India.
-        decomposed: Those that are not in the normalization form NFC.
-        full_width: Those with full-width letters or digits, or half-width katakana.
-    """
+    """Numbers of texts by script."""
 
     texts: int = 0
-    unspaced: int = 0
-    composed: int = 0
-    decomposed: int = 0
-    full_width: int = 0
+    unspaced: int = 0  # written without spaces, such as Chinese, Japanese, Thai, Lao, Khmer and Burmese
+    composed: int = 0  # with letters that may be one code point or several: Hangul and the scripts of India
+    decomposed: int = 0  # not in the normalization form NFC
+    full_width: int = 0  # with full-width letters or digits, or half-width katakana
 
     def add(self, text: str) -> None:
-        """Take account of a further text."""
+        """Count a further text."""
         head = text[:HEAD]
         self.texts += 1
-        if head.isascii():
-            return
-        self.unspaced += bool(_UNSPACED.search(head))
-        self.composed += bool(_COMPOSED.search(head))
-        self.decomposed += not unicodedata.is_normalized("NFC", head)
-        self.full_width += bool(_FULL_WIDTH.search(head))
+        if not head.isascii():
+            self.unspaced += bool(_UNSPACED.search(head))
+            self.composed += bool(_COMPOSED.search(head))
+            self.decomposed += not unicodedata.is_normalized("NFC", head)
+            self.full_width += bool(_FULL_WIDTH.search(head))
 
     @property
     def are_unspaced(self) -> bool:
@@ -58,16 +49,15 @@ class Scripts:
         return self.unspaced > self.texts / 2
 
     def normalization(self, *, generates: bool = False) -> tuple[str, str] | None:
-        """Return the Unicode normalization form that the tokenizer should bring texts to, and why; None for none.
+        """Return the Unicode normalization form for the tokenizer and the reason; None for none.
 
-        Args:
-            generates: Whether the tokenizer's texts are those that are generated, in which full-width signs stay.
+        In texts that the model `generates`, full-width signs stay.
         """
-        least = max(1, SOME * self.texts)
-        if self.full_width >= least and not generates:
-            return "NFKC", "full-width letters and digits (Ａ１) are read as A1"
-        if self.composed >= least:
-            return "NFC", "letters written as one code point or as several are read alike"
-        if self.decomposed >= least:
-            return "NFC", "letters are read alike whether an accent is a code point of its own or not"
+        for number, form, reason in (
+            (0 if generates else self.full_width, "NFKC", "full-width letters and digits (Ａ１) are read as A1"),
+            (self.composed, "NFC", "letters written as one code point or as several are read alike"),
+            (self.decomposed, "NFC", "letters are read alike whether an accent is a code point of its own or not"),
+        ):
+            if number >= max(1, SOME * self.texts):
+                return form, reason
         return None

@@ -184,7 +184,7 @@ def test_texts_with_a_label_get_the_head_for_it(labels: list[Any], tmp_path: Pat
     assert (made.data.reader.use, changed(made), made.inputs[0].tokenizer.use) == ("jsonl", {}, "words")
     assert (made.head[0].use, made.head[0].common_keys["target"]) == ("label", None)
     text = made.file.read_text(encoding="utf-8")
-    assert "# Saw: JSON Lines with the keys text, label and spans.\n# Chose: key 'label' has 2 values in 3 rec" in text
+    assert "# Saw: JSON Lines with the keys text, label, spans.\n# Chose: key 'label' has 2 values in 3 rec" in text
     assert f"# Labels: {labels[0]} 2, {labels[1]} 1\n# Note: texts with one label each.\n" in text
     assert "misaligned" not in text
 
@@ -490,12 +490,15 @@ def test_a_name_that_says_nothing_is_never_used(place: str, tmp_path: Path, monk
         ),
         (b'{"text": "a", "label": "x"}\n{"text": "b"}\n', ":2: no 'label' in this object"),
         (b'{"text": "a"}\n{"text": "b", "label": 1}\n', ":1: no 'label' in this object"),
-        (b'{"text": "a b", "label": 0.5}\n{"text": "b c", "label": 1.0}\n', "holds few numbers with a fraction"),
+        (b'{"text": "a b", "label": 0.5}\n{"text": "b c", "label": 1.0}\n', "has few numbers with a fraction"),
         (b'{"text": "a", "label": ["x", "y"]}\n', "one JSON object without a list of objects"),
         (b'{"text": "a"}\n{"text": "b", "spans": [[0, 9, "x"]]}\n', ":2: span 1: 0 to 9"),
         (b'{"text": "a b", "labels": ["x"]}\n{"text": "b c"}\n', ":2: no 'labels' in this object"),
         (b'{"words": ["a"], "label": "x"}\n{"words": ["b"]}\n', ":2: no 'label' in this object"),
-        (b'{"question": "a", "context": "b", "answers": []}\n{"question": "a", "answers": []}\n', ":2: 'context' must"),
+        (
+            b'{"question": "a", "context": "b", "answers": []}\n{"question": "a", "answers": []}\n',
+            ":2: no 'context' in this object",
+        ),
         (b'{"question": "a", "context": "b", "answers": "b"}\n' * 2, ":1: field 'answers' is str; write"),
         (
             b"text\tlabel\tmore\n" + b"a b\tx\nb b\ty\nc b\tx\n" * 9,

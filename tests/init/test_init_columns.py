@@ -62,7 +62,7 @@ def test_a_fault_in_a_piece_of_a_large_file_has_its_line(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.pdf", b"%PDF-1.7\n", "is a PDF, which no reader takes; .*pdftotext"),
+        ("a.pdf", b"%PDF-1.7\n", "is a PDF, which no reader supports; .*pdftotext"),
         ("a.xls", b"\xd0\xcf\x11\xe0\xa1\xb1", "of an old Office, .* save it as CSV"),
         ("a.db", b"SQLite format 3\0", "sqlite3 -header -csv"),
         ("a.pkl", b"\x80\x04\x95\x10", "is a pickle, .*to_json"),
@@ -140,7 +140,7 @@ def test_a_task_that_the_data_is_not_for_is_refused(content: str, task: str, mes
 def test_pairs_behind_marks_are_no_plain_text(tmp_path: Path) -> None:
     lines = "".join(f"IN: walk {'and run ' * (n % 7)}left OUT: I_WALK I_LEFT {n}\n" for n in range(400))
     (tmp_path / "a.txt").write_text(lines)
-    with pytest.raises(DataError, match=r"pairs of texts behind IN: and OUT:; .*cat a\.txt \| sed -E"):
+    with pytest.raises(DataError, match=r"pairs of texts after IN: and OUT:; .*cat a\.txt \| sed -E"):
         init_yaml(tmp_path / "a.txt", tmp_path / "a.yaml")
 
 
