@@ -15,13 +15,14 @@ from seqpipe.errors import DataError
 from seqpipe.files import open_file
 from seqpipe.init.columns import KEYS, LABELS, NUMBER, SCORES, SECOND, SOURCES, TARGETS, TEXTS, Column
 from seqpipe.init.roles import ColumnTask, find_roles
-from seqpipe.init.summary import DataSummary, reader_of
-from seqpipe.init.tags import find_tagging
+from seqpipe.init.summary import DataSummary, count, reader_of, records
+from seqpipe.init.tags import choose_scheme, find_tagging
 
 SIGNS = {",": "csv", "\t": "tsv", ";": "csv", "|": "csv"}
 BLOCK = 10_000  # rows that are added to the columns at once
 CELLS = 40_000  # of each column that are examined one by one, evenly spread over the table
 LONGEST_CELL = 10_000_000
+SENTENCES = 10_000  # whose tags are looked at
 UNEVEN = 0.1  # of the rows have another number of cells, at most
 _SIGN_NAMES = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 _KNOWN = LABELS | SCORES | SOURCES | TARGETS | SECOND | KEYS | TEXTS
@@ -46,13 +47,13 @@ def summarise_table(
         if not table.is_table():
             continue
         columns = table.columns()
-        # Tags such as O and B-city: a file of words without empty lines.
-        taggings = [find_tagging(column.values) for column in columns[1:]]
-        if any(tagging and tagging.fits and tagging.tag_format and tagging.entities for tagging in taggings):
+        # Tags such as O and B-city: a file of words, in which empty lines or a column divide sentences.
+        taggings = [find_tagging(column.values) for column in columns]
+        fitting = [bool(i and t and t.fits and t.tag_format and t.entities) for i, t in enumerate(taggings)]
+        if any(fitting):
             if sign == "\t":
                 return None
-            fix = "write each word, a tab and its tag on a line, and an empty line after each sentence"
-            raise DataError(f"{data}: a table with a word and its tag in each row; {fix}")
+            return _summarise_words(data, sign, columns, fitting.index(True))
         is_surely_table = sign == "\t" or ".csv" in data.suffixes
         is_named = _has_names(columns)
         for column in columns:
@@ -82,6 +83,26 @@ def summarise_table(
                 summary.doubt(f"{rows} other columns than the rest, and {fix}; the first: {error}")
             return roles.summarise(summary, data)
     return None
+
+
+def _summarise_words(data: Path, sign: str, columns: Sequence[Column], tags: int) -> DataSummary:
+    """Summarise a table of a word and its tag in each row; DataError if no column says where a sentence begins."""
+    others = [column for column in columns if column is not columns[tags] and column.first.strip()]
+    divides = [column for column in others if column.is_mostly_empty or "sent" in column.first.lower()]
+    words = max(
+        (column for column in others if column not in divides), key=lambda column: column.distinct, default=None
+    )
+    if not (words and divides) or columns[tags].first in columns[tags].values:
+        fix = "name the column of each sentence's number `sentence`, or write a word, a tab and its tag on a line"
+        raise DataError(f"{data}: a table with a word and its tag in each row, without a column of sentences; {fix}")
+    options = {"delimiter": sign} if sign in ";|" else {}
+    options |= {"words": words.first, "tags": columns[tags].first, "sentence": divides[0].first}
+    summary = DataSummary(SIGNS[sign], {**options, "scheme": "none"}, saw="a table with a word and its tag in each row")
+    sentences = [record["tags"] for record in itertools.islice(records(summary, data), SENTENCES)]
+    summary.options = options
+    choose_scheme(summary, sentences, columns[tags].values)
+    summary.why = f"column {words.first!r} has the words, {columns[tags].first!r} the tags"
+    return count(summary, data)
 
 
 class _Table:

@@ -50,7 +50,9 @@ _TEMPLATES = {
 _VOCABULARIES = {200_000: 600, 5_000_000: 4_000}  # size of a BPE, for texts of up to so many characters
 _HOLE = re.compile(r"(, \w+: |; |  # |)\$(\w+)")
 
-STEPS = 200  # of the fine-tuning of a checkpoint, at least
+# Little data is seen more often, so that it is learned at all: steps, at least.
+STEPS, STEPS_OF_CHECKPOINTS, STEPS_OF_SPELLING = 300, 200, 1_800
+LETTERS = 10  # of a word whose spelling is read, about
 WIDE = 512  # units of a hidden layer, from which on the learning rate is that of large models
 
 # The training of a linear model over n-grams, for labels of whole texts.
@@ -156,10 +158,22 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
     compares = is_pair and summary.label_kind in ("Labels", "Numbers")
     writer, reason = summary.writer or target_tokenizer(summary)
     number = len(summary.labels)
-    epochs = min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(EXAMPLES / max(1, summary.records))))
+    is_small = summary.characters <= min(_VOCABULARIES) if is_plain else summary.records < SMALL
+    is_rare = summary.label_kind == "Entities" and not summary.unspaced and entities < RARE * summary.words
+    if fine_tuning:
+        epochs = least_epochs(4, STEPS_OF_CHECKPOINTS, 16, summary.records)
+    elif compares:
+        epochs = least_epochs(12, STEPS, 32, summary.records)
+    elif summary.label_kind == "Labels":
+        usual = min(MOST_EPOCHS, max(FEWEST_EPOCHS, math.ceil(EXAMPLES / max(1, summary.records))))
+        epochs = least_epochs(EPOCHS_OF_LONG_TEXTS if is_long else usual, STEPS, 32, summary.records)
+    else:
+        tokens = summary.words * (LETTERS if summary.is_word else 1)
+        steps = STEPS_OF_SPELLING if summary.is_word else STEPS
+        epochs = least_epochs(40 if is_small else 20, steps, 256 if is_rare else 512 if is_small else 1024, tokens)
     values = {
         "dev": has_dev,
-        "small": summary.characters <= min(_VOCABULARIES) if is_plain else summary.records < SMALL,
+        "small": is_small,
         "unspaced": summary.unspaced,
         "segmented": summary.segmented,
         "spaced": not (summary.unspaced or summary.segmented),
@@ -174,7 +188,7 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
         "score": summary.label_kind == "Numbers",
         "entities": f"{entities:,}" if summary.label_kind == "Entities" else None,
         "words": f"{summary.words:,}",
-        "rare": summary.label_kind == "Entities" and not summary.unspaced and entities < RARE * summary.words,
+        "rare": is_rare,
         "no_answer": flow_yaml(summary.unanswered > 0),
         "single_numbers": summary.options.get("width") == 1,
         "vocabulary": next((size for most, size in _VOCABULARIES.items() if summary.characters <= most), 8_000),
@@ -182,12 +196,18 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
         "two": number == 2 and not is_long and not summary.multi,
         "few": number <= FEW and not summary.multi,
         "many": number > MANY or summary.multi,
-        "epochs": EPOCHS_OF_LONG_TEXTS if is_long else epochs,
+        "epochs": epochs,
+        "patience": max(3 if fine_tuning else 4 if compares else 8, epochs // 5),
     }
     values |= {key: flow_yaml(value) if value is not None else None for key, value in summary.pointer.items()}
     if fine_tuning:
         return fill("checkpoint", values | fine_tuning)
     return fill("pairs" if compares else _TEMPLATES[summary.label_kind], values)
+
+
+def least_epochs(usual: int, steps: int, batch: int, size: int) -> int:
+    """Return the usual number of epochs, or as many as give these steps, by the size of a batch and of the data."""
+    return max(usual, math.ceil(steps / max(1, size // batch)))
 
 
 def target_tokenizer(summary: DataSummary) -> tuple[str, str]:
@@ -244,9 +264,8 @@ def checkpoint_values(summary: DataSummary, checkpoint: str, target: Path) -> di
         checkpoint = Path(os.path.relpath(folder.resolve(), target.resolve().parent)).as_posix()
     elif folder.is_absolute() or checkpoint.startswith("."):
         raise UsageError(f"--checkpoint: {checkpoint}: no such folder")
-    epochs = min(MOST_EPOCHS, max(4, math.ceil(STEPS * 16 / max(1, summary.records))))
     kinds = {"tags": kind in ("Entities", "Tags"), "labels": kind == "Labels", "answers": kind == "Answers"}
-    return {"checkpoint": flow_yaml(checkpoint), "wide": wide, "epochs": epochs, **kinds}
+    return {"checkpoint": flow_yaml(checkpoint), "wide": wide, **kinds}
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:

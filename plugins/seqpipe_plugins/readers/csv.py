@@ -22,6 +22,7 @@ from . import (
     parse_number,
 )
 
+Row = dict[str, str]  # cells by the names of their columns
 _FLAGS = {**dict.fromkeys(("1", "1.0", "true", "yes"), True), **dict.fromkeys(("0", "0.0", "false", "no", ""), False)}
 
 
@@ -38,6 +39,8 @@ class TableOptions:
             field `labels`.
         words: Column of the words, separated by blanks; it replaces `text`.
         tags: Column of a tag for each word.
+        sentence: Column of a file with one word and its tag in each row: a sentence begins where its cell is neither
+            empty nor equal to the one before.
         numbers: Numeric columns.
         columns: Names of all columns, in order, for a file without a header line; _ skips a column.
         encoding: Encoding of the file, such as cp1252 or utf-16.
@@ -50,6 +53,7 @@ class TableOptions:
     indicators: list[str] = field(default_factory=list)
     words: str | None = None
     tags: str | None = None
+    sentence: str | None = None
     numbers: list[str] = field(default_factory=list)
     columns: list[str] | None = None
     encoding: str = "utf-8"
@@ -82,6 +86,11 @@ class Csv(FileReader):
             raise UsageError(f"{self.use}.indicators: the labels are those of `labels` already; give one of the two")
         if table.tags and not table.words:
             raise UsageError(f"{self.use}.tags: tags belong to words; name the column of the `words` too")
+        self.sentence = table.sentence
+        if table.sentence and not table.tags:
+            raise UsageError(
+                f"{self.use}.sentence: it divides words with tags; name the columns `words` and `tags` too"
+            )
         for option, value, usual in (
             ("delimiter", self.delimiter, "',', ';' or tab"),
             ("quote", quote or '"', "'\"', or null for none"),
@@ -91,7 +100,12 @@ class Csv(FileReader):
         if not self.separator:
             raise UsageError(f"{self.use}.separator: an empty string separates nothing; write one such as '|'")
         columns = (("indicators", self.indicators), ("numbers", self.numbers))
-        self.wanted = [*self.roles.items(), *((option, column) for option, names in columns for column in names)]
+        divides = [("sentence", table.sentence)] if table.sentence else []
+        self.wanted = [
+            *self.roles.items(),
+            *divides,
+            *((option, column) for option, names in columns for column in names),
+        ]
         self.used = {*self.roles.values(), *self.indicators, "", "_"}
         if self.columns is not None:
             check_names(self.columns, UsageError, f"{self.use}.columns")
@@ -100,10 +114,26 @@ class Csv(FileReader):
                     raise UsageError(f"{self.use}.{option}: {no_column(column, self.columns)}")
 
     def records(self, lines: Iterable[str], name: str) -> Iterator[Record]:
-        for row, where in self.rows(lines, name):
+        rows = self.rows(lines, name)
+        for row, where in self._sentences(rows, self.sentence) if self.sentence else rows:
             yield from self.read_item(self._record, row, where)
 
-    def rows(self, lines: Iterable[str], name: str) -> Iterator[tuple[dict[str, str], str]]:
+    def _sentences(self, rows: Iterable[tuple[Row, str]], column: str) -> Iterator[tuple[Row, str]]:
+        """Join the rows of a sentence, with one word each, to a row with all words and one with all tags."""
+        before, cells, where = "", dict[str, list[str]](), ""
+        for row, place in rows:
+            if cells and row[column] not in ("", before):
+                yield {name: " ".join(values) for name, values in cells.items()}, where
+                cells = {}
+            before = row[column] or before
+            if not cells:
+                cells, where = {self.roles[role]: [] for role in ("words", "tags")}, place
+            for name, values in cells.items():
+                values.append("".join(row[name].split()))
+        if cells:
+            yield {name: " ".join(values) for name, values in cells.items()}, where
+
+    def rows(self, lines: Iterable[str], name: str) -> Iterator[tuple[Row, str]]:
         """Yield the cells of each row by the names of their columns, and its place."""
         names = self.columns
         for number, cells in self._cells(lines, name):
@@ -151,7 +181,7 @@ class Csv(FileReader):
                 problem += "; it has a quote that is not closed as it should be"
             raise DataError(f"{name}:{first}: {problem}; {fix}") from error
 
-    def _record(self, row: dict[str, str], where: str) -> Record:
+    def _record(self, row: Row, where: str) -> Record:
         record: Record = {role: row[column] for role, column in self.roles.items()}
         if "label" in record and not record["label"].strip():
             column = self.roles["label"]
