@@ -15,7 +15,7 @@ from tokenizers import processors
 from torch import nn
 
 from seqpipe.answers.task import HeadInfo
-from seqpipe.config.contract import answer_settings, declared_features, head_task
+from seqpipe.config.contract import answer_settings, declared_features, head_task, member
 from seqpipe.config.loader import Config, load
 from seqpipe.console import Console
 from seqpipe.errors import DataError, ParityError, UsageError
@@ -298,7 +298,7 @@ def compare(pipeline: Pipeline, reference: Reference, records: Sequence[Record])
         (doc,), second = source.docs([record]), 0
         if source.pairs:
             second = doc.second or 0
-            first = getattr(encoder, "first_tokens", second)  # a pair to classify has one window
+            first: Any = member(encoder, "first_tokens") or second  # a pair to classify has one window
             room = encoder.window - first - encoder.separators
             if second - 1 > first or len(doc) - second > room or second == len(doc):
                 continue
