@@ -282,7 +282,7 @@ def _choose_columns(layout: Layout, data: Path, first: Sequence[str], target: st
     layout.others = [i for i in shaped or candidates if i != layout.tag]
     values, words = len(columns[layout.tag]), len(columns[layout.word])
     if target is None and not shaped and values > max(FEW, words / 2):
-        fix = "name it with the reader's option `tags`, or give two texts on each line to learn to write the second"
+        fix = "name another with the reader's option `tags`; for texts to write, give two texts on each line"
         raise DataError(
             f"{data}: no column of tags: column {layout.tag + 1} has {values:,} values for {words:,} words; {fix}"
         )

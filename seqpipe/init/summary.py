@@ -108,7 +108,7 @@ class DataSummary:
         records = "1 record" if number == 1 else f"{number:,} records"
         more = " …" if number > LISTED else ""
         if self.bad_rows == "skip":
-            self.doubt(f"{records} cannot be read, and `bad_rows: skip` leaves them out: {first}{more}")
+            self.doubt(f"{records} cannot be read, and `bad_rows: skip` leaves such records out: {first}{more}")
         else:
             fix = "correct them, or set `bad_rows: skip` to leave them out. For plain tags"
             self.doubt(f"{records} cannot be read: {first}{more}; {fix}", "--task", "tags")
