@@ -83,9 +83,8 @@ def refuse_other_lines(data: Path, lines: Sequence[str], is_whole: bool) -> None
     filled = [line for line in lines if line.strip()]
     if len(filled) == 1 and data.suffix.lower() in (".csv", ".tsv"):
         raise DataError(f"{data}: has one line; give a table with many rows, and their names in the first line")
-    for sign in (",", ";"):
-        if not is_whole or data.suffix.lower() != ".csv":
-            break
+    signs = (",", ";") if is_whole and data.suffix.lower() == ".csv" else ()
+    for sign in signs:
         rows, start = csv.reader((f"{line}\n" for line in lines), delimiter=sign, strict=True), 1
         try:
             for _ in rows:
