@@ -209,3 +209,20 @@ def test_rows_that_cannot_be_read_are_left_out_with_their_places(tmp_path: Path)
     reader.left_out = []
     assert [record["text"] for record in reader.read(path)] == ["a", "d\ne"]
     assert [error.partition(": ")[0] for error in reader.left_out] == [f"{path}:3", f"{path}:4"]
+
+
+@pytest.mark.parametrize("numbers", [["s 1", "", "s 2", ""], ["1", "1", "2", "2"]], ids=["first-row", "every-row"])
+def test_rows_of_one_word_and_its_tag_are_joined_to_sentences(numbers: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    rows = zip(numbers, ["Ada", "left", "New", "York"], ["B-per", "O", "B-town", "I-town"], strict=True)
+    path.write_text("number,word,pos,tag\n" + "".join(f"{number},{word},X,{tag}\n" for number, word, tag in rows))
+    records = [*construct(Csv, words="word", tags="tag", sentence="number").read(path)]
+    assert records == [
+        {"text": "Ada left", "words": ["Ada", "left"], "tags": ["B-per", "O"], "where": f"{path}:2"},
+        {"text": "New York", "words": ["New", "York"], "tags": ["B-town", "I-town"], "where": f"{path}:4"},
+    ]
+
+
+def test_a_column_of_sentences_divides_words_with_tags_only() -> None:
+    with pytest.raises(UsageError, match=r"csv\.sentence: it divides words with tags; name the columns"):
+        construct(Csv, words="word", sentence="number")
