@@ -8,9 +8,8 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from seqpipe.answers.registry import TASKS
 from seqpipe.answers.task import HeadTask, check_settings
@@ -44,7 +43,7 @@ from seqpipe.testing.toys import (
     word_list,
 )
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.datasets import Batch, Batches, Example, collate, examples
+from seqpipe.training.datasets import Batch, Batches, Example, collate, examples, tensors
 from seqpipe.training.evaluation import option_table
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline
@@ -262,10 +261,6 @@ def set_padding(pipeline: Pipeline, value: float) -> None:
         for module in pipeline.embedding:
             if isinstance(module, ToyEmbedding):
                 module.table[0] = value
-
-
-def tensors(arrays: Arrays) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(np.require(array, requirements=["C", "W"])) for name, array in arrays.items()}
 
 
 @torch.no_grad()
