@@ -25,7 +25,7 @@ from seqpipe.training.fit import dev_messages, fit_artifacts
 from seqpipe.training.optim import check_precision
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import outcome_of, rise_of_loss
-from seqpipe.training.trainer import train
+from seqpipe.training.trainer import Trainer
 from seqpipe.training.warm_start import warm_start
 
 
@@ -128,7 +128,7 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
         unknown = unknown_share(artifacts.featurizer.docs(data.dev))
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
     report_unseen_labels(config, artifacts, console)
-    progress = train(pipeline, config, data.batches, scores, run.checkpoints, console, device)
+    progress = Trainer(pipeline, config, data.batches, scores, run.checkpoints, console, device).train()
     sets = {name: path for name, path in {"dev": config.data.dev, **config.data.tests}.items() if path}
     sizes_of_sets = {name: f"{len(form.read(path)):,} records" for name, path in sets.items()}
     outcome = outcome_of(progress, config) | {"data": {"train": data.size, **sizes_of_sets}}

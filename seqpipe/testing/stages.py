@@ -21,7 +21,7 @@ from seqpipe.testing.report import Check, FaultError, member_check, option_check
 from seqpipe.training import checkpoint
 from seqpipe.training.datasets import Batch
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.trainer import make_optimizer, train
+from seqpipe.training.trainer import Trainer, make_optimizer
 
 # The checks that padding and the other rows of the batch change nothing in a row's answer.
 
@@ -133,7 +133,7 @@ def train_steps(bench: Bench, pipeline: Pipeline, steps: int) -> None:
 
 def _train(bench: Bench, name: str, stop: int | None) -> dict[str, Tensor]:
     pipeline = bench.pipeline(bench.config.train.seed)
-    train(pipeline, bench.config, bench.batches, None, bench.folder / name, _StoppingConsole(stop))
+    Trainer(pipeline, bench.config, bench.batches, None, bench.folder / name, _StoppingConsole(stop)).train()
     return pipeline.state_dict()
 
 

@@ -312,8 +312,7 @@ class Windows:
             return [[row + i * self.context for row in rows] for i in range(count)]
         if self.epoch_batches is not None:
             last = len(self.tokens) - self.context
-            starts: list[list[int]] = random.integers(0, last, (self.epoch_batches, self.rows)).tolist()
-            return starts
+            return random.integers(0, last, (self.epoch_batches, self.rows)).tolist()
         rest = len(self.tokens) - 1 - self.windows * self.context
         begins = random.integers(0, rest + 1) + self.context * random.permutation(self.windows)
         return [begins[i : i + self.rows].tolist() for i in range(0, self.windows, self.rows)]

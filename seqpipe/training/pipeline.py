@@ -224,12 +224,9 @@ class HeadStage:
         """
         device = names["sources"][0]["mask"].device.type
         if not torch.is_autocast_enabled(device) or self.task.is_stepwise:
-            loss: Tensor = self.call(self.module.loss, names)
-            return loss.float()
+            return self.call(self.module.loss, names).float()
         with torch.autocast(device, enabled=False):
-            names = {name: _to_fp32(value) for name, value in names.items()}
-            fp32_loss: Tensor = self.call(self.module.loss, names)
-        return fp32_loss
+            return self.call(self.module.loss, {name: _to_fp32(value) for name, value in names.items()})
 
     def gap(self, names: Names, decision: Mapping[str, Tensor], alternative: Mapping[str, Tensor]) -> Tensor:
         """Return the head's margin (B,) between two decisions: see `Pipeline.gap`."""
@@ -391,8 +388,7 @@ class Pipeline(nn.Module):
         """Return the weighted sum of the heads' losses of a batch of features and targets."""
         names = self(self.corrupt(batch))
         losses = [head.loss(names) * head.component.common_keys.get("weight", 1.0) for head in self.head_stages]
-        total: Tensor = sum(losses[1:], losses[0])
-        return total
+        return sum(losses[1:], losses[0])
 
     def corrupt(self, batch: Mapping[str, Tensor]) -> Names:
         """Return the batch as input of training: unchanged, or with the head's corrupted inputs."""

@@ -55,8 +55,25 @@ class Trainer:
         self._average = WeightAverage(self.pipeline, self.config.train.average or 0.0)
         self._order = self.batches.order(0)
 
-    def run(self) -> None:
-        """Train to the end, from the position in `progress`."""
+    def train(self) -> Progress:
+        """Train to the end, from last.ckpt in the folder if it exists, and load the best weights into the pipeline."""
+        make_folder(self.folder)
+        self.pipeline.train()  # modules from a checkpoint are in evaluation mode
+        is_resumed, at = self.restore(), self.progress
+        if is_resumed and not at.done:
+            self.console.say(f"  resuming from epoch {at.epoch + 1}, batch {at.position}")
+        with self.interrupts:
+            self._run_epochs()
+        if not at.best_file:
+            raise TrainingError(
+                f"the dev score was NaN or infinite in each of {at.epoch} epochs, so there are no best weights; "
+                "set train.metric to another score, or correct data.dev"
+            )
+        self.pipeline.load_state_dict(checkpoint.load_weights(self.folder / at.best_file, at.best_sha256))
+        self.pipeline.cpu().eval()
+        return at
+
+    def _run_epochs(self) -> None:
         self._save_if_interrupted()
         at, epochs = self.progress, self.config.train.epochs
         with self.console.progress("training", epochs * len(self._order)) as tick:
@@ -222,31 +239,3 @@ class Trainer:
             state = f"stopped in epoch {self.progress.epoch + 1}, state saved in {self.folder}"
             message = f"{signal.Signals(number).name}: {state}; run the same command to resume"
             raise InterruptedRunError(number, message)
-
-
-def train(
-    pipeline: Pipeline,
-    config: Config,
-    batches: Batches | Windows,
-    evaluate: Evaluate | None,
-    folder: Path,
-    console: Console,
-    device: str = "cpu",
-) -> Progress:
-    """Train to the end, from last.ckpt in the folder if there is one, and load the best weights into the pipeline."""
-    make_folder(folder)
-    pipeline.train()  # modules from a checkpoint are in evaluation mode
-    trainer = Trainer(pipeline, config, batches, evaluate, folder, console, device)
-    was_begun, at = trainer.restore(), trainer.progress
-    if was_begun and not at.done:
-        console.say(f"  resuming from epoch {at.epoch + 1}, batch {at.position}")
-    with trainer.interrupts:
-        trainer.run()
-    if not at.best_file:
-        raise TrainingError(
-            f"the dev score was NaN or infinite in each of {at.epoch} epochs, so there are no best weights; "
-            "set train.metric to another score, or correct data.dev"
-        )
-    pipeline.load_state_dict(checkpoint.load_weights(folder / at.best_file, at.best_sha256))
-    pipeline.cpu().eval()
-    return at

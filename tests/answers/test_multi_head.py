@@ -209,11 +209,11 @@ def test_the_gap_between_two_decisions_is_that_of_the_head_that_decided_otherwis
 
 
 def test_training_of_several_heads_stopped_and_gone_on_with_is_bit_equal(tmp_path: Path) -> None:
-    from seqpipe.training.trainer import train
+    from seqpipe.training.trainer import Trainer
 
     config = tiny(tmp_path, LEAN, HEADS, "train.checkpoint_steps=1")
     whole, batches = parts(config)
-    train(whole, config, batches, None, tmp_path / "whole", QUIET)
+    Trainer(whole, config, batches, None, tmp_path / "whole", QUIET).train()
 
     class StopError(Exception):
         pass
@@ -223,8 +223,8 @@ def test_training_of_several_heads_stopped_and_gone_on_with_is_bit_equal(tmp_pat
             raise StopError
 
     with pytest.raises(StopError):
-        train(*(one := parts(config))[:1], config, one[1], None, tmp_path / "cut", Watched(stop))
+        Trainer(*(one := parts(config))[:1], config, one[1], None, tmp_path / "cut", Watched(stop)).train()
     again, batches = parts(config)
-    train(again, config, batches, None, tmp_path / "cut", QUIET)
+    Trainer(again, config, batches, None, tmp_path / "cut", QUIET).train()
     for name, tensor in whole.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[name]), name

@@ -34,7 +34,7 @@ from seqpipe.runtime.manifest import Manifest
 from seqpipe.runtime.model import TOLERANCE, Model, same_answer
 from seqpipe.training.datasets import read
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.trainer import train
+from seqpipe.training.trainer import Trainer
 
 
 class Trained:
@@ -45,7 +45,7 @@ class Trained:
         self.config: Config = tiny(folder, "embedding={use: lookup, dim: 8}", "train.epochs=8")
         self.pipeline: Pipeline
         self.pipeline, batches = parts(self.config)
-        train(self.pipeline, self.config, batches, None, folder / "checkpoints", QUIET)
+        Trainer(self.pipeline, self.config, batches, None, folder / "checkpoints", QUIET).train()
         self.records = read(self.config.data.reader, self.config.data.tests["test"])
         self.path = folder / "bundle"
         self.scores = {"test": {"f1": 0.5, "precision": 0.5}}

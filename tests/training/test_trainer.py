@@ -17,7 +17,7 @@ from seqpipe.config.run_layout import HISTORY
 from seqpipe.errors import TrainingError
 from seqpipe.training.optim import make_optimizer, rate_factor
 from seqpipe.training.progress import Progress
-from seqpipe.training.trainer import train
+from seqpipe.training.trainer import Trainer
 
 Weights = dict[str, torch.Tensor]
 PATIENT = ("train.epochs=9", "train.patience=2", "train.batch_tokens=9999")
@@ -36,7 +36,8 @@ def scripted(*scores: float) -> Callable[[Callable[[], None]], Mapping[str, Any]
 
 def trained(config: Config, folder: Path, *scores: float) -> tuple[Weights, Progress]:
     pipeline, batches = parts(config)
-    progress = train(pipeline, config, batches, scripted(*scores) if scores else None, folder / "checkpoints", QUIET)
+    evaluate = scripted(*scores) if scores else None
+    progress = Trainer(pipeline, config, batches, evaluate, folder / "checkpoints", QUIET).train()
     return pipeline.state_dict(), progress
 
 
@@ -129,7 +130,7 @@ def test_dropout_masks_differ_by_step_and_epoch(tmp_path: Path) -> None:
 
     dropouts = [module for module in pipeline.head.modules() if isinstance(module, torch.nn.Dropout)]
     dropouts[0].register_forward_hook(note)
-    train(pipeline, config, batches, None, tmp_path / "checkpoints", QUIET)
+    Trainer(pipeline, config, batches, None, tmp_path / "checkpoints", QUIET).train()
     assert len(masks) == sum(len(batches.order(epoch)) for epoch in range(2))
     assert len({*masks}) == len(masks)
 
@@ -160,7 +161,7 @@ def test_of_equal_dev_scores_the_lowest_dev_loss_ships_and_patience_goes_on(tmp_
         return dict(zip(("f1", "loss"), next(scores), strict=True))
 
     pipeline, batches = parts(config)
-    progress = train(pipeline, config, batches, evaluate, tmp_path / "a", QUIET)
+    progress = Trainer(pipeline, config, batches, evaluate, tmp_path / "a", QUIET).train()
     assert (progress.epoch, progress.best_epoch, progress.best_loss) == (4, 2, 0.7)
 
 
@@ -199,7 +200,7 @@ def test_a_resumed_run_still_knows_whether_the_score_had_moved(tmp_path: Path) -
         folder = tmp_path / f"killed-{killed}"
         pipeline, batches = parts(config)
         with pytest.raises(KilledError):
-            train(pipeline, config, batches, killed_in_epoch(killed, *scores), folder / "checkpoints", QUIET)
+            Trainer(pipeline, config, batches, killed_in_epoch(killed, *scores), folder / "checkpoints", QUIET).train()
         _, progress = trained(config, folder, *scores[killed:])
         assert (progress.epoch, progress.best_epoch) == (6, 3)
 
@@ -292,7 +293,7 @@ def test_a_loss_that_is_no_number_ends_training_with_its_place_and_a_cure(tmp_pa
     with torch.no_grad():
         pipeline.head.emissions.bias[0] = math.nan
     with pytest.raises(TrainingError, match=r"the loss became nan in epoch 1, step 1; lower train\.optimizer\.lr"):
-        train(pipeline, config, batches, None, tmp_path / "checkpoints", QUIET)
+        Trainer(pipeline, config, batches, None, tmp_path / "checkpoints", QUIET).train()
 
 
 @pytest.mark.parametrize("dev", [False, True])
@@ -347,6 +348,6 @@ def test_a_small_model_learns_the_task(tmp_path: Path) -> None:
 
     config = load(tiny(tmp_path).file, ["train.epochs=12"])
     pipeline, batches = parts(config)
-    train(pipeline, config, batches, None, tmp_path / "checkpoints", QUIET)
+    Trainer(pipeline, config, batches, None, tmp_path / "checkpoints", QUIET).train()
     records = read(config.data.reader, config.data.tests["test"])
     assert evaluate(predictor(pipeline, config), records)[""]["f1"] > 0.8

@@ -36,7 +36,7 @@ from seqpipe.runtime.session import GraphSession
 from seqpipe.training.datasets import read
 from seqpipe.training.evaluation import option_table, option_trials
 from seqpipe.training.pipeline import Pipeline
-from seqpipe.training.trainer import train
+from seqpipe.training.trainer import Trainer
 
 
 class Trained:
@@ -47,7 +47,7 @@ class Trained:
         self.folder, self.config = folder, config
         self.pipeline: Pipeline
         self.pipeline, batches = parts(config)
-        train(self.pipeline, config, batches, None, folder / "checkpoints", QUIET)
+        Trainer(self.pipeline, config, batches, None, folder / "checkpoints", QUIET).train()
         self.records: list[Record] = read(config.data.reader, config.data.tests["test"])
 
     def export(self, name: str = "bundle") -> Model:
