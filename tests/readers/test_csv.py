@@ -102,7 +102,7 @@ BAD: list[tuple[str | bytes, dict[str, Any], int, str]] = [
         'text\na\n"b\nc\n',
         {},
         3,
-        "(unexpected end of data); it has a quote that is not closed as it should be; write",
+        "(unexpected end of data); a quote opens in it and is not closed as it should be; write",
     ),
     ('text\n"b"c\n', {}, 2, "this row cannot be read (',' expected after '\"')"),
     ("text,y\na,\n", {"label": "y"}, 2, "the label in column 'y' is empty; write one, or remove the row"),

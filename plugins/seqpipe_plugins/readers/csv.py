@@ -178,7 +178,7 @@ class Csv(FileReader):
             fix = f"write {self.quote * 2} for a {self.quote} within a quoted cell, or set `quote: null`"  # type: ignore[operator]
             problem = f"this row cannot be read ({error})"
             if rows.line_num > first:
-                problem += "; it has a quote that is not closed as it should be"
+                problem += "; a quote opens in it and is not closed as it should be"
             raise DataError(f"{name}:{first}: {problem}; {fix}") from error
 
     def _record(self, row: Row, where: str) -> Record:
