@@ -106,29 +106,22 @@ def summarise_form(data: Path, kinds: Sequence[str]) -> DataSummary | None:
     form = annotations.recognise(data)
     if form is None:
         return None
-    sample, step = _sample_items(data)
-    if sample:
+    value = load_json(data) if size_of(data) > WHOLE else {}
+    items: list[Any] = value if isinstance(value, list) else []
+    if value is None:
+        with unpacked(data) as file:
+            items = file.readlines()
+    step = 1 + len(items) // OBJECTS
+    if step > 1 and (value or items[0].startswith(b"{")):  # every nth item of a large list, or of JSON Lines
         with tempfile.TemporaryDirectory() as folder, contextlib.suppress(DataError):  # which names a line of the copy
             copy = Path(folder, "sample.json")
-            copy.write_bytes(sample)
+            copy.write_bytes(json.dumps(items[::step]).encode() if value else b"".join(items[::step]))
             summary = _summarise_annotations(form, copy, kinds)
             if not summary.left_out:
                 summary.saw, summary.factor = f"{summary.saw} in a sample, one of {step} items", step
                 summary.scale()
                 return summary
     return _summarise_annotations(form, data, kinds)
-
-
-def _sample_items(data: Path) -> tuple[bytes, int]:
-    """Return every nth item of a large JSON list, or of JSON Lines, and n; nothing of other files."""
-    value = load_json(data) if size_of(data) > WHOLE else {}
-    if isinstance(value, list):
-        step = 1 + len(value) // OBJECTS
-        return json.dumps(value[::step]).encode(), step
-    with unpacked(data) as file:
-        lines = file.readlines() if value is None else []
-    step = 1 + len(lines) // OBJECTS
-    return b"".join(lines[::step]) if lines and lines[0].startswith(b"{") else b"", step
 
 
 def _summarise_annotations(form: str, data: Path, kinds: Sequence[str]) -> DataSummary:
@@ -185,10 +178,7 @@ def set_offsets(summary: DataSummary, data: Path) -> None:
 def summarise_objects(
     data: Path, use: str, options: dict[str, Any], task: ColumnTask | None, target: str | None, texts: Sequence[str]
 ) -> DataSummary:
-    """Summarise objects by their keys: words with tags, texts with spans, questions, labels, numbers or texts.
-
-    `task`, `target` and `texts` are what `--task`, `--target` and `--text` ask for.
-    """
+    """Summarise objects by their keys; `task`, `target` and `texts` are those of `--task`, `--target` and `--text`."""
     summary = DataSummary(use, options)
     columns = profile_objects(summary, data)
     keys = [key for key, column in columns.items() if {*column.value_kinds} != {"object"}]
