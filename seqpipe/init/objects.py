@@ -175,6 +175,13 @@ def set_offsets(summary: DataSummary, data: Path) -> None:
         summary.notes.append(evidence.message or f"{evidence.spans:,} spans fit with ends that are exclusive")
 
 
+def set_scheme(summary: DataSummary, data: Path) -> None:
+    """Set the reader's options for tags, and what is learned: entities or plain tags."""
+    plain = DataSummary(summary.use, {**summary.options, "scheme": "none"})
+    sentences = [list(record["tags"]) for record in records(plain, data) if "tags" in record]
+    choose_scheme(summary, sentences, Counter(tag for sentence in sentences for tag in sentence))
+
+
 def summarise_objects(
     data: Path, use: str, options: dict[str, Any], task: ColumnTask | None, target: str | None, texts: Sequence[str]
 ) -> DataSummary:
@@ -246,11 +253,9 @@ def _summarise_lists(summary: DataSummary, columns: Mapping[str, Column], task: 
             raise DataError(f"{data}: the tags {tags!r} of the words {words!r} are numbers; {fix}")
         if tags:
             _set_keys(summary, "records with words already split", words=words, tags=tags)
-            tagged = DataSummary(summary.use, {**summary.options, "scheme": "none"})
-            sentences = [list(record["tags"]) for record in records(tagged, data) if "tags" in record]
+            set_scheme(summary, data)
             if summary.use == "jsonl":
                 summary.left_out, summary.bad_rows = [], "error"
-            choose_scheme(summary, sentences, Counter(tag for sentence in sentences for tag in sentence))
             return True
     scalar = {key: column for key, column in columns.items() if column.is_scalar}
     spaced = [key for key, column in scalar.items() if column.value_kinds["text"] and column.is_spaced]
@@ -329,18 +334,15 @@ def summarise_answers(summary: DataSummary, data: Path) -> DataSummary:
     summary.scale()
     summary.notes.append(f"questions on passages, {summary.unanswered:,} without an answer")
     number, total = len(summary.left_out), summary.records + len(summary.left_out)
-    problem = f"{number:,} of {total:,} questions cannot be read"
-    if number > MOST_FAULTY * total:
-        for offsets in SHIFTS if summary.use == "squad" else ():
-            shifted = DataSummary("squad", {"offsets": offsets}, left_out=[])
-            if sum(1 for _ in records(shifted, data)) > (1 - MOST_FAULTY) * total:
-                note = f"{number:,} of {total:,} answers are not at their starts, unless these count {offsets}"
-                return summarise_answers(DataSummary("squad", {"offsets": offsets}, [note]), data)
-        raise DataError(f"{summary.left_out[0]} ({problem})")
+    shifts = SHIFTS if summary.use == "squad" and number > MOST_FAULTY * total else ()
+    for offsets in shifts:
+        shifted = DataSummary("squad", {"offsets": offsets}, left_out=[])
+        if sum(1 for _ in records(shifted, data)) > (1 - MOST_FAULTY) * total:
+            note = f"{number:,} of {total:,} answers are not at their starts, unless these count {offsets}"
+            return summarise_answers(DataSummary("squad", {"offsets": offsets}, [note]), data)
     if number:
-        first = "; ".join(fault.partition("; ")[0] for fault in summary.left_out[:3])
         summary.bad_rows = "skip"
-        summary.doubt(f"{problem}, and `bad_rows: skip` leaves them out: {first}")
+        summary.doubt_left_out(data)
     return summary
 
 
