@@ -78,10 +78,7 @@ TASKS = {
 def summarise(
     data: Path, task: Task | None = None, target: str | None = None, texts: Sequence[str] = ()
 ) -> DataSummary:
-    """Return the summary of a data file; DataError if its format is unknown, or it lacks what is asked for.
-
-    `target` and `texts` are columns of a table, or keys of objects.
-    """
+    """Return the summary of a data file; `target` and `texts` are the columns or keys that are asked for."""
     encoding, alternatives = encoding_of(data)
     look = functools.partial(_summarise, task=task, target=target, texts=texts)
     if data.is_file() and data.suffix.lower() in SPREADSHEETS:

@@ -106,11 +106,16 @@ def summarise_form(data: Path, kinds: Sequence[str]) -> DataSummary | None:
     form = annotations.recognise(data)
     if form is None:
         return None
-    sample, step = _sample_items(data)
-    if sample:
+    value = load_json(data) if size_of(data) > WHOLE else {}
+    items: list[Any] = value if isinstance(value, list) else []
+    if value is None:
+        with unpacked(data) as file:
+            items = file.readlines()
+    step = 1 + len(items) // OBJECTS
+    if step > 1 and (value or items[0].startswith(b"{")):  # every nth item of a large list, or of JSON Lines
         with tempfile.TemporaryDirectory() as folder, contextlib.suppress(DataError):  # which names a line of the copy
             copy = Path(folder, "sample.json")
-            copy.write_bytes(sample)
+            copy.write_bytes(json.dumps(items[::step]).encode() if value else b"".join(items[::step]))
             summary = _summarise_annotations(form, copy, kinds)
             if not summary.left_out:
                 summary.saw, summary.factor = f"{summary.saw} in a sample, one of {step} items", step
@@ -119,6 +124,7 @@ def summarise_form(data: Path, kinds: Sequence[str]) -> DataSummary | None:
     return _summarise_annotations(form, data, kinds)
 
 
+<<<<<<< HEAD
 def _sample_items(data: Path) -> tuple[bytes, int]:
     """Return every nth item of a large JSON list, or of JSON Lines, and n; nothing of other files."""
     value = load_json(data) if size_of(data) > WHOLE else {}
@@ -131,6 +137,8 @@ def _sample_items(data: Path) -> tuple[bytes, int]:
     return b"".join(lines[::step]) if lines and lines[0].startswith(b"{") else b"", step
 
 
+=======
+>>>>>>> initobj
 def _summarise_annotations(form: str, data: Path, kinds: Sequence[str]) -> DataSummary:
     summary = DataSummary("annotations", {"form": form})
     set_offsets(summary, data)
@@ -177,13 +185,17 @@ def set_offsets(summary: DataSummary, data: Path) -> None:
         summary.notes.append(message)
 
 
+def set_scheme(summary: DataSummary, data: Path) -> None:
+    """Set the reader's options for tags, and what is learned: entities or plain tags."""
+    plain = DataSummary(summary.use, {**summary.options, "scheme": "none"})
+    sentences = [list(record["tags"]) for record in records(plain, data) if "tags" in record]
+    choose_scheme(summary, sentences, Counter(tag for sentence in sentences for tag in sentence))
+
+
 def summarise_objects(
     data: Path, use: str, options: dict[str, Any], task: ColumnTask | None, target: str | None, texts: Sequence[str]
 ) -> DataSummary:
-    """Summarise objects by their keys: words with tags, texts with spans, questions, labels, numbers or texts.
-
-    `task`, `target` and `texts` are what `--task`, `--target` and `--text` ask for.
-    """
+    """Summarise objects by their keys; `task`, `target` and `texts` are those of `--task`, `--target` and `--text`."""
     summary = DataSummary(use, options)
     columns = profile_objects(summary, data)
     keys = [key for key, column in columns.items() if {*column.value_kinds} != {"object"}]
@@ -251,11 +263,9 @@ def _summarise_lists(summary: DataSummary, columns: Mapping[str, Column], task: 
             raise DataError(f"{data}: the tags {tags!r} of the words {words!r} are numbers; {fix}")
         if tags:
             _set_keys(summary, "records with words already split", words=words, tags=tags)
-            tagged = DataSummary(summary.use, {**summary.options, "scheme": "none"})
-            sentences = [list(record["tags"]) for record in records(tagged, data) if "tags" in record]
+            set_scheme(summary, data)
             if summary.use == "jsonl":
                 summary.left_out, summary.bad_rows = [], "error"
-            choose_scheme(summary, sentences, Counter(tag for sentence in sentences for tag in sentence))
             return True
     scalar = {key: column for key, column in columns.items() if column.is_scalar}
     spaced = [key for key, column in scalar.items() if column.value_kinds["text"] and column.is_spaced]
@@ -334,18 +344,15 @@ def summarise_answers(summary: DataSummary, data: Path) -> DataSummary:
     summary.scale()
     summary.notes.append(f"questions on passages, {summary.unanswered:,} without an answer")
     number, total = len(summary.left_out), summary.records + len(summary.left_out)
-    problem = f"{number:,} of {total:,} questions cannot be read"
-    if number > MOST_FAULTY * total:
-        for offsets in SHIFTS if summary.use == "squad" else ():
-            shifted = DataSummary("squad", {"offsets": offsets}, left_out=[])
-            if sum(1 for _ in records(shifted, data)) > (1 - MOST_FAULTY) * total:
-                note = f"{number:,} of {total:,} answers are not at their starts, unless these count {offsets}"
-                return summarise_answers(DataSummary("squad", {"offsets": offsets}, [note]), data)
-        raise DataError(f"{summary.left_out[0]} ({problem})")
+    shifts = SHIFTS if summary.use == "squad" and number > MOST_FAULTY * total else ()
+    for offsets in shifts:
+        shifted = DataSummary("squad", {"offsets": offsets}, left_out=[])
+        if sum(1 for _ in records(shifted, data)) > (1 - MOST_FAULTY) * total:
+            note = f"{number:,} of {total:,} answers are not at their starts, unless these count {offsets}"
+            return summarise_answers(DataSummary("squad", {"offsets": offsets}, [note]), data)
     if number:
-        first = "; ".join(fault.partition("; ")[0] for fault in summary.left_out[:3])
         summary.bad_rows = "skip"
-        summary.doubt(f"{problem}, and `bad_rows: skip` leaves them out: {first}")
+        summary.doubt_left_out(data)
     return summary
 
 

@@ -56,8 +56,8 @@ _FORMATS = (  # a pattern of the first bytes, what such a file is, and the fix
     (rb"T\d+\t\S+ \d+ \d+[;\d ]*\t", "brat's annotation of a text", "give its folder: `seqpipe init $folder`"),
     (rb"x\x9c", "spaCy's binary form", _SPACY),
     (rb"S [^\n]*\n(\n|S [^\n]*\n)*A [^\n]*\|\|\|", "M2, texts with their corrections", _M2),
-    (rb"\x89PNG|\xff\xd8\xff", "binary data, not text (a picture)", _TEXT_FILE),
-    (rb".{,7999}\0", "binary data, not text", _TEXT_FILE),
+    (rb"\x89PNG|\xff\xd8\xff", "binary data (a picture)", _TEXT_FILE),
+    (rb".{,7999}\0", "binary data", _TEXT_FILE),
 )
 _PAIR = re.compile(r"([A-Za-z]+): .* ([A-Za-z]+): ")
 _NUMBER = re.compile(r"-?\d*\.?\d+(e-?\d+)?")
@@ -76,10 +76,7 @@ def refuse_other_formats(data: Path, start: bytes) -> None:
 
 
 def refuse_other_lines(data: Path, lines: Sequence[str], is_whole: bool) -> None:
-    """DataError if lines, which may be all of a file, are word vectors, or texts after marks such as IN: and OUT:.
-
-    If they are all of a .csv file, one line and a quoted cell that is not closed are errors too.
-    """
+    """DataError for word vectors, texts after marks such as IN: and OUT:, a .csv file of one line, or an open quote."""
     filled = [line for line in lines if line.strip()]
     if len(filled) == 1 and data.suffix.lower() in (".csv", ".tsv"):
         raise DataError(f"{data}: has one line; give a table with many rows, and their names in the first line")

@@ -14,7 +14,7 @@ from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.errors import DataError
 from seqpipe.files import PACKED, open_file
 from seqpipe.init.columns import Column
-from seqpipe.init.objects import set_offsets
+from seqpipe.init.objects import set_offsets, set_scheme
 from seqpipe.init.scripts import has_unspaced
 from seqpipe.init.summary import DataSummary, count, reader_of, records
 
@@ -181,11 +181,8 @@ def summarise_parallel(data: Path) -> DataSummary | None:
     summary = DataSummary("parallel", {"fields": names}, label_kind="Labels" if "label" in names else "Texts")
     summary.why = f"parallel files, line by line: {', '.join(f'{field} in {name}' for field, name in names.items())}"
     if "tags" in names:
-        plain = DataSummary("parallel", {"fields": names, "scheme": "none"})
-        is_entities = all(schemes.strict_problem(row["tags"], "IOB2") is None for row in records(plain, data))
-        summary.label_kind, summary.joint = "Entities", is_entities and "label" in names
-        if not is_entities:
-            summary.label_kind, summary.options = "Tags", plain.options
+        set_scheme(summary, data)
+        summary.joint = summary.label_kind == "Entities" and "label" in names
     count(summary, data)
     if "target" in names:
         targets = [record["target"].strip() for record in islice(records(summary, data), PAIRS)]

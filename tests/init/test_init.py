@@ -506,7 +506,7 @@ def test_a_name_that_says_nothing_is_never_used(place: str, tmp_path: Path, monk
         ),
         (b'{"text": \n', ":1"),
         (b"a O\n\xff\xfe O\n", ":2: this line is not UTF-8"),
-        (b"\x89PNG\r\n\x1a\n\x00\x00", r"is binary data, not text \(a picture\)"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", r"is binary data \(a picture\)"),
     ],
 )
 def test_a_file_of_no_known_form_is_an_error(content: bytes, message: str, tmp_path: Path) -> None:
@@ -614,6 +614,20 @@ def test_a_large_json_list_is_sampled(key: str | None, tmp_path: Path, monkeypat
     bad = content[:-9] + '"x}' + content[-9:]
     with pytest.raises(DataError, match=r"a\.json:1:.*this is not JSON"):
         initialised(tmp_path, bad, "a.json")
+
+
+def test_a_large_file_of_an_annotation_tool_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seqpipe.init.objects.WHOLE", 1_000)
+    monkeypatch.setattr("seqpipe.init.objects.OBJECTS", 100)
+    values: list[dict[str, Any]] = [{"choices": ["yn"[number % 3 > 0]]} for number in range(1_000)]
+    items = [{"data": {"text": "a day"}, "annotations": [{"result": [{"value": value}]}]} for value in values]
+    for content in (json.dumps(items), "\n".join(map(json.dumps, items))):
+        made = initialised(tmp_path, content, "a.json")
+        assert "about 1,001 records" in made.file.read_text(encoding="utf-8")
+        made.file.unlink()
+    values[550] |= {"start": 2, "end": 9, "labels": ["time"]}
+    with pytest.raises(DataError, match=r"a\.json:552: .*is empty or not within the text"):
+        initialised(tmp_path, json.dumps(items).replace('{"data"', '\n{"data"'), "a.json")
 
 
 def test_a_pipe_is_refused_and_never_waited_for(tmp_path: Path) -> None:
