@@ -109,7 +109,7 @@ def summarise_form(data: Path, kinds: Sequence[str]) -> DataSummary | None:
     value = load_json(data) if size_of(data) > WHOLE else {}
     items: list[Any] = value if isinstance(value, list) else []
     if value is None:
-        with unpacked(data) as file:
+        with open_file(data) as file:
             items = file.readlines()
     step = 1 + len(items) // OBJECTS
     if step > 1 and (value or items[0].startswith(b"{")):  # every nth item of a large list, or of JSON Lines
@@ -124,21 +124,6 @@ def summarise_form(data: Path, kinds: Sequence[str]) -> DataSummary | None:
     return _summarise_annotations(form, data, kinds)
 
 
-<<<<<<< HEAD
-def _sample_items(data: Path) -> tuple[bytes, int]:
-    """Return every nth item of a large JSON list, or of JSON Lines, and n; nothing of other files."""
-    value = load_json(data) if size_of(data) > WHOLE else {}
-    if isinstance(value, list):
-        step = 1 + len(value) // OBJECTS
-        return json.dumps(value[::step]).encode(), step
-    with open_file(data) as file:
-        lines = file.readlines() if value is None else []
-    step = 1 + len(lines) // OBJECTS
-    return b"".join(lines[::step]) if lines and lines[0].startswith(b"{") else b"", step
-
-
-=======
->>>>>>> initobj
 def _summarise_annotations(form: str, data: Path, kinds: Sequence[str]) -> DataSummary:
     summary = DataSummary("annotations", {"form": form})
     set_offsets(summary, data)

@@ -31,7 +31,7 @@ from seqpipe.testing import toys
 from seqpipe.testing.kinds import checks_of
 from seqpipe.testing.report import MEMBERS, ROUND_TRIP, Check, FaultError, Subject
 from seqpipe.training.artifacts import Artifacts
-from seqpipe.training.datasets import Batch, Batches, Example, collate, examples, tensors
+from seqpipe.training.datasets import Batch, Batches, Example, collate, examples
 from seqpipe.training.evaluation import option_table
 from seqpipe.training.fit import fit_artifacts
 from seqpipe.training.pipeline import Pipeline

@@ -325,7 +325,7 @@ def test_words_that_look_like_something_else_are_words() -> None:
 
 
 def test_readers_schemes_and_metrics_import_no_torch() -> None:
-    names = ("conll", "conllu", "csv", "jsonl", "lines", "parallel")
+    names = ("conll", "conllu", "csv", "json", "lines", "parallel")
     modules = ", ".join(
         [
             *(f"seqpipe_plugins.readers.{name}" for name in names),

@@ -218,7 +218,7 @@ def test_a_bad_line_is_an_error_that_says_where_and_what_to_do(
 
 @pytest.mark.parametrize("text", ["", "\n\n", "\ufeff\n"])
 def test_a_file_without_an_example_is_an_error(text: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"data\.jsonl: there is nothing in this file"):
+    with pytest.raises(DataError, match=r"data\.jsonl: there is no record in this file"):
         read(text, tmp_path)
 
 
