@@ -84,7 +84,8 @@ def damage(data: bytes, dice: random.Random) -> bytes:
 def trial(path: Path, reader: Any, sender: Connection) -> None:
     """Run `init` and the reader, and send the place of a fault ("" if none) and the peak of memory in MB."""
     fault = ""
-    for step in (lambda: init_yaml(path, path.with_name("trial.yaml")), lambda: reader and [*reader.read(path)]):
+    yaml = Path(tempfile.mkdtemp(prefix="mutation-")) / "trial.yaml"
+    for step in (lambda: init_yaml(path, yaml), lambda: reader and [*reader.read(path)]):
         try:
             step()
         except SeqpipeError:
@@ -92,6 +93,7 @@ def trial(path: Path, reader: Any, sender: Connection) -> None:
         except BaseException as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             fault = f"{type(error).__name__}: {str(error)[:100]} ({Path(place.filename).name}:{place.lineno})"
+    shutil.rmtree(yaml.parent)
     sender.send((fault, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
 
 
