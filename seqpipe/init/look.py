@@ -98,8 +98,10 @@ def summarise(
             fix = "convert it, or correct the fault"
             raise DataError(f"{data}: looks like {encoding}, but not all of it is ({error}); {fix}") from error
         summary.options["encoding"] = encoding
-        likely = f"; {' or '.join(alternatives)} is as likely" if alternatives else ""
-        summary.notes.append(f"the file is not in UTF-8, and looks like {encoding}{likely}")
+        summary.notes.append(f"the file is not in UTF-8, and looks like {encoding}")
+        if alternatives:
+            fix = "look at its letters, and correct `encoding` in the YAML if they are wrong"
+            summary.doubt(f"{' or '.join(alternatives)} is as likely as {encoding}; {fix}")
     else:
         summary = look(data)
     if task and summary.label_kind not in task.kinds:
