@@ -72,7 +72,6 @@ class Column:
     low: float = float("inf")  # the smallest number of a numeric column
     high: float = float("-inf")
     value_kinds: Counter[str] = field(default_factory=Counter)  # of the JSON values
-    missing_at: str = ""  # file and line of the first object without a value
     example: Any = None  # the first value that is not an empty list
     listed: int = 0  # characters of the texts in lists
     kind: Kind = "texts"

@@ -30,8 +30,6 @@ _FORMS = {
     "datasets": "a folder of datasets",
 }
 _FIX = 'write an object a line, or a list of objects, such as [{"text": …, "label": …}, …]'
-SHIFTS = ("utf-16", "bytes", "one-based")  # units that starts of answers may count
-MOST_FAULTY = 1 / 20  # of the questions, if the file is to be learned from
 _DEEP = 4  # keys above a list
 _DOMINANT = 5  # times as many objects as in the next list: the list that is meant
 _SPLITS = {"train", "training", "dev", "valid", "validation", "val", "test"}
@@ -319,7 +317,10 @@ def profile_objects(summary: DataSummary, data: Path) -> dict[str, Column]:
 
 def summarise_answers(summary: DataSummary, data: Path) -> DataSummary:
     """Summarise questions on passages."""
-    summary.label_kind, summary.left_out = "Answers", []
+    summary.label_kind = "Answers"
+    if summary.use == "squad":
+        set_offsets(summary, data)
+    summary.left_out = []
     for record in records(summary, data):
         summary.records += 1
         summary.words += len(record["question"].split()) + len(record["context"].split())
@@ -328,14 +329,7 @@ def summarise_answers(summary: DataSummary, data: Path) -> DataSummary:
     summary.unspaced = summary.scripts.are_unspaced
     summary.scale()
     summary.notes.append(f"questions on passages, {summary.unanswered:,} without an answer")
-    number, total = len(summary.left_out), summary.records + len(summary.left_out)
-    shifts = SHIFTS if summary.use == "squad" and number > MOST_FAULTY * total else ()
-    for offsets in shifts:
-        shifted = DataSummary("squad", {"offsets": offsets}, left_out=[])
-        if sum(1 for _ in records(shifted, data)) > (1 - MOST_FAULTY) * total:
-            note = f"{number:,} of {total:,} answers are not at their starts, unless these count {offsets}"
-            return summarise_answers(DataSummary("squad", {"offsets": offsets}, [note]), data)
-    if number:
+    if summary.left_out:
         summary.bad_rows = "skip"
         summary.doubt_left_out(data)
     return summary

@@ -29,7 +29,13 @@ _CHUNK = 1_000_000
 _SENTENCE_END = re.compile(rb"\n[ \t\r]*\n")
 _LINE_END = re.compile(rb"\n")
 # The end of a record, for the readers that can read pieces.
-_ENDS = {"conll": _SENTENCE_END, "conllu": _SENTENCE_END, "fasttext": _LINE_END, "jsonl": _LINE_END}
+_ENDS = {
+    "conll": _SENTENCE_END,
+    "conllu": _SENTENCE_END,
+    "fasttext": _LINE_END,
+    "jsonl": _LINE_END,
+    "segmented": _LINE_END,
+}
 
 LabelKind = Literal["Entities", "Tags", "Labels", "Numbers", "Texts", "Answers", "Pointers", "Continuations"]
 

@@ -20,7 +20,7 @@ from . import Record, check_encoding, file_lines, number_lines
 from .json import Item, json_items, parse_json
 from .objects import Spans
 
-SAMPLE = 500  # texts by which the form of a file is recognised
+SAMPLE = 50  # items by which the form of a file is recognised
 Place = tuple[Any, tuple[Any, ...], tuple[str, ...]]  # a value, objects around it, keys that a `*` stood for
 _RASA = re.compile(
     r'\[(?P<text>[^][]+)\](?:\((?P<kind>[^():]+)(?::[^()]*)?\)|\{[^{}]*?"entity": *"(?P<json>[^"]+)"[^{}]*\})'
@@ -194,7 +194,7 @@ class Annotations(Spans):
             if not keys.isdisjoint(steps.split(".")[0] for steps in form.lists.split("|")):
                 reader = Annotations(form=name, encoding=encoding)
                 with contextlib.suppress(DataError, RecursionError):
-                    places = [place for place, _ in islice(reader.places(path), SAMPLE)]
+                    places = [place for place, _ in islice(reader.places(path, SAMPLE), 10 * SAMPLE)]
                     if reader._fits(places, root):
                         return name
         return None
@@ -246,9 +246,10 @@ class Annotations(Spans):
             text += piece
         return text if text.strip() else "", spans
 
-    def places(self, path: Path) -> Iterator[tuple[Place, str]]:
-        """Yield the places of texts in a file, and file and line of each or of its item."""
-        for value, keys, where in self._intents(path) if self.form.lists == "nlu" else self._items(path):
+    def places(self, path: Path, most: int | None = None) -> Iterator[tuple[Place, str]]:
+        """Yield the places of texts in a file, or in its first items, and file and line of each or of its item."""
+        items = self._intents(path) if self.form.lists == "nlu" else self._items(path)
+        for value, keys, where in islice(items, most):
             for number, place in enumerate(find((value, (), keys), self.form.each), 1):
                 yield place, where + (f" (text {number})" if number > 1 else "")
 
