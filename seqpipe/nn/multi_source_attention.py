@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from seqpipe.errors import UsageError
 from seqpipe.nn.attention import Attention, AttentionScore, GradientEstimator, HardAttention, ProjectedKeys
 
-# Outputs of the stages of a source: x (B, S, D), mask (B, S), optionally state (B, D) …
-StageOutputs = Mapping[str, Tensor]
+StageOutputs = Mapping[str, Tensor]  # outputs of a source's stages: x (B, S, D), mask (B, S), optional state (B, D) …
 SourceCombination = Literal["concatenation", "hierarchy"]
 
 
