@@ -379,9 +379,12 @@ FORMS: dict[str, Form] = {
     "CLINC150": (
         "data_full.json",
         lambda: whole(
-            {part: [[r["text"], r["intent"]] for r in ROWS[i::3]] for i, part in enumerate(("train", "val", "test"))}
+            {
+                part: [[r["text"], r["intent"]] for r in ROWS[:size]]
+                for part, size in (("train", 24), ("val", 6), ("test", 9))
+            }
         ),
-        "label",
+        "command: label",
     ),
     "spaCy, cats": (
         "ships.jsonl",
@@ -771,10 +774,10 @@ def outcome(name: str, folder: Path) -> str:
             return read(folder / file, folder / "form.yaml", what) or "read"
         init_yaml(folder / file, folder / "form.yaml")
     except SeqpipeError as error:
-        command = re.search(r"(python3 -c '.*)", str(error), re.DOTALL)
+        command = re.search(r"((python3 -c|jq -c) '[^`]*)", str(error))
         if not (what.startswith("command: ") and command):
             return str(error)
-        script = command[1].replace("python3", sys.executable, 1)
+        script = command[1].replace("python3", sys.executable, 1).replace(" FILE ", f" {file} ")
         subprocess.run(script, shell=True, check=True, cwd=folder)
         (result,) = (path for path in folder.iterdir() if path.name not in (file, "form.yaml"))
         return read(result, folder / "form.yaml", what.removeprefix("command: ")) or "a command"

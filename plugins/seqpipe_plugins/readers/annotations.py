@@ -71,7 +71,7 @@ FORMS = {
     "snips": Form(of="Snips' JSON of intents", lists="intents.*.utterances|*", chunks="data.[]",
         kind="slot_name|entity|alias|meta", labels="{0}", needs=("data.[].text",)),
     "dialogflow": Form(of="Dialogflow's JSON of what users say", chunks="data.[]", kind="alias|meta",
-        needs=("data.[].userDefined",)),
+        needs=("data.[].userDefined|data.[].alias|data.[].meta",)),
     "luis": Form(of="LUIS' JSON", lists="utterances", text="text", spans="entities.[]|entityLabels.[]",
         kind="entity|entityName", offsets="inclusive", labels="intent|intentName",
         needs=("intent|intentName", "entities|entityLabels")),
