@@ -44,7 +44,7 @@ def gpu_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(devices, "_DEVICES", (str(tmp_path / "nvidiactl"),))
     severities = []
 
-    def session(model: bytes, options: Any, providers: list[Any]) -> Any:
+    def session(model: bytes, options: Any, providers: list[Any], disabled_optimizers: Any = None) -> Any:
         names = [one if isinstance(one, str) else one[0] for one in providers]
         print("EP Error, falling back")
         used = names if build.works else [CPU]

@@ -110,7 +110,7 @@ def test_a_column_is_named_by_field(tiny: Model, tmp_path: Path) -> None:
         ("a.xlsx", "PK\x03\x04", "is not in a format that is read"),
         ("a.csv", "text,label\nAnna\n", "a.csv:2: one column in this line, but 2 have names"),
         ("a.csv", 'text,label\n"Anna', "unexpected end of data"),
-        ("a.json", '{"text": "Anna"}', "here is an object, not a list"),
+        ("a.json", '{"text": "Anna"}', "this is not a JSON list: a list belongs here"),
         ("a.csv.gz", "text\nAnna\n", "cannot be unpacked .Not a gzipped file"),
     ],
 )

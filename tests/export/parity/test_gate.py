@@ -198,7 +198,7 @@ def test_a_letter_that_no_record_holds_is_found_by_a_probe(tags: Trained, monkey
 def test_offsets_that_are_others_are_found(tags: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     from seqpipe.features import sources
 
-    whole = sources.TextSource._whole
+    whole = sources.TextSource._to_docs
 
     def shifted(self: Any, *given: Any) -> Any:
         docs = whole(self, *given)
@@ -206,7 +206,7 @@ def test_offsets_that_are_others_are_found(tags: Trained, monkeypatch: pytest.Mo
             return docs
         return [replace(doc, offsets=[(a, b + 1) for a, b in doc.offsets]) for doc in docs]
 
-    monkeypatch.setattr(sources.TextSource, "_whole", shifted)
+    monkeypatch.setattr(sources.TextSource, "_to_docs", shifted)
     assert "the offsets of its tokens differs" in tags.refused()
 
 
