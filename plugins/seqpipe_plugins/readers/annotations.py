@@ -195,11 +195,11 @@ class Annotations(Spans):
                 reader = Annotations(form=name, encoding=encoding)
                 with contextlib.suppress(DataError, RecursionError):
                     places = [place for place, _ in islice(reader.places(path, SAMPLE), 10 * SAMPLE)]
-                    if reader._fits(places, root):
+                    if reader.fits(places, root):
                         return name
         return None
 
-    def _fits(self, places: Sequence[Place], root: Any) -> bool:
+    def fits(self, places: Sequence[Place], root: Any) -> bool:
         """Return whether the form fits the first places of a file, with this object in it."""
         form = self.form
         texts = [text for place in places if (text := self.text_of(place)[0])]
