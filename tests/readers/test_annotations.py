@@ -185,3 +185,20 @@ def test_one_list_of_objects_is_no_list_of_texts_by_label(tmp_path: Path) -> Non
     for value in ({"version": 1, "rows": rows}, {"rows": rows}, {"days": [row["text"] for row in rows]}):
         path.write_text(json.dumps(value))
         assert Annotations.recognise(path) is None
+
+
+@pytest.mark.parametrize(
+    ("stop", "message"),
+    [
+        (9, r"the words 3 to 9 are not within the text's 7 from 0 on; correct the offsets"),
+        (None, "span 1 has null or missing as `end`; it must be a whole number"),
+        ("5", "span 1 has a string as `end`; it must be a whole number"),
+    ],
+)
+def test_offsets_in_words_that_are_not_within_the_text_are_errors(stop: Any, message: str, tmp_path: Path) -> None:
+    entity = {"entity": "town", "start": 3, "stop": stop}
+    sentence = {"text": "Ida sails to Oslo on day 0", "intent": "sail", "entities": [entity]}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"sentences": [sentence]}))
+    with pytest.raises(DataError, match=message):
+        [*Annotations(form="nlu-evaluation").read(path)]

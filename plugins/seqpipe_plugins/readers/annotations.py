@@ -18,7 +18,7 @@ from seqpipe.plugin import tagging_schemes as schemes
 
 from . import Record, check_encoding, file_lines, number_lines
 from .json import Item, json_items, parse_json
-from .objects import Spans
+from .objects import SpanError, Spans
 
 SAMPLE = 50  # items by which the form of a file is recognised
 Place = tuple[Any, tuple[Any, ...], tuple[str, ...]]  # a value, objects around it, keys that a `*` stood for
@@ -332,7 +332,7 @@ class Annotations(Spans):
             tags = schemes.to_tags(schemes.from_scheme(tags, "BILOU"), len(tags), "IOB2")
             return {**record, "words": _values(place, form.words), "tags": tags}
         if form.spans:
-            spans = self.spans_of(self._stated_spans(place, text), text, where)
+            spans = self.spans_of(self._stated_spans(place, text, where), text, where)
         if form.spans or form.chunks or form.markup:
             record["spans"] = spans
         if form.target:
@@ -351,7 +351,7 @@ class Annotations(Spans):
                 record["label"] = record["labels"][0]
         return record
 
-    def _stated_spans(self, place: Place, text: str) -> Iterator[Any]:
+    def _stated_spans(self, place: Place, text: str, where: str) -> Iterator[Any]:
         """Yield the spans of a text as the file states them, and items that state none as they are."""
         form = self.form
         tokens = [match.span() for match in _TOKEN.finditer(text)]
@@ -359,7 +359,10 @@ class Annotations(Spans):
             span = stated_span(part[0])
             if span and form.kind:
                 span = replace(span, labels=tuple(map(str, _values(part, form.kind))) or (None,))
-            if span and form.by_token and isinstance(span.start, int) and 0 <= span.start <= span.end < len(tokens):
+            if span and form.by_token and type(span.start) is type(span.end) is int:
+                if not 0 <= span.start <= span.end < len(tokens):
+                    problem = f"the words {span.start} to {span.end} are not within the text's {len(tokens)} from 0 on"
+                    raise SpanError(f"{where}: {problem}; correct the offsets")
                 span = replace(span, start=tokens[span.start][0], end=tokens[span.end][1])
             yield span or part[0]
 
