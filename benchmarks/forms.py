@@ -179,16 +179,16 @@ def conllu() -> bytes:
 
 def rasa_md() -> bytes:
     blocks = [
-        [f"## intent:{name}", *(f"- {marked(row, '[{text}]({label})')}" for row in found), ""]
-        for name, found in by_intent().items()
+        [f"## intent:{name}", *(f"- {marked(row, '[{text}]({label})')}" for row in records), ""]
+        for name, records in by_intent().items()
     ]
     return lines(line for block in blocks for line in block)
 
 
 def rasa_yml() -> bytes:
     examples = [
-        [f"- intent: {name}", "  examples: |", *(f"    - {marked(row, '[{text}]({label})')}" for row in found)]
-        for name, found in by_intent().items()
+        [f"- intent: {name}", "  examples: |", *(f"    - {marked(row, '[{text}]({label})')}" for row in records)]
+        for name, records in by_intent().items()
     ]
     return lines(['version: "3.1"', "nlu:", *(line for block in examples for line in block)])
 
@@ -333,8 +333,8 @@ FORMS: dict[str, Form] = {
     "a file a label": (
         "ships.pos",
         lambda: {
-            f"ships.{ending}": lines(row["text"] for row in found)
-            for ending, found in zip(("pos", "neg", "neu"), by_intent().values(), strict=True)
+            f"ships.{ending}": lines(row["text"] for row in records)
+            for ending, records in zip(("pos", "neg", "neu"), by_intent().values(), strict=True)
         },
         "label",
     ),
@@ -755,10 +755,10 @@ def read(path: Path, yaml: Path, what: str) -> str:
     config = loader.load(yaml)
     use = config.data.reader
     reader: Any = construct(Plugins().find("reader", use.use).load(), **use.options)
-    found, wanted = content(what, [*reader.read(path)], config), expected(what)
-    if found == wanted:
+    values, wanted = content(what, [*reader.read(path)], config), expected(what)
+    if values == wanted:
         return ""
-    first = next((pair for pair in zip(found, wanted, strict=False) if pair[0] != pair[1]), (len(found), len(wanted)))
+    first = next((pair for pair in zip(values, wanted, strict=False) if pair[0] != pair[1]), (len(values), len(wanted)))
     return f"{first[0]!r:.150} in place of {first[1]!r:.150}"
 
 

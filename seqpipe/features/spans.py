@@ -115,9 +115,9 @@ def fitting_offsets(spans: Collection[tuple[str, StatedSpan]], expected: Offsets
         is_right = span.covers(text, *place)
         wrong += not is_right
         for offsets, counts in moved.items():
-            other = span.place(text, offsets)
-            if other != place:
-                counts.update(spans=1, fit=span.covers(text, *other), expected=is_right)
+            alternative = span.place(text, offsets)
+            if alternative != place:
+                counts.update(spans=1, fit=span.covers(text, *alternative), expected=is_right)
     message = f"{wrong:,} of {len(spans):,} spans do not fit their texts as they stand"
     for offsets, counts in moved.items():
         number, fit = counts["spans"], counts["fit"]

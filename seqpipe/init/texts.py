@@ -27,7 +27,7 @@ PAIRS = 1_000  # lines of parallel files that are examined
 _WORD_AND_TAG = re.compile(r"\S*?[^/_|\s]([/_|])[^/_|\s]+")  # as in dog/NN
 _SYLLABLES = re.compile(r"[^\W\d_]+(_[^\W\d_]+)+")  # of a Vietnamese word
 # Two file names, a line each, and the part in which they differ.
-_NAMES = re.compile(r"(.*[-_.]|)(?P<part>.+?)([-_.].*|)\n\1(?P<other>.+?)\3")
+_NAMES = re.compile(r"(.*[-_.]|)(?P<part>.+?)([-_.].*|)\n\1(?P<partner>.+?)\3")
 # Such parts of the names of files that are parallel line by line, first that of the texts.
 _FIELDS = re.compile(
     "(texts?|sentences?|sents|data|x|in|inputs?|words|tokens) (labels?|y|out|targets?|class(es)?|intents?|tags)", re.I
@@ -159,11 +159,11 @@ def summarise_parallel(data: Path) -> DataSummary | None:
         match = _NAMES.fullmatch(f"{data.name}\n{file.name}")
         if match is None or file == data or not file.is_file():
             continue
-        part, other = match["part"], match["other"]
-        if _POLAR.fullmatch(part) and _POLAR.fullmatch(other):
-            labels |= {part: data, other: file}
+        part, partner = match["part"], match["partner"]
+        if _POLAR.fullmatch(part) and _POLAR.fullmatch(partner):
+            labels |= {part: data, partner: file}
         is_ending = match[1].endswith(".") and match[3] in ("", *PACKED)
-        for text, target, first, second in ((data, file, part, other), (file, data, other, part)):
+        for text, target, first, second in ((data, file, part, partner), (file, data, partner, part)):
             is_side = is_ending and _SIDES.fullmatch(f"{first} {second}")
             if names or not (is_side or _FIELDS.fullmatch(f"{first} {second}")) or not _have_equal_sizes(data, file):
                 continue
@@ -209,11 +209,11 @@ def _find_fields(text: Path, target: Path) -> dict[str, str]:
 def _have_equal_sizes(data: Path, partner: Path) -> bool:
     """Return whether two files have the same number of lines; DataError if one of them is a little shorter."""
     with open_file(data) as file, open_file(partner) as other_file:
-        size, other = sum(1 for _ in file), sum(1 for _ in other_file)
-    if size != other and 2 * min(size, other) > max(size, other):
-        problem = f"has {size:,} lines, and {partner.name} beside it {other:,}"
+        size, partner_size = sum(1 for _ in file), sum(1 for _ in other_file)
+    if size != partner_size and 2 * min(size, partner_size) > max(size, partner_size):
+        problem = f"has {size:,} lines, and {partner.name} beside it {partner_size:,}"
         raise DataError(f"{data}: {problem}; if they are parallel, give both the same number of lines")
-    return size == other
+    return size == partner_size
 
 
 def _pattern(file: Path) -> str:

@@ -218,8 +218,8 @@ class _HeadChecks:
         with torch.no_grad():  # the loss changes with each name that `corrupt_batch` adds
             before = pipeline.loss(batch)
             for name in corrupted.keys() - batch.keys():
-                other = {**batch, **corrupted, name: corrupted[name].flip(0)}
-                if torch.equal(call(pipeline.head.loss, pipeline(other)), before):
+                flipped = {**batch, **corrupted, name: corrupted[name].flip(0)}
+                if torch.equal(call(pipeline.head.loss, pipeline(flipped)), before):
                     raise FaultError(f"the loss is {before.item():.6g} whatever {name!r} holds", _FIX)
         changed = call(pipeline.head.corrupt_batch, {**batch, "ids": torch.where(batch["mask"], batch["ids"], 1)})
         real = corrupted.get("mask", batch["mask"])
