@@ -183,7 +183,7 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
         "target": flow_yaml(summary.target),
         "writer": writer,
         "writer_reason": reason,
-        "pieces": "byte_level" in writer and not is_pair,
+        "copies": "byte_level" in writer and not is_pair,
         "multi": summary.multi,
         "joint": summary.joint,
         "score": summary.label_kind == "Numbers",
