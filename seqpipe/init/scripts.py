@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 SOME = 1 / 100  # of the texts; fewer in need of a normalization form do not count
 HEAD = 200  # characters at the beginning of a text that are examined
@@ -15,6 +15,7 @@ _UNSPACED = re.compile(
     "\u3040-\u30ff\uff66-\uff9f\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"  # Japanese, Chinese
 )
 _COMPOSED = re.compile("[\u1100-\u11ff\u3130-\u318f\ua960-\ua97f\uac00-\ud7ff\u0900-\u0dff]")  # Hangul, Indic
+_HANGUL = re.compile("[\u1100-\u11ff\uac00-\ud7ff]")
 _FULL_WIDTH = re.compile("[\uff10-\uff19\uff21-\uff3a\uff41-\uff5a\uff66-\uff9f]")  # and half-width katakana
 
 
@@ -30,6 +31,8 @@ class Scripts:
     texts: int = 0
     unspaced: int = 0  # written without spaces, such as Chinese, Japanese, Thai, Lao, Khmer and Burmese
     composed: int = 0  # with letters that may be one code point or several: Hangul and the scripts of India
+    hangul: int = 0
+    letters: set[str] = field(default_factory=set)  # in Hangul, of decomposed syllables; those that end a word apart
     decomposed: int = 0  # not in the normalization form NFC
     full_width: int = 0  # with full-width letters or digits, or half-width katakana
 
@@ -40,6 +43,10 @@ class Scripts:
         if not head.isascii():
             self.unspaced += bool(_UNSPACED.search(head))
             self.composed += bool(_COMPOSED.search(head))
+            if _HANGUL.search(head):
+                self.hangul += 1
+                for word in unicodedata.normalize("NFD", head).split():
+                    self.letters.update(word[:-1], [f"{word[-1]}</w>"])
             self.decomposed += not unicodedata.is_normalized("NFC", head)
             self.full_width += bool(_FULL_WIDTH.search(head))
 

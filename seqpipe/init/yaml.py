@@ -52,6 +52,7 @@ _HOLE = re.compile(r"(, \w+: |; |  # |)\$(\w+)")
 
 # Little data is seen more often, so that it is learned at all: steps, at least.
 STEPS, STEPS_OF_CHECKPOINTS, STEPS_OF_SPELLING = 300, 200, 1_800
+SPARE = 10  # tokens besides the letters of Hangul: special ones, and letters that are not in the sample
 LETTERS = 10  # of a word whose spelling is read, about
 WIDE = 512  # units of a hidden layer, from which on the learning rate is that of large models
 
@@ -153,7 +154,8 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
     """Return the keys of the model and of its training; `fine_tuning` are the values for a checkpoint."""
     is_pair, entities = len(summary.fields) > 1, sum(summary.labels.values())
     is_plain = summary.label_kind == "Continuations"
-    form, form_reason = summary.scripts.normalization(generates=is_plain) or (None, None)
+    scripts = summary.scripts
+    form, form_reason = scripts.normalization(generates=is_plain) or (None, None)
     is_long = summary.words > LONG_TEXT * summary.records and not summary.unspaced
     compares = is_pair and summary.label_kind in ("Labels", "Numbers")
     writer, reason = summary.writer or target_tokenizer(summary)
@@ -184,6 +186,7 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
         "writer": writer,
         "writer_reason": reason,
         "copies": "byte_level" in writer and not is_pair,
+        "letters": len(scripts.letters) + SPARE if summary.is_word and scripts.hangul > scripts.texts / 2 else None,
         "multi": summary.multi,
         "joint": summary.joint,
         "score": summary.label_kind == "Numbers",
@@ -207,8 +210,8 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
 
 
 def least_epochs(usual: int, steps: int, batch: int, size: int) -> int:
-    """Return the usual number of epochs, or as many as give these steps, by the size of a batch and of the data."""
-    return max(usual, math.ceil(steps / max(1, size // batch)))
+    """Return the usual number of epochs, or up to 300 for so many steps, by the size of a batch and of the data."""
+    return max(usual, min(300, math.ceil(steps / max(1, size // batch))))
 
 
 def target_tokenizer(summary: DataSummary) -> tuple[str, str]:
