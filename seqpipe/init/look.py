@@ -222,7 +222,8 @@ def _summarise(data: Path, task: Task | None, target: str | None, texts: Sequenc
     if len(row) == 10 and row[0].partition("-")[0].isdigit():
         return summarise_conllu(data)
     if task and "Tags" in kinds:
-        return summarise_conll(data, task.head, target)
+        table = summarise_table(data, lines, None, target, texts) if ".csv" in data.suffixes else None
+        return table if table and table.label_kind in kinds else summarise_conll(data, task.head, target)
     # Plain lines with the same number of lines beside them are not a table; commas within texts may look like one.
     is_table = has_columns(lines) or "\t" in lines[0]
     if not (is_table or is_plain) and (summary := summarise_parallel(data)):

@@ -93,7 +93,7 @@ def _summarise_words(data: Path, sign: str, columns: Sequence[Column], tags: int
         (column for column in others if column not in divides), key=lambda column: column.distinct, default=None
     )
     if not (words and divides) or columns[tags].first in columns[tags].values:
-        fix = "name the column of each sentence's number `sentence`, or write a word, a tab and its tag on a line"
+        fix = "add a column `sentence` with the number of each sentence, or write a word, a tab and a tag on a line"
         raise DataError(f"{data}: a table with a word and its tag in each row, without a column of sentences; {fix}")
     options = {"delimiter": sign} if sign in ";|" else {}
     options |= {"words": words.first, "tags": columns[tags].first, "sentence": divides[0].first}

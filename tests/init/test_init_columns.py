@@ -243,3 +243,11 @@ def test_the_command_for_the_binary_form_of_spacy_writes_spans_and_labels(tmp_pa
     docs.to_disk(data)
     subprocess.run(command, shell=True, check=True, cwd=tmp_path)
     assert "person 12" in init_yaml(tmp_path / "train.jsonl", tmp_path / "b.yaml").read_text()
+
+
+@pytest.mark.parametrize("name", ["columns/words-in-rows.csv", "roles/slots.csv"])
+def test_a_table_of_words_and_tags_is_read_for_its_task(name: str, tmp_path: Path) -> None:
+    data = Path(__file__).parents[1] / "corpus" / "init" / name
+    text = init_yaml(data, tmp_path / "a.yaml", task="crf").read_text()
+    assert text.partition("name:")[2].partition("tokenizer:")[0].count("words:") == 1
+    assert "head: {use: crf" in text
