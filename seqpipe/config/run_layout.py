@@ -13,9 +13,10 @@ CHECKPOINTS, LAST, BEST = "checkpoints", "last.ckpt", "best-*.safetensors"
 HISTORY = "metrics.jsonl"  # in the folder of checkpoints: a line of JSON for each epoch
 TOKENS = "tokens"  # token files for the training of language models
 PARTS = "data"  # the dev and test records that shares of the training data took
+ANSWERS = "answers.jsonl"  # the records of the test sets with the answers to them: `set`, `record`, `answer`
 BUNDLE = "bundle.json"  # in the folder of a bundle
 # In the folder of a run, written by the process that holds its lock.
-RUN_FILES = (STATE, YAML, OUTCOME, SCORES, LEARNED, "*tokenizer*.json", "bundle", PARTS, "vectors.*")
+RUN_FILES = (STATE, YAML, OUTCOME, SCORES, ANSWERS, LEARNED, "*tokenizer*.json", "bundle", PARTS, "vectors.*")
 FORMAT = 2  # of learned.json and of checkpoints
 
 

@@ -17,7 +17,7 @@ from seqpipe.config.contract import metric_types
 from seqpipe.config.init_from import relative_path, run_problem
 from seqpipe.config.loader import Config, load
 from seqpipe.config.model import Need
-from seqpipe.config.run_layout import CHECKPOINTS, LAST, SCORES
+from seqpipe.config.run_layout import ANSWERS, CHECKPOINTS, LAST, SCORES
 from seqpipe.console import Console, text_width
 from seqpipe.errors import ConfigError
 from seqpipe.export.exporter import export
@@ -30,7 +30,7 @@ from seqpipe.pipeline.run_folder import load_trained, open_run, start_run
 from seqpipe.pipeline.scoring import score_raw_text
 from seqpipe.pipeline.training import train_run
 from seqpipe.runtime import bundle
-from seqpipe.runtime.evaluate import evaluate, headlines
+from seqpipe.runtime.evaluate import answered, evaluate, headlines, score_answers
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training import checkpoint
@@ -118,15 +118,24 @@ def excerpt(text: str, columns: int, start: int = 0) -> str:
 def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[str, Any]:
     """Return and print the scores on every test set, on dev if there is none, with warnings about the data.
 
-    If raw text is split into other words than in the data, there are also scores on raw text.
+    The answers are written to the run. If raw text is split into other words than in the data, there are also scores on
+    raw text.
     """
     data, form = run.config.data, data_form(run.config)
     test_sets = data.tests or ({"dev": data.dev} if data.dev else {})
     scores: dict[str, Any] = {}
+    answer_lines: list[bytes] = []
     for name, path in test_sets.items():
         records = form.read(path)
         census = Census(predictor.task)
-        scores[name] = evaluate(predictor, census.watch(records))[""]
+        if predictor.kind.is_generated:  # perplexity needs no answers
+            scores[name] = evaluate(predictor, census.watch(records))[""]
+        else:
+            answers = [*answered(predictor, census.watch(records))]
+            scores[name] = score_answers(predictor, answers)[""]
+            for record, answer in answers:
+                line = {"set": name, "record": record, "answer": answer}
+                answer_lines.append(files.json_bytes(files.null_non_finite(line), default=str) + b"\n")
         console.say(f"\n{name}: {len(records):,} records\n{table(scores[name], predictor.metric_types)}")
         left_out = form.left_out.get(str(path), [])
         if left_out and not isinstance(path, Part):  # those of a part were reported with the training data
@@ -134,6 +143,8 @@ def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[st
         for warning in census.warnings(name):
             console.warn(warning, "  ")
         scores |= score_raw_text(predictor, name, records, scores[name], console)
+    if answer_lines:
+        files.write(run.folder / ANSWERS, b"".join(answer_lines))
     return scores
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqpipe import files
-from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, HISTORY, OUTCOME, SCORES, STATE, YAML
-from seqpipe.errors import UsageError
+from seqpipe.config.run_layout import ANSWERS, BUNDLE, CHECKPOINTS, HISTORY, OUTCOME, SCORES, STATE, YAML
+from seqpipe.errors import EnvError, UsageError
 
 if TYPE_CHECKING:
     from seqpipe.config.loader import Config
@@ -20,27 +20,23 @@ if TYPE_CHECKING:
 RUNS = Path("runs")  # folder of all runs
 
 
-@dataclass(frozen=True)
-class Epoch:
-    """One epoch of a training.
+class Rows(list[dict[str, Any]]):
+    """A list of dicts that converts to a table of pandas or Arrow, if the library is installed."""
 
-    Attributes:
-        epoch: Its number, from 1.
-        step: Optimiser steps so far.
-        loss: Mean loss of its batches.
-        lr: Learning rate at its end.
-        seconds: Training time, without the scoring of dev data.
-        best: Whether its weights were the best so far, and were kept.
-        dev: Scores on dev data; empty without dev data. A score that is not finite is None.
-    """
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame with a column for each key; EnvError without pandas."""
+        return _table_library("pandas").DataFrame([*self])
 
-    epoch: int
-    step: int
-    loss: float
-    lr: float
-    seconds: float
-    best: bool
-    dev: Mapping[str, Any] = field(default_factory=dict)
+    def to_arrow(self) -> Any:
+        """Return a pyarrow Table with a column for each key; EnvError without pyarrow."""
+        return _table_library("pyarrow").Table.from_pylist([*self])
+
+
+def _table_library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise EnvError(f"this table needs {name}: pip install {name}") from error
 
 
 class Run:
@@ -85,12 +81,22 @@ class Run:
         return files.read_json(path) if path.exists() else {}
 
     @property
-    def history(self) -> tuple[Epoch, ...]:
-        """The epochs trained so far."""
-        path = self.checkpoints / HISTORY
-        if not path.exists():
-            return ()
-        return tuple(Epoch(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
+    def history(self) -> Rows:
+        """The epochs trained so far, a row for each.
+
+        Keys: `epoch`, its number, from 1; `step`, optimiser steps so far; `loss`, mean loss of its batches; `lr`,
+        learning rate at its end; `seconds`, time without the scoring of dev data; `best`, whether its weights were the
+        best so far; with dev data `dev`, the scores on it, None for one that is not finite.
+        """
+        return Rows(_json_lines(self.checkpoints / HISTORY))
+
+    @property
+    def answers(self) -> Rows:
+        """The records of the test sets, of dev if there is none, and the answers: rows of `set`, `record`, `answer`.
+
+        Empty before they are evaluated, and for language models, whose score needs no answers.
+        """
+        return Rows(_json_lines(self.folder / ANSWERS))
 
     @property
     def bundle(self) -> Bundle:
@@ -121,3 +127,10 @@ class Run:
         from seqpipe.training.progress import outcome_lines
 
         return outcome_lines(self.outcome, metric_types(self.config.head), f"seqpipe run {self.folder / YAML}")
+
+
+def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a JSONL file; none if there is no such file."""
+    if path.exists():
+        with path.open(encoding="utf-8") as lines:
+            yield from map(json.loads, lines)

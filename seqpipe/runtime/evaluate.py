@@ -54,12 +54,18 @@ def evaluate(
         return _perplexity_scores(predictor, records, by, errors)
     if errors and not task.is_comparable:
         raise UsageError(f"errors: answers of kind {kind.kind} are neither right nor wrong; leave the file out")
+    return score_answers(predictor, answered(predictor, records, raw=raw, options=options), by=by, errors=errors)
+
+
+def answered(
+    predictor: Predictor, records: Iterable[Record], *, raw: bool = False, options: Mapping[str, Any] | None = None
+) -> Iterator[tuple[Record, Answer]]:
+    """Yield each record with the answer to it; arguments are those of `evaluate`."""
     for_model, for_gold = tee(map(with_raw_text, records) if raw else records)
-    questions: Iterable[Record] = map(task.question, for_model)
+    questions: Iterable[Record] = map(predictor.task.question, for_model)
     if raw:
         questions = ({key: value for key, value in question.items() if key != "words"} for question in questions)
-    answers = predictor.stream(questions, **options)
-    return score_answers(predictor, zip(for_gold, answers, strict=True), by=by, errors=errors)
+    return zip(for_gold, predictor.stream(questions, **(options or {})), strict=True)
 
 
 def score_answers(

@@ -26,7 +26,7 @@ from seqpipe import (
 )
 from seqpipe.config.yaml import parse
 from seqpipe.console import Console, Progress
-from seqpipe.pipeline.run import Epoch
+from seqpipe.runtime.evaluate import score_answers
 
 SHORT = (*LEAN, "train.epochs=2")
 
@@ -71,13 +71,25 @@ def test_a_run_is_what_the_command_makes_of_the_same_yaml(finished: tuple[Run, l
 def test_a_run_says_what_was_trained(finished: tuple[Run, list[Progress]]) -> None:
     run, _ = finished
     first, second = run.history
-    assert isinstance(first, Epoch)
-    assert (first.epoch, second.epoch, second.step) == (1, 2, 2 * first.step)
-    assert second.loss < first.loss
-    assert set(first.dev) >= {"f1", "precision", "recall"}
+    assert (first["epoch"], second["epoch"], second["step"]) == (1, 2, 2 * first["step"])
+    assert second["loss"] < first["loss"]
+    assert set(first["dev"]) >= {"f1", "precision", "recall"}
+    assert (
+        [*run.history.to_pandas()["loss"]]
+        == run.history.to_arrow()["loss"].to_pylist()
+        == [first["loss"], second["loss"]]
+    )
     assert run.outcome["epochs"] == 2
     opened = Run("runs/tiny")
     assert (opened.scores, opened.history, opened.config.name) == (run.scores, run.history, "tiny")
+
+
+def test_a_run_keeps_the_answers_that_its_scores_are_computed_from(finished: tuple[Run, list[Progress]]) -> None:
+    run, _ = finished
+    predictor = run.bundle.load("cpu").predictor
+    for name, scores in (run.scores or {}).items():
+        pairs = [(row["record"], row["answer"]) for row in run.answers if row["set"] == name]
+        assert score_answers(predictor, pairs)[""] == scores
 
 
 def test_the_bundle_of_a_run_is_verified_and_loaded(finished: tuple[Run, list[Progress]]) -> None:
@@ -96,7 +108,7 @@ def test_each_step_is_reported_from_its_start_to_its_end(finished: tuple[Run, li
     assert (training[0].kind, training[0].done) == ("step", 0)
     assert [report.kind for report in training].count("end") == 1
     assert training[-1].kind == "end"
-    assert max(report.done for report in training) == training[0].total == run.history[-1].step
+    assert max(report.done for report in training) == training[0].total == run.history[-1]["step"]
     assert "loss" in training[-2].note
     assert {report.kind for report in reports} >= {"message", "result", "step", "end"}
 
