@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import functools
 import io
+import itertools
 import re
 import tempfile
 import unicodedata
@@ -15,13 +16,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, get_args
 
+from seqpipe.config.plugins import Plugins
+from seqpipe.config.signature import options_model
 from seqpipe.errors import DataError, EnvError, OpenChoiceError
 from seqpipe.files import PACKED, open_file
 from seqpipe.init.conll import has_columns, summarise_conll, summarise_conllu
 from seqpipe.init.objects import find_json, summarise_answers, summarise_form, summarise_objects
 from seqpipe.init.refuse import refuse_other_formats, refuse_other_lines
-from seqpipe.init.roles import ColumnTask
-from seqpipe.init.summary import DataSummary, LabelKind, reader_of
+from seqpipe.init.roles import PEEK, ColumnTask
+from seqpipe.init.summary import DataSummary, LabelKind, count, reader_of, records
 from seqpipe.init.tables import summarise_table
 from seqpipe.init.texts import (
     summarise_fasttext,
@@ -104,6 +107,8 @@ def summarise(
             summary.doubt(f"{' or '.join(alternatives)} is as likely as {encoding}; {fix}")
     else:
         summary = look(data)
+    if task and task.head == "tags" and summary.label_kind == "Entities":
+        summary = _plain_tags(summary, data) or summary
     if task and summary.label_kind not in task.kinds:
         fits = next(task_type.head for task_type in TASKS.values() if summary.label_kind in task_type.kinds)
         seen = summary.saw or f"data of the reader {summary.use}"
@@ -121,6 +126,17 @@ def summarise(
             share = f"{number / total:.1%} of the texts have the label {label!r}"
             summary.doubt(f"{share}: a model that always answers it has this accuracy; compare macro F1")
     return summary
+
+
+def _plain_tags(summary: DataSummary, data: Path) -> DataSummary | None:
+    """Return the summary of tags of entities that are read as plain tags; None for spans in texts."""
+    spelling = ("outside", "tag_format", "ill_formed")
+    options = {name: value for name, value in summary.options.items() if name not in spelling} | {"scheme": "none"}
+    plain = DataSummary(summary.use, options, label_kind="Tags", saw=summary.saw, why=summary.why)
+    if "scheme" not in options_model(Plugins().find("reader", summary.use).load()).model_fields:
+        return None
+    has_tags = any(record.get("tags") for record in itertools.islice(records(plain, data), PEEK))
+    return count(plain, data) if has_tags else None
 
 
 def encoding_of(data: Path) -> tuple[str | None, list[str]]:
@@ -223,7 +239,7 @@ def _summarise(data: Path, task: Task | None, target: str | None, texts: Sequenc
         return summarise_conllu(data)
     if task and "Tags" in kinds:
         table = summarise_table(data, lines, None, target, texts) if ".csv" in data.suffixes else None
-        return table if table and table.label_kind in kinds else summarise_conll(data, task.head, target)
+        return table if table and table.label_kind in ("Entities", "Tags") else summarise_conll(data, task.head, target)
     # Plain lines with the same number of lines beside them are not a table; commas within texts may look like one.
     is_table = has_columns(lines) or "\t" in lines[0]
     if not (is_table or is_plain) and (summary := summarise_parallel(data)):

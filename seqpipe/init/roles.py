@@ -232,7 +232,14 @@ def _choose(
     usual = LABELS | SCORES
     targets.sort(key=lambda column: (column.key not in usual, column.kind == "numbers", len(column.values)))
     target, *rest = targets
-    if len(texts) > 1 and not (task or chosen or requested) and target.key not in usual:
+    doubts = []
+    is_open = len(texts) > 1 and not (task or chosen or requested) and target.key not in usual
+    is_alike = len(texts) == 2 and texts[0].is_ascii == texts[1].is_ascii
+    if is_open and is_alike and target.kind == "numbers" and target.has_fraction:
+        # Two texts in one script with a measured number are more often a pair and its similarity than a translation.
+        problem = f"{target.title} is taken for the similarity of two texts, {texts[0].title} and {texts[1].title}"
+        doubts.append(Doubt(f"{problem}. To write one of them", ("--task", "seq2seq")))
+    elif is_open:
         question, other_task = f"{target.title} may be learned, or the second text", "score"
         if target.kind != "numbers":
             if sum(value.count(" ") > 1 or not value.strip() for value in target.values) > len(target.values) / 2:
@@ -253,7 +260,6 @@ def _choose(
             texts = [first, texts[0]]
     # A text that repeats is what another one answers, such as a question, if it is the only one.
     repeated = [text for text in repeated if text is not target]
-    doubts = []
     if not requested:
         if len(texts) == len(repeated) == 1:
             texts = [*texts, *repeated]

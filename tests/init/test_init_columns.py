@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from seqpipe.errors import DataError, UsageError
+from seqpipe.config.contract import build_component
+from seqpipe.config.loader import load
+from seqpipe.errors import DataError, OpenChoiceError, UsageError
 from seqpipe.init import init_yaml
 
 
@@ -115,6 +119,40 @@ def test_a_task_that_is_asked_for_overrides_what_was_recognised(
     assert [part for part in contains if part not in text] == []
 
 
+WORDS, TAGS = "Ann lives in Oslo", "B-PER O O B-LOC"
+ROWS = "".join(
+    "".join(
+        f"{n if not i else ''},{word}{n},{tag}\n"
+        for i, (word, tag) in enumerate(zip(WORDS.split(), TAGS.split(), strict=True))
+    )
+    for n in range(20)
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("rows.csv", "Sentence #,Word,Tag\n" + ROWS),
+        ("cells.csv", "words,tags\n" + "".join(f"{WORDS} {n},{TAGS} O\n" for n in range(20))),
+        (
+            "lists.jsonl",
+            "".join(
+                json.dumps({"words": [*WORDS.split(), str(n)], "tags": [*TAGS.split(), "O"]}) + "\n" for n in range(20)
+            ),
+        ),
+        ("words.conll", "".join(f"Ann{n} B-PER\nlives O\n\n" for n in range(20))),
+    ],
+)
+def test_tags_of_entities_are_read_as_plain_tags_if_that_is_asked_for(name: str, content: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    plain = load(init_yaml(tmp_path / name, tmp_path / "plain.yaml", task="tags"))
+    entities = load(init_yaml(tmp_path / name, tmp_path / "entities.yaml", task="crf"))
+    assert [config.head[0].options["scheme"] for config in (plain, entities)] == ["none", "BIOES"]
+    assert plain.data.reader.options["scheme"] == "none" != entities.data.reader.options["scheme"]
+    (first, *_) = build_component(plain.data.reader).read(tmp_path / name)
+    assert first["tags"][0] == "B-PER"
+
+
 @pytest.mark.parametrize(
     ("content", "task", "message"),
     [
@@ -135,6 +173,18 @@ def test_a_task_that_the_data_is_not_for_is_refused(content: str, task: str, mes
     with pytest.raises((DataError, UsageError), match=message):
         init_yaml(tmp_path / "a.txt", tmp_path / "a.yaml", task=task)
     assert not (tmp_path / "a.yaml").exists()
+
+
+def test_a_measured_number_beside_two_texts_is_their_similarity(tmp_path: Path) -> None:
+    rows = "".join(f"main\t{n / 7:.2f}\tthe dog {n} sees it\tthe cat {n} does\n" for n in range(30))
+    (tmp_path / "sts.tsv").write_text(rows)
+    lines: list[str] = []
+    text = init_yaml(tmp_path / "sts.tsv", tmp_path / "a.yaml", lines.append).read_text()
+    assert "columns: [_, label, text, text_pair], numbers: [label]" in text
+    assert any(re.match("doubtful: column 2 is taken for the similarity .* --task seq2seq", line) for line in lines)
+    (tmp_path / "translations.tsv").write_text(rows.replace("the cat", "кот"))
+    with pytest.raises(OpenChoiceError):
+        init_yaml(tmp_path / "translations.tsv", tmp_path / "b.yaml")
 
 
 def test_pairs_behind_marks_are_no_plain_text(tmp_path: Path) -> None:

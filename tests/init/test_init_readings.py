@@ -19,7 +19,7 @@ from factory import seqpipe
 from seqpipe import OpenChoiceError, Pipeline
 from seqpipe.config import loader
 
-SCORES = "".join(f"a good day number {n}\tone more text of {n}\t{n / 7:.2f}\n" for n in range(120))
+SCORES = "".join(f"a good day number {n}\tещё один текст {n}\t{n / 7:.2f}\n" for n in range(120))
 TWO_COLUMNS = "Ada B-NAME B-PER\nin O O\nRome B-NAME B-LOC\n\n" * 40
 
 

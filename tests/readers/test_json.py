@@ -102,7 +102,7 @@ def test_a_large_list_is_not_held_in_memory(tmp_path: Path) -> None:
         (b'[{"text": "a"}]\n[]', {}, r":2: there is text after the end of the JSON"),
         (b'[{"text": "a"},\n{"text": "\xff"}]', {}, r":2: this is not UTF-8"),
         (b"[" * 100_000, {}, r"nested too deep"),
-        (b'{"data": []}', {}, r":1: this is not a JSON list: a list belongs here; .*, or name the key"),
+        (b'{"data": []}', {}, r":1: this is not a JSON list: a list belongs here; .* for a list below a key"),
         (b'{"data": []}', {"list": "date"}, r"no key 'date' in this object"),
         (b'[{"text": "a", "intent": "x"}]', {"label": "intend"}, r"there is no key `intend`; did you mean 'intent'"),
     ],

@@ -15,7 +15,7 @@ from . import LineReader, Record, check_encoding
 from .objects import ObjectOptions, Objects, describe_type
 
 _FORM = 'write a list of objects, such as [{"text": …, "label": …}, …]'
-_LIST = f"{_FORM}, or name the key of the list with the reader's option `list`; `jsonl` reads an object a line"
+_LIST = f"{_FORM}; for a list below a key, set the reader's option `list` in the YAML; `jsonl` reads an object a line"
 _FIRST = 1 << 16  # bytes that are read at once, the first time
 _BLANK = re.compile(r"[ \t\r\n]*")
 Item = tuple[Any, tuple[str, ...], str]  # a value, the keys that a `*` stood for on the way to it, and its place
