@@ -210,7 +210,11 @@ def _summarise(data: Path, task: Task | None, target: str | None, texts: Sequenc
     is_plain = "Continuations" in kinds
     if data.is_dir():
         is_dataset = any(data.glob("*.arrow"))
-        return summarise_objects(data, "datasets", {}, column, target, texts) if is_dataset else summarise_folder(data)
+        return (
+            summarise_objects(data, "datasets", {}, column, target, texts)
+            if is_dataset
+            else summarise_folder(data, kinds)
+        )
     if data.exists() and not data.is_file():
         raise DataError(f"{data}: is a pipe or a device, and is read more than once; make a file of it first")
     with open_file(data) as file:

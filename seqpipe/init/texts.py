@@ -14,7 +14,7 @@ from seqpipe.answers import tagging_schemes as schemes
 from seqpipe.errors import DataError
 from seqpipe.files import PACKED, open_file
 from seqpipe.init.columns import Column
-from seqpipe.init.objects import set_offsets, set_scheme
+from seqpipe.init.objects import set_offsets, set_scheme, summarise_annotations
 from seqpipe.init.scripts import has_unspaced
 from seqpipe.init.summary import DataSummary, count, reader_of, records
 
@@ -40,12 +40,14 @@ _RECIPE = {"task", "points", "records", "seed"}
 _UNLABELLED = {"unsup", "unlabeled", "unlabelled", "unsupervised"}  # names of folders of texts without a label
 
 
-def summarise_folder(data: Path) -> DataSummary:
-    """Summarise a folder of brat's annotations, or one of a folder of texts for each label."""
+def summarise_folder(data: Path, kinds: Sequence[str]) -> DataSummary:
+    """Summarise a folder of brat's annotations, of Dialogflow's intents, or one of a folder of texts for each label."""
     if any(data.rglob("*.ann")):
         summary = DataSummary("brat", saw="a folder of brat's texts and annotations")
         set_offsets(summary, data)
         return count(summary, data)
+    if any(data.rglob("*_usersays_*.json")):
+        return summarise_annotations("dialogflow", data, kinds)
     summary = DataSummary("folders", label_kind="Labels")
     suffixes = Counter(file.suffix for file in data.glob("[!.]*/[!.]*") if file.is_file())
     if suffixes and ".txt" not in suffixes:

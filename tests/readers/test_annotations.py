@@ -10,6 +10,7 @@ import pytest
 
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError, UsageError
+from seqpipe.init import init_yaml
 from seqpipe_plugins.readers.annotations import FORMS, Annotations, Brat
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "init" / "forms"
@@ -202,3 +203,20 @@ def test_offsets_in_words_that_are_not_within_the_text_are_errors(stop: Any, mes
     path.write_text(json.dumps({"sentences": [sentence]}))
     with pytest.raises(DataError, match=message):
         [*Annotations(form="nlu-evaluation").read(path)]
+
+
+def test_a_folder_of_dialogflow_has_the_intents_in_the_names_of_its_files(tmp_path: Path) -> None:
+    folder = tmp_path / "agent/intents"
+    folder.mkdir(parents=True)
+    for intent in ("Book a room", "sail"):
+        said = [{"data": [{"text": f"{intent} in "}, {"text": f"Oslo {n}", "alias": "town"}]} for n in range(9)]
+        (folder / f"{intent}_usersays_pt-br.json").write_text(json.dumps(said))
+        (folder / f"{intent}.json").write_text("{}")
+    records = list(Annotations(form="dialogflow").read(tmp_path / "agent"))
+    assert [record["label"] for record in records[::9]] == ["Book a room", "sail"]
+    assert records[0]["spans"] == [{"start": 15, "end": 21, "label": "town"}]
+    yaml = init_yaml(tmp_path / "agent", tmp_path / "agent.yaml").read_text()
+    assert "use: label" in yaml
+    assert "use: crf" in yaml
+    with pytest.raises(DataError, match="is a folder; give a file in the form of LUIS"):
+        Annotations(form="luis").files(tmp_path)
