@@ -306,7 +306,9 @@ def test_every_reader_of_ours_keeps_the_contract(name: tuple[str, str]) -> None:
 
 
 # These read no text file with a record in each line: tests/readers has what holds for them.
-OF_THEIR_OWN = {("reader", use) for use in ("annotations", "brat", "datasets", "excel", "folders", "parquet")}
+OF_THEIR_OWN = {
+    ("reader", use) for use in ("annotations", "brat", "datasets", "dialogflow", "excel", "folders", "parquet")
+}
 
 
 def test_no_component_of_ours_is_forgotten() -> None:

@@ -14,6 +14,7 @@ def register_readers() -> dict[str, str]:
         "conllu": "seqpipe_plugins.readers.conllu:Conllu",
         "csv": "seqpipe_plugins.readers.csv:Csv",
         "datasets": "seqpipe_plugins.readers.parquet:Datasets",
+        "dialogflow": "seqpipe_plugins.readers.annotations:Dialogflow",
         "excel": "seqpipe_plugins.readers.excel:Excel",
         "fasttext": "seqpipe_plugins.readers.fasttext:FastText",
         "folders": "seqpipe_plugins.readers.folders:Folders",

@@ -114,17 +114,16 @@ def summarise_form(data: Path, kinds: Sequence[str]) -> DataSummary | None:
         with tempfile.TemporaryDirectory() as folder, contextlib.suppress(DataError):  # which names a line of the copy
             copy = Path(folder, "sample.json")
             copy.write_bytes(json.dumps(items[::step]).encode() if value else b"".join(items[::step]))
-            summary = summarise_annotations(form, copy, kinds)
+            summary = summarise_annotations(DataSummary("annotations", {"form": form}), copy, kinds)
             if not summary.left_out:
                 summary.saw, summary.factor = f"{summary.saw} in a sample, one of {step} items", step
                 summary.scale()
                 return summary
-    return summarise_annotations(form, data, kinds)
+    return summarise_annotations(DataSummary("annotations", {"form": form}), data, kinds)
 
 
-def summarise_annotations(form: str, data: Path, kinds: Sequence[str]) -> DataSummary:
-    """Summarise a file or folder in this form, for these kinds or any."""
-    summary = DataSummary("annotations", {"form": form})
+def summarise_annotations(summary: DataSummary, data: Path, kinds: Sequence[str]) -> DataSummary:
+    """Complete the summary of a file or folder in the form of its reader, for these kinds or any."""
     set_offsets(summary, data)
     reader = reader_of(summary.use, summary.options)
     rows = list(reader.read(data))

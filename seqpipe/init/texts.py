@@ -47,7 +47,7 @@ def summarise_folder(data: Path, kinds: Sequence[str]) -> DataSummary:
         set_offsets(summary, data)
         return count(summary, data)
     if any(data.rglob("*_usersays_*.json")):
-        return summarise_annotations("dialogflow", data, kinds)
+        return summarise_annotations(DataSummary("dialogflow"), data, kinds)
     summary = DataSummary("folders", label_kind="Labels")
     suffixes = Counter(file.suffix for file in data.glob("[!.]*/[!.]*") if file.is_file())
     if suffixes and ".txt" not in suffixes:

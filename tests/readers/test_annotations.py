@@ -11,7 +11,7 @@ import pytest
 from seqpipe.config.signature import construct
 from seqpipe.errors import DataError, UsageError
 from seqpipe.init import init_yaml
-from seqpipe_plugins.readers.annotations import FORMS, Annotations, Brat
+from seqpipe_plugins.readers.annotations import FORMS, Annotations, Brat, Dialogflow
 
 CORPUS = Path(__file__).parents[1] / "corpus" / "init" / "forms"
 SPANS = [{"start": 0, "end": 3, "label": "person"}, {"start": 13, "end": 17, "label": "town"}]
@@ -212,11 +212,11 @@ def test_a_folder_of_dialogflow_has_the_intents_in_the_names_of_its_files(tmp_pa
         said = [{"data": [{"text": f"{intent} in "}, {"text": f"Oslo {n}", "alias": "town"}]} for n in range(9)]
         (folder / f"{intent}_usersays_pt-br.json").write_text(json.dumps(said))
         (folder / f"{intent}.json").write_text("{}")
-    records = list(Annotations(form="dialogflow").read(tmp_path / "agent"))
+    records = list(Dialogflow().read(tmp_path / "agent"))
     assert [record["label"] for record in records[::9]] == ["Book a room", "sail"]
     assert records[0]["spans"] == [{"start": 15, "end": 21, "label": "town"}]
     yaml = init_yaml(tmp_path / "agent", tmp_path / "agent.yaml").read_text()
     assert "use: label" in yaml
     assert "use: crf" in yaml
-    with pytest.raises(DataError, match="is a folder; give a file in the form of LUIS"):
-        Annotations(form="luis").files(tmp_path)
+    with pytest.raises(DataError, match=r"there is no file \*_usersays_\*\.json in this folder"):
+        Dialogflow().files(tmp_path / "agent/none")

@@ -20,6 +20,7 @@ from . import Record, check_encoding, file_lines, number_lines
 from .json import Item, json_items, parse_json
 from .objects import SpanError, Spans
 
+USER_SAYS = "_usersays_"  # in the names of Dialogflow's files, after the intent
 SAMPLE = 50  # items by which the form of a file is recognised
 Place = tuple[Any, tuple[Any, ...], tuple[str, ...]]  # a value, objects around it, keys that a `*` stood for
 _RASA = re.compile(
@@ -56,7 +57,6 @@ class Form:
     answers: str = ""  # path of its answers, which may have no offsets
     keep: str = ""  # path and value that an item must have, such as `answer=accept`; others are left out
     needs: tuple[str, ...] = ()  # paths that most items have, by which the form is recognised beside the text
-    infix: str = ""  # in a folder of such JSON files, the part of their names after the label of the texts
     plain: bool = False  # whether nothing but few short labels of different texts tells the form from other lists
 
 
@@ -72,7 +72,7 @@ FORMS = {
     "snips": Form(of="Snips' JSON of intents", lists="intents.*.utterances|*", chunks="data.[]",
         kind="slot_name|entity|alias|meta", labels="{0}", needs=("data.[].text",)),
     "dialogflow": Form(of="Dialogflow's JSON of what users say", chunks="data.[]", kind="alias|meta",
-        needs=("data.[].userDefined|data.[].alias|data.[].meta",), infix="_usersays_"),
+        needs=("data.[].userDefined|data.[].alias|data.[].meta",)),
     "luis": Form(of="LUIS' JSON", lists="utterances", text="text", spans="entities.[]|entityLabels.[]",
         kind="entity|entityName", offsets="inclusive", labels="intent|intentName",
         needs=("intent|intentName", "entities|entityLabels")),
@@ -165,8 +165,7 @@ class Annotations(Spans):
     """Reads the files of annotation tools, chatbots and data sets in the form that they have.
 
     A record has what its form has: `text` with `spans`, `labels` and, where there is one alone, `label`; `words` and
-    `tags`; a `target` to write; or `question`, `context` and `answers`. What was rejected is left out. In Dialogflow's
-    folder of intents, the name of a file is the label of its texts.
+    `tags`; a `target` to write; or `question`, `context` and `answers`. What was rejected is left out.
 
     Args:
         form: Name of the form.
@@ -174,8 +173,7 @@ class Annotations(Spans):
         offsets: What the offsets of spans count; null: what those of the form do. `data.offsets` sets it.
     """
 
-    fields = ("text", "words", "tags", "spans", "label", "labels", "where")
-    folder = True
+    fields: tuple[str, ...] = ("text", "words", "tags", "spans", "label", "labels", "where")
 
     def __init__(self, *, form: str, encoding: str = "utf-8", offsets: Offsets | None = None):
         if form not in FORMS:
@@ -302,25 +300,12 @@ class Annotations(Spans):
             problem = f"this is not YAML of Rasa ({' '.join(str(error).split())})"
             raise DataError(f"{where}: {problem}; correct it") from error
 
-    def files(self, path: Path) -> list[Path]:
-        """Every file that is read: the file itself, or those of a folder; DataError if there is none."""
-        path = Path(path)
-        if not path.is_dir():
-            return [path]
-        files = sorted(path.rglob(f"*{self.form.infix}*.json")) if self.form.infix else []
-        if not files:
-            raise DataError(f"{path}: is a folder; give a file in the form of {self.form.of}")
-        return files
-
     def items(self, path: Path) -> Iterator[Record]:
-        for file in self.files(path):
-            label = file.name.rpartition(self.form.infix)[0] if Path(path).is_dir() else ""
-            for place, where in self.places(file):
-                if self._is_rejected(place):
-                    self.omitted += 1
-                    continue
-                for record in self.read_item(self._record, place, where):
-                    yield record | {"label": label, "labels": [label]} if label else record
+        for place, where in self.places(path):
+            if self._is_rejected(place):
+                self.omitted += 1
+            else:
+                yield from self.read_item(self._record, place, where)
 
     def _is_rejected(self, place: Place) -> bool:
         """Return whether an annotator rejected a text, or did not annotate all its words."""
@@ -390,6 +375,38 @@ class Annotations(Spans):
                 raise DataError(f"{where}: here is no answer: {str(value)[:80]}; write its text")
             span = stated_span(value)
             yield text, span.start if span and isinstance(span.start, int) else max(passage.find(text), 0)
+
+
+class Dialogflow(Annotations):
+    """Reads the folder of an agent of Dialogflow: the texts and entities of `intents/NAME_usersays_en.json`.
+
+    A record is a text with its spans, and the name of its intent as the label.
+
+    Args:
+        encoding: Encoding of the files.
+        offsets: What the offsets of spans count. `data.offsets` sets it.
+    """
+
+    fields = ("text", "spans", "label", "labels", "where")
+    folder = True
+
+    def __init__(self, *, encoding: str = "utf-8", offsets: Offsets = "characters"):
+        super().__init__(form="dialogflow", encoding=encoding, offsets=offsets)
+
+    def files(self, path: Path) -> list[Path]:
+        """Every file that is read; DataError if there is none."""
+        files = sorted(Path(path).rglob(f"*{USER_SAYS}*.json"))
+        if not files:
+            raise DataError(
+                f"{path}: there is no file *{USER_SAYS}*.json in this folder; give that of Dialogflow's agent"
+            )
+        return files
+
+    def items(self, path: Path) -> Iterator[Record]:
+        for file in self.files(path):
+            label = file.name.rpartition(USER_SAYS)[0]
+            for record in super().items(file):
+                yield record | {"label": label, "labels": [label]}
 
 
 class Brat(Spans):
