@@ -80,4 +80,4 @@ def draw_curves(epochs: Sequence[Mapping[str, Any]]) -> str:
         figure.savefig(svg, format="svg", transparent=True)
     curves = svg.getvalue().partition("<svg")[2].replace("#000000", "currentColor")
     label = f'role="img" aria-label="Curves of {len(epochs)} epochs" style="fill: currentColor"'
-    return f'<div class="scrolls" {label}><svg{curves}</div>'
+    return f'<div class="scrolls" {label}><svg style="max-width: 100%; height: auto"{curves}</div>'

@@ -75,7 +75,7 @@ class Trainer:
 
     def _run_epochs(self) -> None:
         self._save_if_interrupted()
-        at, epochs = self.progress, self.config.train.epochs
+        at, epochs, note = self.progress, self.config.train.epochs, ""
         with self.console.progress("training", epochs * len(self._order)) as tick:
             while not at.done:
                 self._order = self.batches.order(at.epoch)
@@ -94,7 +94,7 @@ class Trainer:
                 at.seconds += time.monotonic() - start
                 self.finish_epoch()
                 self.stop_if_interrupted()
-            tick(epochs * len(self._order))  # also after fewer epochs the step is complete
+            tick(epochs * len(self._order), note)  # also after fewer epochs the step is complete
 
     def _on_device(self, rows: Sequence[int]) -> Batch:
         return {name: tensor.to(self.device) for name, tensor in self.batches(rows).items()}
