@@ -206,12 +206,7 @@ class ProgressBar(Console):
 
 
 class CallbackConsole(Console):
-    """A console that prints nothing: all messages go to a callback.
-
-    Args:
-        callback: The function; None: a `ProgressBar` in a notebook, and nothing elsewhere; True: the bar anywhere;
-            False: nothing.
-    """
+    """A console that prints nothing: all messages go to a callback; True: a `ProgressBar`, as None is in a notebook."""
 
     def __init__(self, callback: Callable[[Progress], None] | bool | None):
         super().__init__()

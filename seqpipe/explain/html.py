@@ -12,9 +12,11 @@ from string import Template
 from typing import Any
 
 from seqpipe.answers.base import AnswerKind
+from seqpipe.answers.extractive_span import second_text
 from seqpipe.answers.pointers import POLYGON
 from seqpipe.errors import UsageError
 from seqpipe.explain.views import Row, views
+from seqpipe.features.document import Doc
 from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe.files import json_bytes, write
 from seqpipe.runtime.explanation import Attention, Explanation, Figure, visible_blanks
@@ -125,12 +127,13 @@ def _answer(lines: Sequence[str]) -> str:
     return f'<p class="{size}" dir="auto">{text}</p>' + (f'<p class="score"><span>score</span>{bar}</p>' if bar else "")
 
 
-def draw_answer(kind: AnswerKind, answer: Any, text: str) -> str:
+def draw_answer(kind: AnswerKind, answer: Any, doc: Doc) -> str:
     """Draw an answer: spans and tags in the text, a continuation after it, the rest as lines with bars of scores."""
     if "" not in kind.parts:
         heads = kind.parts.items()
-        return "".join(f"<h3>{_safe(name)}</h3>{draw_answer(part, answer[name], text)}" for name, part in heads)
+        return "".join(f"<h3>{_safe(name)}</h3>{draw_answer(part, answer[name], doc)}" for name, part in heads)
     style, label = kind.drawing["as"], kind.drawing.get("label", "")
+    text = second_text(doc)[1] if doc.second and style in ("passage", "continuation") else doc.first.text
     if style in ("spans", "tags") and all(label in part for part in answer):  # else several alternatives
         return draw_spans(text, [{**part, "label": part[label]} for part in answer], kind.drawing["labels"])
     if style == "passage" and isinstance(answer, Mapping) and answer["answer"]:
@@ -142,11 +145,8 @@ def draw_answer(kind: AnswerKind, answer: Any, text: str) -> str:
 
 
 def draw_spans(text: str, spans: Iterable[Mapping[str, Any]], labels: Sequence[str] = ()) -> str:
-    """Draw a text with its spans in the colours of their labels; overlapping ones have separate stripes below it.
-
-    A span has the keys `start`, `end`, `label`, and `score` if it is known. The colours are those of the server's page.
-    """
-    placed: list[tuple[int, int, Mapping[str, Any]]] = []  # level of the stripe, hue, span
+    """Draw spans (`start`, `end`, `label`, perhaps `score`) in a text in the colours of the server's page."""
+    placed: list[tuple[int, int, Mapping[str, Any]]] = []  # level, which overlapping spans do not share; hue; span
     for span in sorted(spans, key=lambda span: (span["start"], -span["end"])):
         taken = {level for level, _, other in placed if other["end"] > span["start"]}
         place = labels.index(span["label"]) if span["label"] in labels else len(labels)

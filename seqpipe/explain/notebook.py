@@ -5,12 +5,10 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from seqpipe.explain.html import STYLE, card, draw_answer, draw_table, weight_cards
-
-if TYPE_CHECKING:
-    from seqpipe.runtime.model import Model
+from seqpipe.runtime.model import Model
 
 MOST_LABELS = 5  # labels with their probabilities, if the caller does not choose
 
@@ -42,9 +40,9 @@ def show(model: Model, text: Any, **options: Any) -> Drawing:
         record = model.record(item)
         explanation = model.explain(record, **options) if model.explains else None
         answer = explanation.answer if explanation else model(record, **options)
-        source = model.predictor.docs([record])[0].first.text
-        html += card("Answer", draw_answer(kind, answer, source)) + (weight_cards(explanation) if explanation else "")
-        lines += [source, *(f"  {line}" for line in kind.lines(answer))]
+        doc = model.predictor.docs([record])[0]
+        html += card("Answer", draw_answer(kind, answer, doc)) + (weight_cards(explanation) if explanation else "")
+        lines += [doc.text, *(f"  {line}" for line in kind.lines(answer))]
     return Drawing(style_html(html), "\n".join(lines))
 
 

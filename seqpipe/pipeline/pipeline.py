@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from seqpipe.config.loader import Config, load
 from seqpipe.console import CallbackConsole, Progress
 from seqpipe.errors import UsageError
+from seqpipe.pipeline.run import Rows
 
 if TYPE_CHECKING:
     from seqpipe.export.graph_cache import GraphCache
     from seqpipe.pipeline.check import ExportCheck
     from seqpipe.pipeline.full_run import SeedScores
-    from seqpipe.pipeline.run import Rows, Run
+    from seqpipe.pipeline.run import Run
 
 Report = Callable[[Progress], None] | bool  # True: a progress bar; False: nothing
 
@@ -239,7 +240,5 @@ class Pipeline:
             if make_needs(self.config, console, device, graphs):
                 self.config = self._load()  # missing folders could not be checked before
         if on_epoch:  # only for the epochs of this pipeline
-            from seqpipe.pipeline.run import Rows
-
             console.on_epoch = lambda history: on_epoch(Rows(history))
         return console, graphs

@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 from seqpipe import Model, load, show
 from seqpipe.answers.classification import Label
+from seqpipe.answers.extractive_span import ExtractiveSpan
 from seqpipe.answers.registry import MultiHead
 from seqpipe.answers.tagging import Spans
 from seqpipe.config.checks import Attended
@@ -40,7 +41,7 @@ from seqpipe.errors import BundleError, ConfigError, DataError, ParityError, Plu
 from seqpipe.explain.html import draw, draw_answer, draw_spans, page
 from seqpipe.explain.views import views
 from seqpipe.export.exporter import export
-from seqpipe.features.document import Doc
+from seqpipe.features.document import Doc, join_pair
 from seqpipe.plugin import Sentences
 from seqpipe.runtime import bundle
 from seqpipe.runtime.explanation import Attention, Explanation, Figure, Origin, attention
@@ -307,6 +308,11 @@ def test_a_page_is_accessible_and_needs_no_scrolling_to_the_side() -> None:
 # Answers on their texts
 
 
+def words(text: str) -> Doc:
+    places = [match.span() for match in re.finditer(r"\S+", text)]
+    return Doc(text, text.split(), places, [5] * len(places))
+
+
 def test_spans_stand_in_the_text_with_their_labels_and_nothing_of_it_is_markup(tiny: Model) -> None:
     texts = ["Anna calls <b>Ben</b> & 'me' in New York.\nho\ud800", "nobody calls"]
     drawing = show(tiny, texts)
@@ -339,7 +345,7 @@ def test_tags_are_drawn_as_spans_and_several_alternatives_as_lines(tiny_tagger: 
     shown = show(tiny_tagger, "Anna in Bern")._repr_html_()
     assert re.findall('class="chip"[^>]*>([^<]*)<', shown) == [word["entity"] for word in tiny_tagger("Anna in Bern")]
     alternatives = [{"spans": tiny("Anna in Bern"), "score": 0.75}, {"spans": [], "score": 0.25}]
-    several = draw_answer(tiny.predictor.kind, alternatives, "Anna in Bern")
+    several = draw_answer(tiny.predictor.kind, alternatives, words("Anna in Bern"))
     assert re.findall('class="number">([0-9.]+)', several) == ["0.750", "0.250"]
     assert "Anna: person" in several
 
@@ -371,10 +377,20 @@ def test_each_of_several_heads_has_its_drawing() -> None:
         "mood": {"label": "good", "score": 0.75},
         "names": [{"entity_group": "PER", "word": "Ada", "start": 0, "end": 3, "score": 0.5}],
     }
-    shown = draw_answer(kind, answer, "Ada left")
+    shown = draw_answer(kind, answer, words("Ada left"))
     assert [html.unescape(name) for name in re.findall("<h3>(.*?)</h3>", shown)] == ["mood", "names"]
     assert '<p class="big" dir="auto">good</p>' in shown
     assert re.findall("<mark[^>]*>(.*?)</mark>", shown) == ["Ada"]
+
+
+def test_an_answer_is_marked_in_the_second_of_two_texts() -> None:
+    pair = join_pair(words("who left ?"), words("Ada left , Ben came"))
+    answer = {"answer": "Ada", "score": 0.5, "start": 0, "end": 3}
+    assert Page(draw_answer(ExtractiveSpan(), answer, pair)).paragraphs == ["Ada left , Ben came"]
+    assert Page(draw_answer(ExtractiveSpan(), answer, pair)).marks[0][0] == "Ada"
+    nothing = draw_answer(ExtractiveSpan(), {"answer": "", "score": 0.5, "start": 0, "end": 0}, pair)
+    assert "(nothing)" in nothing
+    assert "<mark" not in nothing
 
 
 @pytest.mark.chromium
