@@ -72,7 +72,8 @@ def draw_curves(epochs: Sequence[Mapping[str, Any]]) -> str:
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             for name in panel:
                 axes.plot([row["epoch"] for row in epochs], [row[name] for row in epochs], marker=".", label=name)
-            axes.axvline(max(row["epoch"] for row in epochs if row["best"]), color="gray", linestyle=":")
+            for best in [row["epoch"] for row in epochs if row["best"]][-1:]:
+                axes.axvline(best, color="gray", linestyle=":")
             axes.set_xlabel("epoch; dotted: the best")
             axes.legend(frameon=False)
         figure.savefig(svg, format="svg", transparent=True)

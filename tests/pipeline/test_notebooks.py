@@ -11,7 +11,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from documents import ROOT
+from documents import ROOT, blocks
 from factory import seqpipe, tagging
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
@@ -147,6 +147,13 @@ def test_a_notebook_is_what_jupytext_makes_of_its_script(script: Path) -> None:
     made = load_script(NOTEBOOKS / "make.py").notebook(script)
     assert script.with_suffix(".ipynb").read_text(encoding="utf-8") == made, "run: python examples/notebooks/make.py"
     assert len(nbformat.reads(made, 4).cells) > 8
+
+
+def test_a_csv_becomes_a_run_a_bundle_and_an_answer_in_at_most_six_lines_of_the_page() -> None:
+    page = blocks((ROOT / "docs" / "python.md").read_text(encoding="utf-8"))
+    code = next(block.code for block in page if block.language == "python")  # which the test of the page runs
+    assert all(part in code for part in (".csv", ".run()", ".bundle", "show("))
+    assert len([line for line in code.splitlines() if line]) <= 6
 
 
 def cells(script: Path) -> list[str]:

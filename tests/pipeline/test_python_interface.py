@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-from factory import LEAN, begin_run, seqpipe, tagging, tiny
+from factory import LEAN, begin_run, seqpipe, tagging, tiny, write_jsonl
 
 from seqpipe import (
     Bundle,
@@ -27,6 +27,7 @@ from seqpipe import (
     SeqpipeError,
     UsageError,
 )
+from seqpipe.config.run_layout import HISTORY
 from seqpipe.config.yaml import parse
 from seqpipe.console import Console, Progress
 from seqpipe.pipeline.run import Rows
@@ -122,8 +123,21 @@ def test_a_notebook_shows_a_run_as_its_scores_and_curves_and_rows_as_a_table(
     assert "… and 10 more rows" in rows._repr_html_()
 
 
-def test_a_run_without_scores_and_epochs_is_shown_too(here: Path) -> None:
-    assert "<h2>tiny</h2>" in begin_run(tiny(here))._repr_html_()
+def test_a_run_without_scores_and_one_whose_dev_scores_are_not_finite_are_shown_too(here: Path) -> None:
+    run = begin_run(tiny(here))
+    assert "<h2>tiny</h2>" in run._repr_html_()
+    row = {
+        "epoch": 1,
+        "step": 6,
+        "loss": 0.5,
+        "dev": {"f1": None, "loss": None},
+        "lr": 0.1,
+        "seconds": 1,
+        "best": False,
+    }
+    run.checkpoints.mkdir()
+    write_jsonl(run.checkpoints / HISTORY, [row, row | {"epoch": 2}])
+    assert "dev f1" in run._repr_html_()
 
 
 def test_the_bundle_of_a_run_is_verified_and_loaded(finished: tuple[Run, list[Progress]]) -> None:
