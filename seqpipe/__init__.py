@@ -21,6 +21,7 @@ from seqpipe.errors import (
 from seqpipe.version import VERSION
 
 if TYPE_CHECKING:
+    from seqpipe.explain.notebook import show
     from seqpipe.pipeline.pipeline import Pipeline
     from seqpipe.pipeline.run import Run
     from seqpipe.runtime.model import Bundle, Model, load
@@ -41,6 +42,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "load",
+    "show",
 ]
 __version__ = VERSION
 
@@ -50,6 +52,7 @@ _LATER = {  # imported at first use, since NumPy, pydantic and onnxruntime load 
     "Pipeline": "seqpipe.pipeline.pipeline",
     "Run": "seqpipe.pipeline.run",
     "load": "seqpipe.runtime.model",
+    "show": "seqpipe.explain.notebook",
 }
 
 

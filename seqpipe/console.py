@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 EVERY = 30.0  # seconds between lines if there is no terminal
 RED, YELLOW, BOLD = "31", "33", "1"
@@ -85,6 +85,10 @@ class Tick(Protocol):
 
 class Console:
     """Messages at one of three verbosity levels: -1 quiet, 0 normal, 1 verbose. As a callback it prints reports."""
+
+    on_epoch: Callable[[list[dict[str, Any]]], Any] | None = (
+        None  # called with the history; a true result ends training
+    )
 
     def __init__(self, volume: int = 0):
         self.volume = volume
@@ -175,11 +179,39 @@ class Console:
             yield tick
 
 
-class CallbackConsole(Console):
-    """A console that prints nothing: all messages go to a callback, if there is one."""
+def in_notebook() -> bool:
+    """Return whether this code runs in the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
-    def __init__(self, callback: Callable[[Progress], None] | None):
+
+class ProgressBar(Console):
+    """A callback that shows a bar of tqdm for each step, in a notebook as a widget; of the rest nothing, if quiet."""
+
+    def result(self, text: str) -> None:
+        self.say(text)
+
+    @contextlib.contextmanager
+    def progress(self, what: str, total: int | None) -> Iterator[Tick]:
+        """Show a bar, which disappears when the step is complete."""
+        from tqdm.auto import tqdm  # text with a warning where ipywidgets is missing
+
+        with tqdm(total=total, desc=what, leave=False) as bar:
+
+            def tick(done: int, note: str = "") -> None:
+                bar.set_postfix_str(note, refresh=False)
+                bar.update(done - bar.n)
+
+            yield tick
+
+
+class CallbackConsole(Console):
+    """A console that prints nothing: all messages go to a callback; True: a `ProgressBar`, as None is in a notebook."""
+
+    def __init__(self, callback: Callable[[Progress], None] | bool | None):
         super().__init__()
+        if callback is True or (callback is None and in_notebook()):
+            callback = ProgressBar(-1)
         self.callback = callback or (lambda progress: None)
         self.warnings: list[str] = []
 

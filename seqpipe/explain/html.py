@@ -1,17 +1,22 @@
-"""Render an Explanation as one self-contained HTML page in the style of the server's page, without scripts."""
+"""Render answers and explanations as HTML in the style of the server's page, without scripts."""
 
 from __future__ import annotations
 
 import datetime
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
+from typing import Any
 
+from seqpipe.answers.base import AnswerKind
+from seqpipe.answers.extractive_span import second_text
 from seqpipe.answers.pointers import POLYGON
 from seqpipe.errors import UsageError
 from seqpipe.explain.views import Row, views
+from seqpipe.features.document import Doc
 from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe.files import json_bytes, write
 from seqpipe.runtime.explanation import Attention, Explanation, Figure, visible_blanks
@@ -20,6 +25,8 @@ MOST_CELLS = 40_000  # of all the matrices of one attention; browsers are slow w
 SIDE, EDGE, DOT = 480, 40, 5  # pixels of the square of points, its margin, and a point
 LARGE = 80  # maximum number of letters of an answer in large type
 UPRIGHT = 2  # letters of a column's name that fit above a cell without rotation
+STRIPE_STEP = 5  # pixels from one stripe of overlapping spans to the next
+MOST_ROWS, LARGEST_CELL = 20, 200  # rows of a table, letters of a cell
 STYLE = Path(__file__).parents[1] / "serve" / "page"  # the stylesheet and the icon of both pages
 NOTE = "Weights show how much each part of the text contributes inside the model, not the reasons for the answer."
 
@@ -43,35 +50,14 @@ def draw(explanation: Explanation, path: Path, facts: Mapping[str, str] | None =
 
 def page(explanation: Explanation, facts: Mapping[str, str] | None = None) -> str:
     """Return the page, with facts such as the model beside the date; all strings of text and answer are escaped."""
-    cards = [_card("Answer", _answer(explanation.answer_lines))]
-    shaded = views(explanation)
+    cards = [card("Answer", _answer(explanation.answer_lines))]
     text, figure = explanation.text, explanation.figure
     if figure is not None:
         text = "\n".join(" ".join(f"{number:g}" for number in row) for row in figure.points)
-    if text.strip() and not shaded:  # otherwise the shaded text is shown
-        cards.append(_card("Input", f'<p class="text" dir="auto">{_safe(text)}</p>'))
+    if text.strip() and not views(explanation):  # otherwise the shaded text is shown
+        cards.append(card("Input", f'<p class="text" dir="auto">{_safe(text)}</p>'))
     cards = [f'<div class="columns">{"".join(cards)}</div>' if len(cards) > 1 else cards[0]]
-    if figure is not None:
-        cards.append(_figure(figure))
-    for view in shaded:
-        # The legend shows the weight of the strongest shade, if that is one number.
-        is_one_number = view.words is not None and view.sentences is None
-        ends = ("0", f"{view.words.weights.max(initial=0.0):.3f}") if view.words and is_one_number else ("low", "high")
-        rows = "".join(_row(row) for row in view.rows(explanation.text))
-        shape = "sentences" if view.sentences else ""
-        cards.append(_card(view.title, f'<div class="{shape}">{rows}</div>{_legend(*ends, view.legend)}', view.stages))
-    cards += [_pairs(explanation.text, a) for a in explanation.attentions if a.is_matrix]
-    for name, origins in explanation.copied.items():
-        # Each generated word, shaded by the probability that it was copied, and its position in the text.
-        lines = "".join(
-            f'<tr><td class="heat" style="--weight:{1 - origin.generating:.3f}"><bdi>{_safe(row[0])}</bdi></td>'
-            f'<td class="number">{1 - origin.generating:.3f}</td><td dir="auto">{_safe(row[2])}</td></tr>'
-            for origin, row in zip(origins, explanation.origin_rows(origins), strict=True)
-        )
-        names = "".join(f'<th scope="col">{head}</th>' for head in ("Token", "Copied", "Same token in the input"))
-        table = f"<table><thead><tr>{names}</tr></thead><tbody>{lines}</tbody></table>"
-        legend = _legend("0", "1", "probability that the token was copied from the input, not generated")
-        cards.append(_card("Tokens copied from the input", f"{_scroll_box(table)}{legend}", name))
+    cards.append(weight_cards(explanation))
     if not explanation.attentions and figure is None:
         cards.append('<p class="nothing">This text has no tokens, so there are no weights to show.</p>')
     dated = {**(facts or {}), "Date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")}
@@ -86,7 +72,33 @@ def page(explanation: Explanation, facts: Mapping[str, str] | None = None) -> st
     )
 
 
-def _card(title: str, content: str, stage: str = "") -> str:
+def weight_cards(explanation: Explanation) -> str:
+    """Return the cards of the points, of each attention, and of the origins of copied tokens."""
+    cards = [] if explanation.figure is None else [_figure(explanation.figure)]
+    for view in views(explanation):
+        # The legend shows the weight of the strongest shade, if that is one number.
+        is_one_number = view.words is not None and view.sentences is None
+        ends = ("0", f"{view.words.weights.max(initial=0.0):.3f}") if view.words and is_one_number else ("low", "high")
+        rows = "".join(_row(row) for row in view.rows(explanation.text))
+        shape = "sentences" if view.sentences else ""
+        cards.append(card(view.title, f'<div class="{shape}">{rows}</div>{_legend(*ends, view.legend)}', view.stages))
+    cards += [_pairs(explanation.text, a) for a in explanation.attentions if a.is_matrix]
+    for name, origins in explanation.copied.items():
+        # Each generated word, shaded by the probability that it was copied, and its position in the text.
+        lines = "".join(
+            f'<tr><td class="heat" style="--weight:{1 - origin.generating:.3f}"><bdi>{_safe(row[0])}</bdi></td>'
+            f'<td class="number">{1 - origin.generating:.3f}</td><td dir="auto">{_safe(row[2])}</td></tr>'
+            for origin, row in zip(origins, explanation.origin_rows(origins), strict=True)
+        )
+        names = "".join(f'<th scope="col">{head}</th>' for head in ("Token", "Copied", "Same token in the input"))
+        table = f"<table><thead><tr>{names}</tr></thead><tbody>{lines}</tbody></table>"
+        legend = _legend("0", "1", "probability that the token was copied from the input, not generated")
+        cards.append(card("Tokens copied from the input", f"{_scroll_box(table)}{legend}", name))
+    return "".join(cards)
+
+
+def card(title: str, content: str, stage: str = "") -> str:
+    """Return content under a title, and the name of a stage if there is one; title and content are HTML."""
     about = f'<p class="help">{_safe(stage)}</p>' if stage else ""
     return f'<section class="card explained">\n<h2>{title}</h2>\n{about}{content}\n</section>\n'
 
@@ -113,6 +125,64 @@ def _answer(lines: Sequence[str]) -> str:
     ((text, bar),) = parts
     size = "big" if len(text) <= LARGE else "text"
     return f'<p class="{size}" dir="auto">{text}</p>' + (f'<p class="score"><span>score</span>{bar}</p>' if bar else "")
+
+
+def draw_answer(kind: AnswerKind, answer: Any, doc: Doc) -> str:
+    """Draw an answer: spans and tags in the text, a continuation after it, the rest as lines with bars of scores."""
+    if "" not in kind.parts:
+        heads = kind.parts.items()
+        return "".join(f"<h3>{_safe(name)}</h3>{draw_answer(part, answer[name], doc)}" for name, part in heads)
+    style, label = kind.drawing["as"], kind.drawing.get("label", "")
+    text = second_text(doc)[1] if doc.second and style in ("passage", "continuation") else doc.first.text
+    if style in ("spans", "tags") and all(label in part for part in answer):  # else several alternatives
+        return draw_spans(text, [{**part, "label": part[label]} for part in answer], kind.drawing["labels"])
+    if style == "passage" and isinstance(answer, Mapping) and answer["answer"]:
+        return draw_spans(text, [{**answer, "label": "answer"}])
+    if style == "continuation" and isinstance(answer, Mapping) and answer["generated_text"].startswith(text):
+        new = answer["generated_text"][len(text) :]
+        return f'<p class="text" dir="auto">{_safe(text)}<mark class="new">{_safe(new)}</mark></p>'
+    return f'<p class="text" dir="auto">{_safe(text)}</p>{_answer(kind.lines(answer))}'
+
+
+def draw_spans(text: str, spans: Iterable[Mapping[str, Any]], labels: Sequence[str] = ()) -> str:
+    """Draw spans (`start`, `end`, `label`, perhaps `score`) in a text in the colours of the server's page."""
+    placed: list[tuple[int, int, Mapping[str, Any]]] = []  # level, which overlapping spans do not share; hue; span
+    for span in sorted(spans, key=lambda span: (span["start"], -span["end"])):
+        taken = {level for level, _, other in placed if other["end"] > span["start"]}
+        place = labels.index(span["label"]) if span["label"] in labels else len(labels)
+        hue = round((255 + place * 137.508) % 360)
+        placed.append((next(level for level in itertools.count() if level not in taken), hue, span))
+    height = STRIPE_STEP * (1 + max((level for level, _, _ in placed), default=0))
+    cuts = sorted({0, len(text), *(span[side] for _, _, span in placed for side in ("start", "end"))})
+    markup = ""
+    for start, end in itertools.pairwise(cuts):
+        fragment = _safe(text[start:end])
+        if covering := [item for item in placed if item[2]["start"] <= start and end <= item[2]["end"]]:
+            stripes = ",".join(f"linear-gradient(oklch(var(--stripe) {hue}) 0 0)" for _, hue, _ in covering)
+            places = ",".join(f"0 calc(100% - {STRIPE_STEP * level}px)" for level, _, _ in covering)
+            style = f"--hue:{covering[-1][1]};padding-bottom:{height}px;background-image:{stripes};"
+            style += f"background-position:{places};background-size:100% 3px"
+            fragment = f'<mark class="opens closes" style="{style}">{fragment}</mark>'
+        markup += fragment
+        for _, hue, span in reversed(covering):
+            if span["end"] == end:
+                score = f'<span class="number">{span["score"]:.2f}</span>' if "score" in span else ""
+                markup += f'<bdi class="chip" style="--hue:{hue}">{_safe(span["label"])}{score}</bdi>'
+    return f'<p class="text" dir="auto" style="line-height:calc(1.9em + {2 * height}px)">{markup}</p>'
+
+
+def draw_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Draw the first rows of a table with a column for each key: numbers with four digits, other values as JSON."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    lines = "".join(f'<th scope="col">{_safe(name)}</th>' for name in names)
+    for row in rows[:MOST_ROWS]:
+        lines += "</tr><tr>"
+        for value in (row.get(name, "") for name in names):
+            text = f"{value:.4g}" if isinstance(value, float) else value
+            text = text if isinstance(text, str) else json_bytes(text, default=str).decode()
+            lines += f'<td dir="auto">{_safe(text if len(text) <= LARGEST_CELL else text[:LARGEST_CELL] + "…")}</td>'
+    more = f'<p class="help">… and {len(rows) - MOST_ROWS:,} more rows</p>' if len(rows) > MOST_ROWS else ""
+    return _scroll_box(f"<table><tr>{lines}</tr></table>") + more
 
 
 def _bar(share: float, number: float) -> str:
@@ -142,7 +212,7 @@ def _figure(figure: Figure) -> str:
     title = f"{len(figure.points)} points and the {way} through {len({*figure.way})} of them"
     size = SIDE + 2 * EDGE
     label = f'role="img" aria-label="{title}"'
-    return _card(title, f'<svg class="points" viewBox="0 0 {size} {size}" {label}>{"".join(parts)}</svg>')
+    return card(title, f'<svg class="points" viewBox="0 0 {size} {size}" {label}>{"".join(parts)}</svg>')
 
 
 def _row(row: Row) -> str:
@@ -195,9 +265,7 @@ def _pairs(text: str, attention: Attention) -> str:
     if written is None:
         title, row = "Tokens that each input token attends to", "input"
     mean = "" if heads == 1 else f"; mean of {heads} heads, each of which is below"
-    return _card(
-        title, content, f"Rows: tokens of the {row}; columns: tokens of the input{mean}{cut}. {attention.name}"
-    )
+    return card(title, content, f"Rows: tokens of the {row}; columns: tokens of the input{mean}{cut}. {attention.name}")
 
 
 def _safe(text: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from seqpipe.config.loader import Config, load
 from seqpipe.console import CallbackConsole, Progress
 from seqpipe.errors import UsageError
+from seqpipe.pipeline.run import Rows
 
 if TYPE_CHECKING:
     from seqpipe.export.graph_cache import GraphCache
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from seqpipe.pipeline.full_run import SeedScores
     from seqpipe.pipeline.run import Run
 
-Report = Callable[[Progress], None]
+Report = Callable[[Progress], None] | bool  # True: a progress bar; False: nothing
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,9 @@ class Check:
 class Pipeline:
     """One pipeline: a YAML file, or its content, with overrides. It is checked completely when the object is created.
 
-    Nothing is printed. `check`, `train` and `run` call the function `progress` with a `Progress` for each line and each
-    advance of a long task; an exception that it raises ends the work.
+    Nothing is printed; a notebook shows a progress bar. `check`, `train` and `run` call the function `progress` with a
+    `Progress` for each line and each advance of a long task; an exception that it raises ends the work. `True` shows
+    the bar anywhere, `False` nothing.
 
     Args:
         source: The YAML file, or its content as a dict. Paths in a dict are relative to the current folder, and its run
@@ -153,6 +155,7 @@ class Pipeline:
         cache: bool = True,
         runs: str | Path = "runs",
         progress: Report | None = None,
+        on_epoch: Callable[[Rows], Any] | None = None,
     ) -> Run:
         """Check, train, evaluate, export and verify; resume an interrupted run, and keep a finished one.
 
@@ -164,6 +167,8 @@ class Pipeline:
             cache: Use cached graphs.
             runs: Folder of all runs; this run is the folder in it with the pipeline's name.
             progress: Function that receives each line and each advance.
+            on_epoch: Function called with the history after each epoch. A true result ends the training, whose best
+                weights are then exported; an exception ends the work, and the next call resumes.
 
         Raises:
             UsageError: if the run was made from another pipeline or data, or another process writes to it.
@@ -174,7 +179,7 @@ class Pipeline:
         """
         from seqpipe.pipeline.full_run import run_all
 
-        console, graphs = self._prepare(progress, device, cache)
+        console, graphs = self._prepare(progress, device, cache, on_epoch)
         return run_all(self.config, console, device, fresh, graphs, Path(runs))
 
     def run_seeds(
@@ -203,6 +208,7 @@ class Pipeline:
         fresh: bool = False,
         runs: str | Path = "runs",
         progress: Report | None = None,
+        on_epoch: Callable[[Rows], Any] | None = None,
     ) -> Run:
         """Train to the end, or resume an interrupted training, without evaluation and export.
 
@@ -211,7 +217,7 @@ class Pipeline:
         from seqpipe.pipeline.run_folder import start_run
         from seqpipe.pipeline.training import train_run
 
-        console, _ = self._prepare(progress, device, True)
+        console, _ = self._prepare(progress, device, True, on_epoch)
         with start_run(self.config, console, fresh, Path(runs)) as run:
             train_run(run, console, device)
             for line in run.outcome_lines():
@@ -221,7 +227,9 @@ class Pipeline:
     def _load(self, more: Sequence[str] = ()) -> Config:
         return load(self._source, [*self._overrides, *more], plugin_files=self._plugin_files)
 
-    def _prepare(self, progress: Report | None, device: str, cache: bool) -> tuple[CallbackConsole, GraphCache | None]:
+    def _prepare(
+        self, progress: Report | None, device: str, cache: bool, on_epoch: Callable[[Rows], Any] | None = None
+    ) -> tuple[CallbackConsole, GraphCache | None]:
         """Create the missing needs of the pipeline; return the console and the graph cache of its run."""
         from seqpipe.export.graph_cache import default_cache
 
@@ -231,4 +239,6 @@ class Pipeline:
 
             if make_needs(self.config, console, device, graphs):
                 self.config = self._load()  # missing folders could not be checked before
+        if on_epoch:  # only for the epochs of this pipeline
+            console.on_epoch = lambda history: on_epoch(Rows(history))
         return console, graphs

@@ -6,6 +6,7 @@ import importlib
 import json
 from collections.abc import Iterator
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,12 @@ class Rows(list[dict[str, Any]]):
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame with a column for each key; EnvError without pandas."""
         return _table_library("pandas").DataFrame([*self])
+
+    def _repr_html_(self) -> str:
+        from seqpipe.explain.html import draw_table
+        from seqpipe.explain.notebook import style_html
+
+        return style_html(draw_table(self))
 
     def to_arrow(self) -> Any:
         """Return a pyarrow Table with a column for each key; EnvError without pyarrow."""
@@ -60,6 +67,26 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
+
+    def _repr_html_(self) -> str:
+        from seqpipe.answers.metrics.numbers import format_score
+        from seqpipe.config.contract import metric_types
+        from seqpipe.explain.html import card, draw_table
+        from seqpipe.explain.notebook import draw_curves, style_html
+        from seqpipe.runtime.evaluate import headlines
+
+        metrics, metric = metric_types(self.config.head), (self.config.train.metric or "").removeprefix("-")
+        scores, epochs = Rows(), Rows()
+        for name, values in (self.scores or {}).items():
+            shown = {key: format_score(key, value, metrics) for key, value in headlines(values, metric).items()}
+            scores.append({"set": name, **shown})
+        for row in self.history:
+            epochs.append({"epoch": row["epoch"], "loss": row["loss"], "best": row["best"]})
+            if dev := row.get("dev"):
+                name, value = next(iter(headlines(dev, metric).items()))
+                epochs[-1] |= {"dev loss": dev.get("loss"), f"dev {name}": value}
+        content = draw_table(scores) + "".join(f"<p>{escape(line)}</p>" for line in self.outcome_lines())
+        return style_html(card(escape(self.folder.name), content + (draw_curves(epochs) if epochs else "")))
 
     @cached_property
     def config(self) -> Config:

@@ -14,6 +14,7 @@ from seqpipe.answers.types import Metric
 from seqpipe.config.contract import metric_types
 from seqpipe.config.loader import Config
 from seqpipe.config.schema import Train
+from seqpipe.console import in_notebook
 from seqpipe.runtime.evaluate import deciding, is_perfect
 
 
@@ -96,8 +97,8 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _receive(self, number: int, frame: object) -> None:
-        if self.received is not None:
-            signal.signal(number, signal.SIG_DFL)
+        if self.received is not None:  # a second one ends the process, but of a notebook only the cell
+            signal.signal(number, self._handlers[number] if in_notebook() else signal.SIG_DFL)
             signal.raise_signal(number)
         self.received = number
 
@@ -111,7 +112,7 @@ LONGER = 2  # factor of epochs advised for a training that was still improving
 def outcome_of(progress: Progress, config: Config) -> dict[str, Any]:
     """Return the outcome of a finished training as plain values; epochs are counted from 1.
 
-    - `ended_by`: `epochs` or `patience`; `epochs`: the number of trained ones; `max_epochs`: `train.epochs`.
+    - `ended_by`: `epochs`, `patience` or `callback`; `epochs`: number of trained ones; `max_epochs`: `train.epochs`.
     - `losses`: the training loss of the first batch, and its mean in the last epoch.
     - `best_epoch`, `best_step`: those of the kept weights: the best on dev, or the last without dev data.
     - With dev data `metric` and `dev`, the name and best value of the score that selected them; `waited`: evaluations
@@ -119,8 +120,9 @@ def outcome_of(progress: Progress, config: Config) -> dict[str, Any]:
       whether the last of several evaluations was the best, and is not perfect.
     """
     best, settings = progress.history[progress.best_epoch], config.train
+    early = "patience" if settings.patience and progress.plateau >= settings.patience else "callback"
     outcome = {
-        "ended_by": "epochs" if progress.epoch >= settings.epochs else "patience",
+        "ended_by": "epochs" if progress.epoch >= settings.epochs else early,
         "epochs": progress.epoch,
         "max_epochs": settings.epochs,
         "losses": [progress.first_loss, progress.history[-1]["loss"]],
@@ -164,6 +166,8 @@ def outcome_lines(outcome: Mapping[str, Any], metrics: Mapping[str, Metric], com
     if outcome["ended_by"] == "patience":
         waited = outcome["waited"]
         return [f"stopped by patience after {waited} evaluation{'s' * (waited > 1)} without improvement: {best}"]
+    if outcome["ended_by"] == "callback":
+        return [f"stopped by on_epoch after {epochs} epoch{'s' * (epochs > 1)}: {best}"]
     longer = f"train.epochs={LONGER * outcome['max_epochs']}"
     longer = f"{command} {longer} --fresh" if command else f"set {longer}"
     if outcome["still_improving"]:

@@ -75,7 +75,7 @@ class Trainer:
 
     def _run_epochs(self) -> None:
         self._save_if_interrupted()
-        at, epochs = self.progress, self.config.train.epochs
+        at, epochs, note = self.progress, self.config.train.epochs, ""
         with self.console.progress("training", epochs * len(self._order)) as tick:
             while not at.done:
                 self._order = self.batches.order(at.epoch)
@@ -94,6 +94,7 @@ class Trainer:
                 at.seconds += time.monotonic() - start
                 self.finish_epoch()
                 self.stop_if_interrupted()
+            tick(epochs * len(self._order), note)  # also after fewer epochs the step is complete
 
     def _on_device(self, rows: Sequence[int]) -> Batch:
         return {name: tensor.to(self.device) for name, tensor in self.batches(rows).items()}
@@ -193,6 +194,9 @@ class Trainer:
             dev = f"{loss_text}, dev {name} {format_score(name, value, metrics)}{' *' if is_better else ''}"
         epoch, loss_and_dev = f"{row['epoch']:>3}/{settings.epochs}", f"loss {row['loss']:.4f}{dev}"
         self.console.say(f"  epoch {epoch}: {loss_and_dev} ({row['seconds']:.1f} s)")
+        if self.console.on_epoch and self.console.on_epoch(null_non_finite(at.history)):
+            at.done = True
+            self.save()
 
     def _write_history(self) -> None:
         write(self.folder / HISTORY, "".join(json.dumps(null_non_finite(row)) + "\n" for row in self.progress.history))

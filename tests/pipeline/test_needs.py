@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from factory import QUIET, seqpipe, tagging
 
+from seqpipe import Pipeline, Run
 from seqpipe.config.loader import load
 from seqpipe.errors import ConfigError
 from seqpipe.pipeline import full_run as needs_module
@@ -45,6 +46,16 @@ def test_check_says_what_would_be_run_and_run_runs_it_once(tmp_path: Path) -> No
     assert (tmp_path / "runs/first/bundle/model.onnx").is_file()
     again = seqpipe("train", path, "--device", "cpu", folder=tmp_path)
     assert (again.code, "needs" in again.err) == (0, False)
+
+
+def test_the_function_of_a_caller_hears_only_of_the_epochs_of_its_own_pipeline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    histories: list[int] = []
+    Pipeline(chain(tmp_path)).train(device="cpu", on_epoch=lambda history: histories.append(len(history)))
+    assert histories == [1]
+    assert len(Run("runs/first").history) == 1
 
 
 def test_runs_stand_where_the_yaml_says_and_an_interrupted_one_goes_on(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
-from factory import LEAN, seqpipe, tagging
+from factory import LEAN, begin_run, seqpipe, tagging, tiny, write_jsonl
 
 from seqpipe import (
     Bundle,
@@ -24,8 +27,10 @@ from seqpipe import (
     SeqpipeError,
     UsageError,
 )
+from seqpipe.config.run_layout import HISTORY
 from seqpipe.config.yaml import parse
 from seqpipe.console import Console, Progress
+from seqpipe.pipeline.run import Rows
 from seqpipe.runtime.evaluate import score_answers
 
 SHORT = (*LEAN, "train.epochs=2")
@@ -90,6 +95,49 @@ def test_a_run_keeps_the_answers_that_its_scores_are_computed_from(finished: tup
     for name, scores in (run.scores or {}).items():
         pairs = [(row["record"], row["answer"]) for row in run.answers if row["set"] == name]
         assert score_answers(predictor, pairs)[""] == scores
+
+
+def test_a_notebook_shows_a_run_as_its_scores_and_curves_and_rows_as_a_table(
+    finished: tuple[Run, list[Progress]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _ = finished
+    shown = run._repr_html_()
+    assert f'<td dir="auto">{100 * (run.scores or {})["test"]["f1"]:.2f}</td>' in shown
+    svg = ElementTree.fromstring(re.search("<svg.*</svg>", shown, re.DOTALL)[0])  # type: ignore[index]
+    texts = ["".join(node.itertext()) for node in svg.iter() if node.tag.endswith("text")]
+    assert [text for text in texts if "loss" in text or "f1" in text] == ["loss", "dev loss", "dev f1"]
+    curves = [
+        node.attrib["d"].split() for node in svg.iter() if "clip-path" in node.attrib and "#1f" in str(node.attrib)
+    ]
+    (_, _, first, _, _, second), _ = curves  # the vertices of the loss, whose axis points upwards; of the dev score
+    assert (float(second) > float(first)) == (run.history[1]["loss"] < run.history[0]["loss"])
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    without = run._repr_html_()
+    assert "<svg" not in without
+    assert "seqpipe-nlp[report]" in without
+    assert all(f'<td dir="auto">{row["loss"]:.4g}</td>' in without for row in run.history)
+    table = run.answers._repr_html_()
+    assert table.count("<tr>") == 1 + len(run.answers)
+    rows = Rows({"name": "<b>", "nested": {"a": [1, None]}} for _ in range(30))
+    assert "&lt;b&gt;" in rows._repr_html_()
+    assert "… and 10 more rows" in rows._repr_html_()
+
+
+def test_a_run_without_scores_and_one_whose_dev_scores_are_not_finite_are_shown_too(here: Path) -> None:
+    run = begin_run(tiny(here))
+    assert "<h2>tiny</h2>" in run._repr_html_()
+    row = {
+        "epoch": 1,
+        "step": 6,
+        "loss": 0.5,
+        "dev": {"f1": None, "loss": None},
+        "lr": 0.1,
+        "seconds": 1,
+        "best": False,
+    }
+    run.checkpoints.mkdir()
+    write_jsonl(run.checkpoints / HISTORY, [row, row | {"epoch": 2}])
+    assert "dev f1" in run._repr_html_()
 
 
 def test_the_bundle_of_a_run_is_verified_and_loaded(finished: tuple[Run, list[Progress]]) -> None:
@@ -200,6 +248,52 @@ def test_an_exception_of_the_callback_ends_the_work_which_goes_on_later(here: Pa
     reports: list[Progress] = []
     assert len(pipeline.train(device="cpu", progress=reports.append).history) == 2
     assert any("resuming from epoch 2" in report.text for report in reports)
+
+
+def test_a_function_is_called_after_each_epoch_and_may_end_the_training(here: Path) -> None:
+    seen: list[Rows] = []
+
+    def is_enough(history: Rows) -> bool:
+        seen.append(history)
+        return len(history) == 3
+
+    reports: list[Progress] = []
+    run = Pipeline(tagging(here), (*LEAN, "train.epochs=9")).run(
+        device="cpu", on_epoch=is_enough, progress=reports.append
+    )
+    assert [len(history) for history in seen] == [1, 2, 3]
+    assert seen[-1] == run.history
+    assert [*seen[-1].to_pandas()["epoch"]] == [1, 2, 3]
+    assert (run.outcome["ended_by"], run.outcome["epochs"], run.outcome["max_epochs"]) == ("callback", 3, 9)
+    assert run.outcome_lines()[0].startswith("stopped by on_epoch after 3 epochs: the best dev f1 is ")
+    assert run.bundle.verify("cpu")["golden"] > 0
+    training = [report for report in reports if report.text == "training" and report.kind == "step"]
+    assert training[-1].done == training[-1].total  # a bar is complete, though epochs are missing
+    again: list[Rows] = []
+    assert Pipeline(here / "tiny.yaml", (*LEAN, "train.epochs=9")).run(on_epoch=again.append).history == run.history
+    assert again == []
+
+
+def test_an_exception_of_the_function_ends_the_work_which_goes_on_with_the_next_epoch(here: Path) -> None:
+    pipeline, seen = Pipeline(tagging(here), SHORT), []
+
+    def fail(history: Rows) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        pipeline.train(device="cpu", on_epoch=fail)
+    assert len(Run("runs/tiny").history) == 1
+    pipeline.train(device="cpu", on_epoch=lambda history: seen.append(len(history)))
+    assert seen == [2]
+
+
+def test_a_bar_may_be_asked_for_outside_of_notebooks(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    Pipeline(tagging(here), SHORT).train(device="cpu", progress=True)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "training: 100%" in err
+    assert "epoch 2/2, loss" in err
+    assert "training tiny" not in err
 
 
 def test_a_pipeline_is_trained_in_a_thread_of_its_own(here: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import html
 import itertools
 import json
 import re
@@ -28,16 +29,19 @@ from factory import QUIET, labelling, parts, plugins, seqpipe, toy_heads
 from playwright.sync_api import sync_playwright
 from torch import Tensor, nn
 
-from seqpipe import Model, load
+from seqpipe import Model, load, show
 from seqpipe.answers.classification import Label
+from seqpipe.answers.extractive_span import ExtractiveSpan
+from seqpipe.answers.registry import MultiHead
+from seqpipe.answers.tagging import Spans
 from seqpipe.config.checks import Attended
 from seqpipe.config.loader import Config
 from seqpipe.config.loader import load as load_config
 from seqpipe.errors import BundleError, ConfigError, DataError, ParityError, PluginError, UsageError
-from seqpipe.explain.html import draw, page
+from seqpipe.explain.html import draw, draw_answer, draw_spans, page
 from seqpipe.explain.views import views
 from seqpipe.export.exporter import export
-from seqpipe.features.document import Doc
+from seqpipe.features.document import Doc, join_pair
 from seqpipe.plugin import Sentences
 from seqpipe.runtime import bundle
 from seqpipe.runtime.explanation import Attention, Explanation, Figure, Origin, attention
@@ -93,7 +97,7 @@ class Page(HTMLParser):
             self.is_text = ("class", "text") in attrs
             self.paragraphs += [""] if self.is_text else []
         if tag == "mark":
-            self.marks.append(("", str(dict(attrs)["title"])))
+            self.marks.append(("", str(dict(attrs).get("title"))))
 
     def handle_endtag(self, tag: str) -> None:
         while self.inside.pop() != tag:
@@ -299,6 +303,121 @@ def test_a_page_is_accessible_and_needs_no_scrolling_to_the_side() -> None:
             tab.set_content(page(written_blanks()))
             assert tab.locator(".scrolls").evaluate("map => map.scrollWidth > map.clientWidth")
             tab.close()
+
+
+# Answers on their texts
+
+
+def words(text: str) -> Doc:
+    places = [match.span() for match in re.finditer(r"\S+", text)]
+    return Doc(text, text.split(), places, [5] * len(places))
+
+
+def test_spans_stand_in_the_text_with_their_labels_and_nothing_of_it_is_markup(tiny: Model) -> None:
+    texts = ["Anna calls <b>Ben</b> & 'me' in New York.\nho\ud800", "nobody calls"]
+    drawing = show(tiny, texts)
+    shown = drawing._repr_html_()
+    assert Page(shown).paragraphs == [texts[0].replace("\ud800", "\ufffd"), texts[1]]
+    assert [text for text, _ in Page(shown).marks] == ["Anna", "Ben", "New York"]
+    answer = tiny(texts[0])
+    chips = re.findall('<bdi class="chip"[^>]*>([^<]*)<span class="number">([0-9.]+)<', shown)
+    assert chips == [(span["entity_group"], f"{span['score']:.2f}") for span in answer]
+    lines = [line.strip() for line in repr(drawing).splitlines()]
+    assert [f"{span['word']}: {span['entity_group']} ({span['score']:.4f})" for span in answer] == lines[2:-2]
+    assert lines[-1] == "(nothing)"
+    tiny_hues = dict(re.findall('--hue:([0-9]+)">(person|city)', shown))
+    assert len(tiny_hues) == len({*tiny_hues.values()}) == 2
+
+
+def test_nested_and_overlapping_spans_have_a_stripe_each_and_every_character_once() -> None:
+    spans = [(0, 8, "A<"), (2, 4, "B"), (6, 10, "B"), (8, 10, "C")]
+    text = "01<3456789!"
+    shown = draw_spans(text, [{"start": a, "end": b, "label": label} for a, b, label in spans], ["A<", "B", "C"])
+    assert Page(shown).paragraphs == [text]
+    assert re.findall('class="chip"[^>]*>([^<]*)</bdi>', shown) == ["B", "A&lt;", "C", "B"]
+    fragments = re.findall("<mark[^>]*background-position:([^;]*);[^>]*>([^<]*)</mark>", shown)
+    levels = [[int(place) // 5 for place in re.findall("- ([0-9]+)px", places)] for places, _ in fragments]
+    assert [html.unescape(text) for _, text in fragments] == ["01", "<3", "45", "67", "89"]
+    assert levels == [[0], [0, 1], [0], [0, 1], [1, 0]]
+
+
+def test_tags_are_drawn_as_spans_and_several_alternatives_as_lines(tiny_tagger: Model, tiny: Model) -> None:
+    shown = show(tiny_tagger, "Anna in Bern")._repr_html_()
+    assert re.findall('class="chip"[^>]*>([^<]*)<', shown) == [word["entity"] for word in tiny_tagger("Anna in Bern")]
+    alternatives = [{"spans": tiny("Anna in Bern"), "score": 0.75}, {"spans": [], "score": 0.25}]
+    several = draw_answer(tiny.predictor.kind, alternatives, words("Anna in Bern"))
+    assert re.findall('class="number">([0-9.]+)', several) == ["0.750", "0.250"]
+    assert "Anna: person" in several
+
+
+def test_labels_have_bars_of_their_probabilities_and_weights_are_those_of_the_page(looking: Model) -> None:
+    shown = show(looking, "a lovely day")._repr_html_()
+    for part in looking("a lovely day", n_best="all"):
+        assert f'<bdi class="name">{part["label"]}</bdi>' in shown
+        assert f'style="width:{100 * float(format(part["score"], ".4f")):.1f}%"' in shown
+    assert f"{looking('a lovely day')['score']:.3f}" in shown
+    drawn = page(looking.explain("a lovely day"))
+    assert Page(shown).marks == Page(drawn).marks != []
+    assert show(looking, "a lovely day", n_best=1)._repr_html_().count('class="name"') == 0
+    with pytest.raises(UsageError, match="did you mean 'n_best'"):
+        show(looking, "a lovely day", n_bset=1)
+
+
+def test_a_continuation_is_marked_after_its_prompt() -> None:
+    writer = load(Path(__file__).parents[1] / "version2" / "language-model", "cpu", threads=1)
+    shown = show(writer, "the", max_length=5)._repr_html_()
+    assert re.search('dir="auto">the<mark class="new">([^<]+)</mark>', shown)[1] == writer("the", max_length=5)[  # type: ignore[index]
+        "generated_text"
+    ].removeprefix("the")
+
+
+def test_each_of_several_heads_has_its_drawing() -> None:
+    kind = MultiHead({"mood": Label(["bad", "good"]), "names": Spans(["B-PER", "O"])})
+    answer = {
+        "mood": {"label": "good", "score": 0.75},
+        "names": [{"entity_group": "PER", "word": "Ada", "start": 0, "end": 3, "score": 0.5}],
+    }
+    shown = draw_answer(kind, answer, words("Ada left"))
+    assert [html.unescape(name) for name in re.findall("<h3>(.*?)</h3>", shown)] == ["mood", "names"]
+    assert '<p class="big" dir="auto">good</p>' in shown
+    assert re.findall("<mark[^>]*>(.*?)</mark>", shown) == ["Ada"]
+
+
+def test_an_answer_is_marked_in_the_second_of_two_texts() -> None:
+    pair = join_pair(words("who left ?"), words("Ada left , Ben came"))
+    answer = {"answer": "Ada", "score": 0.5, "start": 0, "end": 3}
+    assert Page(draw_answer(ExtractiveSpan(), answer, pair)).paragraphs == ["Ada left , Ben came"]
+    assert Page(draw_answer(ExtractiveSpan(), answer, pair)).marks[0][0] == "Ada"
+    nothing = draw_answer(ExtractiveSpan(), {"answer": "", "score": 0.5, "start": 0, "end": 0}, pair)
+    assert "(nothing)" in nothing
+    assert "<mark" not in nothing
+
+
+@pytest.mark.chromium
+def test_a_notebook_is_answered_in_its_own_theme_and_keeps_its_own_style(tiny: Model) -> None:
+    path = shutil.which("chromium")
+    assert path, "Chromium is not installed: apt install chromium, or leave these tests out with -m 'not chromium'"
+    shown = show(tiny, ["Anna calls Ben in New York", "Bern"])._repr_html_()
+    with (
+        sync_playwright() as playwright,
+        contextlib.closing(playwright.chromium.launch(executable_path=path)) as browser,
+    ):
+        for theme, scheme in (("true", "dark"), ("false", "light")):
+            tab = browser.new_page(color_scheme=scheme)  # type: ignore[arg-type]
+            document = f"<html lang='en'><title>x</title><main><h1>Notebook</h1><mark>x</mark>{shown}</main>"
+            tab.set_content(document)
+            tab.evaluate(f"document.body.setAttribute('data-jp-theme-light', '{theme}')")
+            color = "element => getComputedStyle(element).backgroundColor"
+            assert (
+                tab.locator(".card").first.evaluate(color)
+                == {
+                    "true": "rgb(255, 255, 255)",
+                    "false": "rgb(29, 32, 41)",
+                }[theme]
+            )
+            assert tab.locator("mark").first.evaluate(color) == "rgb(255, 255, 0)"  # as the browser's
+            report = Axe().run(tab)
+            assert report.violations_count == 0, report.generate_report()
 
 
 # Files, JSON and the table

@@ -1,0 +1,178 @@
+"""In a notebook: progress bars and nothing else, an interrupt that saves; the notebooks of `examples/`."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from documents import ROOT, blocks
+from factory import seqpipe, tagging
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+from nbclient import NotebookClient
+from scripts import load_script
+
+from seqpipe.training import progress
+from seqpipe.training.progress import Interrupts
+
+NOTEBOOKS = ROOT / "examples" / "notebooks"
+SCRIPTS = sorted(NOTEBOOKS.glob("[0-9]*.py"))
+START = """
+from pathlib import Path
+import torch
+from factory import LEAN, tagging
+from seqpipe import Pipeline
+torch.set_num_threads(1)
+pipeline = Pipeline(tagging(Path()), [*LEAN, "train.epochs=300"])
+"""
+
+
+@dataclass
+class Reply:
+    """The answer of a kernel to a cell: how it ended, the printed text, and the data of what it displayed."""
+
+    status: str = ""
+    error: str = ""
+    printed: str = ""
+    shown: list[dict[str, Any]] = field(default_factory=list)
+    widgets: list[Any] = field(default_factory=list)  # the states that were sent to the page
+
+
+@dataclass
+class Kernel:
+    """A kernel of Jupyter that runs cells."""
+
+    manager: KernelManager
+    client: BlockingKernelClient
+
+    def __call__(self, code: str, on_print: Callable[[str], None] = lambda text: None) -> Reply:
+        reply = Reply()
+
+        def receive(message: dict[str, Any]) -> None:
+            content = message["content"]
+            match message["msg_type"]:
+                case "stream":
+                    reply.printed += content["text"]
+                    on_print(content["text"])
+                case "display_data" | "execute_result":
+                    reply.shown.append(content["data"])
+                case "comm_open" | "comm_msg":
+                    reply.widgets.append(content["data"].get("state", {}))
+
+        end = self.client.execute_interactive(code, output_hook=receive, timeout=200)["content"]
+        reply.status, reply.error = end["status"], f"{end.get('ename')}: {end.get('evalue')}"
+        return reply
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+    manager = KernelManager()
+    support = str(ROOT / "tests" / "support")
+    manager.start_kernel(cwd=str(tmp_path_factory.mktemp("kernel")), env={**os.environ, "PYTHONPATH": support})
+    client = manager.blocking_client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=100)
+        kernel = Kernel(manager, client)
+        started = kernel(START)
+        assert (started.status, started.printed) == ("ok", ""), started
+        yield kernel
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+def test_a_notebook_shows_a_bar_and_prints_nothing_unless_asked(kernel: Kernel) -> None:
+    reply = kernel("run = pipeline.train(device='cpu', runs='quiet', on_epoch=lambda history: len(history) == 2)")
+    assert (reply.status, reply.printed) == ("ok", "")
+    (bar,) = reply.shown
+    assert "training" in bar["text/plain"]
+    assert "application/vnd.jupyter.widget-view+json" in bar
+    texts = [state.get("value") for state in reply.widgets]
+    assert any("loss" in str(text) for text in texts)
+    assert "danger" not in [state.get("bar_style") for state in reply.widgets]  # as a bar that ends early would be
+    assert kernel("pipeline.train(runs='none', progress=False, on_epoch=bool)").shown[0].keys() >= {"text/html"}
+    reply = kernel("run = pipeline.train(runs='own', on_epoch=bool, progress=lambda report: print(report.kind))")
+    assert {*reply.printed.split()} >= {"message", "step", "end"}
+    assert reply.shown == []
+
+
+def test_an_interrupt_of_the_kernel_saves_a_checkpoint_from_which_the_same_cell_resumes(kernel: Kernel) -> None:
+    interrupts: list[str] = []
+
+    def interrupt(text: str) -> None:
+        if "epoch 3" in text and not interrupts:
+            interrupts.append(text)
+            kernel.manager.interrupt_kernel()
+
+    cell = "run = pipeline.train(device='cpu', on_epoch=lambda history: print('epoch', len(history), flush=True) or {})"
+    reply = kernel(cell.format("False"), interrupt)
+    assert reply.status == "error"
+    assert reply.error.startswith("InterruptedRunError: SIGINT: stopped in epoch ")
+    assert reply.error.endswith("state saved in runs/tiny/checkpoints; run the same command to resume")
+    trained = len(reply.printed.splitlines())
+    assert 3 <= trained < 300
+    reply = kernel(cell.format(f"len(history) == {trained + 2}"))
+    assert reply.status == "ok", reply.error
+    assert reply.printed.splitlines() == [f"epoch {trained + 1}", f"epoch {trained + 2}"]
+    assert kernel("print(*(row['epoch'] for row in run.history))").printed.split() == [
+        str(epoch) for epoch in range(1, trained + 3)
+    ]
+
+
+def test_an_error_has_the_text_of_the_command(kernel: Kernel, tmp_path: Path) -> None:
+    reply = kernel("Pipeline('tiny.yaml', {'encoder.hiden': 3})")
+    command = seqpipe("check", tagging(tmp_path), "--set", "encoder.hiden=3", folder=tmp_path)
+    assert f"{command.err.splitlines()[0]}" in reply.error
+    assert reply.error.endswith("encoder.hiden: 'lstm' has no such option; did you mean 'hidden'?")
+
+
+def test_a_second_interrupt_ends_the_cell_and_not_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "in_notebook", lambda: True)
+    with Interrupts() as interrupts:
+        signal.raise_signal(signal.SIGINT)
+        assert interrupts.received == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_a_notebook_is_what_jupytext_makes_of_its_script(script: Path) -> None:
+    made = load_script(NOTEBOOKS / "make.py").notebook(script)
+    assert script.with_suffix(".ipynb").read_text(encoding="utf-8") == made, "run: python examples/notebooks/make.py"
+    assert len(nbformat.reads(made, 4).cells) > 8
+
+
+def test_a_csv_becomes_a_run_a_bundle_and_an_answer_in_at_most_six_lines_of_the_page() -> None:
+    page = blocks((ROOT / "docs" / "python.md").read_text(encoding="utf-8"))
+    code = next(block.code for block in page if block.language == "python")  # which the test of the page runs
+    assert all(part in code for part in (".csv", ".run()", ".bundle", "show("))
+    assert len([line for line in code.splitlines() if line]) <= 6
+
+
+def cells(script: Path) -> list[str]:
+    book = nbformat.read(script.with_suffix(".ipynb"), 4)
+    return [cell.source for cell in book.cells if cell.cell_type == "code"]
+
+
+def test_the_notebook_that_trains_and_ships_runs(kernel: Kernel) -> None:
+    replies = [kernel(cell) for cell in cells(SCRIPTS[0])]
+    assert [reply.error for reply in replies if reply.status != "ok"] == []
+    pictures = [data["text/html"] for reply in replies for data in reply.shown if "text/html" in data]
+    assert ["<svg" in picture for picture in pictures] == [True, False, False]  # the run, its history, two answers
+    assert all(f">{intent}</bdi>" in pictures[2] for intent in ("delivery", "refund", "opening hours"))
+    assert replies[-1].shown[-1]["text/plain"].startswith("{'bundle': 'shipped'")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_every_notebook_runs_from_its_first_cell_to_its_last(script: Path, tmp_path: Path) -> None:
+    book = nbformat.read(script.with_suffix(".ipynb"), 4)
+    NotebookClient(book, timeout=200, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    assert [cell for cell in book.cells if cell.cell_type == "code" and not cell.execution_count] == []
