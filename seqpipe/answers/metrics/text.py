@@ -5,15 +5,21 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import zip_longest
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+import numpy as np
+
+from seqpipe.answers.metrics.numbers import ratio
+from seqpipe.answers.types import Statistics
 from seqpipe.errors import UsageError, did_you_mean
 
 BleuTokenizer = Literal["13a", "char", "intl", "ja-mecab", "none", "zh"]
 
 WIDE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # written without spaces
+_ROUGE = {"rouge1": "rouge_1", "rouge2": "rouge_2", "rougeL": "rouge_l"}
 _TOKEN = re.compile(f"[{WIDE}]|[^\\s{WIDE}]+")
 
 
@@ -92,15 +98,14 @@ class TextCounter:
 
     def result(self) -> dict[str, float]:
         scores = {
-            "exact_match": self.equal / max(1, self.texts),
-            "token_accuracy": self.same / max(1, self.tokens),
-            "character_error_rate": self.edits / self.characters if self.characters else 0.0,
+            "exact_match": ratio(self.equal, self.texts),
+            "token_accuracy": ratio(self.same, self.tokens),
+            "character_error_rate": ratio(self.edits, self.characters),
             **{name: rate.result() for name, rate in self.word_errors.items()},
         }
         if self.unknown:
-            both = self.copied["both"]
-            scores["copy_precision"] = both / max(1, self.copied["written"])
-            scores["copy_recall"] = both / max(1, self.copied["gold"])
+            scores["copy_precision"] = ratio(self.copied["both"], self.copied["written"])
+            scores["copy_recall"] = ratio(self.copied["both"], self.copied["gold"])
         if self.kept is not None and has("sacrebleu"):
             scores |= self._sacrebleu(self.kept)
         if self.kept is not None and has("rouge_score"):
@@ -111,29 +116,53 @@ class TextCounter:
     def _mostly_wide(self) -> bool:
         return 2 * self.wide > self.characters
 
+    def statistics(self) -> Iterator[Statistics]:
+        """Yield the sums of each text that BLEU, chrF and ROUGE are computed from."""
+        kept = self.kept or []
+        if kept and has("sacrebleu"):
+            predicted, streams = [text for _, text in kept], _streams(kept)
+            for name, metric in self._corpus_metrics().items():
+                # sacrebleu's public functions score whole sets only; its own significance tests call these methods.
+                rows = np.array(metric._extract_corpus_statistics(predicted, streams), dtype=float)
+                yield rows, partial(_corpus_scores, name, metric)
+        if kept and has("rouge_score"):
+            rows = np.array([[1.0, *scores.values()] for scores in self._rouge_of_texts(kept)])
+            yield rows, lambda sums: {name: ratio(sums[:, i], sums[:, 0]) for i, name in enumerate(_ROUGE.values(), 1)}
+
+    def _corpus_metrics(self) -> dict[str, Any]:
+        from sacrebleu.metrics import BLEU, CHRF
+
+        # force: no warnings about texts that end in " .", as in data with spaces between tokens
+        tokenize = self.bleu_tokenize or ("zh" if self._mostly_wide else "13a")
+        return {"bleu": BLEU(tokenize=tokenize, force=True), "chrf": CHRF()}
+
     def _sacrebleu(self, kept: list[tuple[list[str], str]]) -> dict[str, float]:
         if not kept:
             return {"bleu": 0.0, "chrf": 0.0}
-        from sacrebleu.metrics import BLEU, CHRF
-
-        predicted = [text for _, text in kept]
-        streams = [*zip_longest(*(references for references, _ in kept))]  # records may have fewer references
-        # force: no warnings about texts that end in " .", as in data with spaces between tokens
-        bleu = BLEU(tokenize=self.bleu_tokenize or ("zh" if self._mostly_wide else "13a"), force=True)
-        scores = {"bleu": bleu.corpus_score(predicted, streams), "chrf": CHRF().corpus_score(predicted, streams)}
-        return {name: score.score / 100 for name, score in scores.items()}
+        predicted, streams = [text for _, text in kept], _streams(kept)
+        metrics = self._corpus_metrics().items()
+        return {name: metric.corpus_score(predicted, streams).score / 100 for name, metric in metrics}
 
     def _rouge(self, kept: list[tuple[list[str], str]]) -> dict[str, float]:
+        texts = [*self._rouge_of_texts(kept)]
+        return {name: ratio(sum(scores[name] for scores in texts), len(kept)) for name in _ROUGE.values()}
+
+    def _rouge_of_texts(self, kept: list[tuple[list[str], str]]) -> Iterator[dict[str, float]]:
         from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]
 
-        names = {"rouge1": "rouge_1", "rouge2": "rouge_2", "rougeL": "rouge_l"}
-        scorer = RougeScorer([*names], use_stemmer=True, tokenizer=_Characters() if self._mostly_wide else None)
-        sums = dict.fromkeys(names.values(), 0.0)
+        scorer = RougeScorer([*_ROUGE], use_stemmer=True, tokenizer=_Characters() if self._mostly_wide else None)
         for references, predicted in kept:
             best = scorer.score_multi(references, predicted)
-            for theirs, ours in names.items():
-                sums[ours] += best[theirs].fmeasure
-        return {name: total / max(1, len(kept)) for name, total in sums.items()}
+            yield {ours: best[theirs].fmeasure for theirs, ours in _ROUGE.items()}
+
+
+def _streams(kept: list[tuple[list[str], str]]) -> list[Any]:
+    """Return the first reference of each text, the second of each, and so on; records may have fewer references."""
+    return [*zip_longest(*(references for references, _ in kept))]
+
+
+def _corpus_scores(name: str, metric: Any, sums: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: np.array([metric._compute_score_from_stats([*row]).score / 100 for row in sums])}
 
 
 class ErrorRate:
@@ -154,7 +183,7 @@ class ErrorRate:
         self.words += words
 
     def result(self) -> float:
-        return self.errors / self.words if self.words else 0.0
+        return ratio(self.errors, self.words)
 
 
 class FillingCounter:
@@ -172,8 +201,8 @@ class FillingCounter:
 
     def result(self) -> dict[str, float]:
         return {
-            "masked_accuracy": self.right / max(1, self.hidden),
-            "exact_match": self.equal / max(1, self.texts),
+            "masked_accuracy": ratio(self.right, self.hidden),
+            "exact_match": ratio(self.equal, self.texts),
         }
 
 
