@@ -23,6 +23,7 @@ from seqpipe.version import VERSION
 if TYPE_CHECKING:
     from seqpipe.pipeline.pipeline import Pipeline
     from seqpipe.pipeline.run import Run
+    from seqpipe.pipeline.runs import compare, runs
     from seqpipe.runtime.model import Bundle, Model, load
 
 __all__ = [
@@ -40,7 +41,9 @@ __all__ = [
     "TrainingError",
     "UsageError",
     "__version__",
+    "compare",
     "load",
+    "runs",
 ]
 __version__ = VERSION
 
@@ -49,7 +52,9 @@ _LATER = {  # imported at first use, since NumPy, pydantic and onnxruntime load 
     "Model": "seqpipe.runtime.model",
     "Pipeline": "seqpipe.pipeline.pipeline",
     "Run": "seqpipe.pipeline.run",
+    "compare": "seqpipe.pipeline.runs",
     "load": "seqpipe.runtime.model",
+    "runs": "seqpipe.pipeline.runs",
 }
 
 

@@ -81,7 +81,7 @@ def score_answers(
     wrong = []
     for record, answer in answered:
         gold, predicted = task.gold(record), task.predicted(answer)
-        for group in ["", _group(record, by)] if by else [""]:
+        for group in ["", group_of(record, by)] if by else [""]:
             if group not in counters:
                 counters[group] = new_counter(predictor)
             counters[group].add(gold, predicted)
@@ -118,7 +118,7 @@ def _perplexity_scores(
     groups: dict[str, list[Record]] = {}
     every = list(records)
     for record in every:
-        groups.setdefault(_group(record, by), []).append(record)
+        groups.setdefault(group_of(record, by), []).append(record)
     return {"": score_records(every)} | {group: score_records(some) for group, some in groups.items()}
 
 
@@ -248,7 +248,8 @@ class _HeadCounter:
         return {**scores, **of_head, **labels}
 
 
-def _group(record: Record, by: str) -> str:
+def group_of(record: Record, by: str) -> str:
+    """Return the name of a record's group by a field, such as `topic=news`; DataError if it has no such field."""
     if by not in record:
         has = ", ".join(record)
         raise DataError(f"{record.get('where', 'record')}: no field {by!r} to split by; the record has: {has}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -77,6 +77,17 @@ class NumberCounter:
         }
 
 
+def mean_of(name: str, values: Sequence[float] | np.ndarray) -> Statistics:
+    """Return the statistics of a score that is the mean over the records."""
+    rows = np.stack([values, np.ones(len(values))], 1)
+    return rows, lambda sums: {name: ratio(sums[:, 0], sums[:, 1])}
+
+
+def whole_scores(statistics: Iterable[Statistics]) -> Scores:
+    """Return the scores of all records by their statistics."""
+    return {name: float(score[0]) for rows, of in statistics for name, score in of(rows.sum(0, keepdims=True)).items()}
+
+
 def ratio(part: Any, whole: Any) -> Any:
     """Return part / whole, 0 if the whole is 0; of arrays, each the sums of many samples, an array."""
     if isinstance(whole, np.ndarray):
@@ -145,35 +156,29 @@ class VectorCounter:
         self.labels: list[str] = []
         self.vectors: list[np.ndarray] = []
         self.answered: list[int] = []  # numbers of the texts with a vector
-        self.texts = 0
 
     def add(self, gold: str, predicted: Sequence[float] | None) -> None:
         """Add one record's label and vector; None for a text without tokens, which is wrong."""
-        self.texts += 1
+        self.labels.append(gold)
         if predicted is not None:
             vector = np.asarray(predicted, np.float64)
             self.vectors.append((vector / (np.linalg.norm(vector) or 1.0)).astype(np.float32))
-            self.labels.append(gold)
-            self.answered.append(self.texts - 1)
+            self.answered.append(len(self.labels) - 1)
 
     def result(self) -> Scores:
-        return {"precision_at_1": ratio(int(self._right().sum()), self.texts)}
+        return {"precision_at_1": 0.0} | whole_scores(self.statistics())
 
     def statistics(self) -> Iterator[Statistics]:
-        """Yield whether the text nearest to each text has its label: a sample of texts is not searched again."""
-        rows = np.stack([self._right(), np.ones(self.texts)], 1)
-        yield rows, lambda sums: {"precision_at_1": ratio(sums[:, 0], sums[:, 1])}
-
-    def _right(self) -> np.ndarray:
-        right = np.zeros(self.texts)
+        """Yield whether the text nearest to each text has its label: samples of texts are not searched again."""
+        right = np.zeros(len(self.labels))
         if len(self.vectors) > 1:
-            vectors, labels = np.stack(self.vectors), np.unique(self.labels, return_inverse=True)[1]
+            vectors, labels = np.stack(self.vectors), np.unique(self.labels, return_inverse=True)[1][self.answered]
             for first in range(0, len(vectors), BLOCK):
                 near = vectors[first : first + BLOCK] @ vectors.T  # (R, N)
                 rows = np.arange(len(near))
                 near[rows, first + rows] = -np.inf
                 right[self.answered[first : first + BLOCK]] = labels[near.argmax(1)] == labels[first : first + BLOCK]
-        return right
+        yield mean_of("precision_at_1", right)
 
 
 # Scores of structured answers, field by field.

@@ -12,14 +12,13 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from seqpipe.answers.metrics.numbers import ratio
+from seqpipe.answers.metrics.numbers import mean_of, ratio, whole_scores
 from seqpipe.answers.types import Statistics
 from seqpipe.errors import UsageError, did_you_mean
 
 BleuTokenizer = Literal["13a", "char", "intl", "ja-mecab", "none", "zh"]
 
 WIDE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # written without spaces
-_ROUGE = {"rouge1": "rouge_1", "rouge2": "rouge_2", "rougeL": "rouge_l"}
 _TOKEN = re.compile(f"[{WIDE}]|[^\\s{WIDE}]+")
 
 
@@ -106,11 +105,9 @@ class TextCounter:
         if self.unknown:
             scores["copy_precision"] = ratio(self.copied["both"], self.copied["written"])
             scores["copy_recall"] = ratio(self.copied["both"], self.copied["gold"])
-        if self.kept is not None and has("sacrebleu"):
-            scores |= self._sacrebleu(self.kept)
-        if self.kept is not None and has("rouge_score"):
-            scores |= self._rouge(self.kept)
-        return scores
+        if self.kept == [] and has("sacrebleu"):
+            scores |= {"bleu": 0.0, "chrf": 0.0}
+        return scores | whole_scores(self.statistics())
 
     @property
     def _mostly_wide(self) -> bool:
@@ -120,45 +117,25 @@ class TextCounter:
         """Yield the sums of each text that BLEU, chrF and ROUGE are computed from."""
         kept = self.kept or []
         if kept and has("sacrebleu"):
-            predicted, streams = [text for _, text in kept], _streams(kept)
-            for name, metric in self._corpus_metrics().items():
+            from sacrebleu.metrics import BLEU, CHRF
+
+            predicted = [text for _, text in kept]
+            streams = [*zip_longest(*(references for references, _ in kept))]  # records may have fewer references
+            # force: no warnings about texts that end in " .", as in data with spaces between tokens
+            tokenize = self.bleu_tokenize or ("zh" if self._mostly_wide else "13a")
+            metrics: dict[str, Any] = {"bleu": BLEU(tokenize=tokenize, force=True), "chrf": CHRF()}
+            for name, metric in metrics.items():
                 # sacrebleu's public functions score whole sets only; its own significance tests call these methods.
-                rows = np.array(metric._extract_corpus_statistics(predicted, streams), dtype=float)
+                rows = np.array(metric._extract_corpus_statistics(predicted, streams))
                 yield rows, partial(_corpus_scores, name, metric)
         if kept and has("rouge_score"):
-            rows = np.array([[1.0, *scores.values()] for scores in self._rouge_of_texts(kept)])
-            yield rows, lambda sums: {name: ratio(sums[:, i], sums[:, 0]) for i, name in enumerate(_ROUGE.values(), 1)}
+            from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]
 
-    def _corpus_metrics(self) -> dict[str, Any]:
-        from sacrebleu.metrics import BLEU, CHRF
-
-        # force: no warnings about texts that end in " .", as in data with spaces between tokens
-        tokenize = self.bleu_tokenize or ("zh" if self._mostly_wide else "13a")
-        return {"bleu": BLEU(tokenize=tokenize, force=True), "chrf": CHRF()}
-
-    def _sacrebleu(self, kept: list[tuple[list[str], str]]) -> dict[str, float]:
-        if not kept:
-            return {"bleu": 0.0, "chrf": 0.0}
-        predicted, streams = [text for _, text in kept], _streams(kept)
-        metrics = self._corpus_metrics().items()
-        return {name: metric.corpus_score(predicted, streams).score / 100 for name, metric in metrics}
-
-    def _rouge(self, kept: list[tuple[list[str], str]]) -> dict[str, float]:
-        texts = [*self._rouge_of_texts(kept)]
-        return {name: ratio(sum(scores[name] for scores in texts), len(kept)) for name in _ROUGE.values()}
-
-    def _rouge_of_texts(self, kept: list[tuple[list[str], str]]) -> Iterator[dict[str, float]]:
-        from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]
-
-        scorer = RougeScorer([*_ROUGE], use_stemmer=True, tokenizer=_Characters() if self._mostly_wide else None)
-        for references, predicted in kept:
-            best = scorer.score_multi(references, predicted)
-            yield {ours: best[theirs].fmeasure for theirs, ours in _ROUGE.items()}
-
-
-def _streams(kept: list[tuple[list[str], str]]) -> list[Any]:
-    """Return the first reference of each text, the second of each, and so on; records may have fewer references."""
-    return [*zip_longest(*(references for references, _ in kept))]
+            names = {"rouge1": "rouge_1", "rouge2": "rouge_2", "rougeL": "rouge_l"}
+            scorer = RougeScorer([*names], use_stemmer=True, tokenizer=_Characters() if self._mostly_wide else None)
+            best = [scorer.score_multi(references, predicted) for references, predicted in kept]
+            for theirs, ours in names.items():
+                yield mean_of(ours, [scores[theirs].fmeasure for scores in best])
 
 
 def _corpus_scores(name: str, metric: Any, sums: np.ndarray) -> dict[str, np.ndarray]:
