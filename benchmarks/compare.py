@@ -5,8 +5,8 @@
 
 Each pair answers the same records: labels (accuracy), or 0 to 3 spans a sentence (F1), of which at most one is wrong.
 The models disagree on 9 % of the records. Equal models are right on as many of these; with a gap, the better one is
-right on 2 % of all records more. A false alarm, and a gap found, is p < 0.05 in `compare`; the share of intervals without 0 stands
-beside. The figures are recorded in runs/results.
+right on 2 % of all records more. A false alarm, and a gap found, is p < 0.05 in `compare`; the share of intervals
+without 0 stands beside. The figures are recorded in runs/results.
 """
 
 from __future__ import annotations

@@ -79,7 +79,16 @@ def test_components_import_one_module_of_seqpipe() -> None:
 def test_the_front_door_offers_what_users_need_and_nothing_else() -> None:
     caught = {"BundleError", "ConfigError", "DataError", "EnvError", "ExportError", "OpenChoiceError"}
     caught |= {"SeqpipeError", "TrainingError", "UsageError"}
-    assert {*seqpipe.__all__} == {"Bundle", "Model", "Pipeline", "Run", "__version__", "load"} | caught
+    assert {*seqpipe.__all__} == {
+        "Bundle",
+        "Model",
+        "Pipeline",
+        "Run",
+        "__version__",
+        "compare",
+        "load",
+        "runs",
+    } | caught
     for name in seqpipe.__all__:
         assert getattr(seqpipe, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'BOS'"):

@@ -83,11 +83,12 @@ class SetComparison:
         by = f"{main.format(abs(main.difference))}{' points' if main.percent else ''} of {main.name}"
         if main.p is None:
             return f"a difference of {by}, which cannot be resampled"
-        interval = f"95 % interval {main.format(main.low, '+')} to {main.format(main.high, '+')}, p = {main.p:.2g}"
         better, worse = (self.second, self.first) if main.gain > 0 else (self.first, self.second)
+        low, high = sorted(end if main.difference > 0 else -end for end in (main.low or 0.0, main.high or 0.0))
+        by += f" (95 % interval {main.format(low)} to {main.format(high)}, p = {main.p:.2g})"
         if main.p >= LEVEL:
-            return f"no difference that this test set can show: {main.format(main.difference, '+')} ({interval})"
-        return f"{better} is better than {worse} by {by} ({interval})"
+            return f"no difference that this test set can show: {by}{f' for {better}' if main.difference else ''}"
+        return f"{better} is better than {worse} by {by}"
 
 
 def compare_answers(

@@ -257,8 +257,8 @@ def test_answers_that_became_right_and_wrong_are_counted_and_shown() -> None:
 @pytest.mark.parametrize(
     ("errors", "sentence"),
     [
-        (40, "b is better than a by 20.00 points of accuracy (95 % interval +"),
-        (2, "no difference that this test set can show: +1.00 (95 % interval "),
+        (40, "b is better than a by 20.00 points of accuracy (95 % interval 1"),
+        (2, "no difference that this test set can show: 1.00 points of accuracy (95 % interval 0.00 to "),
     ],
 )
 def test_a_sentence_says_who_is_better_or_that_nothing_is_seen(errors: int, sentence: str) -> None:
