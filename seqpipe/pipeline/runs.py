@@ -185,7 +185,7 @@ def _row(folder: Path) -> dict[str, Any]:
             row["bundle_bytes"] = _size(run.bundle_folder)
         row["state"] = "finished" if scores and is_exported else "trained" if outcome else "unfinished"
         if row["state"] == "unfinished":
-            row["problem"] = f"running or interrupted, after {len(history)} of {settings['train']['epochs']} epochs"
+            row["problem"] = f"running or interrupted, after {len(history)} of {settings['train'].get('epochs')} epochs"
     except (SeqpipeError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         row |= {"state": "damaged", "problem": str(error) or type(error).__name__}
     return row
