@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from seqpipe.explain.notebook import show
     from seqpipe.pipeline.pipeline import Pipeline
     from seqpipe.pipeline.run import Run
+    from seqpipe.pipeline.runs import compare, runs
     from seqpipe.runtime.model import Bundle, Model, load
 
 __all__ = [
@@ -41,7 +42,9 @@ __all__ = [
     "TrainingError",
     "UsageError",
     "__version__",
+    "compare",
     "load",
+    "runs",
     "show",
 ]
 __version__ = VERSION
@@ -51,7 +54,9 @@ _LATER = {  # imported at first use, since NumPy, pydantic and onnxruntime load 
     "Model": "seqpipe.runtime.model",
     "Pipeline": "seqpipe.pipeline.pipeline",
     "Run": "seqpipe.pipeline.run",
+    "compare": "seqpipe.pipeline.runs",
     "load": "seqpipe.runtime.model",
+    "runs": "seqpipe.pipeline.runs",
     "show": "seqpipe.explain.notebook",
 }
 

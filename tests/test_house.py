@@ -79,7 +79,17 @@ def test_components_import_one_module_of_seqpipe() -> None:
 def test_the_front_door_offers_what_users_need_and_nothing_else() -> None:
     caught = {"BundleError", "ConfigError", "DataError", "EnvError", "ExportError", "OpenChoiceError"}
     caught |= {"SeqpipeError", "TrainingError", "UsageError"}
-    assert {*seqpipe.__all__} == {"Bundle", "Model", "Pipeline", "Run", "__version__", "load", "show"} | caught
+    assert {*seqpipe.__all__} == {
+        "Bundle",
+        "Model",
+        "Pipeline",
+        "Run",
+        "__version__",
+        "compare",
+        "load",
+        "runs",
+        "show",
+    } | caught
     for name in seqpipe.__all__:
         assert getattr(seqpipe, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'BOS'"):
@@ -252,7 +262,7 @@ def test_options_of_heads_are_read_by_that_head_alone() -> None:
 
 
 # Files and lines of both packages: raised only by the commit of an issue, within its budget.
-FILES, LINES = 277, 52_600
+FILES, LINES = 300, 53_500
 MOST_IN_A_FOLDER = 20
 
 

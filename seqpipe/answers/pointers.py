@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.answer_types import PointersAnswer, PointersAnswers, WordPointersAnswer
 from seqpipe.answers.base import HeadAnswer, best_of, ranked_answers, with_score
+from seqpipe.answers.metrics.numbers import ratio
 from seqpipe.answers.task import HeadInfo, HeadTask
 from seqpipe.answers.types import Array, Choice, Counts, MakeTargets, Metric, Scores, SpanRules, Targets
 from seqpipe.errors import DataError
@@ -40,8 +41,8 @@ class PointerCounter:
 
     def result(self) -> Scores:
         return {
-            "exact_match": self.exact / max(1, self.records),
-            "position_accuracy": self.placed / max(1, self.positions),
+            "exact_match": ratio(self.exact, self.records),
+            "position_accuracy": ratio(self.placed, self.positions),
         }
 
 

@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
+import numpy as np
+
 from seqpipe.answers.answer_types import NearText
 from seqpipe.errors import DataError
 from seqpipe.features.document import Doc, Overlaps, Record, select_spans
 
 Scores = dict[str, Any]
+# Sums over single records (R, K), and the function from sums over many samples (N, K) to their scores, each (N,).
+Statistics = tuple[np.ndarray, Callable[[np.ndarray], Scores]]
 Target = list[Any] | int | float | tuple[float, ...]  # for each token (or each pair of them); for the record; a row
 Targets = dict[str, Target]  # by name
 MakeTargets = Callable[[Record, Doc], Targets | None]  # None for a record to skip

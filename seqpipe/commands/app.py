@@ -24,6 +24,7 @@ import typer
 from seqpipe.commands.bench import bench
 from seqpipe.commands.candidates import candidates
 from seqpipe.commands.check import check
+from seqpipe.commands.compare import compare, runs
 from seqpipe.commands.convert import convert
 from seqpipe.commands.deploy import app as deploy_app
 from seqpipe.commands.doctor import doctor
@@ -53,7 +54,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _GROUPS = {
-    "Everyday": (init, check, run, train, evaluate, predict, serve),
+    "Everyday": (init, check, run, train, evaluate, compare, runs, predict, serve),
     "Data": (candidates, vectors),
     "Deploy": (export, convert, verify, bench, doctor),
     "Extend": (schema,),

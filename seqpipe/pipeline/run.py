@@ -16,6 +16,7 @@ from seqpipe.errors import EnvError, UsageError
 
 if TYPE_CHECKING:
     from seqpipe.config.loader import Config
+    from seqpipe.pipeline.runs import Comparison
     from seqpipe.runtime.model import Bundle
 
 RUNS = Path("runs")  # folder of all runs
@@ -147,6 +148,12 @@ class Run:
     def checkpoints(self) -> Path:
         """Folder of the training state and the best weights."""
         return self.folder / CHECKPOINTS
+
+    def compare(self, *targets: str | Path | Run | Bundle, **options: Any) -> Comparison:
+        """Compare other runs or bundles with this run; options and errors are those of `seqpipe.compare`."""
+        from seqpipe.pipeline.runs import compare
+
+        return compare(self, *targets, **options)
 
     def outcome_lines(self) -> list[str]:
         """Return the outcome of training as text, with the command that trains longer."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.answer_types import Answer
-from seqpipe.answers.metrics.numbers import metric_of
+from seqpipe.answers.metrics.numbers import metric_of, ratio
 from seqpipe.answers.task import HeadTask, Task
 from seqpipe.answers.text import RECORD_CONTINUES, SCORE_PROMPT
 from seqpipe.answers.types import Counts, Metric, Scores
@@ -77,13 +77,13 @@ def score_answers(
 ) -> dict[str, Scores]:
     """Return the scores of answers to records, in the format of `evaluate`."""
     task = predictor.task
-    counters = {"": _counter(predictor)}
+    counters = {"": new_counter(predictor)}
     wrong = []
     for record, answer in answered:
         gold, predicted = task.gold(record), task.predicted(answer)
-        for group in ["", _group(record, by)] if by else [""]:
+        for group in ["", group_of(record, by)] if by else [""]:
             if group not in counters:
-                counters[group] = _counter(predictor)
+                counters[group] = new_counter(predictor)
             counters[group].add(gold, predicted)
         if errors and not task.is_right(gold, predicted):
             text = {field: record.get(field) for field in fields_of(predictor.featurizer)}
@@ -118,7 +118,7 @@ def _perplexity_scores(
     groups: dict[str, list[Record]] = {}
     every = list(records)
     for record in every:
-        groups.setdefault(_group(record, by), []).append(record)
+        groups.setdefault(group_of(record, by), []).append(record)
     return {"": score_records(every)} | {group: score_records(some) for group, some in groups.items()}
 
 
@@ -193,7 +193,8 @@ def headlines(scores: Mapping[str, Any], metric: str | None = None) -> dict[str,
     return chosen | dict([headline(scores)]) | {f"{name}.{inner}": value for name, (inner, value) in parts.items()}
 
 
-def _counter(predictor: Predictor) -> Counts:
+def new_counter(predictor: Predictor) -> Counts:
+    """Return a new counter of all scores of a predictor's answers."""
     parts, metrics, declared = predictor.task.parts, predictor.metrics, predictor.metric_types
     counters = {name: _HeadCounter(part, metrics.get(name), declared) for name, part in parts.items()}
     return counters[""] if "" in counters else _JointCounter(predictor.task, counters)
@@ -215,8 +216,8 @@ class _JointCounter:
     def result(self) -> Scores:
         scores = {name: counter.result() for name, counter in self.counters.items()}
         compared = [name for name, part in self.task.parts.items() if not part.kind.self_supervised]
-        mean = sum(headline(self.counters[name].counter.result())[1] for name in compared) / max(1, len(compared))
-        return {"mean": mean, "exact": self.exact / max(1, self.records), **scores}
+        headlines = [next(iter(self.counters[name].counter.result().values())) for name in compared]
+        return {"mean": ratio(sum(headlines), len(compared)), "exact": ratio(self.exact, self.records), **scores}
 
 
 class _HeadCounter:
@@ -247,7 +248,8 @@ class _HeadCounter:
         return {**scores, **of_head, **labels}
 
 
-def _group(record: Record, by: str) -> str:
+def group_of(record: Record, by: str) -> str:
+    """Return the name of a record's group by a field, such as `topic=news`; DataError if it has no such field."""
     if by not in record:
         has = ", ".join(record)
         raise DataError(f"{record.get('where', 'record')}: no field {by!r} to split by; the record has: {has}")

@@ -24,8 +24,14 @@ class _Counter:
         self.correct: Counter[str] = Counter()
 
     def each(self) -> dict[str, Scores]:
-        labels = sorted(self.gold | self.predicted)
+        labels = sorted({**self.gold, **self.predicted})
         return {label: _f1(self.gold[label], self.predicted[label], self.correct[label]) for label in labels}
+
+    @staticmethod
+    def macro_f1(each: dict[str, Scores]) -> float:
+        """Return the mean F1 of the labels that the references or the answers have."""
+        present = sum((scores["gold"] + scores["predicted"] > 0) * 1 for scores in each.values())
+        return ratio(sum(scores["f1"] for scores in each.values()), present)
 
 
 class SpanCounter(_Counter):
@@ -84,7 +90,7 @@ class LabelCounter(_Counter):
             scopes["out_of_scope_recall"] = ratio(refused, self.gold[outside])
         return {
             "accuracy": ratio(self.correct.total(), self.gold.total()),
-            "macro_f1": sum(scores["f1"] for scores in each.values()) / max(1, len(each)),
+            "macro_f1": self.macro_f1(each),
             **scopes,
             "labels": each,
         }
@@ -111,7 +117,7 @@ class LabelsCounter(_Counter):
         all_labels = _f1(self.gold.total(), self.predicted.total(), self.correct.total())
         return {
             "micro_f1": all_labels.pop("f1"),
-            "macro_f1": sum(scores["f1"] for scores in each.values()) / max(1, len(each)),
+            "macro_f1": self.macro_f1(each),
             "exact_match": ratio(self.equal, self.texts),
             **all_labels,
             "labels": each,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from seqpipe.answers.types import Metric, Scores
+from seqpipe.answers.types import Metric, Scores, Statistics
 from seqpipe.console import text_table
 
 # Scores of numbers: correlation, explained variance and errors, counted record by record in constant memory.
@@ -17,13 +17,14 @@ from seqpipe.console import text_table
 class ScoreCounter:
     """Explained variance (R²), Pearson's correlation, and errors in the target's unit.
 
-    Sums of squares are about the running means (Welford 1962), so that numbers far from 0 lose no precision.
+    Sums are about the first record's numbers, so that numbers far from 0 lose no precision (Chan et al. 1983).
     """
 
     def __init__(self) -> None:
         self.numbers = self.unanswered = 0
-        self.gold = self.predicted = 0.0  # means
-        self.gold_squares = self.predicted_squares = self.products = 0.0  # about the means
+        self.origin: tuple[float, float] | None = None
+        self.gold = self.predicted = 0.0
+        self.gold_squares = self.predicted_squares = self.products = 0.0
         self.errors = self.squares = 0.0
 
     def add(self, gold: float, predicted: float | None) -> None:
@@ -31,23 +32,27 @@ class ScoreCounter:
         if predicted is None:
             self.unanswered += 1
             return
+        self.origin = self.origin or (gold, predicted)
         self.numbers += 1
-        gold_off, predicted_off = gold - self.gold, predicted - self.predicted
-        self.gold += gold_off / self.numbers
-        self.predicted += predicted_off / self.numbers
-        self.gold_squares += gold_off * (gold - self.gold)
-        self.predicted_squares += predicted_off * (predicted - self.predicted)
-        self.products += gold_off * (predicted - self.predicted)
+        gold_off, predicted_off = gold - self.origin[0], predicted - self.origin[1]
+        self.gold += gold_off
+        self.predicted += predicted_off
+        self.gold_squares += gold_off**2
+        self.predicted_squares += predicted_off**2
+        self.products += gold_off * predicted_off
         self.errors += abs(gold - predicted)
         self.squares += (gold - predicted) ** 2
 
     def result(self) -> Scores:
+        gold = self.gold_squares - ratio(self.gold**2, self.numbers)
+        predicted = self.predicted_squares - ratio(self.predicted**2, self.numbers)
+        products = self.products - ratio(self.gold * self.predicted, self.numbers)
         return {
-            "r2": 1 - self.squares / self.gold_squares if self.gold_squares else 0.0,
-            "pearson": ratio(self.products, math.sqrt(self.gold_squares) * math.sqrt(self.predicted_squares)),
+            "r2": ratio(gold - self.squares, gold),
+            "pearson": ratio(products, root(gold) * root(predicted)),
             "mae": ratio(self.errors, self.numbers),
-            "rmse": math.sqrt(ratio(self.squares, self.numbers)),
-            **({"unanswered": self.unanswered} if self.unanswered else {}),
+            "rmse": root(ratio(self.squares, self.numbers)),
+            **({"unanswered": self.unanswered} if np.any(self.unanswered) else {}),
         }
 
 
@@ -68,13 +73,31 @@ class NumberCounter:
     def result(self) -> Scores:
         return {
             "mean_score": ratio(self.total, self.numbers),
-            **({"unanswered": self.unanswered} if self.unanswered else {}),
+            **({"unanswered": self.unanswered} if np.any(self.unanswered) else {}),
         }
 
 
-def ratio(part: float, whole: float) -> float:
-    """Return part / whole, 0 if the whole is 0."""
+def mean_of(name: str, values: Sequence[float] | np.ndarray) -> Statistics:
+    """Return the statistics of a score that is the mean over the records."""
+    rows = np.stack([values, np.ones(len(values))], 1)
+    return rows, lambda sums: {name: ratio(sums[:, 0], sums[:, 1])}
+
+
+def whole_scores(statistics: Iterable[Statistics]) -> Scores:
+    """Return the scores of all records by their statistics."""
+    return {name: float(score[0]) for rows, of in statistics for name, score in of(rows.sum(0, keepdims=True)).items()}
+
+
+def ratio(part: Any, whole: Any) -> Any:
+    """Return part / whole, 0 if the whole is 0; of arrays, each the sums of many samples, an array."""
+    if isinstance(whole, np.ndarray):
+        return np.divide(part, whole, out=np.zeros(whole.shape), where=whole != 0)
     return part / whole if whole else 0.0
+
+
+def root(number: Any) -> Any:
+    """Return the square root of a number or an array, 0 for what rounding made negative."""
+    return np.sqrt(np.maximum(number, 0.0)) if isinstance(number, np.ndarray) else math.sqrt(max(number, 0.0))
 
 
 # Scores of ranked lists: accuracy of the first, mean reciprocal rank, and recall.
@@ -132,26 +155,30 @@ class VectorCounter:
     def __init__(self) -> None:
         self.labels: list[str] = []
         self.vectors: list[np.ndarray] = []
-        self.texts = 0
+        self.answered: list[int] = []  # numbers of the texts with a vector
 
     def add(self, gold: str, predicted: Sequence[float] | None) -> None:
         """Add one record's label and vector; None for a text without tokens, which is wrong."""
-        self.texts += 1
+        self.labels.append(gold)
         if predicted is not None:
             vector = np.asarray(predicted, np.float64)
             self.vectors.append((vector / (np.linalg.norm(vector) or 1.0)).astype(np.float32))
-            self.labels.append(gold)
+            self.answered.append(len(self.labels) - 1)
 
     def result(self) -> Scores:
-        right = 0
+        return {"precision_at_1": 0.0} | whole_scores(self.statistics())
+
+    def statistics(self) -> Iterator[Statistics]:
+        """Yield whether the text nearest to each text has its label: samples of texts are not searched again."""
+        right = np.zeros(len(self.labels))
         if len(self.vectors) > 1:
-            vectors, labels = np.stack(self.vectors), np.unique(self.labels, return_inverse=True)[1]
+            vectors, labels = np.stack(self.vectors), np.unique(self.labels, return_inverse=True)[1][self.answered]
             for first in range(0, len(vectors), BLOCK):
                 near = vectors[first : first + BLOCK] @ vectors.T  # (R, N)
                 rows = np.arange(len(near))
                 near[rows, first + rows] = -np.inf
-                right += int((labels[near.argmax(1)] == labels[first : first + BLOCK]).sum())
-        return {"precision_at_1": ratio(right, self.texts)}
+                right[self.answered[first : first + BLOCK]] = labels[near.argmax(1)] == labels[first : first + BLOCK]
+        yield mean_of("precision_at_1", right)
 
 
 # Scores of structured answers, field by field.

@@ -8,6 +8,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from seqpipe.answers.metrics.numbers import ratio
 from seqpipe.errors import DataError
 
 Gold = tuple[str, int]  # the text of an answer, and its start in the passage
@@ -95,9 +98,8 @@ class ReadingCounter:
             self.kept_silent += exact
 
     def result(self) -> dict[str, Any]:
-        whole, answered = max(1, self.questions), max(1, self.questions - self.without)
-        scores = {"f1": self.f1 / whole, "exact_match": self.exact / whole}
-        if self.without:
-            scores["has_answer_f1"] = (self.f1 - self.kept_silent) / answered
-            scores["no_answer_accuracy"] = self.kept_silent / self.without
+        scores = {"f1": ratio(self.f1, self.questions), "exact_match": ratio(self.exact, self.questions)}
+        if np.any(self.without):
+            scores["has_answer_f1"] = ratio(self.f1 - self.kept_silent, self.questions - self.without)
+            scores["no_answer_accuracy"] = ratio(self.kept_silent, self.without)
         return scores

@@ -5,10 +5,15 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import zip_longest
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+import numpy as np
+
+from seqpipe.answers.metrics.numbers import mean_of, ratio, whole_scores
+from seqpipe.answers.types import Statistics
 from seqpipe.errors import UsageError, did_you_mean
 
 BleuTokenizer = Literal["13a", "char", "intl", "ja-mecab", "none", "zh"]
@@ -92,48 +97,49 @@ class TextCounter:
 
     def result(self) -> dict[str, float]:
         scores = {
-            "exact_match": self.equal / max(1, self.texts),
-            "token_accuracy": self.same / max(1, self.tokens),
-            "character_error_rate": self.edits / self.characters if self.characters else 0.0,
+            "exact_match": ratio(self.equal, self.texts),
+            "token_accuracy": ratio(self.same, self.tokens),
+            "character_error_rate": ratio(self.edits, self.characters),
             **{name: rate.result() for name, rate in self.word_errors.items()},
         }
         if self.unknown:
-            both = self.copied["both"]
-            scores["copy_precision"] = both / max(1, self.copied["written"])
-            scores["copy_recall"] = both / max(1, self.copied["gold"])
-        if self.kept is not None and has("sacrebleu"):
-            scores |= self._sacrebleu(self.kept)
-        if self.kept is not None and has("rouge_score"):
-            scores |= self._rouge(self.kept)
-        return scores
+            scores["copy_precision"] = ratio(self.copied["both"], self.copied["written"])
+            scores["copy_recall"] = ratio(self.copied["both"], self.copied["gold"])
+        if self.kept == [] and has("sacrebleu"):
+            scores |= {"bleu": 0.0, "chrf": 0.0}
+        return scores | whole_scores(self.statistics())
 
     @property
     def _mostly_wide(self) -> bool:
         return 2 * self.wide > self.characters
 
-    def _sacrebleu(self, kept: list[tuple[list[str], str]]) -> dict[str, float]:
-        if not kept:
-            return {"bleu": 0.0, "chrf": 0.0}
-        from sacrebleu.metrics import BLEU, CHRF
+    def statistics(self) -> Iterator[Statistics]:
+        """Yield the sums of each text that BLEU, chrF and ROUGE are computed from."""
+        kept = self.kept or []
+        if kept and has("sacrebleu"):
+            from sacrebleu.metrics import BLEU, CHRF
 
-        predicted = [text for _, text in kept]
-        streams = [*zip_longest(*(references for references, _ in kept))]  # records may have fewer references
-        # force: no warnings about texts that end in " .", as in data with spaces between tokens
-        bleu = BLEU(tokenize=self.bleu_tokenize or ("zh" if self._mostly_wide else "13a"), force=True)
-        scores = {"bleu": bleu.corpus_score(predicted, streams), "chrf": CHRF().corpus_score(predicted, streams)}
-        return {name: score.score / 100 for name, score in scores.items()}
+            predicted = [text for _, text in kept]
+            streams = [*zip_longest(*(references for references, _ in kept))]  # records may have fewer references
+            # force: no warnings about texts that end in " .", as in data with spaces between tokens
+            tokenize = self.bleu_tokenize or ("zh" if self._mostly_wide else "13a")
+            metrics: dict[str, Any] = {"bleu": BLEU(tokenize=tokenize, force=True), "chrf": CHRF()}
+            for name, metric in metrics.items():
+                # sacrebleu's public functions score whole sets only; its own significance tests call these methods.
+                rows = np.array(metric._extract_corpus_statistics(predicted, streams))
+                yield rows, partial(_corpus_scores, name, metric)
+        if kept and has("rouge_score"):
+            from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]
 
-    def _rouge(self, kept: list[tuple[list[str], str]]) -> dict[str, float]:
-        from rouge_score.rouge_scorer import RougeScorer  # type: ignore[import-untyped]
-
-        names = {"rouge1": "rouge_1", "rouge2": "rouge_2", "rougeL": "rouge_l"}
-        scorer = RougeScorer([*names], use_stemmer=True, tokenizer=_Characters() if self._mostly_wide else None)
-        sums = dict.fromkeys(names.values(), 0.0)
-        for references, predicted in kept:
-            best = scorer.score_multi(references, predicted)
+            names = {"rouge1": "rouge_1", "rouge2": "rouge_2", "rougeL": "rouge_l"}
+            scorer = RougeScorer([*names], use_stemmer=True, tokenizer=_Characters() if self._mostly_wide else None)
+            best = [scorer.score_multi(references, predicted) for references, predicted in kept]
             for theirs, ours in names.items():
-                sums[ours] += best[theirs].fmeasure
-        return {name: total / max(1, len(kept)) for name, total in sums.items()}
+                yield mean_of(ours, [scores[theirs].fmeasure for scores in best])
+
+
+def _corpus_scores(name: str, metric: Any, sums: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: np.array([metric._compute_score_from_stats([*row]).score / 100 for row in sums])}
 
 
 class ErrorRate:
@@ -154,7 +160,7 @@ class ErrorRate:
         self.words += words
 
     def result(self) -> float:
-        return self.errors / self.words if self.words else 0.0
+        return ratio(self.errors, self.words)
 
 
 class FillingCounter:
@@ -172,8 +178,8 @@ class FillingCounter:
 
     def result(self) -> dict[str, float]:
         return {
-            "masked_accuracy": self.right / max(1, self.hidden),
-            "exact_match": self.equal / max(1, self.texts),
+            "masked_accuracy": ratio(self.right, self.hidden),
+            "exact_match": ratio(self.equal, self.texts),
         }
 
 

@@ -1,0 +1,295 @@
+"""Comparisons of two models' answers, against brute force, scipy, scikit-learn and sacrebleu."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import sacrebleu
+import scipy.stats
+import sklearn.metrics
+from tokenizers import Tokenizer
+
+from seqpipe.answers.base import AnswerKind
+from seqpipe.answers.candidates import Vector
+from seqpipe.answers.classification import Label, Labels, Score
+from seqpipe.answers.extractive_span import ExtractiveSpan
+from seqpipe.answers.registry import MultiHead
+from seqpipe.answers.tagging import Spans, Tags
+from seqpipe.answers.text import Text
+from seqpipe.errors import DataError, UsageError
+from seqpipe.features.sources import source_from
+from seqpipe.report.compare import AnsweredSets, Difference, SetComparison, compare_answers
+from seqpipe.runtime.evaluate import score_answers
+from seqpipe.runtime.manifest import Limits
+from seqpipe.runtime.predictor import Predictor
+from seqpipe_plugins.tokenizers.chars import Chars
+
+LETTERS: Tokenizer = Chars().train(["abcdefgh"])
+Rows = Sequence[tuple[dict[str, Any], Any]]
+
+
+def side(name: str, kind: AnswerKind, rows: Rows, **sets: Rows) -> AnsweredSets:
+    predictor = Predictor(source_from("text", {}, {"": LETTERS}, False, False), kind, dict, {}, Limits(tokens=9))
+    return AnsweredSets(name, predictor, sets or {"test": rows})
+
+
+def compared(
+    kind: AnswerKind, records: Sequence[Any], first: Sequence[Any], second: Sequence[Any], **options: Any
+) -> SetComparison:
+    """The comparison of two lists of answers to records, with scores that are those of `evaluate`."""
+    sides = [side(name, kind, [*zip(records, answers, strict=True)]) for name, answers in (("a", first), ("b", second))]
+    (result,) = compare_answers(*sides, **options)
+    for name, answered in zip(("first", "second"), sides, strict=True):
+        scores = score_answers(answered.predictor, answered.sets["test"])[""]
+        for row in result.scores:
+            expected: Any = scores
+            for part in row.name.split("."):
+                expected = expected[part]
+            assert getattr(row, name) == pytest.approx(expected, abs=1e-9)
+    return result
+
+
+def row(result: SetComparison, name: str) -> Difference:
+    return next(row for row in (*result.scores, *result.labels) if row.name == name)
+
+
+def mid_p(score: Callable[[Sequence[Any]], float], first: Sequence[Any], second: Sequence[Any]) -> float:
+    """The exact p of swapped answers, by all ways to swap them."""
+    observed, differences = abs(score(second) - score(first)), []
+    for swaps in itertools.product((False, True), repeat=len(first)):
+        a = [y if swap else x for x, y, swap in zip(first, second, swaps, strict=True)]
+        b = [x if swap else y for x, y, swap in zip(first, second, swaps, strict=True)]
+        differences.append(abs(score(b) - score(a)))
+    values = np.array(differences)
+    return float(np.mean(values > observed + 1e-12) + np.mean(np.isclose(values, observed, atol=1e-12)) / 2)
+
+
+def ends(score: Callable[[Sequence[int]], float], records: int) -> np.ndarray:
+    """The exact 2.5 % and 97.5 % points of a difference in all samples of the records."""
+    return np.percentile([score(at) for at in itertools.product(range(records), repeat=records)], [2.5, 97.5])
+
+
+def label_data(records: int, seed: int, errors: float = 0.3) -> tuple[list[str], list[str], list[str]]:
+    draw = random.Random(seed)
+    gold = [draw.choice("abc") for _ in range(records)]
+    given = [[label if draw.random() > rate else draw.choice("abc") for label in gold] for rate in (errors, errors / 3)]
+    return gold, *given
+
+
+def as_labels(labels: Sequence[str]) -> list[dict[str, Any]]:
+    return [{"label": label, "score": 0.5} for label in labels]
+
+
+def test_the_interval_of_accuracy_is_scipys_and_p_that_of_its_permutation_test() -> None:
+    gold, first, second = label_data(80, seed=3)
+    records = [{"text": "a", "label": label} for label in gold]
+    result = compared(Label("abc"), records, as_labels(first), as_labels(second), resamples=20_000)
+    right = [np.array([x == y for x, y in zip(gold, given, strict=True)], float) for given in (first, second)]
+    accuracy = row(result, "accuracy")
+    assert accuracy.difference == pytest.approx(right[1].mean() - right[0].mean())
+    bootstrap = scipy.stats.bootstrap(
+        (right[1], right[0]),
+        lambda b, a, axis: b.mean(axis) - a.mean(axis),
+        paired=True,
+        method="percentile",
+        n_resamples=20_000,
+        rng=1,
+    )
+    assert [accuracy.low, accuracy.high] == pytest.approx([*bootstrap.confidence_interval], abs=0.013)  # of a record
+    test = scipy.stats.permutation_test(
+        right[::-1],
+        lambda b, a, axis: b.mean(axis) - a.mean(axis),
+        permutation_type="samples",
+        n_resamples=20_000,
+        vectorized=True,
+        rng=1,
+    )
+    size = np.abs(test.null_distribution)
+    expected = np.mean(size > abs(test.statistic) + 1e-9) + np.mean(np.isclose(size, abs(test.statistic))) / 2
+    assert accuracy.p == pytest.approx(expected, abs=0.01)
+
+
+def test_macro_f1_and_the_f1_of_each_label_are_resampled_as_scikit_learn_scores_them() -> None:
+    gold, first, second = label_data(6, seed=5, errors=0.6)
+    records = [{"text": "a", "label": label} for label in gold]
+    result = compared(Label("abc"), records, as_labels(first), as_labels(second), resamples=20_000)
+
+    def macro(given: Sequence[str]) -> float:
+        return sklearn.metrics.f1_score(gold, given, average="macro", zero_division=0.0)
+
+    assert row(result, "macro_f1").p == pytest.approx(mid_p(macro, first, second), abs=0.015)
+    for label in "abc":
+
+        def f1(given: Sequence[str], label: str = label) -> float:
+            return sklearn.metrics.f1_score(gold, given, labels=[label], average="macro", zero_division=0.0)
+
+        difference = f1(second) - f1(first)
+        assert row(result, label).difference == pytest.approx(difference)
+        assert row(result, label).p == pytest.approx(mid_p(f1, first, second) if difference else 1.0, abs=0.015)
+    assert len({row.p for row in result.labels}) > 1
+
+
+def test_errors_of_numbers_far_from_0_have_the_exact_interval_and_p() -> None:
+    draw = np.random.default_rng(2)
+    gold = 1e6 + draw.normal(size=5)
+    first, second = gold + draw.normal(size=5), gold + 0.3 * draw.normal(size=5)
+    answers = [[{"score": float(number)} for number in given] for given in (first, second)]
+    result = compared(Score(), [{"text": "a", "score": float(number)} for number in gold], *answers, resamples=20_000)
+    pairs = [np.stack([gold, given], 1) for given in (first, second)]
+
+    def mae(side: Any) -> float:
+        return float(np.mean([abs(x - y) for x, y in side]))
+
+    def pearson(side: Any) -> float:
+        return float(np.corrcoef(np.array(side).T)[0, 1])
+
+    for name, score in (("mae", mae), ("pearson", pearson)):
+        assert row(result, name).p == pytest.approx(mid_p(score, *pairs), abs=0.02)
+    exact = ends(lambda at: mae(pairs[1][[*at]]) - mae(pairs[0][[*at]]), 5)
+    assert [row(result, "mae").low, row(result, "mae").high] == pytest.approx(exact, rel=0.05)
+    assert row(result, "mae").gain == -row(result, "mae").difference > 0
+
+
+def test_bleu_is_resampled_as_sacrebleu_scores_it() -> None:
+    words = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "two", "dogs", "in", "rain"]
+    draw = random.Random(4)
+    gold = [" ".join(draw.choices(words, k=8)) for _ in range(4)]
+    given = [[" ".join(w if draw.random() > e else "x" for w in text.split()) for text in gold] for e in (0.4, 0.1)]
+    records = [{"text": "a", "target": text} for text in gold]
+    answers = [[{"generated_text": text, "score": 0.5} for text in side] for side in given]
+    result = compared(Text(LETTERS), records, *answers, resamples=2_000)
+
+    def bleu(pairs: Sequence[tuple[str, str]]) -> float:
+        return sacrebleu.corpus_bleu([y for _, y in pairs], [[x for x, _ in pairs]], force=True).score / 100
+
+    pairs = [[*zip(gold, side, strict=True)] for side in given]
+    assert row(result, "bleu").p == pytest.approx(mid_p(bleu, *pairs), abs=0.04)
+    exact = ends(lambda at: bleu([pairs[1][i] for i in at]) - bleu([pairs[0][i] for i in at]), 4)
+    assert [row(result, "bleu").low, row(result, "bleu").high] == pytest.approx(exact, abs=0.02)
+    assert {"chrf", "rouge_1", "rouge_l", "wer", "exact_match"} <= {row.name for row in result.scores}
+
+
+def span_rows(records: int, seed: int) -> tuple[list[dict[str, Any]], list[Any], list[Any]]:
+    draw = random.Random(seed)
+
+    def spans(error: float, gold: Sequence[str]) -> list[str]:
+        return [draw.choice("xy") if draw.random() < error else label for label in gold if draw.random() > error / 2]
+
+    golds = [draw.choices("xy", k=draw.randint(0, 3)) for _ in range(records)]
+    rows = [{"text": "a", "spans": [{"label": s, "start": i, "end": i + 1} for i, s in enumerate(g)]} for g in golds]
+    given = [[spans(error, gold) for gold in golds] for error in (0.5, 0.2)]
+    answers = [
+        [[{"entity_group": s, "word": "a", "start": i, "end": i + 1} for i, s in enumerate(some)] for some in of]
+        for of in given
+    ]
+    return rows, answers[0], answers[1]
+
+
+def test_f1_of_spans_has_the_exact_interval_and_p() -> None:
+    rows, first, second = span_rows(5, seed=8)
+    result = compared(Spans(("O", "B-x", "B-y")), rows, first, second, resamples=20_000)
+
+    def f1(pairs: Sequence[tuple[Any, Any]]) -> float:
+        sets = [
+            [
+                {(s["label" if i == 0 else "entity_group"], s["start"], s["end"]) for s in part}
+                for i, part in enumerate(pair)
+            ]
+            for pair in pairs
+        ]
+        total = sum(len(x) + len(y) for x, y in sets)
+        return 2 * sum(len(x & y) for x, y in sets) / total if total else 0.0
+
+    pairs = [[(record["spans"], answer) for record, answer in zip(rows, of, strict=True)] for of in (first, second)]
+    assert row(result, "f1").p == pytest.approx(mid_p(f1, *pairs), abs=0.015)
+    exact = ends(lambda at: f1([pairs[1][i] for i in at]) - f1([pairs[0][i] for i in at]), 5)
+    assert [row(result, "f1").low, row(result, "f1").high] == pytest.approx(exact, abs=0.03)
+
+
+def test_every_metric_of_every_kind_has_an_interval() -> None:
+    texts = [{"text": "a", "label": label, "labels": [label], "second": "abc"} for label in "abab"]
+    tagged = [{**record, "text": "a b", "words": ["a", "b"], "tags": ["O", "B-x"]} for record in texts]
+    answered = [{**record, "answers": {"text": ["a"], "answer_start": [0]}} for record in texts]
+    words = [{"word": w, "start": 2 * i, "end": 2 * i + 1} for i, w in enumerate("ab")]
+    tags = [[{**w, "entity": tag} for w, tag in zip(words, pair, strict=True)] for pair in (("O", "B-x"), ("B-x", "O"))]
+    spans = [[{**words[1], "entity_group": "x"}], []]
+    labels = as_labels("ab")
+    joint = MultiHead({"mood": Label("ab"), "slots": Spans(("O", "B-x"))})
+    cases: list[tuple[AnswerKind, Any, Any]] = [
+        (Labels("ab"), texts, ([labels[0]], labels)),
+        (Tags(("O", "B-x")), tagged, tags),
+        (Vector("ab"), texts, ({"vector": [0.0, 1.0]}, {"vector": [1.0, 1.0]})),
+        (ExtractiveSpan(), answered, [{"answer": x, "start": 0, "end": 1} for x in "ab"]),
+        (joint, tagged, [{"mood": x, "slots": y} for x, y in zip(labels, spans, strict=True)]),
+    ]
+    for kind, records, (one, two) in cases:
+        result = compared(kind, records, [one, two, one, two], [one, one, two, two], resamples=100)
+        assert [row.name for row in (*result.scores, *result.labels) if row.p is None] == [], kind.kind
+    assert {"slots.f1", "mood.accuracy", "exact"} <= {row.name for row in result.scores}
+    assert {"slots.x", "mood.a"} <= {row.name for row in result.labels}
+
+
+def test_answers_that_became_right_and_wrong_are_counted_and_shown() -> None:
+    gold, first, second = "aabbb", "abbba", "aabab"
+    records = [
+        {"text": f"text {i}", "label": label, "where": f"x:{i}", "topic": "pq"[i % 2]} for i, label in enumerate(gold)
+    ]
+    result = compared(Label("ab"), records, as_labels(first), as_labels(second), by="topic", examples=1)
+    assert result.changes == {"fixed": 2, "broken": 1, "changed": 0}
+    assert [(example["change"], example["where"], example["expected"]) for example in result.examples] == [
+        ("fixed", "x:1", "a"),
+        ("broken", "x:3", "b"),
+    ]
+    assert result.examples[0]["answers"] == ["b (0.5000)", "a (0.5000)"]
+    assert [(row.name, row.first, row.second) for row in result.groups] == [
+        ("topic=p", pytest.approx(2 / 3), 1.0),
+        ("topic=q", 0.5, 0.5),
+    ]
+    with pytest.raises(DataError, match="x:0: no field 'colour' to split by"):
+        compared(Label("ab"), records, as_labels(first), as_labels(second), by="colour")
+
+
+@pytest.mark.parametrize(
+    ("errors", "sentence"),
+    [
+        (40, "b is better than a by 20.00 points of accuracy (95 % interval 1"),
+        (2, "no difference that this test set can show: 1.00 points of accuracy (95 % interval 0.00 to "),
+    ],
+)
+def test_a_sentence_says_who_is_better_or_that_nothing_is_seen(errors: int, sentence: str) -> None:
+    records = [{"text": "a", "label": "a"}] * 200
+    first, second = as_labels("b" * errors + "a" * (200 - errors)), as_labels("a" * 200)
+    assert compared(Label("ab"), records, first, second).sentence.startswith(sentence)
+    worse = compared(Label("ab"), records, second, first)
+    assert worse.scores[0].gain == pytest.approx(-errors / 2)
+    assert errors < 40 or worse.sentence.startswith("a is better than b by 20.00")
+    same = compared(Label("ab"), records, first, first)
+    assert (same.scores[0].p, same.scores[0].low, same.scores[0].high, same.changes["fixed"]) == (1.0, 0.0, 0.0, 0)
+
+
+def test_records_are_compared_whatever_their_order_and_file_and_other_data_is_refused() -> None:
+    rows = [
+        ({"text": f"t{i}", "label": "a", "where": f"a:{i}"}, {"label": "ab"[i % 2], "score": 0.5}) for i in range(6)
+    ]
+    moved = [({**record, "where": "elsewhere"}, answer) for record, answer in reversed(rows)]
+    kind = Label("ab")
+    (result,) = compare_answers(side("a", kind, rows), side("b", kind, moved))
+    assert (result.records, sum(result.changes.values())) == (6, 0)
+    other = [*moved[1:], ({"text": "new", "label": "a", "where": "b:7"}, rows[0][1])]
+    with pytest.raises(UsageError) as refused:
+        compare_answers(side("a", kind, rows), side("b", kind, other))
+    message = str(refused.value)
+    assert '1 of 6 records only in a\n  a:5: ["a", {"label": "a", "text": "t5"}]' in message
+    assert "1 of 6 records only in b\n  b:7: " in message
+    assert "--data FILE" in message
+    with pytest.raises(UsageError, match="6 of 6 records only in a"):  # another target
+        compare_answers(side("a", kind, rows), side("b", Label("ab", "text"), rows))
+    with pytest.raises(UsageError, match=r"a has the answer kinds \{'': 'label'\}, b \{'': 'labels'\}"):
+        compare_answers(side("a", kind, rows), side("b", Labels("ab"), rows))
+    with pytest.raises(UsageError, match=r"\['test'\], b to \['new'\]: no test set in common"):
+        compare_answers(side("a", kind, rows), side("b", kind, [], new=rows))
