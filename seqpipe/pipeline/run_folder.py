@@ -33,12 +33,15 @@ def fingerprint(config: Config) -> dict[str, Any]:
     sources = {f"{key}.init": folder for key, component in keyed if (folder := component.common_keys.get("init"))}
     names = {path.as_posix(): path.name for path in (*options.values(), *sources.values())}
     content = _without_folders(resolved(config), names)
-    for role in ("train", "dev", "test", "candidates"):
+    for role in ("train", "dev", "test", "candidates", "add"):
         content["data"].pop(role, None)
     content.pop("plugins")  # the components' versions are added below
     tests = {name if name == "test" else f"test.{name}": path for name, path in data.tests.items()}
     hashes: dict[str, Any] = {}
-    for role, path in {"train": data.train, "dev": data.dev, **tests, "candidates": data.candidates}.items():
+    paths = {"train": data.train, "dev": data.dev, **tests, "candidates": data.candidates}
+    if isinstance(data.train, Part):
+        paths |= {f"add.{number}": path for number, path in enumerate(data.train.added)}
+    for role, path in paths.items():
         if path and has_member(data.reader.cls, "files"):  # the reader knows which files belong together
             hashes[role] = [files.sha256_file(file) for file in build_component(data.reader).files(Path(path))]
         elif path:
