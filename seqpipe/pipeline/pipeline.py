@@ -274,7 +274,7 @@ class Pipeline:
         stem, _, number = parent.name.rpartition("-")
         child = f"{stem}-{int(number) + 1}" if added and number.isdecimal() else f"{parent.name}-2"
         stages = (*parent.stages, *parent.head)
-        changes = {"data.add": [*map(str, added), str(data.absolute())]}
+        changes: dict[str, Any] = {"data.add": [*map(str, added), str(data.absolute())]}
         changes |= {f"{stage.key}.init": str(folder) for stage in stages}
         texts = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
         return self._load([*texts, f"name={child if parent.name == self.name else self.name}"]), parent.name

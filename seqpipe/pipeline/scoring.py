@@ -179,9 +179,10 @@ def _open_bundle(
         }
         if fold or not isinstance(tests, (str, dict)):
             train, *more = (Path(os.path.abspath(file.parent / where)) for where in (keys["train"], *added))
-            shares = [share if isinstance(share, float) else 0.0 for share in (keys["dev"], tests)]
-            rest = keys.get("split_seed", 1), keys.get("group"), tuple(fold) if fold else None, tuple(more)
-            test_sets["test"] = Part(train, "test", *shares, *rest)
+            dev_share, test_share = (share if isinstance(share, float) else 0.0 for share in (keys["dev"], tests))
+            fold = (fold[0], fold[1]) if fold else None
+            rest = keys.get("split_seed", 1), keys.get("group"), fold, tuple(more)
+            test_sets["test"] = Part(train, "test", dev_share, test_share, *rest)
     left_out: list[str] | None = [] if keys.get("bad_rows") == "skip" else None
     return model.predictor, lambda path: read_records(reader, path, overlaps, left_out), test_sets
 
