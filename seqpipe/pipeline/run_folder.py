@@ -212,7 +212,7 @@ def _add_epochs(config: Config, folder: Path, more: int, console: Console) -> Co
     settings, group = config.train, last["optimizer"]["param_groups"][0]
     rate = group["base_lr"] * rate_factor(settings, after / total) * progress["factor"]
     schedule = f"the schedule {settings.schedule.use} of {total} epochs"
-    console.say(f"training {more} more epochs, {after + 1} to {total}: the learning rate follows {schedule}")
+    console.say(f"training continues after epoch {after}, to epoch {total}: the learning rate follows {schedule}")
     console.say(f"  it was {group['lr']:.3g} at the end of epoch {after}, and is {rate:.3g} now")
     return config
 
