@@ -508,7 +508,7 @@ WITH_JSON = [  # with the exit code, and for an error its kind and what is told
     (["run", "tiny.yaml", "--final"], 2, "UsageError", "--final trains on all data after --folds"),
     (["run", "tiny.yaml", "--folds", "1"], 2, "UsageError", "'--folds'"),
     (["run", "tiny.yaml", "--more", "1", "name=gone"], 2, "UsageError", "runs/gone is not trained yet"),
-    (["run", "tiny.yaml", "--data-add", "x", "name=gone"], 3, "ConfigError", "x"),
+    (["run", "tiny.yaml", "--data-add", "x", "name=gone"], 2, "ConfigError", "data.add.0: no such file"),
     (["run", "tiny.yaml", "--sed", "1"], 2, "UsageError", "No such option: --sed"),
     (["check", "tiny.yaml", *CRF], 0, "", ""),
     (["check", "tiny.yaml", "--static"], 0, "", ""),
