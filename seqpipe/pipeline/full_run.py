@@ -304,7 +304,8 @@ def run_folds(
         files.write(folder / ANSWERS, b"".join(files.json_bytes(line) + b"\n" for line in lines))
         files.write(folder / SCORES, json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False))
         files.write(folder / STATE, json.dumps(state | {"folds": [run.folder.name for run in results]}, indent=1))
-    console.say(f"{folder}: the answers to all records, each by the run of its fold")
+    content = "the answers to all records, each by the run of its fold" if lines else "the scores of all folds"
+    console.say(f"{folder}: {content}")
     if final:
         best = statistics.median_low(run.outcome["best_epoch"] for run in results)
         of_all = _final_config(load_with, config, console, best)
