@@ -138,8 +138,9 @@ def start_run(
     """Yield the run of this config, its folder locked until the block ends.
 
     The folder is new, or the existing one if it was made from the same inputs. One without a checkpoint has nothing to
-    keep: its run starts again. With `fresh` an old run of this name is moved aside. With `more` a finished run is
-    opened for this number of further epochs, of which its config is. `parent` names the run that a new one comes from.
+    keep: its run starts again. With `fresh` an old run of this name is moved aside. With `more`, the finished run is
+    extended by this number of epochs, which the config of the yielded run includes. `parent` is the name of the run
+    from which a new one continues with more data.
 
     Raises:
         ConfigError: if a component's `init` names this folder.

@@ -12,9 +12,9 @@ from statistics import median_low
 import numpy as np
 import pytest
 import torch
-from factory import LEAN, seqpipe, tagging, write_conll
+from factory import LEAN, seqpipe, tagging, write_conll, write_jsonl
 
-from seqpipe import Pipeline, Run, UsageError
+from seqpipe import DataError, Pipeline, Run, UsageError
 from seqpipe.console import Progress
 from seqpipe.training import checkpoint
 from seqpipe.training.data_forms import data_form
@@ -217,3 +217,25 @@ def test_more_data_needs_a_finished_run_and_may_name_the_new_one(crossed: tuple[
     with pytest.raises(KeyboardInterrupt):
         fold.run(data_add="dev.conll", device="cpu", progress=stop_at(1))
     assert Run("runs/grown").parent == Path("runs/tiny-fold2")
+
+
+def test_a_group_of_the_data_is_in_one_fold_of_a_pipeline(tmp_path: Path) -> None:
+    write_jsonl(
+        tmp_path / "train.jsonl", [{"text": f"text {i}", "target": i, "doc": f"doc {i // 4}"} for i in range(40)]
+    )
+    keys = {"reader": "jsonl", "train": "train.jsonl", "dev": 0.25, "group": "doc"}
+    tested: list[str] = []
+    for number in (1, 2):
+        config = Pipeline(tagging(tmp_path, {"data": keys}), {"data.fold": [number, 2]}).config
+        data = config.data
+        assert data.dev is not None
+        train, dev, test = (
+            {record["doc"] for record in data_form(config).read(path)}
+            for path in (data.train, data.dev, data.tests["test"])
+        )
+        assert len(train | dev | test) == len(train) + len(dev) + len(test)
+        tested += test
+    assert sorted(tested) == [f"doc {i}" for i in range(10)]
+    wrong = Pipeline(tagging(tmp_path, {"data": keys | {"group": "page"}})).config
+    with pytest.raises(DataError, match=r"train\.jsonl:1: no field 'page', which data\.group names"):
+        data_form(wrong).read(wrong.data.train)
