@@ -59,6 +59,7 @@ QUERIES: Mapping[str, Sequence[str]] = {
     ],
     "tasks/language-models": ["GPT", "sampling"],
     "tasks/long-runs": [
+        "cross validation",
         "early stopping",
         "batch size",
         "learning rate",
@@ -80,7 +81,6 @@ QUERIES: Mapping[str, Sequence[str]] = {
 MOST_MISSED = 3
 LACKING = [
     "hyperparameter",
-    "cross validation",
     "multi-gpu",
     "tensorboard",
     "LoRA",

@@ -38,6 +38,20 @@ def run(
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, help="Train with seeds 1 to N; report mean and standard deviation.")
     ] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            "--folds", min=2, help="Cross-validate: train without each of N parts of the data, and test on it."
+        ),
+    ] = None,
+    final: Annotated[bool, typer.Option("--final", help="After --folds, train on all data too.")] = False,
+    more: Annotated[
+        int | None, typer.Option("--more", min=1, help="Train the finished run for N further epochs.")
+    ] = None,
+    data_add: Annotated[
+        Path | None,
+        typer.Option("--data-add", metavar="FILE", help="Continue with more data, as a new run (NAME-2, or name=)."),
+    ] = None,
     device: Device = "auto",
     fresh: Fresh = False,
     no_cache: NoCache = False,
@@ -46,13 +60,24 @@ def run(
     verbose: Verbose = False,
 ) -> None:
     """Check, train, evaluate, export, verify, and show answers. Resumes an interrupted run."""
+    several = {"--seeds": seeds, "--folds": folds, "--more": more, "--data-add": data_add}
+    first, *others = [option for option, value in several.items() if value] or [""]
+    if others:
+        reason = "the deviation would be that of both" if first == "--seeds" else "each is a training of its own"
+        raise UsageError(f"{first} with {others[0]}: {reason}; use one at a time, such as --folds 5 with --seed 2")
+    if final and not folds:
+        raise UsageError("--final trains on all data after --folds; add --folds, or omit it")
     console = make_console(quiet, verbose)
     pipeline = load_pipeline(console, file, overrides, sets, plugins, seed)
+    options: dict[str, Any] = {"device": device, "fresh": fresh, "cache": not no_cache, "progress": console}
     if seeds:
-        by_test = pipeline.run_seeds(seeds, device=device, fresh=fresh, cache=not no_cache, progress=console)
+        by_test = pipeline.run_seeds(seeds, **options)
         result: dict[str, Any] = {test: asdict(scores) for test, scores in by_test.items()}
+    elif folds:
+        crossed = pipeline.run_folds(folds, final=final, **options)
+        result = {"run": str(crossed.folder), "folds": [*map(str, crossed.folds)], "scores": crossed.scores}
     else:
-        finished = pipeline.run(device=device, fresh=fresh, cache=not no_cache, progress=console)
+        finished = pipeline.run(more=more or 0, data_add=data_add, **options)
         result = {"run": str(finished.folder), "bundle": str(finished.bundle.path)}
         result |= {"training": finished.outcome, "scores": finished.scores}
     print_json(result, as_json)

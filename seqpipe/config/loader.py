@@ -290,10 +290,13 @@ class _Loader:
         wrong = {mistake.where[0] for mistake in mistakes}
         folder = reader is not None and contract.member(reader.cls, "folder")
         files: dict[Where, Path] = {}
-        for key in ("train", "dev", "test", "candidates"):
+        for key in ("train", "dev", "test", "candidates", "add"):
             value = rest.get(key) if key not in wrong else None
-            # `test` may be several files by name.
-            texts = {(key, name): text for name, text in value.items()} if isinstance(value, dict) else {(key,): value}
+            # `test` may be several files by name, and `add` is a list of them.
+            texts: dict[Where, Plain] = {(key,): value}
+            if isinstance(value, (dict, list)):
+                named = value.items() if isinstance(value, dict) else enumerate(value)
+                texts = {(key, name): text for name, text in named}
             for where, text in texts.items():
                 if isinstance(text, str):
                     files[where] = self.file(text, ("data", *where), folder)
@@ -309,14 +312,19 @@ class _Loader:
         shares = {role: rest[role] for role in ("dev", "test") if isinstance(rest.get(role), (int, float))}
         if keys.bad_rows == "skip" and not contract.has_member(reader.cls, "left_out"):
             self.error(("data", "bad_rows"), f"the reader {reader.use!r} cannot leave records out; delete the key")
-        if shares:
+        added = tuple(file for where, file in files.items() if where[0] == "add")
+        if keys.fold and (keys.fold[0] > keys.fold[1] or keys.fold[1] < 2):
+            self.error(("data", "fold"), f"must be a number and a count of at least 2, such as [1, 5], not {keys.fold}")
+        if keys.fold and keys.test is not None:
+            self.error(("data", "test"), "the fold is the test set; delete data.test, or data.fold")
+        if shares or keys.fold or added:
             shared = float(shares.get("dev", 0)), float(shares.get("test", 0))
-            train = part = Part(files["train",], "train", *shared, keys.split_seed)
+            train = part = Part(files["train",], "train", *shared, keys.split_seed, keys.group, keys.fold, added)
             dev = replace(part, role="dev") if "dev" in shares else dev
-            tests = {"test": replace(part, role="test")} if "test" in shares else tests
+            tests = {"test": replace(part, role="test")} if "test" in shares or keys.fold else tests
         candidates = files.get(("candidates",))
         data = Data(reader, train, dev, tests, keys.misaligned, keys.unseen_labels, keys.overlaps, candidates)
-        return replace(data, bad_rows=keys.bad_rows, split_seed=keys.split_seed)
+        return replace(data, bad_rows=keys.bad_rows, split_seed=keys.split_seed, group=keys.group)
 
     def train(self, mapping: Mapping[str, Plain]) -> Train | None:
         chosen = {

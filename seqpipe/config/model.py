@@ -41,6 +41,7 @@ class Data:
     candidates: Path | None = None
     bad_rows: Literal["error", "skip"] = "error"
     split_seed: int = 1
+    group: str | None = None
 
 
 MOST_TIMES = 1000  # the default; a greater learning rate is probably a mistake
@@ -130,8 +131,8 @@ def resolved(config: Config, folder: Path | None = None, only_names: bool = Fals
             return path.name
         return path.as_posix() if folder is None else Path(os.path.relpath(path, folder.absolute())).as_posix()
 
-    def share_or_path(path: DataPath) -> float | str:
-        return getattr(path, path.role) if isinstance(path, Part) else path_text(path)
+    def share_or_path(path: DataPath) -> float | str | None:
+        return (getattr(path, path.role) or None) if isinstance(path, Part) else path_text(path)
 
     def component_keys(component: Component) -> dict[str, Plain]:
         common_keys = {
@@ -151,7 +152,8 @@ def resolved(config: Config, folder: Path | None = None, only_names: bool = Fals
         named[source.name] = {"tokenizer": component_keys(tokenizer)} if tokenizer else {"field": source.field}
         named[source.name] |= {"embedding": several(source.embedding), "encoder": several(source.encoder)}
     sources: dict[str, Plain] = named.get("", {"inputs": named})
-    data, tests = config.data, {name: share_or_path(path) for name, path in config.data.tests.items()}
+    data, part = config.data, config.data.train if isinstance(config.data.train, Part) else Part(Path(), "train")
+    tests = {name: share_or_path(path) for name, path in config.data.tests.items()}
     return {
         "name": config.name,
         "data": {
@@ -159,7 +161,10 @@ def resolved(config: Config, folder: Path | None = None, only_names: bool = Fals
             "train": path_text(Path(data.train)),
             "dev": share_or_path(data.dev) if data.dev else None,
             "test": tests["test"] if list(tests) == ["test"] else tests or None,
+            "add": [path_text(path) for path in part.added] or None,
+            "group": data.group,
             "split_seed": data.split_seed,
+            "fold": list(part.fold) if part.fold else None,
             "bad_rows": data.bad_rows,
             "candidates": path_text(data.candidates) if data.candidates else None,
             "misaligned": data.misaligned,

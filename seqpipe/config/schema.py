@@ -222,7 +222,21 @@ class DataKeys(_Keys):
     test: PathText | Share | Paths | None = Field(
         default=None, description="Test data: a file, several by name, or a share of the training data."
     )
-    split_seed: int = Field(default=1, description="Decides which records the shares of dev and test take.")
+    add: tuple[PathText, ...] | None = Field(
+        default=None, description="Files whose records follow those of `train`; `run --data-add` sets it."
+    )
+    group: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Field of the records, such as a document or a speaker: shares and folds never divide a group. "
+        "null: records with the same text are a group.",
+    )
+    split_seed: int = Field(default=1, description="Decides which records the shares of dev and test, and folds, take.")
+    fold: tuple[PositiveInt, PositiveInt] | None = Field(
+        default=None,
+        description="Cross-validation: the number of the fold that is the test set, and the count of folds; "
+        "`run --folds` sets it.",
+    )
     candidates: PathText | None = Field(
         default=None, description="The candidate answers of retrieval; null: those of the training data."
     )

@@ -3,67 +3,108 @@
 from __future__ import annotations
 
 import hashlib
-import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from seqpipe.errors import DataError
 from seqpipe.features.document import Overlaps, Record, resolve_overlaps
 
 Role = Literal["train", "dev", "test"]
+R = TypeVar("R")  # a role, or the number of a fold
+TOLERANCE = 1e-9  # of sums of shares
 LISTED = 3  # records that were left out, in a warning
 
 
 @dataclass(frozen=True)
 class Part:
-    """The records of a file that have one role."""
+    """The records that have one role, of a data file and those added to it."""
 
     file: Path  # also the name and path of the part
     role: Role
-    dev: float  # share of all records that are dev records
-    test: float
-    seed: int  # decides which these are
+    dev: float = 0.0  # share of the records that are dev records
+    test: float = 0.0
+    seed: int = 1  # decides which these are
+    group: str | None = None  # field of records that stay together; None: those of one text
+    fold: tuple[int, int] | None = None  # number, from 1, of the fold that is the test set, and count of folds
+    added: tuple[Path, ...] = ()  # files whose records follow
 
     def __fspath__(self) -> str:
         return str(self.file)
 
     __str__ = __fspath__
 
+    def roles(self, records: Sequence[Record]) -> list[Role]:
+        """Return the role of each record, in their order."""
+        if self.fold is None:
+            return split(records, self.dev, self.test, self.seed, self.group)
+        number, count = self.fold
+        in_fold = [fold == number for fold in folds(records, count, self.seed, self.group)]
+        rest = [record for record, is_test in zip(records, in_fold, strict=True) if not is_test]
+        others = iter(split(rest, self.dev, 0.0, self.seed, self.group))
+        return ["test" if is_test else next(others) for is_test in in_fold]
+
 
 DataPath = Path | Part
 
 
-def split(records: Sequence[Record], dev: float, test: float, seed: int) -> list[Role]:
-    """Return the role of each record, in their order.
+def split(records: Sequence[Record], dev: float, test: float, seed: int, group: str | None = None) -> list[Role]:
+    """Return the role of each record, in their order: shares for dev and test, the rest for training.
 
-    Which records are dev and test records follows from the seed and the texts, not from the order of the file. Records
-    of one text have one role: a model is not to be tested on texts that it was trained on. Each label has its share of
-    them, but one that training would not see stays there.
+    The first record of each label is a training record: a model is not to be tested on labels that it cannot know.
     """
-    groups: dict[str, list[int]] = {}
-    for i, record in enumerate(records):
-        groups.setdefault(str(record.get("text") or i), []).append(i)
-    labels = {text: set[str]().union(*(labels_of(records[i]) for i in numbers)) for text, numbers in groups.items()}
+    shares: dict[Role, float] = {"train": 1 - dev - test, "dev": dev, "test": test}
+    return _assign(records, {role: share for role, share in shares.items() if share}, f"{seed}", group, "train")
 
-    def place(text: str) -> tuple[str, str]:
-        digest = hashlib.blake2b(f"{seed}\0{text}".encode("utf-8", "surrogatepass"), digest_size=8)
-        first = records[groups[text][0]]
-        return str(first.get("label", first.get("labels", bool(labels[text])))), digest.hexdigest()
 
-    chosen = [text for i, text in enumerate(sorted(groups, key=place)) if _is_in_share(i, dev + test)]
-    counts = Counter(label for text in groups for label in labels[text])
-    left = counts - Counter(label for text in chosen for label in labels[text])
-    roles: list[Role] = ["train"] * len(records)
-    for i, text in enumerate(chosen):
-        if any(label not in left for label in labels[text]):
-            left.update(labels[text])
-            continue
-        role: Role = "dev" if _is_in_share(i, dev / (dev + test)) else "test"
-        for number in groups[text]:
-            roles[number] = role
+def folds(records: Sequence[Record], count: int, seed: int, group: str | None = None) -> list[int]:
+    """Return the fold of each record, in their order, from 1."""
+    return _assign(records, dict.fromkeys(range(1, count + 1), 1 / count), f"{seed} folds", group)
+
+
+def _assign(
+    records: Sequence[Record], shares: Mapping[R, float], seed: str, group: str | None, first: R | None = None
+) -> list[R]:
+    """Return the role of each record by minimization (Pocock and Simon 1975), with draws that depend on its key.
+
+    The key of a record is its group, or its text; records of one key have the role of the first one. A role is drawn
+    with a probability proportional to what it lacks of its share of the records so far, times what it lacks of those
+    with the same label. A role that lacks more than a whole record is drawn first, so each share is exact within one
+    record. Roles depend on earlier records only: a record added at the end moves no other. A record with a label that
+    no record of the role `first` has gets this role.
+    """
+    roles: list[R] = []
+    role_of: dict[str, R] = {}
+    counts, counts_by_label, known = Counter[R](), defaultdict[str, Counter[R]](Counter), set[str]()
+    for number, record in enumerate(records, 1):
+        if group and record.get(group) in (None, ""):
+            fix = "give each record this field, or correct the key"
+            raise DataError.at(record, f"no field {group!r}, which data.group names; {fix}")
+        key, labels = str(record[group] if group else record.get("text") or number), labels_of(record)
+        same_label = counts_by_label[str(record.get("label", record.get("labels", bool(labels))))]
+        if key not in role_of and first is not None and not labels <= known:
+            role_of[key] = first
+        elif key not in role_of:
+            lacks = {role: number * share - counts[role] for role, share in shares.items()}
+            late = [role for role, lack in lacks.items() if lack > 1 + TOLERANCE]
+            alike = same_label.total() + 1
+            weights = {role: max(0, lacks[role]) * max(0, alike * shares[role] - same_label[role]) for role in lacks}
+            if late or max(weights.values()) < TOLERANCE:
+                weights = {role: max(0, lacks[role]) for role in late or lacks}
+            digest = hashlib.blake2b(f"{seed}\0{key}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            bounds = [*accumulate(weights.values())]
+            place = bisect_right(bounds, int.from_bytes(digest) / 2**64 * bounds[-1], hi=len(bounds) - 1)
+            role_of[key] = [*weights][place]
+        role = role_of[key]
+        roles.append(role)
+        counts[role] += 1
+        same_label[role] += 1
+        if role == first:
+            known |= labels
     return roles
 
 
@@ -74,11 +115,6 @@ def labels_of(record: Record) -> set[str]:
     for listed in (record.get("labels"), record.get("tags")):
         labels += listed if isinstance(listed, list) else ()
     return {str(label) for label in labels if label != "O"}
-
-
-def _is_in_share(i: int, share: float) -> bool:
-    """Return whether item `i` belongs to a share of all items, evenly spread and as exact as can be."""
-    return math.floor((i + 1) * share + 0.5) > math.floor(i * share + 0.5)
 
 
 def read_records(
@@ -94,10 +130,13 @@ def read_records(
     if not isinstance(source, Part):
         yield from resolve_overlaps(reader.read(source), overlaps)
         return
-    records = list(resolve_overlaps(reader.read(source.file), overlaps))
-    roles = split(records, source.dev, source.test, source.seed)
+    files = map(reader.read, (source.file, *source.added))
+    records = list(resolve_overlaps(chain.from_iterable(files), overlaps))
+    roles = source.roles(records)
     if source.role not in roles:
         fix = f"data.{source.role} needs a file or a greater share, or the file more records"
+        if source.fold:
+            fix = f"choose less than {source.fold[1]} folds, or give the file more records"
         raise DataError(f"{source}: none of its {len(records):,} records are left for {source.role}; {fix}")
     yield from (record for record, role in zip(records, roles, strict=True) if role == source.role)
 

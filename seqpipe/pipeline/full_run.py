@@ -1,4 +1,4 @@
-"""Run a YAML to its bundle: create its needs, train, evaluate, export, verify, show answers; with several seeds."""
+"""Run a YAML to its bundle: create its needs, train, evaluate, export, verify, show answers; with seeds or folds."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from typing import Any
 from seqpipe import files
 from seqpipe.answers.metrics.numbers import format_score, table
 from seqpipe.answers.task import Census
-from seqpipe.config.contract import metric_types
+from seqpipe.config.contract import dev_option, metric_types
 from seqpipe.config.init_from import relative_path, run_problem
-from seqpipe.config.loader import Config, load
+from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.model import Need
-from seqpipe.config.run_layout import ANSWERS, CHECKPOINTS, LAST, SCORES
+from seqpipe.config.run_layout import ANSWERS, CHECKPOINTS, LAST, SCORES, STATE, YAML
+from seqpipe.config.yaml import dump
 from seqpipe.console import Console, text_width
-from seqpipe.errors import ConfigError
+from seqpipe.errors import ConfigError, UsageError
 from seqpipe.export.exporter import export
 from seqpipe.export.graph_cache import GraphCache
 from seqpipe.features.document import Record
-from seqpipe.features.parts import Part, left_out_message
-from seqpipe.pipeline.lock import lock_around
+from seqpipe.features.parts import Part, folds, left_out_message
+from seqpipe.pipeline.lock import lock_around, run_lock
 from seqpipe.pipeline.run import RUNS, Run
-from seqpipe.pipeline.run_folder import load_trained, open_run, start_run
+from seqpipe.pipeline.run_folder import fingerprint, load_trained, open_run, refuse_changes, start_run
 from seqpipe.pipeline.scoring import score_raw_text
 from seqpipe.pipeline.training import train_run
 from seqpipe.runtime import bundle
@@ -34,6 +35,7 @@ from seqpipe.runtime.evaluate import answered, evaluate, headlines, score_answer
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training import checkpoint
+from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_forms import data_form
 from seqpipe.training.evaluation import predictor
 from seqpipe.training.tiny_bert import checkpoint_texts, tiny_bert
@@ -155,13 +157,15 @@ def run_all(
     fresh: bool = False,
     cache: GraphCache | None = None,
     runs: Path = RUNS,
+    more: int = 0,
+    parent: str | None = None,
 ) -> Run:
     """Train, evaluate, export, verify and show answers; an unchanged, finished run is kept.
 
-    A cached graph is not traced again.
+    A cached graph is not traced again. `more` and `parent` are those of `start_run`.
     """
-    with start_run(config, console, fresh, runs) as run:
-        scores = run.scores
+    with start_run(config, console, fresh, runs, more, parent) as run:
+        config, scores = run.config, run.scores
         if run.bundle_folder.exists() and scores is not None:
             parity = bundle.read(run.bundle_folder).manifest.parity
             console.say(f"{run.folder} is finished and nothing changed: nothing to do (--fresh trains again)")
@@ -192,14 +196,14 @@ def run_all(
 
 
 @dataclass(frozen=True)
-class SeedScores:
-    """The scores of one test set with several seeds.
+class ScoreSpread:
+    """The scores of one test set in several runs: with several seeds, or of each fold.
 
     Attributes:
         metric: Name of the score: the one that selected the weights, or the main one of the answer kind.
-        mean: Mean over the seeds.
-        deviation: Standard deviation over the seeds; 0 for one seed.
-        values: The score of each seed.
+        mean: Mean over the runs.
+        deviation: Standard deviation over the runs; 0 for one run.
+        values: The score of each run.
     """
 
     metric: str
@@ -217,23 +221,121 @@ def run_seeds(
     fresh: bool,
     cache: GraphCache | None = None,
     runs: Path = RUNS,
-) -> dict[str, SeedScores]:
+) -> dict[str, ScoreSpread]:
     """Run the same YAML with the seeds 1 to n; return mean and standard deviation of every test set's metric."""
     results = []
     for seed in range(1, seeds + 1):
         console.say(f"\n== seed {seed} of {seeds}")
-        run = run_all(load_with([f"train.seed={seed}", f"name={name}-seed{seed}"]), console, device, fresh, cache, runs)
-        results.append((run.scores or {}, run.outcome))
-    metrics, summary = metric_types(run.config.head), {}
-    for test in results[0][0]:
-        by_seed = [headlines(scores[test], outcome.get("metric")) for scores, outcome in results]
-        metric = next(iter(by_seed[0]))
-        values = [math.nan if scores[metric] is None else scores[metric] for scores in by_seed]
-        spread = statistics.stdev(values) if len(values) > 1 else 0.0
-        summary[test] = SeedScores(metric, statistics.mean(values), spread, values)
-        mean, deviation = (format_score(metric, value, metrics) for value in (summary[test].mean, spread))
-        console.result(f"{test} {metric}: {mean} ± {deviation} over {seeds} seeds")
+        config = load_with([f"train.seed={seed}", f"name={name}-seed{seed}"])
+        results.append(run_all(config, console, device, fresh, cache, runs))
+    return _print_spread(results, "seeds", console)
+
+
+def _print_spread(results: Sequence[Run], noun: str, console: Console) -> dict[str, ScoreSpread]:
+    """Return and print mean and standard deviation of every test set's metric."""
+    metrics, summary = metric_types(results[0].config.head), {}
+    for test in results[0].scores or {}:
+        by_run = [headlines((run.scores or {})[test], run.outcome.get("metric")) for run in results]
+        metric = next(iter(by_run[0]))
+        values = [math.nan if scores[metric] is None else scores[metric] for scores in by_run]
+        summary[test] = ScoreSpread(metric, statistics.mean(values), _deviation(values), values)
+        mean, deviation = (format_score(metric, x, metrics) for x in (summary[test].mean, summary[test].deviation))
+        console.result(f"{test} {metric}: {mean} ± {deviation} over {len(results)} {noun}")
     return summary
+
+
+def _deviation(values: Sequence[float]) -> float:
+    return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+def run_folds(
+    load_with: Callable[[Sequence[str]], Config],
+    count: int,
+    final: bool,
+    console: Console,
+    device: str,
+    fresh: bool,
+    cache: GraphCache | None = None,
+    runs: Path = RUNS,
+) -> Run:
+    """Run a YAML once for each fold of its training data, and with `final` on all of it; return the run of the answers.
+
+    The folder `NAME-folds` has the answers to all records, each by the run that was not trained on it, and the scores
+    of these answers, with mean and deviation over the folds. Fitted artifacts in it are those of the first fold.
+    """
+    config = load_with(())
+    folder, state = runs / f"{config.name}-folds", {"fingerprint": fingerprint(config)}
+    if (folder / STATE).exists() and not Run(folder).folds:
+        raise UsageError(f"{folder} is another run; give the YAML another name: or move the folder")
+    if final:
+        of_all = _final_config(load_with, config, console)
+        if not fresh:  # before the folds are trained
+            refuse_changes(runs / config.name, fingerprint(of_all), ("train.epochs",))
+    if config.data.tests:
+        console.say("data.test is not used: the test set of each run is its fold of data.train")
+    results = []
+    for number in range(1, count + 1):
+        console.say(f"\n== fold {number} of {count}")
+        changes = [f"data.fold=[{number}, {count}]", "data.test=null", "data.unseen_labels=miss"]
+        of_fold = load_with([*changes, f"name={config.name}-fold{number}"])
+        results.append(run_all(of_fold, console, device, fresh, cache, runs))
+    console.say("")
+    _print_spread(results, "folds", console)
+    scores: dict[str, Any] = {}
+    data, by_fold = results[0].config.data, [iter(run.answers) for run in results]
+    lines = []
+    if results[0].answers:  # a language model has none
+        assert isinstance(data.train, Part)
+        records = data_form(results[0].config).read(replace(data.train, dev=0.0, fold=None))
+        for number in folds(records, count, data.split_seed, data.group):
+            lines.append({"fold": number, **next(by_fold[number - 1])})
+        first = predictor(load_trained(results[0]), results[0].config)
+        scores["test"] = score_answers(first, [(line["record"], line["answer"]) for line in lines])[""]
+        listed = headlines(scores["test"], config.train.metric).items()
+        formatted = [f"{metric} {format_score(metric, value, metric_types(config.head))}" for metric, value in listed]
+        console.result(f"all {len(lines):,} answers of the folds: {', '.join(formatted)}")
+    for test in results[0].scores or {}:
+        of_test = [(run.scores or {})[test] for run in results]
+        scores |= {f"{test} (mean)": _each_score(of_test, statistics.mean)}
+        scores |= {f"{test} (deviation)": _each_score(of_test, _deviation)}
+    with run_lock(folder):
+        Artifacts.load(results[0].folder).save(folder)
+        files.write(folder / YAML, dump(resolved(config, folder)))
+        files.write(folder / ANSWERS, b"".join(files.json_bytes(line) + b"\n" for line in lines))
+        files.write(folder / SCORES, json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False))
+        files.write(folder / STATE, json.dumps(state | {"folds": [run.folder.name for run in results]}, indent=1))
+    content = "the answers to all records, each by the run of its fold" if lines else "the scores of all folds"
+    console.say(f"{folder}: {content}")
+    if final:
+        best = statistics.median_low(run.outcome["best_epoch"] for run in results)
+        of_all = _final_config(load_with, config, console, best)
+        console.say(f"\n== all data, {of_all.train.epochs} epochs")
+        run_all(of_all, console, device, fresh, cache, runs)
+    return Run(folder)
+
+
+def _each_score(scores: Sequence[Any], statistic: Callable[[Sequence[float]], float]) -> Any:
+    """Return a statistic of each score of several runs, in their form, without those of single labels."""
+    if isinstance(scores[0], Mapping):
+        names = [name for name in scores[0] if name != "labels" and all(name in some for some in scores)]
+        return {name: _each_score([some[name] for some in scores], statistic) for name in names}
+    return statistic([math.nan if score is None else score for score in scores])
+
+
+def _final_config(
+    load_with: Callable[[Sequence[str]], Config], config: Config, console: Console, epochs: int | None = None
+) -> Config:
+    """Return the pipeline that trains on all data; without dev data for this number of epochs."""
+    changes = ["data.test=null"] if any(isinstance(path, Part) for path in config.data.tests.values()) else []
+    needs_dev = [f"{head.key}.{option}" for head in config.head if (option := dev_option(head))]
+    if isinstance(config.data.dev, Part) and needs_dev:
+        if epochs:
+            console.say(f"data.dev stays a share of the data: {needs_dev[0]} chooses a value on it")
+    elif isinstance(config.data.dev, Part):
+        changes += ["data.dev=null", "train.patience=null", "train.metric=null"]
+        changes += [f"train.epochs={epochs}"] if epochs else []
+        changes += ["train.schedule={use: constant}"] if config.train.schedule.use == "plateau" else []
+    return load_with(changes)
 
 
 def export_run(

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from seqpipe.config.loader import Config, load
 from seqpipe.console import CallbackConsole, Progress
 from seqpipe.errors import UsageError
+from seqpipe.features.parts import Part
 from seqpipe.pipeline.run import Rows
 
 if TYPE_CHECKING:
     from seqpipe.export.graph_cache import GraphCache
     from seqpipe.pipeline.check import ExportCheck
-    from seqpipe.pipeline.full_run import SeedScores
+    from seqpipe.pipeline.full_run import ScoreSpread
     from seqpipe.pipeline.run import Run
 
 Report = Callable[[Progress], None] | bool  # True: a progress bar; False: nothing
@@ -154,6 +155,8 @@ class Pipeline:
         fresh: bool = False,
         cache: bool = True,
         runs: str | Path = "runs",
+        more: int = 0,
+        data_add: str | Path | None = None,
         progress: Report | None = None,
         on_epoch: Callable[[Rows], Any] | None = None,
     ) -> Run:
@@ -166,12 +169,17 @@ class Pipeline:
             fresh: Move an existing run of this name aside, and start a new one.
             cache: Use cached graphs.
             runs: Folder of all runs; this run is the folder in it with the pipeline's name.
+            more: Train the finished run for this number of further epochs, from its last weights and optimizer state;
+                the learning rate follows the schedule of all epochs.
+            data_add: A file of further records. A new run, `NAME-2` or the override `name`, is trained on the old and
+                new records; its weights are initialised from those of the finished run, its parent.
             progress: Function that receives each line and each advance.
             on_epoch: Function called with the history after each epoch. A true result ends the training, whose best
                 weights are then exported; an exception ends the work, and the next call resumes.
 
         Raises:
-            UsageError: if the run was made from another pipeline or data, or another process writes to it.
+            UsageError: if the run was made from another pipeline or data, another process writes to it, or it is not
+                finished where it must be.
             DataError: for data that cannot be used.
             TrainingError: if training diverges.
             ExportError: if the bundle would not answer as PyTorch does.
@@ -179,8 +187,13 @@ class Pipeline:
         """
         from seqpipe.pipeline.full_run import run_all
 
+        if more and (fresh or data_add):
+            raise UsageError("more: it continues a run, so it excludes `fresh` and `data_add`")
         console, graphs = self._prepare(progress, device, cache, on_epoch)
-        return run_all(self.config, console, device, fresh, graphs, Path(runs))
+        config, parent = self.config, None
+        if data_add:
+            config, parent = self._with_parent(Path(data_add), Path(runs))
+        return run_all(config, console, device, fresh, graphs, Path(runs), more, parent)
 
     def run_seeds(
         self,
@@ -191,7 +204,7 @@ class Pipeline:
         cache: bool = True,
         runs: str | Path = "runs",
         progress: Report | None = None,
-    ) -> dict[str, SeedScores]:
+    ) -> dict[str, ScoreSpread]:
         """Run the pipeline with the seeds 1 to `seeds`; return the scores of each test set.
 
         The name of each run ends in `-seed1`, `-seed2` and so on. Arguments and errors are those of `run`.
@@ -200,6 +213,36 @@ class Pipeline:
 
         console, graphs = self._prepare(progress, device, cache)
         return run_seeds(self._load, self.name, seeds, console, device, fresh, graphs, Path(runs))
+
+    def run_folds(
+        self,
+        folds: int,
+        *,
+        final: bool = False,
+        device: str = "auto",
+        fresh: bool = False,
+        cache: bool = True,
+        runs: str | Path = "runs",
+        progress: Report | None = None,
+    ) -> Run:
+        """Cross-validate: run the pipeline once for each fold of its training data, which is the test set of that run.
+
+        The name of each run ends in `-fold1`, `-fold2` and so on. The run that is returned, `NAME-folds`, has the
+        answers to all records, each by the run that was not trained on it, and as scores those of all these answers,
+        with mean and deviation over the folds. A share for dev is taken from the other folds. Other arguments and
+        errors are those of `run`.
+
+        Args:
+            folds: Number of folds, at least 2.
+            final: Then train the pipeline on all data, under its own name, without shares for dev and test; if dev was
+                a share, for the median number of epochs of the best weights of the folds.
+        """
+        from seqpipe.pipeline.full_run import run_folds
+
+        if folds < 2:
+            raise UsageError(f"folds must be at least 2, got {folds}")
+        console, graphs = self._prepare(progress, device, cache)
+        return run_folds(self._load, folds, final, console, device, fresh, graphs, Path(runs))
 
     def train(
         self,
@@ -223,6 +266,24 @@ class Pipeline:
             for line in run.outcome_lines():
                 console.say(f"  {line}")
         return run
+
+    def _with_parent(self, data: Path, runs: Path) -> tuple[Config, str]:
+        """Return the pipeline with more data, initialised from the run of this one, and the name of that run."""
+        from seqpipe.config.run_layout import OUTCOME
+
+        unnamed = [text for text in self._overrides if not text.startswith("name=")]
+        parent = load(self._source, unnamed, plugin_files=self._plugin_files)
+        folder, train = (runs / parent.name).absolute(), parent.data.train
+        if not (folder / OUTCOME).exists():
+            raise UsageError(f"data_add: {runs / parent.name} is not a finished run; run {parent.file.name} first")
+        added = train.added if isinstance(train, Part) else ()
+        stem, _, number = parent.name.rpartition("-")
+        child = f"{stem}-{int(number) + 1}" if added and number.isdecimal() else f"{parent.name}-2"
+        stages = (*parent.stages, *parent.head)
+        changes: dict[str, Any] = {"data.add": [*map(str, added), str(data.absolute())]}
+        changes |= {f"{stage.key}.init": str(folder) for stage in stages}
+        texts = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
+        return self._load([*texts, f"name={child if parent.name == self.name else self.name}"]), parent.name
 
     def _load(self, more: Sequence[str] = ()) -> Config:
         return load(self._source, [*self._overrides, *more], plugin_files=self._plugin_files)

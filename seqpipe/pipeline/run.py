@@ -127,6 +127,17 @@ class Run:
         return Rows(_json_lines(self.folder / ANSWERS))
 
     @property
+    def folds(self) -> list[Path]:
+        """Folders of the runs whose answers this run of `Pipeline.run_folds` has, by fold; empty for others."""
+        return [self.folder.parent / name for name in files.read_json(self.folder / STATE).get("folds", ())]
+
+    @property
+    def parent(self) -> Path | None:
+        """Folder of the run that this one, with more data, was initialised from (`Pipeline.run(data_add=...)`)."""
+        name = files.read_json(self.folder / STATE).get("parent")
+        return self.folder.parent / name if name else None
+
+    @property
     def bundle(self) -> Bundle:
         """The exported bundle.
 
@@ -135,6 +146,10 @@ class Run:
         """
         from seqpipe.runtime.model import Bundle
 
+        if folds := self.folds:
+            raise UsageError(
+                f"{self.folder}: has the answers of {len(folds)} runs, and no bundle; use that of {folds[0]}"
+            )
         if not (self.bundle_folder / BUNDLE).exists():
             raise UsageError(f"{self.folder}: has no bundle yet; `seqpipe export {self.folder}` makes one")
         return Bundle(self.bundle_folder)

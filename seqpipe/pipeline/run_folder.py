@@ -14,7 +14,18 @@ from typing import Any
 from seqpipe import files
 from seqpipe.config.contract import build_component, has_member
 from seqpipe.config.loader import Config, load, resolved
-from seqpipe.config.run_layout import BUNDLE, CHECKPOINTS, LAST, LEARNED, LOCK, STATE, TOKENS, YAML, refuse_other_format
+from seqpipe.config.run_layout import (
+    BUNDLE,
+    CHECKPOINTS,
+    LAST,
+    LEARNED,
+    LOCK,
+    SCORES,
+    STATE,
+    TOKENS,
+    YAML,
+    refuse_other_format,
+)
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
@@ -23,6 +34,7 @@ from seqpipe.pipeline.lock import run_lock
 from seqpipe.pipeline.run import RUNS, Run
 from seqpipe.training import checkpoint
 from seqpipe.training.artifacts import Artifacts
+from seqpipe.training.optim import rate_factor
 from seqpipe.training.pipeline import Pipeline
 
 
@@ -33,18 +45,20 @@ def fingerprint(config: Config) -> dict[str, Any]:
     sources = {f"{key}.init": folder for key, component in keyed if (folder := component.common_keys.get("init"))}
     names = {path.as_posix(): path.name for path in (*options.values(), *sources.values())}
     content = _without_folders(resolved(config), names)
-    for role in ("train", "dev", "test", "candidates"):
-        content["data"].pop(role, None)
+    for role in ("train", "dev", "test", "candidates", "add"):
+        if not isinstance(content["data"].get(role), float):  # a share
+            content["data"].pop(role, None)
     content.pop("plugins")  # the components' versions are added below
     tests = {name if name == "test" else f"test.{name}": path for name, path in data.tests.items()}
     hashes: dict[str, Any] = {}
-    for role, path in {"train": data.train, "dev": data.dev, **tests, "candidates": data.candidates}.items():
+    paths = {"train": data.train, "dev": data.dev, **tests, "candidates": data.candidates}
+    if isinstance(data.train, Part):
+        paths |= {f"add.{number}": path for number, path in enumerate(data.train.added)}
+    for role, path in paths.items():
         if path and has_member(data.reader.cls, "files"):  # the reader knows which files belong together
             hashes[role] = [files.sha256_file(file) for file in build_component(data.reader).files(Path(path))]
         elif path:
             hashes[role] = files.sha256_file(Path(path))
-        if isinstance(path, Part):
-            hashes[f"{role} part"] = [path.dev, path.test, path.seed]
     inputs: dict[str, Any] = {
         "yaml": content,
         "data": hashes,
@@ -113,15 +127,25 @@ def differences(old: Any, new: Any, key: str = "") -> list[str]:
 
 
 @contextmanager
-def start_run(config: Config, console: Console, fresh: bool = False, runs: Path = RUNS) -> Iterator[Run]:
+def start_run(
+    config: Config,
+    console: Console,
+    fresh: bool = False,
+    runs: Path = RUNS,
+    more: int = 0,
+    parent: str | None = None,
+) -> Iterator[Run]:
     """Yield the run of this config, its folder locked until the block ends.
 
     The folder is new, or the existing one if it was made from the same inputs. One without a checkpoint has nothing to
-    keep: its run starts again. With `fresh` an old run of this name is moved aside.
+    keep: its run starts again. With `fresh` an old run of this name is moved aside. With `more`, the finished run is
+    extended by this number of epochs, which the config of the yielded run includes. `parent` is the name of the run
+    from which a new one continues with more data.
 
     Raises:
         ConfigError: if a component's `init` names this folder.
-        UsageError: if the folder is not a run, was made from other inputs, or is locked.
+        UsageError: if the folder is not a run, was made from other inputs, or is locked; for `more`, if it is not
+            finished.
     """
     folder = runs / config.name
     for component in config.components:
@@ -129,6 +153,8 @@ def start_run(config: Config, console: Console, fresh: bool = False, runs: Path 
         if source and source.resolve() == folder.resolve():
             message = f"`init` names this run's own folder, {folder}; give the YAML another name:"
             raise ConfigError([replace(component.problem(message), key=f"{component.key}.init")])
+    if more and not (folder / CHECKPOINTS / LAST).exists():
+        raise UsageError(f"--more: {folder} is not trained yet; train it first: seqpipe run {config.file.name}")
     try:
         names = set(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -137,29 +163,65 @@ def start_run(config: Config, console: Console, fresh: bool = False, runs: Path 
         raise UsageError(f"{folder} exists and is not a run; give the YAML another name: or move the folder")
     with ExitStack() as locks:
         locks.enter_context(run_lock(folder))
+        if more:
+            config = _add_epochs(config, folder, more, console)
         current = fingerprint(config)
         if fresh and (folder / STATE).exists():
             if os.name == "nt":
                 locks.close()  # Windows cannot move a folder with an open file, so not another process's run either
             console.say(f"the old run is now {files.move_aside(folder)}")
             locks.enter_context(run_lock(folder))
-        _prepare_folder(config, folder, current)
+        _prepare_folder(config, folder, current, parent)
         yield Run(folder, config)
 
 
-def _prepare_folder(config: Config, folder: Path, current: Mapping[str, Any]) -> None:
+def refuse_changes(folder: Path, current: Mapping[str, Any], but: Sequence[str] = ()) -> bool:
+    """Return whether a run has other inputs than these, except for the keys `but`; UsageError if it was trained."""
+    state = files.read_json(folder / STATE) if (folder / STATE).exists() else {"fingerprint": current}
+    lines = [line for line in differences(state["fingerprint"], current) if line.partition(":")[0] not in but]
+    if lines and ((folder / CHECKPOINTS / LAST).exists() or "folds" in state):
+        listed = "".join(f"\n  {line}" for line in lines)
+        fix = "run with --fresh to move it aside, or give the YAML another name:"
+        if lines[0].startswith("train.epochs:") and "more" in state:
+            epochs = state["fingerprint"]["yaml"]["train"]["epochs"]
+            fix = f"`--more` has trained it longer: set train.epochs={epochs}; or {fix}"
+        raise UsageError(f"{folder} was made from other inputs:{listed}\n{fix}")
+    return bool(lines)
+
+
+def _add_epochs(config: Config, folder: Path, more: int, console: Console) -> Config:
+    """Return the config with further epochs, after the state of its finished run was changed to resume with them."""
+    command = f"seqpipe run {config.file.name}"
+    refuse_changes(folder, fingerprint(config), ("train.epochs",))
+    state, last = files.read_json(folder / STATE), checkpoint.load(folder / CHECKPOINTS / LAST)
+    progress, added = last["progress"], state.get("more")
+    if added and not (folder / SCORES).exists():  # interrupted
+        if added["epochs"] != more:
+            raise UsageError(f"--more: {folder} was interrupted; finish it first: {command} --more {added['epochs']}")
+    elif not progress["done"]:
+        raise UsageError(f"--more: {folder} is not finished; finish it first: {command}")
+    else:
+        added = {"epochs": more, "after": progress["epoch"]}
+    after, total = added["after"], added["after"] + more
+    config = replace(config, train=config.train.model_copy(update={"epochs": total}))
+    files.write(folder / STATE, json.dumps(state | {"fingerprint": fingerprint(config), "more": added}, indent=1))
+    files.write(folder / YAML, dump(resolved(config, folder)))
+    (folder / SCORES).unlink(missing_ok=True)
+    if progress["epoch"] == after:
+        last["progress"] |= {"done": False, "plateau": 0}
+        checkpoint.save(folder / CHECKPOINTS / LAST, last)
+    settings, group = config.train, last["optimizer"]["param_groups"][0]
+    rate = group["base_lr"] * rate_factor(settings, after / total) * progress["factor"]
+    schedule = f"the schedule {settings.schedule.use} of {total} epochs"
+    console.say(f"training continues after epoch {after}, to epoch {total}: the learning rate follows {schedule}")
+    console.say(f"  it was {group['lr']:.3g} at the end of epoch {after}, and is {rate:.3g} now")
+    return config
+
+
+def _prepare_folder(config: Config, folder: Path, current: Mapping[str, Any], parent: str | None) -> None:
     """Write the initial files of a run, the fingerprint last: until then the old one is valid."""
     is_trained = (folder / CHECKPOINTS / LAST).exists()
-    changes = []
-    if (folder / STATE).exists():
-        changes = differences(files.read_json(folder / STATE)["fingerprint"], current)
-    if changes and is_trained:
-        listed = "".join(f"\n  {line}" for line in changes)
-        raise UsageError(
-            f"{folder} was made from other inputs:{listed}\n"
-            "run with --fresh to move it aside, or give the YAML another name:"
-        )
-    if changes:  # the run was never trained: artifacts fitted to other data are useless
+    if refuse_changes(folder, current):  # the run was never trained: artifacts fitted to other data are useless
         for path in (folder / LEARNED, *folder.glob("*tokenizer*.json")):
             path.unlink(missing_ok=True)
         if (folder / TOKENS).exists():
@@ -167,7 +229,8 @@ def _prepare_folder(config: Config, folder: Path, current: Mapping[str, Any]) ->
     _refuse_older_run(folder)
     if not is_trained:
         files.write(folder / YAML, dump(resolved(config, folder)))
-        files.write(folder / STATE, json.dumps({"fingerprint": current}, indent=1, ensure_ascii=False))
+        state = {"fingerprint": current} | ({"parent": parent} if parent else {})
+        files.write(folder / STATE, json.dumps(state, indent=1, ensure_ascii=False))
 
 
 def _refuse_older_run(folder: Path) -> None:
@@ -185,6 +248,10 @@ def open_run(
     """
     folder = Run(folder).folder  # refuses a folder that is not a run
     _refuse_older_run(folder)
+    if names := Run(folder).folds:
+        raise UsageError(
+            f"{folder} has the answers of {len(names)} runs, and no model; name one of them, such as {names[0]}"
+        )
     config = load(folder / YAML, sets, files=need_data, runs=False, plugin_files=plugins)
     for note in config.notes:
         console.say(note)

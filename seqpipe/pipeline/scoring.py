@@ -163,23 +163,26 @@ def _open_bundle(
     file = path.resolve().parent / YAML
     settings: Any = yaml.parse(file.read_bytes(), str(file)).data if file.exists() else {"data": {}}
     keys = settings["data"]
+    fold, added = keys.get("fold"), keys.get("add") or ()
     overlaps, tests = keys.get("overlaps", "error"), keys.get("test") or {}
     test_sets: dict[str, DataPath]
     if data:
         test_sets = {data.name: data}
     elif not file.exists():
         raise UsageError(f"{path} is not in a run, so its test set is unknown; name a file with --data")
-    elif not tests:
+    elif not tests and not fold:
         raise UsageError(f"the run of {path} has no test set; name a file with --data")
     else:
         named = tests if isinstance(tests, dict) else {"test": tests}
         test_sets = {
             name: Path(os.path.abspath(file.parent / where)) for name, where in named.items() if isinstance(where, str)
         }
-        if not isinstance(tests, (str, dict)):
-            train, dev = Path(os.path.abspath(file.parent / keys["train"])), keys["dev"]
-            dev_share = dev if isinstance(dev, float) else 0.0
-            test_sets["test"] = Part(train, "test", dev_share, tests, keys.get("split_seed", 1))
+        if fold or not isinstance(tests, (str, dict)):
+            train, *more = (Path(os.path.abspath(file.parent / where)) for where in (keys["train"], *added))
+            dev_share, test_share = (share if isinstance(share, float) else 0.0 for share in (keys["dev"], tests))
+            fold = (fold[0], fold[1]) if fold else None
+            rest = keys.get("split_seed", 1), keys.get("group"), fold, tuple(more)
+            test_sets["test"] = Part(train, "test", dev_share, test_share, *rest)
     left_out: list[str] | None = [] if keys.get("bad_rows") == "skip" else None
     return model.predictor, lambda path: read_records(reader, path, overlaps, left_out), test_sets
 

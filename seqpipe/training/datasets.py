@@ -66,7 +66,8 @@ def epoch_examples(config: Config, artifacts: Artifacts) -> Callable[[int], Sequ
     if not (has_member(reader, "epoch") and reader.changes(path)):
         return None
     if isinstance(path, Part):
-        raise DataError(f"{path}: its reader yields other records in each epoch; give data.dev and data.test a file")
+        fix = "shares, folds and data.add cannot divide; give data.dev and data.test a file"
+        raise DataError(f"{path}: its reader yields other records in each epoch, which {fix}")
     return lambda number: examples(
         config, artifacts, list(resolve_overlaps(reader.epoch(path, number), config.data.overlaps))
     )

@@ -154,7 +154,7 @@ def rise_of_loss(outcome: Mapping[str, Any]) -> str:
 def outcome_lines(outcome: Mapping[str, Any], metrics: Mapping[str, Metric], command: str = "") -> list[str]:
     """Return the outcome as text, with advice; empty without dev data, unless the loss rose.
 
-    `command` trains the pipeline again, if it is known.
+    `command` runs the pipeline, if it is known.
     """
     if rise := rise_of_loss(outcome):
         return [f"warning: {rise}"]
@@ -168,8 +168,8 @@ def outcome_lines(outcome: Mapping[str, Any], metrics: Mapping[str, Metric], com
         return [f"stopped by patience after {waited} evaluation{'s' * (waited > 1)} without improvement: {best}"]
     if outcome["ended_by"] == "callback":
         return [f"stopped by on_epoch after {epochs} epoch{'s' * (epochs > 1)}: {best}"]
-    longer = f"train.epochs={LONGER * outcome['max_epochs']}"
-    longer = f"{command} {longer} --fresh" if command else f"set {longer}"
+    epochs_more = (LONGER - 1) * outcome["max_epochs"]
+    longer = f"{command} --more {epochs_more}" if command else f"set train.epochs={LONGER * outcome['max_epochs']}"
     if outcome["still_improving"]:
         return [f"still improving when it stopped, after all {epochs} epochs: {best}", f"to train longer: {longer}"]
     if epochs > 1 and not outcome["has_moved"]:

@@ -503,6 +503,12 @@ def test_with_json_an_error_is_one_json_object_and_the_exit_code_stays(here: Pat
 WITH_JSON = [  # with the exit code, and for an error its kind and what is told
     (["run", "tiny.yaml", *CRF], 0, "", ""),
     (["run", "tiny.yaml", "name=\udcff"], 2, "ConfigError", "is not UTF-8"),
+    (["run", "tiny.yaml", "--seeds", "2", "--folds", "2"], 2, "UsageError", "--seeds with --folds: the deviation"),
+    (["run", "tiny.yaml", "--more", "2", "--data-add", "x"], 2, "UsageError", "--more with --data-add: each is"),
+    (["run", "tiny.yaml", "--final"], 2, "UsageError", "--final trains on all data after --folds"),
+    (["run", "tiny.yaml", "--folds", "1"], 2, "UsageError", "'--folds'"),
+    (["run", "tiny.yaml", "--more", "1", "name=gone"], 2, "UsageError", "runs/gone is not trained yet"),
+    (["run", "tiny.yaml", "--data-add", "x", "name=gone"], 2, "ConfigError", "data.add.0: no such file"),
     (["run", "tiny.yaml", "--sed", "1"], 2, "UsageError", "No such option: --sed"),
     (["check", "tiny.yaml", *CRF], 0, "", ""),
     (["check", "tiny.yaml", "--static"], 0, "", ""),

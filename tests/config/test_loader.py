@@ -15,6 +15,7 @@ from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.schema import AdamW, Cosine, Plateau
 from seqpipe.config.yaml import dump
 from seqpipe.errors import ConfigError, Problem
+from seqpipe.features.parts import Part
 
 
 @pytest.fixture
@@ -46,6 +47,24 @@ def test_every_mistake_is_told_with_its_place_and_its_cure_and_nothing_else(fold
     assert [f"{p.line}:{p.column}: {p.key}" for p in problems] == bad.places
     assert any(bad.words in p.message for p in problems), problems
     assert all(p.file == str(folder / "pipeline.yaml") for p in problems)
+
+
+def test_a_fold_is_one_of_several_and_the_only_test_set(folder: Path) -> None:
+    for fold in ("[3, 2]", "[1, 1]"):
+        (problem,) = expected_problems(folder, GOOD, f"data.fold={fold}")
+        assert (problem.key, "must be a number and a count of at least 2" in problem.message) == ("data.fold", True)
+    (problem,) = expected_problems(folder, GOOD, "data.fold=[1, 2]", "data.test=0.1")
+    assert (problem.key, "delete data.test, or data.fold" in problem.message) == ("data.test", True)
+
+
+def test_folds_groups_and_added_files_are_read_again_from_the_resolved_yaml(folder: Path) -> None:
+    config = read(folder, GOOD, "data.dev=0.2", "data.fold=[2, 3]", "data.group=doc", "data.add=[dev.txt]")
+    part = config.data.tests["test"]
+    assert part == Part(folder / "train.txt", "test", 0.2, 0.0, 1, "doc", (2, 3), (folder / "dev.txt",))
+    written = resolved(config, folder / "runs" / "a")
+    (folder / "runs/a").mkdir(parents=True)
+    (folder / "runs/a/pipeline.yaml").write_text(dump(written))
+    assert load(folder / "runs/a/pipeline.yaml", (), toys()).data == config.data
 
 
 def test_a_member_that_is_nearly_an_optional_one_is_a_note(folder: Path) -> None:

@@ -44,7 +44,7 @@ def test_stopped_by_patience_is_said_with_the_best_epoch(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("command", "cure"),
     [
-        ("seqpipe run a.yaml", "to train longer: seqpipe run a.yaml train.epochs=10 --fresh"),
+        ("seqpipe run a.yaml", "to train longer: seqpipe run a.yaml --more 5"),
         ("", "to train longer: set train.epochs=10"),
     ],
 )

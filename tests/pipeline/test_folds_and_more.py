@@ -1,0 +1,241 @@
+"""Cross-validation, further epochs of a finished run, and more data for a trained run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median_low
+
+import numpy as np
+import pytest
+import torch
+from factory import LEAN, seqpipe, tagging, write_conll, write_jsonl
+
+from seqpipe import DataError, Pipeline, Run, UsageError
+from seqpipe.console import Progress
+from seqpipe.training import checkpoint
+from seqpipe.training.data_forms import data_form
+
+SETTINGS = (*LEAN, "train.epochs=4", "data.dev=0.25", "data.test=0.2", "train.schedule={use: linear}")
+LR = 0.02
+
+
+@pytest.fixture(scope="module")
+def crossed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Run, str]]:
+    """A cross-validation with the final model, in whose folder the tests stand, and what was reported of it."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("folds")
+    lines: list[str] = []
+    with contextlib.chdir(folder):
+        pipeline = Pipeline(tagging(folder), SETTINGS)
+        run = pipeline.run_folds(2, final=True, device="cpu", progress=lambda report: lines.append(report.text))
+        yield run, "\n".join(lines)
+
+
+def texts(run: Run, role: str) -> set[str]:
+    data = run.config.data
+    path = {"train": data.train, "dev": data.dev, **data.tests}[role]
+    assert path is not None
+    return {record["text"] for record in data_form(run.config).read(path)}
+
+
+def stop_at(batch: int, name: str = "") -> Callable[[Progress], None]:
+    """A progress function that ends the training of a run at a batch, counted from 1."""
+    training = [""]
+
+    def progress(report: Progress) -> None:
+        training.append(report.text if report.text.startswith("training ") else training[-1])
+        if (report.kind, report.text, report.done) == ("step", "training", batch) and name in training[-1]:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def test_each_record_is_answered_by_the_run_that_was_not_trained_on_it(crossed: tuple[Run, str]) -> None:
+    run, said = crossed
+    assert [path.name for path in run.folds] == ["tiny-fold1", "tiny-fold2"]
+    records = data_form(Pipeline("tiny.yaml").config).read(Path("train.conll").absolute())
+    answers = run.answers
+    assert [row["record"] for row in answers] == list(records)
+    for number, folder in enumerate(run.folds, 1):
+        of_fold = Run(folder)
+        tested = [row for row in answers if row["fold"] == number]
+        assert [row | {"fold": number} for row in of_fold.answers] == tested
+        assert not {row["record"]["text"] for row in tested} & (texts(of_fold, "train") | texts(of_fold, "dev"))
+        assert not texts(of_fold, "train") & texts(of_fold, "dev")
+    assert "data.test is not used: the test set of each run is its fold of data.train" in said
+    assert "== fold 2 of 2" in said
+
+
+def test_scores_of_a_cross_validation_are_those_of_all_answers_with_mean_and_deviation(
+    crossed: tuple[Run, str],
+) -> None:
+    run, said = crossed
+    scores, folds = run.scores or {}, [(Run(path).scores or {})["test"] for path in run.folds]
+    correct, gold, predicted = (sum(fold[key] for fold in folds) for key in ("correct", "gold", "predicted"))
+    assert correct > 5
+    assert scores["test"]["f1"] == pytest.approx(2 * correct / (gold + predicted))
+    f1 = [fold["f1"] for fold in folds]
+    assert f1[0] != f1[1]
+    assert scores["test (mean)"]["f1"] == pytest.approx(np.mean(f1))
+    assert scores["test (deviation)"]["f1"] == pytest.approx(np.std(f1, ddof=1))
+    assert f"test f1: {100 * np.mean(f1):.2f} ± {100 * np.std(f1, ddof=1):.2f} over 2 folds" in said
+    assert f"all 36 answers of the folds: f1 {100 * scores['test']['f1']:.2f}" in said
+
+
+def test_the_final_model_is_trained_on_all_data(crossed: tuple[Run, str]) -> None:
+    run, said = crossed
+    final = Run("runs/tiny")
+    assert (final.config.data.dev, dict(final.config.data.tests)) == (None, {})
+    assert len(texts(final, "train")) == len({row["record"]["text"] for row in run.answers})
+    epochs = median_low(Run(path).outcome["best_epoch"] for path in run.folds)
+    assert (final.outcome["epochs"], f"== all data, {epochs} epochs" in said) == (epochs, True)
+    assert final.bundle.load()("Ada flew to Oslo .") is not None
+
+
+def test_a_cross_validation_has_no_model_of_its_own(crossed: tuple[Run, str]) -> None:
+    with pytest.raises(UsageError, match=r"tiny-folds: has the answers of 2 runs, and no bundle; use that of"):
+        _ = crossed[0].bundle
+    done = seqpipe("evaluate", "runs/tiny-folds", folder=Path.cwd())
+    assert (done.code, "name one of them, such as runs/tiny-fold1" in done.err) == (2, True)
+    evaluated = seqpipe("evaluate", "runs/tiny-fold2/bundle", "--json", folder=Path.cwd())
+    assert json.loads(evaluated.out)["test"]["f1"] == (Run("runs/tiny-fold2").scores or {})["test"]["f1"]
+
+
+def test_an_interrupted_cross_validation_continues_with_its_fold(crossed: tuple[Run, str], tmp_path: Path) -> None:
+    lines: list[str] = []
+    with contextlib.chdir(tmp_path):
+        pipeline = Pipeline(tagging(tmp_path), SETTINGS)
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.run_folds(2, device="cpu", progress=stop_at(3, "tiny-fold2"))
+        assert not Path("runs/tiny-folds").exists()
+        run = pipeline.run_folds(2, device="cpu", progress=lambda report: lines.append(report.text))
+        assert "runs/tiny-fold1 is finished and nothing changed: nothing to do (--fresh trains again)" in lines
+        assert (run.scores, len(run.answers)) == (crossed[0].scores, len(crossed[0].answers))
+        Path("runs/tiny").mkdir()  # the final model would have the folder of an earlier run
+        shutil.copy("runs/tiny-fold1/run.json", "runs/tiny")
+        shutil.copytree("runs/tiny-fold1/checkpoints", "runs/tiny/checkpoints")
+        with pytest.raises(UsageError, match=r"runs/tiny was made from other inputs:\n(.*\n)*.*data\.fold: \[1, 2\]"):
+            pipeline.run_folds(2, final=True, device="cpu", fresh=False)
+        with pytest.raises(UsageError, match="folds must be at least 2, got 1"):
+            pipeline.run_folds(1)
+
+
+# Further epochs
+
+
+def weights(folder: str) -> dict[str, torch.Tensor]:
+    return checkpoint.load_best(Path(folder) / "checkpoints")
+
+
+def test_further_epochs_follow_the_schedule_of_all_epochs_and_resume(crossed: tuple[Run, str]) -> None:
+    before = Run("runs/tiny-fold1").history
+    shutil.copytree("runs/tiny-fold1", "elsewhere/tiny-fold1")
+    lines: list[str] = []
+    longer = Pipeline("runs/tiny-fold1/pipeline.yaml")
+    finished = longer.run(more=2, device="cpu", runs="elsewhere", progress=lambda report: lines.append(report.text))
+    assert finished.history[:4] == before
+    steps = before[0]["step"]
+    shares = [1 - (epoch * steps - 1) / (total * steps) for epoch, total in [(3, 4), (4, 4), (5, 6), (6, 6)]]
+    assert [row["lr"] for row in finished.history[2:]] == pytest.approx([LR * share for share in shares])
+    assert (
+        "training continues after epoch 4, to epoch 6: the learning rate follows the schedule linear of 6 epochs"
+        in lines
+    )
+    assert f"  it was {LR * shares[1]:.3g} at the end of epoch 4, and is {LR * 2 / 6:.3g} now" in lines
+    assert (finished.config.train.epochs, finished.outcome["epochs"]) == (6, 6)
+    assert finished.outcome["best_epoch"] >= Run("runs/tiny-fold1").outcome["best_epoch"]
+
+    with pytest.raises(KeyboardInterrupt):  # the same, interrupted
+        longer.run(more=2, device="cpu", progress=stop_at(4 * steps + 3))
+    with pytest.raises(UsageError, match=r"tiny-fold1 was interrupted; finish it first: .* --more 2"):
+        longer.run(more=3, device="cpu")
+    again = longer.run(more=2, device="cpu")
+    assert again.scores == finished.scores
+    for name, tensor in weights("elsewhere/tiny-fold1").items():
+        assert torch.equal(tensor, weights("runs/tiny-fold1")[name]), name
+
+    with pytest.raises(UsageError, match=r"train\.epochs: 6 -> 4\n`--more` has trained it longer: set train.epochs=6"):
+        Pipeline("runs/tiny-fold1/pipeline.yaml", ["train.epochs=4"]).run(device="cpu")
+    kept = Pipeline("runs/tiny-fold1/pipeline.yaml").run(device="cpu")
+    assert kept.outcome["epochs"] == 6
+
+
+def test_further_epochs_need_a_finished_run(crossed: tuple[Run, str]) -> None:
+    with pytest.raises(UsageError, match=r"runs/gone is not trained yet; train it first: seqpipe run tiny\.yaml"):
+        Pipeline("tiny.yaml", ["name=gone"]).run(more=1)
+    assert not Path("runs/gone").exists()
+    part = Pipeline("tiny.yaml", [*SETTINGS, "name=part"])
+    with pytest.raises(KeyboardInterrupt):
+        part.train(device="cpu", progress=stop_at(9))
+    with pytest.raises(UsageError, match=r"runs/part is not finished; finish it first: seqpipe run tiny\.yaml"):
+        part.run(more=1, device="cpu")
+    with pytest.raises(UsageError, match=r"encoder\.hidden: 6 -> 7"):
+        Pipeline("runs/tiny-fold2/pipeline.yaml", ["encoder.hidden=7"]).run(more=1)
+    with pytest.raises(UsageError, match="it continues a run, so it excludes `fresh`"):
+        part.run(more=1, fresh=True)
+
+
+# More data
+
+
+def test_more_data_continues_from_the_finished_run_in_a_run_that_names_it(crossed: tuple[Run, str]) -> None:
+    write_conll(Path("new.conll"), 20, 7)
+    parent = Pipeline("tiny.yaml", [*SETTINGS, "name=old", "train.epochs=1"]).train(device="cpu")
+    slow = ["train.epochs=1", "train.optimizer.lr=1e-12"]
+    lines: list[str] = []
+    child = Pipeline("runs/old/pipeline.yaml", slow).run(
+        data_add="new.conll", device="cpu", progress=lambda report: lines.append(report.text)
+    )
+    assert (child.folder, child.parent) == (Path("runs/old-2"), Path("runs/old"))
+    assert parent.parent is None
+    assert "  encoder: starts from runs/old" in lines
+    names = [name for name in weights("runs/old") if name.startswith("encoder.")]
+    assert names
+    for name in names:
+        assert torch.allclose(weights("runs/old")[name], weights("runs/old-2")[name], atol=1e-9), name
+    every = texts(child, "train") | texts(child, "dev") | texts(child, "test")
+    new = {record["text"] for record in data_form(child.config).read(Path("new.conll").absolute())}
+    assert (new | texts(parent, "train")) <= every
+    assert not texts(child, "test") & texts(parent, "train")  # the split stays
+    kept = Pipeline("runs/old/pipeline.yaml", slow).run(data_add="new.conll", device="cpu")
+    assert kept.folder == child.folder
+    evaluated = seqpipe("evaluate", "runs/old-2/bundle", "--json", folder=Path.cwd())
+    assert json.loads(evaluated.out)["test"]["f1"] == (child.scores or {})["test"]["f1"]
+
+
+def test_more_data_needs_a_finished_run_and_may_name_the_new_one(crossed: tuple[Run, str]) -> None:
+    Path("gone.yaml").write_text(Path("tiny.yaml").read_text().replace("name: tiny", "name: gone"))
+    with pytest.raises(UsageError, match=r"runs/gone is not a finished run; run gone\.yaml first"):
+        Pipeline("gone.yaml").run(data_add="dev.conll")
+    fold = Pipeline("runs/tiny-fold2/pipeline.yaml", {"name": "grown"})
+    with pytest.raises(UsageError, match=r"data\.add\.0: no such file '.*absent\.conll'"):
+        fold.run(data_add=Path("absent.conll"))
+    with pytest.raises(KeyboardInterrupt):
+        fold.run(data_add="dev.conll", device="cpu", progress=stop_at(1))
+    assert Run("runs/grown").parent == Path("runs/tiny-fold2")
+
+
+def test_a_group_of_the_data_is_in_one_fold_of_a_pipeline(tmp_path: Path) -> None:
+    write_jsonl(
+        tmp_path / "train.jsonl", [{"text": f"text {i}", "target": i, "doc": f"doc {i // 4}"} for i in range(40)]
+    )
+    keys = {"reader": "jsonl", "train": "train.jsonl", "dev": 0.25, "group": "doc"}
+    tested: list[str] = []
+    for number in (1, 2):
+        config = Pipeline(tagging(tmp_path, {"data": keys}), {"data.fold": [number, 2]}).config
+        data = config.data
+        assert data.dev is not None
+        train, dev, test = (
+            {record["doc"] for record in data_form(config).read(path)}
+            for path in (data.train, data.dev, data.tests["test"])
+        )
+        assert len(train | dev | test) == len(train) + len(dev) + len(test)
+        tested += test
+    assert sorted(tested) == [f"doc {i}" for i in range(10)]
+    wrong = Pipeline(tagging(tmp_path, {"data": keys | {"group": "page"}})).config
+    with pytest.raises(DataError, match=r"train\.jsonl:1: no field 'page', which data\.group names"):
+        data_form(wrong).read(wrong.data.train)
