@@ -7,6 +7,7 @@ import errno
 import glob
 import gzip
 import hashlib
+import importlib
 import io
 import json
 import math
@@ -342,3 +343,22 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
         else:
             raise
         raise EnvError(f"{path}: {message}") from error
+
+
+class Rows(list[dict[str, Any]]):
+    """A list of dicts that converts to a table of pandas or Arrow, if the library is installed."""
+
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame with a column for each key; EnvError without pandas."""
+        return _table_library("pandas").DataFrame([*self])
+
+    def to_arrow(self) -> Any:
+        """Return a pyarrow Table with a column for each key; EnvError without pyarrow."""
+        return _table_library("pyarrow").Table.from_pylist([*self])
+
+
+def _table_library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise EnvError(f"this table needs {name}: pip install {name}") from error

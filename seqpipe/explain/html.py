@@ -56,7 +56,11 @@ def page(explanation: Explanation, facts: Mapping[str, str] | None = None) -> st
     for view in shaded:
         # The legend shows the weight of the strongest shade, if that is one number.
         is_one_number = view.words is not None and view.sentences is None
-        ends = ("0", f"{view.words.weights.max(initial=0.0):.3f}") if view.words and is_one_number else ("low", "high")
+        ends = (
+            ("0", f"{abs(view.words.weights).max(initial=0.0):.3f}")
+            if view.words and is_one_number
+            else ("low", "high")
+        )
         rows = "".join(_row(row) for row in view.rows(explanation.text))
         shape = "sentences" if view.sentences else ""
         cards.append(_card(view.title, f'<div class="{shape}">{rows}</div>{_legend(*ends, view.legend)}', view.stages))
@@ -154,8 +158,9 @@ def _row(row: Row) -> str:
         if fragment.weight is None:
             markup += _safe(fragment.text)
         else:
-            shade = f'title="{fragment.weight:.3f}" style="--weight:{fragment.shade:.3f}"'
-            markup += f'<mark class="heat" {shade}>{_safe(fragment.text)}</mark>'
+            shade = f'title="{fragment.weight:.3f}" style="--weight:{abs(fragment.shade):.3f}"'
+            style = "heat against" if fragment.shade < 0 else "heat"
+            markup += f'<mark class="{style}" {shade}>{_safe(fragment.text)}</mark>'
     return f'{bar}<p class="text" dir="auto">{markup}</p>'
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterator
 from functools import cached_property
@@ -11,32 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from seqpipe import files
 from seqpipe.config.run_layout import ANSWERS, BUNDLE, CHECKPOINTS, HISTORY, OUTCOME, SCORES, STATE, YAML
-from seqpipe.errors import EnvError, UsageError
+from seqpipe.errors import UsageError
+from seqpipe.files import Rows
 
 if TYPE_CHECKING:
     from seqpipe.config.loader import Config
     from seqpipe.runtime.model import Bundle
 
 RUNS = Path("runs")  # folder of all runs
-
-
-class Rows(list[dict[str, Any]]):
-    """A list of dicts that converts to a table of pandas or Arrow, if the library is installed."""
-
-    def to_pandas(self) -> Any:
-        """Return a pandas DataFrame with a column for each key; EnvError without pandas."""
-        return _table_library("pandas").DataFrame([*self])
-
-    def to_arrow(self) -> Any:
-        """Return a pyarrow Table with a column for each key; EnvError without pyarrow."""
-        return _table_library("pyarrow").Table.from_pylist([*self])
-
-
-def _table_library(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise EnvError(f"this table needs {name}: pip install {name}") from error
 
 
 class Run:

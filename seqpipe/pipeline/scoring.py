@@ -16,12 +16,12 @@ from seqpipe.config.contract import Metrics, build_component, head_metrics, memb
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.run_layout import YAML
 from seqpipe.config.signature import options_model, validate, values
-from seqpipe.console import Console
+from seqpipe.console import Console, text_table
 from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.features.document import Record
 from seqpipe.features.parts import DataPath, Part, read_records
 from seqpipe.features.raw_text import compare
-from seqpipe.files import json_bytes, write
+from seqpipe.files import Rows, json_bytes, write
 from seqpipe.runtime import bundle
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.decode_options import Known
@@ -29,6 +29,8 @@ from seqpipe.runtime.evaluate import evaluate, headline
 from seqpipe.runtime.manifest import MetricsOwner, Reader
 from seqpipe.runtime.model import load
 from seqpipe.runtime.predictor import Predictor
+from seqpipe.runtime.robustness import read_pairs, robustness
+from seqpipe.runtime.robustness import swap as swap_words
 from seqpipe.runtime.table_io import reader_for
 from seqpipe.runtime.text_scores import METRICS, Normalize, judge, pair_scores, read_items, wrong_preferences
 
@@ -116,6 +118,36 @@ def score_target(
         if not has(package):
             console.say(f"note: {metrics} are not installed: pip install {package.replace('_', '-')}")
     return result
+
+
+def score_perturbed(
+    target: Path,
+    console: Console,
+    perturb: Sequence[str],
+    swap: Path | None,
+    data: Path | None = None,
+    device: str = "auto",
+    plugins: Sequence[Path] = (),
+) -> dict[str, dict[str, Rows]]:
+    """Return and print `robustness` and `swap` of a run or a bundle, by the name of the data."""
+    predictor, read, test_sets = open_target(target, device, data, console, plugins)
+    result: dict[str, dict[str, Rows]] = {}
+    for name, path in test_sets.items():
+        records = [*read(path)]
+        result[name] = {"perturb": robustness(predictor, records, perturb)} if perturb else {}
+        if swap:
+            result[name]["swap"] = swap_words(predictor, records, read_pairs(swap))
+        for rows in result[name].values():
+            console.say(f"\n{name}")
+            for line in text_table([[*rows[0]][:-1], *([_cell(v) for v in row.values()][:-1] for row in rows)]):
+                console.say(line)
+            for row in rows:
+                console.say("".join(f"  {json_bytes(example).decode()}" for example in row["examples"][:1]))
+    return result
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
 def open_target(

@@ -25,20 +25,22 @@ from seqpipe.runtime.predictor import Predictor
 from seqpipe.runtime.session import GraphSession
 
 Places = tuple[tuple[int, int], ...]
-TOP = 10  # lines of the table for each attention; one per token for generated text
+TOP, FEW = 10, 3  # lines of the table for each attention, if there are many parts; one per token for generated text
 
 
 @dataclass(frozen=True)
 class Attention:
-    """Attention weights of one stage.
+    """Attention weights of one stage, or the importance of each word for a part of the answer.
 
     Args:
-        name: The stage's key in the YAML, then the stage's name for them, such as `head.attention`.
+        name: The stage's key in the YAML, then the stage's name for them, such as `head.attention`; or the part.
         over: The units: words (N,), sentences (N,), pairs of words (heads, N, N) with queries as rows, or generated
             tokens as queries (1, M, N) over words.
         places: Start and end of each of the N in the text, in code points.
         weights: float32, without padding.
         written: The M generated tokens, if they are the queries.
+        label: Label of the part; the word that is the part of a generated text; else the answer kind.
+        measure: By occlusion, the score of the part whose drop without each word is its weight.
     """
 
     name: str
@@ -46,6 +48,8 @@ class Attention:
     places: Places
     weights: np.ndarray
     written: tuple[str, ...] | None = None
+    label: str = ""
+    measure: str = ""
 
     @property
     def is_matrix(self) -> bool:
@@ -59,8 +63,9 @@ class Attention:
 
     def data(self) -> dict[str, Any]:
         places = [list(place) for place in self.places]
+        stated = {"label": self.label, "measure": self.measure} if self.measure else {}
         if self.written is None:
-            return {"over": self.over, "places": places, "weights": round_weights(self.weights)}
+            return {"over": self.over, **stated, "places": places, "weights": round_weights(self.weights)}
         weights = round_weights(self.weights[0])
         return {"over": self.over, "places": places, "weights": weights, "written": [*self.written]}
 
@@ -155,7 +160,8 @@ def figure(kind: AnswerKind, doc: Doc, answer: Any) -> Figure | None:
 class Explanation:
     """Explanation of one answer: its input, attention weights, path through the points, and copied words.
 
-    `origins` has the origins of words from copying heads, by the name of the probabilities.
+    `copied` has the origins of words from copying heads, by the name of the probabilities. By occlusion `attentions`
+    are the importances of words, and `faithfulness` is their deletion curve (`seqpipe.runtime.occlusion`).
     """
 
     text: str
@@ -164,6 +170,7 @@ class Explanation:
     attentions: tuple[Attention, ...]
     figure: Figure | None = None
     copied: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)
+    faithfulness: Mapping[str, Any] | None = None
 
     def data(self) -> dict[str, Any]:
         """Return the explanation as JSON data, with weights rounded to 6 decimal places."""
@@ -171,7 +178,8 @@ class Explanation:
         copied = {name: [origin.data() for origin in origins] for name, origins in self.copied.items()}
         points = {} if self.figure is None else {"points": [*map(list, self.figure.points)]}
         content = {"text": self.text, **points, "answer": self.answer, "attentions": attentions}
-        return content | {"copied": copied} if copied else content
+        more = {"copied": copied, "faithfulness": self.faithfulness}
+        return content | {name: value for name, value in more.items() if value}
 
     def origin_rows(self, origins: Sequence[Origin]) -> list[tuple[str, str, str]]:
         """Return a row for each word: the word, its probability of being generated, and its position in the text."""
@@ -185,22 +193,29 @@ class Explanation:
         """Return the answer and the greatest weights of each attention as a table; for generated text the alignment."""
         parts = [[*self.answer_lines]]
         for attention in self.attentions:
-            rows = [[f"{weight:.4f}", *words] for weight, words in self._greatest(attention)]
+            form, over, top = ".4f", f"over {attention.over}", TOP
+            if attention.measure:
+                form, over = "+.4f", f"drop of its {attention.measure} without each word"
+                top = TOP if len(self.attentions) < TOP else FEW
+            rows = [[f"{weight:{form}}", *words] for weight, words in self._greatest(attention, top)]
             whole = attention.written is not None or not attention.weights.size
             left_out = 0 if whole else attention.mean.size - len(rows)
             more = [f"  … and {left_out:,} more"] if left_out else []
-            parts.append([f"{attention.name}, over {attention.over}:", *_indent(rows), *more])
+            parts.append([f"{attention.name}, {over}:", *_indent(rows), *more])
         for name, origins in self.copied.items():
             parts.append([f"{name}, each word's probability of being generated, and its source:"])
             parts[-1] += _indent(self.origin_rows(origins)) if origins else []
+        if self.faithfulness:
+            area, random = self.faithfulness["area"], self.faithfulness["random"]
+            parts.append([f"area under the deletion curve: {area:.4f}, in random order {random:.4f}"])
         return "\n\n".join("\n".join(lines) for lines in parts)
 
-    def _greatest(self, attention: Attention) -> list[tuple[float, list[str]]]:
+    def _greatest(self, attention: Attention, top: int) -> list[tuple[float, list[str]]]:
         weights = attention.mean
         if attention.written is not None and attention.places:
             places = list(enumerate(weights.argmax(1).tolist()))
         else:
-            order = np.argsort(-weights, axis=None, kind="stable")[:TOP]
+            order = np.argsort(-np.abs(weights), axis=None, kind="stable")[:top]
             places = [np.unravel_index(i, weights.shape) for i in order.tolist()]
         words = [_short(self.text[a:b]) for a, b in attention.places]
         written = [visible_blanks(token) for token in attention.written or ()]

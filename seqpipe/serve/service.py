@@ -142,7 +142,10 @@ class Service:
         """Return the answer to one input with its explanation; raises the same errors as `Model.explain`."""
         record, (_, decoding) = self._record(item, 0), self._decoding(options)
         return await self._call(
-            partial(self.model.explain, record, **options), estimate_tokens(record), deadline, decoding
+            partial(self.model.explain, record, method="attention", **options),
+            estimate_tokens(record),
+            deadline,
+            decoding,
         )
 
     async def stream(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> AsyncGenerator[GeneratedText]:
