@@ -286,7 +286,8 @@ class HeadAnswer(AnswerKind[A]):
             vectors, other = decision["vector"], whole["vector"]
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True) * np.linalg.norm(other)
             return np.asarray(vectors @ other.T / np.maximum(lengths, 1e-12))
-        variants = [{**best_of(variant), WARNING: ""} for variant in self.answers(docs, decision)]
+        answers: list[Any] = [*self.answers(docs, decision)]
+        variants = [{**best_of(variant), WARNING: ""} for variant in answers]
         same = [variant == {**answer, WARNING: "", "score": variant["score"]} for variant in variants]
         p = np.array([variant["score"] for variant in variants])
         # Another answer is likelier than this one, so its probability is an upper bound.

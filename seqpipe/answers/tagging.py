@@ -171,8 +171,9 @@ class WordLabels(HeadAnswer[A]):
         """
         starts, scores = [start for start, _ in docs[0].first.word_offsets], np.zeros((len(docs), len(answer)))
         bounds = np.where(decision["tags"] != whole["tags"], 1 - decision["scores"], 1.0)  # (B, T)
-        for row, variant in enumerate(self.answers(docs, decision)):
-            found: dict[Any, Any] = {(p[self.label_key], p["start"], p["end"]): p["score"] for p in variant}
+        variants: list[Any] = [*self.answers(docs, decision)]
+        for row, variant in enumerate(variants):
+            found = {(p[self.label_key], p["start"], p["end"]): p["score"] for p in variant}
             for column, part in enumerate(answer):
                 first, last = bisect_left(starts, part["start"]), bisect_left(starts, part["end"])
                 if self.kind == Spans.kind:  # whose neighbours may have joined it

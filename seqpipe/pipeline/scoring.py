@@ -25,12 +25,11 @@ from seqpipe.files import Rows, json_bytes, write
 from seqpipe.runtime import bundle
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.decode_options import Known
-from seqpipe.runtime.evaluate import evaluate, headline
+from seqpipe.runtime.evaluate import evaluate, headline, read_pairs, robustness
+from seqpipe.runtime.evaluate import swap as swap_words
 from seqpipe.runtime.manifest import MetricsOwner, Reader
 from seqpipe.runtime.model import load
 from seqpipe.runtime.predictor import Predictor
-from seqpipe.runtime.robustness import read_pairs, robustness
-from seqpipe.runtime.robustness import swap as swap_words
 from seqpipe.runtime.table_io import reader_for
 from seqpipe.runtime.text_scores import METRICS, Normalize, judge, pair_scores, read_items, wrong_preferences
 

@@ -21,11 +21,10 @@ from seqpipe.features.sources import fields_of, one_text
 from seqpipe.files import Rows
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import describe_options
-from seqpipe.runtime.explanation import Explanation, explain, has_explanation
+from seqpipe.runtime.evaluate import PERTURBATIONS, robustness, swap
+from seqpipe.runtime.explanation import Explanation, explain, has_explanation, occlude, word_table
 from seqpipe.runtime.manifest import Golden, Manifest
-from seqpipe.runtime.occlusion import occlude, word_table
 from seqpipe.runtime.predictor import CHUNK, BundlePredictor
-from seqpipe.runtime.robustness import PERTURBATIONS, robustness, swap
 from seqpipe.runtime.session import SECONDS, GraphSession
 from seqpipe.runtime.streams import PieceStream, stream
 from seqpipe.runtime.table_io import reader_for
@@ -286,7 +285,7 @@ class Model:
     def robustness(
         self, data: str | Path | Iterable[Record], perturb: Sequence[str] = (*PERTURBATIONS,), seed: int = 1
     ) -> Rows:
-        """Return the score on a data file or records, and on perturbations (`seqpipe.runtime.robustness`)."""
+        """Return the score on a data file or records, and on perturbations (`seqpipe.runtime.evaluate`)."""
         return robustness(self.predictor, [*self._records(data)], perturb, seed)
 
     def swap(self, data: str | Path | Iterable[Record], pairs: Sequence[tuple[str, str]]) -> Rows:
