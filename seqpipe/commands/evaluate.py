@@ -62,7 +62,7 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Compute the scores of a run (PyTorch) or a bundle (onnxruntime) on its test sets or on a file."""
-    from seqpipe.pipeline.scoring import score_pairs, score_perturbed, score_target
+    from seqpipe.pipeline.scoring import open_target, score_pairs, score_perturbed, score_target
 
     console = make_console(quiet)
     items = [*(options or [])] if beams is None else [f"beams={beams}", *(options or [])]
@@ -77,8 +77,8 @@ def evaluate(
     elif perturb or swap:
         if raw or by or errors or items:
             raise UsageError("--perturb and --swap decode as usual; omit --raw, --by, --errors and --option")
-        names = (perturb or "").replace(",", " ").split()
-        result = score_perturbed(target, console, names, swap, data, device, plugins or ())
+        opened = open_target(target, device, data, console, plugins or ())
+        result = score_perturbed(opened, console, (perturb or "").replace(",", " ").split(), swap)
     elif (normalize, masking) != ("none", "token"):
         raise UsageError("--normalize and --masking need --pairs; add a file of pairs")
     else:

@@ -36,9 +36,7 @@ def explain(
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="With --data: words of each label.")] = 10,
     method: Annotated[
         Literal["attention", "occlusion"] | None,
-        typer.Option(
-            "--method", help="attention or occlusion; default: attention if the bundle has it, else occlusion."
-        ),
+        typer.Option("--method", help="Default: attention if the bundle has it, else occlusion."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Output file with the extension .html or .json.")
@@ -68,8 +66,8 @@ def explain(
     if data:
         rows = model.explain_data(data, top=top, **decode_options)
         if not as_json:
-            cells = [[row["label"], row["word"], f"{row['importance']:+.4f}", str(row["count"])] for row in rows]
-            typer.echo("\n".join(text_table([["label", "word", "importance", "count"], *cells])))
+            cells = [["label", "word", "importance", "count"], *([*row.values()] for row in rows)]
+            typer.echo(replace_surrogates("\n".join(text_table(cells))))
         print_json(rows, as_json)
         return
     if "-" in inputs:

@@ -120,16 +120,13 @@ def score_target(
 
 
 def score_perturbed(
-    target: Path,
+    opened: tuple[Predictor, ReadRecords, Mapping[str, DataPath]],
     console: Console,
     perturb: Sequence[str],
     swap: Path | None,
-    data: Path | None = None,
-    device: str = "auto",
-    plugins: Sequence[Path] = (),
 ) -> dict[str, dict[str, Rows]]:
-    """Return and print `robustness` and `swap` of a run or a bundle, by the name of the data."""
-    predictor, read, test_sets = open_target(target, device, data, console, plugins)
+    """Return and print `robustness` and `swap` of a run or a bundle from `open_target`, by the name of the data."""
+    predictor, read, test_sets = opened
     result: dict[str, dict[str, Rows]] = {}
     for name, path in test_sets.items():
         records = [*read(path)]
@@ -137,16 +134,10 @@ def score_perturbed(
         if swap:
             result[name]["swap"] = swap_words(predictor, records, read_pairs(swap))
         for rows in result[name].values():
-            console.say(f"\n{name}")
-            for line in text_table([[*rows[0]][:-1], *([_cell(v) for v in row.values()][:-1] for row in rows)]):
-                console.say(line)
-            for row in rows:
-                console.say("".join(f"  {json_bytes(example).decode()}" for example in row["examples"][:1]))
+            console.say("\n".join(["", name, *text_table([[*rows[0]][:-1], *([*row.values()][:-1] for row in rows)])]))
+            for example in (example for row in rows for example in row["examples"][:1]):
+                console.say(f"  {json_bytes(example).decode()}")
     return result
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
 def open_target(

@@ -327,7 +327,7 @@ def robustness(predictor: Predictor, records: Sequence[Record], perturb: Sequenc
     task, fields, rows = predictor.task, predictor.featurizer.fields, Rows()
     if any(part.subject == PASSAGE for part in task.parts.values()):
         fields = fields[:1]
-    for name in {*perturb} - PERTURBATIONS.keys():
+    for name in sorted({*perturb} - PERTURBATIONS.keys()):
         hint = did_you_mean(name, PERTURBATIONS)
         raise UsageError(f"no perturbation {name!r}{hint} (there is: {', '.join(PERTURBATIONS)})")
     first: tuple[float, list[bool]] | None = None
@@ -374,7 +374,7 @@ def swap(predictor: Predictor, records: Sequence[Record], pairs: Sequence[tuple[
     """
     if predictor.kind.is_generated:
         raise UsageError("a language model has no answers to compare; score it on minimal pairs")
-    fields, rows, total = predictor.featurizer.fields, Rows(), [0, 0]
+    fields, rows = predictor.featurizer.fields, Rows()
     for pair in pairs:
         change = partial(swap_words, *pair)
         variants = [(record, _change(record, fields, change)) for record in records]
@@ -384,20 +384,19 @@ def swap(predictor: Predictor, records: Sequence[Record], pairs: Sequence[tuple[
         for both, before, after in zip(variants, answers[::2], answers[1::2], strict=True):
             first, second = _comparable(predictor, before), _comparable(predictor, after)
             if second not in (first, change(first)):
-                texts = {"text": _text(both[0], fields), "changed": _text(both[1], fields)}
-                examples.append({**texts, "before": before, "after": after})
-        rows.append(_swap_row(" ↔ ".join(pair), len(variants), len(examples), examples[:EXAMPLES]))
-        total = [total[0] + len(variants), total[1] + len(examples)]
-    rows.insert(0, _swap_row("all", total[0], total[1], []))
+                shown = {"text": _text(both[0], fields), "changed": _text(both[1], fields)}
+                examples.append({**shown, "before": before, "after": after})
+        counts = {"texts": len(variants), "changed": len(examples), "share": len(examples) / max(1, len(variants))}
+        rows.append({"pair": " ↔ ".join(pair), **counts, "examples": examples[:EXAMPLES]})
+    texts, changed = (sum(row[key] for row in rows) for key in ("texts", "changed"))
+    share = changed / max(1, texts)
+    rows.insert(0, {"pair": "all", "texts": texts, "changed": changed, "share": share, "examples": []})
     return rows
 
 
-def _swap_row(pair: str, texts: int, changed: int, examples: Sequence[Any]) -> dict[str, Any]:
-    share = changed / max(1, texts)
-    return {"pair": pair, "texts": texts, "changed": changed, "share": share, "examples": examples}
-
-
 def swap_words(one: str, other: str, text: str) -> str:
+    """Return a text in which two words or names replace each other, as whole words and in the case of the text."""
+
     def partner(match: re.Match[str]) -> str:
         word = other if match[0].casefold() == one.casefold() else one
         if match[0].islower():

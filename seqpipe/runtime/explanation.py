@@ -6,22 +6,23 @@ The drawing is the package `seqpipe.explain`, which the runtime does not import.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 
-from seqpipe.answers.base import AnswerKind, HeadAnswer, best_of
+from seqpipe.answers.base import AnswerKind, best_of
 from seqpipe.answers.registry import part_of
+from seqpipe.answers.text import ENOUGH
 from seqpipe.config.checks import Attended
 from seqpipe.console import text_table, text_width
 from seqpipe.errors import BundleError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record, join_sources
 from seqpipe.features.kinds.base import SENTENCES, TOKENS
-from seqpipe.features.sources import sources_of
+from seqpipe.features.sources import sources_of, tokenizers_of
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK
 from seqpipe.files import Rows
 from seqpipe.runtime.decode_options import resolve_options
@@ -304,6 +305,7 @@ def explain(
 
 MOST_UNITS = 256  # of an input: in a longer one neighbours are occluded together
 LOG = "log-probability"
+Method = Literal["attention", "occlusion"]
 STEPS, ORDERS = 10, 5  # of a deletion curve; random orders that it is compared with
 Unit = tuple[int, range, tuple[int, int]]  # of an input: the number of its source, the tokens, their place in the text
 
@@ -331,13 +333,7 @@ def occlude(predictor: Predictor, record: Record, options: Mapping[str, Any], fa
 
 
 class Occlusion:
-    """The scores of the parts of an answer in variants of its input.
-
-    Attributes:
-        answer: The answer to the input itself.
-        parts: The name, the label and the measure of each part.
-        units: The words that are left out one by one.
-    """
+    """The scores of the parts of an answer, each with name, label and measure, in variants of its input."""
 
     def __init__(self, predictor: Predictor, doc: Doc, options: Mapping[str, Any]):
         kind: Any = predictor.kind
@@ -345,9 +341,7 @@ class Occlusion:
         self.predictor, self.doc, self.decoding = predictor, doc, resolve_options(known, options, kind)
         self.whole = predictor.run(predictor.featurizer.collate([doc]) | self.decoding.of([doc]))
         self.answer = cast(Any, predictor.read([doc], self.whole, self.decoding)[0])
-        self.heads: dict[str, tuple[HeadAnswer, Any]] = {
-            head: (part, self.answer[head] if head else self.answer) for head, part in kind.parts.items()
-        }
+        self.heads = {head: (part, self.answer[head] if head else self.answer) for head, part in kind.parts.items()}
         self.parts, self.units, shift = list[tuple[str, str, str]](), list[Unit](), 0
         for number, text in enumerate(doc.parts or (doc,)):
             words = [word for word in _words(text) if MASK not in text.words[word.start : word.stop]]  # gaps stay
@@ -376,9 +370,11 @@ class Occlusion:
 
     def scores(self, left_out: Sequence[Iterable[Unit]]) -> np.ndarray:  # (B, parts)
         """Return the scores of all parts in variants without these words, in batches of similar lengths."""
-        docs = [*map(self._variant, left_out)]
-        scores = np.zeros((len(docs), len(self.parts)))
-        for rows in batches([len(doc) for doc in docs], MOST_UNITS + 1, MOST_TOKENS):
+        docs, kind = [*map(self._variant, left_out)], self.predictor.kind.parts.get("")
+        scores, most = np.zeros((len(docs), len(self.parts))), MOST_TOKENS
+        if kind and kind.is_generated:  # whose logits are the largest tensor
+            most = max(1, min(most, ENOUGH // tokenizers_of(self.predictor.featurizer)[""].get_vocab_size()))
+        for rows in batches([len(doc) + len(self.tokens) for doc in docs], MOST_UNITS + 1, most):
             batch = [docs[i] for i in rows]
             features = self.predictor.featurizer.collate(batch)
             if self.is_written:
@@ -412,9 +408,8 @@ class Occlusion:
             return np.diff(totals, prepend=0.0)
         for column, end in zip(totals.T, self.ends, strict=True):
             forced = {"prefix": self.tokens[:end], "max_length": end + 1, "min_length": 0}
-            options = resolve_options(known, {name: forced[name] for name in forced.keys() & known.keys()}, kind).of(
-                docs
-            )
+            forced = {name: value for name, value in forced.items() if name in known}
+            options = resolve_options(known, forced, kind).of(docs)
             options["max_length"] = options["max_length"][:end]  # the text ends with its last forced token
             column[:] = self.predictor.run(features | options)["scores"][:, 0]
         return np.diff(totals, prepend=0.0)
@@ -476,15 +471,14 @@ def _without(doc: Doc, hidden: Collection[int], keeps_places: bool) -> Doc:
 
 def word_table(explanations: Iterable[Explanation], top: int) -> Rows:
     """Return rows of `label`, `word`, its mean `importance` and its `count`: for each label the `top` words by sum."""
-    weights = defaultdict[tuple[str, str], list[float]](list)
+    weights = defaultdict[str, dict[str, list[float]]](dict)
     for explanation in explanations:
         for part in explanation.attentions:
             for (start, end), weight in zip(part.places, part.weights.tolist(), strict=True):
-                weights[part.label, explanation.text[start:end]].append(weight)
-    rows, counts = Rows(), Counter[str]()
-    for (label, word), drops in sorted(weights.items(), key=lambda item: (item[0][0], -sum(item[1]))):
-        counts[label] += 1
-        if counts[label] <= top:
+                weights[part.label].setdefault(explanation.text[start:end], []).append(weight)
+    rows = Rows()
+    for label, words in sorted(weights.items()):
+        for word, drops in sorted(words.items(), key=lambda item: -sum(item[1]))[:top]:
             mean = round(sum(drops) / len(drops), 6)
             rows.append({"label": label, "word": word, "importance": mean, "count": len(drops)})
     return rows

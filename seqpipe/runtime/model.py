@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import LOOSE
@@ -22,7 +22,7 @@ from seqpipe.files import Rows
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import describe_options
 from seqpipe.runtime.evaluate import PERTURBATIONS, robustness, swap
-from seqpipe.runtime.explanation import Explanation, explain, has_explanation, occlude, word_table
+from seqpipe.runtime.explanation import Explanation, Method, explain, has_explanation, occlude, word_table
 from seqpipe.runtime.manifest import Golden, Manifest
 from seqpipe.runtime.predictor import CHUNK, BundlePredictor
 from seqpipe.runtime.session import SECONDS, GraphSession
@@ -254,12 +254,7 @@ class Model:
         return has_explanation(self.predictor, self._attended)
 
     def explain(
-        self,
-        item: Any,
-        *,
-        method: Literal["attention", "occlusion"] | None = None,
-        faithfulness: bool = True,
-        **options: Any,
+        self, item: Any, *, method: Method | None = None, faithfulness: bool = True, **options: Any
     ) -> Explanation:
         """Return the answer to one text or record, and the weight of each word; UsageError for a method it lacks.
 

@@ -15,7 +15,7 @@ from seqpipe import Model
 from seqpipe.answers.metrics.f1 import SPLIT
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
-from seqpipe.pipeline.scoring import score_perturbed, score_target
+from seqpipe.pipeline.scoring import open_target, score_perturbed, score_target
 from seqpipe.plugin import Metric
 from seqpipe.runtime.evaluate import (
     deciding,
@@ -269,7 +269,7 @@ def test_pairs_are_two_columns(tmp_path: Path) -> None:
 def test_a_bundle_and_a_file_give_the_rows_of_the_command(tiny: Model, tiny_bundle: Path, tmp_path: Path) -> None:
     (tmp_path / "x.conll").write_text(CONLL)
     (tmp_path / "pairs.tsv").write_text("Anna\tBen\n")
-    lines = Console()
-    result = score_perturbed(tiny_bundle, lines, ["case"], tmp_path / "pairs.tsv", tmp_path / "x.conll", "cpu")
+    opened = open_target(tiny_bundle, "cpu", tmp_path / "x.conll", Console(-1))
+    result = score_perturbed(opened, Console(-1), ["case"], tmp_path / "pairs.tsv")
     assert result["x.conll"]["perturb"] == tiny.robustness(tmp_path / "x.conll", ["case"])
     assert result["x.conll"]["swap"] == tiny.swap(tmp_path / "x.conll", [("Anna", "Ben")])
