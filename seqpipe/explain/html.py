@@ -19,6 +19,7 @@ from seqpipe.runtime.explanation import Attention, Explanation, Figure, visible_
 MOST_CELLS = 40_000  # of all the matrices of one attention; browsers are slow with more
 SIDE, EDGE, DOT = 480, 40, 5  # pixels of the square of points, its margin, and a point
 LARGE = 80  # maximum number of letters of an answer in large type
+FAINT = 0.05  # share of the greatest weight up to which a negative one has no mark of its own
 UPRIGHT = 2  # letters of a column's name that fit above a cell without rotation
 STYLE = Path(__file__).parents[1] / "serve" / "page"  # the stylesheet and the icon of both pages
 NOTE = "Weights show how much each part of the text contributes inside the model, not the reasons for the answer."
@@ -78,6 +79,9 @@ def page(explanation: Explanation, facts: Mapping[str, str] | None = None) -> st
         cards.append(_card("Tokens copied from the input", f"{_scroll_box(table)}{legend}", name))
     if not explanation.attentions and figure is None:
         cards.append('<p class="nothing">This text has no tokens, so there are no weights to show.</p>')
+    note = NOTE if explanation.attentions else ""
+    if curve := explanation.faithfulness:
+        note = f"Area under the deletion curve: {curve['area']:.3f}; in random order: {curve['random']:.3f}"
     dated = {**(facts or {}), "Date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")}
     icon = (STYLE / "icon.svg").read_text(encoding="utf-8")
     return Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8")).substitute(
@@ -86,7 +90,7 @@ def page(explanation: Explanation, facts: Mapping[str, str] | None = None) -> st
         icon=re.sub(r' xmlns="[^"]*"', ' width="28" height="28" aria-hidden="true"', icon).strip(),
         facts="".join(f"<div><dt>{_safe(name)}</dt><dd>{_safe(value)}</dd></div>" for name, value in dated.items()),
         cards="".join(cards),
-        note=NOTE if explanation.attentions else "",
+        note=note,
     )
 
 
@@ -159,7 +163,7 @@ def _row(row: Row) -> str:
             markup += _safe(fragment.text)
         else:
             shade = f'title="{fragment.weight:.3f}" style="--weight:{abs(fragment.shade):.3f}"'
-            style = "heat against" if fragment.shade < 0 else "heat"
+            style = "heat against" if fragment.shade < -FAINT else "heat"
             markup += f'<mark class="{style}" {shade}>{_safe(fragment.text)}</mark>'
     return f'{bar}<p class="text" dir="auto">{markup}</p>'
 

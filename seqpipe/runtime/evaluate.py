@@ -266,25 +266,23 @@ _WIDE = {code: code + 0xFEE0 for code in range(33, 127)}
 Change = Callable[[str], str]
 
 
-def _typos(text: str, draw: random.Random) -> Change:
-    def mistype(match: re.Match[str]) -> str:
-        word, i = match[0], draw.randrange(1, len(match[0]) - 2)
-        return word if draw.random() < 0.8 else word[:i] + word[i + 1] + word[i] + word[i + 2 :]
-
-    return lambda part: re.sub(r"\w{4,}", mistype, part)
+def _mistype(word: str, draw: random.Random) -> str:
+    i = draw.randrange(1, len(word) - 2)
+    return word if draw.random() < 0.8 else word[:i] + word[i + 1] + word[i] + word[i + 2 :]
 
 
-def _case(text: str, draw: random.Random) -> Change:
-    change = str.upper if text == text.lower() else str.lower
-    return lambda part: "".join(change(c) if len(change(c)) == 1 else c for c in part)
+def _other_case(part: str, text: str) -> str:
+    changed = part.upper() if text == text.lower() else part.lower()
+    return changed if len(changed) == len(part) else part
 
 
-PERTURBATIONS: Mapping[str, Callable[[str, random.Random], Change]] = {
-    "typos": _typos,
-    "case": _case,
-    "width": lambda text, draw: lambda part: part.translate(_WIDE),
-    "emoji": lambda text, draw: lambda part: part,
-    "blanks": lambda text, draw: lambda part: re.sub(" ", lambda _: draw.choice("\u00a0\u2003\t"), part),
+# Functions of a part of a text, the text, and random numbers that depend on it.
+PERTURBATIONS: Mapping[str, Callable[[str, str, random.Random], str]] = {
+    "typos": lambda part, text, draw: re.sub(r"\w{4,}", lambda match: _mistype(match[0], draw), part),
+    "case": lambda part, text, draw: re.sub(r"\S+", lambda match: _other_case(match[0], text), part),
+    "width": lambda part, text, draw: part.translate(_WIDE),
+    "emoji": lambda part, text, draw: part,
+    "blanks": lambda part, text, draw: re.sub(" ", lambda _: draw.choice("\u00a0\u2003\t"), part),
 }
 
 
@@ -305,8 +303,9 @@ def _change(record: Record, fields: Sequence[str], change: Change, end: str = ""
 def perturb_record(record: Record, fields: Sequence[str], name: str, seed: int) -> Record:
     """Return a record with perturbed texts in these fields; typos and blanks depend on the seed and the texts only."""
     text = _text(record, fields)
-    change = PERTURBATIONS[name](text, random.Random(f"{seed} {name} {text}"))
-    return _change(record, fields, change, EMOJI if name == "emoji" else "")
+    draw = random.Random(f"{seed} {name} {text}")
+    end = EMOJI if name == "emoji" else ""
+    return _change(record, fields, lambda part: PERTURBATIONS[name](part, text, draw), end)
 
 
 def _text(record: Record, fields: Sequence[str]) -> str:

@@ -258,12 +258,9 @@ class Model:
     ) -> Explanation:
         """Return the answer to one text or record, and the weight of each word; UsageError for a method it lacks.
 
-        Args:
-            item: A text or a record.
-            method: `attention`, the weights of all stages, and a figure of points; or `occlusion`, for any model: the
-                drop of the answer's score without each word. By default attention if the bundle was exported with it.
-            faithfulness: Whether occlusion also computes a deletion curve.
-            options: Decode options of the bundle.
+        The `method` is `attention`, the weights of all stages and a figure of points, the default if the bundle was
+        exported with them, or `occlusion`, for any model: the drop of the answer's score without each word. With
+        `faithfulness` occlusion has a deletion curve. `options` are decode options of the bundle.
         """
         if method == "occlusion" or (method is None and not self.explains):
             return occlude(self.predictor, self.record(item), options, faithfulness)

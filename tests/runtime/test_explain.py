@@ -280,6 +280,7 @@ def test_a_page_is_accessible_and_needs_no_scrolling_to_the_side() -> None:
         written_blanks(),
         explanation(attentions=(pairs,), copied=copied),
         explanation("", figure=points),
+        explanation(attentions=(Attention("<mixed>", "words", TOKENS, WEIGHTS - 0.2, None, "<mixed>", "number"),)),
     )
     with (
         sync_playwright() as playwright,
