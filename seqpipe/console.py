@@ -23,8 +23,9 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
 
 
-def text_table(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[str]:
+def text_table(table: Sequence[Sequence[object]], numbers: bool = False) -> list[str]:
     """Format rows of cells as lines in columns; with `numbers`, all columns except the first are right-aligned."""
+    rows = [[f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row] for row in table]
     widths = [max(map(text_width, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

@@ -7,6 +7,7 @@ import errno
 import glob
 import gzip
 import hashlib
+import importlib
 import io
 import json
 import math
@@ -20,6 +21,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from html import escape
 from pathlib import Path
 from typing import IO, Any
 
@@ -342,3 +344,39 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
         else:
             raise
         raise EnvError(f"{path}: {message}") from error
+
+
+MOST_ROWS, LARGEST_CELL = 20, 200  # rows of a table in a notebook, letters of a cell
+
+
+class Rows(list[dict[str, Any]]):
+    """A list of dicts that converts to a table of pandas or Arrow, if the library is installed."""
+
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame with a column for each key; EnvError without pandas."""
+        return _table_library("pandas").DataFrame([*self])
+
+    def _repr_html_(self) -> str:
+        """Return the first rows as an HTML table: numbers with four digits, other values as JSON."""
+        names = list(dict.fromkeys(name for row in self for name in row))
+        lines = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
+        for row in self[:MOST_ROWS]:
+            lines += "</tr><tr>"
+            for value in (row.get(name, "") for name in names):
+                text = f"{value:.4g}" if isinstance(value, float) else value
+                text = text if isinstance(text, str) else json_bytes(text, default=str).decode()
+                text = text if len(text) <= LARGEST_CELL else text[:LARGEST_CELL] + "…"
+                lines += f'<td dir="auto">{escape(text.encode("utf-8", "replace").decode())}</td>'
+        more = f"<p>… and {len(self) - MOST_ROWS:,} more rows</p>" if len(self) > MOST_ROWS else ""
+        return f'<div style="overflow-x: auto"><table><tr>{lines}</tr></table></div>{more}'
+
+    def to_arrow(self) -> Any:
+        """Return a pyarrow Table with a column for each key; EnvError without pyarrow."""
+        return _table_library("pyarrow").Table.from_pylist([*self])
+
+
+def _table_library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise EnvError(f"this table needs {name}: pip install {name}") from error

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from cuda_placement import faults_on_cuda
@@ -20,6 +21,7 @@ from factory import seqpipe
 from huggingface_hub import ModelCard
 from pretrained import checkpoint
 
+from seqpipe import load as load_bundle
 from seqpipe.config.loader import load
 from seqpipe.training.tiny_bert import checkpoint_texts
 
@@ -204,7 +206,13 @@ def test_it_trains_exports_verifies_and_answers(path: Path, tmp_path: Path, begu
         texts = "".join(f"{json.dumps({'points': rows[:count]})}\n" for count in (9, 2, 0, 1))
     answered = seqpipe("predict", bundle, "--device", "cpu", stdin=texts.encode())
     assert (answered.code, len(answered.out.splitlines())) == (0, 4), answered.err
+    model = load_bundle(bundle, "cpu", threads=1)
+    record = next(iter(model.manifest.golden)).record
+    explanation = model.explain(record, method="occlusion", faithfulness=len(str(record)) < 200)
+    assert all(np.isfinite(part.weights).all() and len(part.places) for part in explanation.attentions)
+    assert explanation.answer == model(record)
     if path.stem.startswith("translate"):
+        assert [part.label for part in explanation.attentions] == explanation.answer["generated_text"].split()
         check_alignment(bundle, "The boy who laughed, sees a dog.")
 
 

@@ -196,6 +196,8 @@ class HeadAnswer(AnswerKind[A]):
     warns_of_length: ClassVar[bool] = False  # whether it tends to be wrong for inputs longer than any in training
     copies: Any = None  # the feature by which words of the input are copied, if any
     self_supervised: bool = False  # whether records have no reference
+    keeps_places: ClassVar[bool] = False  # whether it counts words: occlusion then replaces them, not deletes them
+    measure: ClassVar[str] = "probability"  # of `part_scores`
     labels: Sequence[str] = ()
     candidates: Candidates | None = None  # the texts to choose from
     target: str | None = None  # the record field of the reference
@@ -271,6 +273,25 @@ class HeadAnswer(AnswerKind[A]):
         It returns the arcs of an automaton (`docs/bundle-format.md`) that bans these texts.
         """
         raise UsageError(f"{option}: no text is generated here")
+
+    def part_scores(self, docs: Sequence[Doc], decision: Arrays, answer: Any, whole: Arrays) -> np.ndarray:
+        """Return the score of each part of an answer, (B, parts), in the `decision` about variants of its text, `docs`.
+
+        The items of a list are its parts. `whole` is the decision about the text itself, one row.
+        """
+        if self.scored_labels:
+            ids = [self.labels.index(part["label"]) for part in (answer if isinstance(answer, list) else [answer])]
+            return np.log(np.maximum(decision[self.scored_labels][:, ids], 1e-12))
+        if "vector" in decision:
+            vectors, other = decision["vector"], whole["vector"]
+            lengths = np.linalg.norm(vectors, axis=1, keepdims=True) * np.linalg.norm(other)
+            return np.asarray(vectors @ other.T / np.maximum(lengths, 1e-12))
+        answers: list[Any] = [*self.answers(docs, decision)]
+        variants = [{**best_of(variant), WARNING: ""} for variant in answers]
+        same = [variant == {**answer, WARNING: "", "score": variant["score"]} for variant in variants]
+        p = np.array([variant["score"] for variant in variants])
+        # Another answer is likelier than this one, so its probability is an upper bound.
+        return np.where(same, p, np.minimum(p, 1 - p))[:, None]
 
     def step_ids(self, ids: list[int]) -> list[int]:
         """Return the ids of the steps up to the end."""

@@ -42,7 +42,7 @@ class Vector(HeadAnswer[VectorAnswers]):
     nothing = {"vector": None}
     drawing = {"as": "vector"}
     decided = {"vector": Array("(B, D)", "float32")}
-    is_numeric = True
+    is_numeric, measure = True, "cosine"
     is_embedding = True
 
     def __init__(self, labels: Sequence[str], target: str | None = None, self_supervised: bool = False):
@@ -153,7 +153,7 @@ class Candidate(HeadAnswer[CandidateAnswers]):
         "scores": Array("(B, K)", "float32"),
         "vector": Array("(B, D)", "float32"),
     }
-    is_numeric = True
+    is_numeric, measure = True, "cosine"
     candidates: Candidates
 
     def __init__(self, candidates: Candidates, target: str | None = None):

@@ -38,7 +38,7 @@ class Label(HeadAnswer[LabelAnswers]):
     nothing = {"label": None, "score": 0.0}
     text_key = "label"
     decided = {"label": Array("(B,)", "int64", "label"), "scores": Array("(B, L)", "float32", "probability")}
-    scored_labels = "scores"
+    scored_labels, measure = "scores", "log-probability"
 
     def __init__(self, labels: Sequence[str], target: str | None = None, out_of_scope: str | None = None):
         self.labels, self.target, self.out_of_scope = tuple(labels), target, out_of_scope
@@ -129,7 +129,7 @@ class Labels(HeadAnswer[list[ScoredLabel]]):
     answer_type = list[ScoredLabel]
     text_key = "label"
     decided = {"labels": Array("(B, L)", "int64", "flag"), "scores": Array("(B, L)", "float32", "probability")}
-    scored_labels = "scores"
+    scored_labels, measure = "scores", "log-probability"
     answer_options = Label.answer_options
 
     def __init__(self, labels: Sequence[str], target: str | None = None):
@@ -270,7 +270,7 @@ class Score(HeadAnswer[ScoreAnswers]):
     nothing = {"score": None}
     drawing = {"as": "number"}
     decided = {"score": Array("(B,)", "float32")}
-    is_numeric = True
+    is_numeric, measure = True, "number"
 
     def __init__(self, target: str | None = None, self_supervised: bool = False):
         self.target, self.self_supervised = target, self_supervised
@@ -285,6 +285,9 @@ class Score(HeadAnswer[ScoreAnswers]):
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[ScoreAnswers]:
         return [{"score": float32_number(value)} for value in decision["score"].tolist()]
+
+    def part_scores(self, docs: Sequence[Doc], decision: Arrays, answer: Any, whole: Arrays) -> np.ndarray:
+        return np.asarray(decision["score"][:, None])
 
     def part_lines(self, part: Any) -> list[str]:
         return [NOTHING if part["score"] is None else f"{part['score']:.4f}"]

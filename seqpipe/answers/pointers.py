@@ -59,7 +59,7 @@ class Pointers(HeadAnswer[PointersAnswers]):
         figure_style: Drawing of positions among points: `line` or `polygon`.
     """
 
-    kind = "pointers"
+    kind, keeps_places = "pointers", True
     decided = {
         "pointers": Array("(B, K, N)", "int64", "position"),
         "scores": Array("(B, K)", "float32", "log-probability"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Any, Literal
 
 import numpy as np
@@ -294,7 +295,7 @@ class Structured(HeadAnswer[StructuredAnswers]):
     a probability `<name>_score`. Spans are `{"text", "start", "end"}`, or None.
     """
 
-    kind = "structured"
+    kind, keeps_places, measure = "structured", True, "agreement"
     hub_task = "token-classification"
 
     def __init__(self, fields: Sequence[Field]):
@@ -315,6 +316,11 @@ class Structured(HeadAnswer[StructuredAnswers]):
 
     def answers(self, docs: Sequence[Doc], decision: Arrays) -> list[StructuredAnswers]:
         return [self._answer(doc, {name: array[i] for name, array in decision.items()}) for i, doc in enumerate(docs)]
+
+    def part_scores(self, docs: Sequence[Doc], decision: Arrays, answer: Any, whole: Arrays) -> np.ndarray:
+        """Return the similarity of the answers, written as lines: the ratio of `difflib` in words."""
+        words = [" ".join(self.lines(some)).split() for some in (answer, *self.answers(docs, decision))]
+        return np.array([[SequenceMatcher(None, words[0], some, False).ratio()] for some in words[1:]])
 
     def _answer(self, doc: Doc, decision: Arrays) -> dict[str, Any]:
         T, answer = len(doc.word_offsets), dict[str, Any]()

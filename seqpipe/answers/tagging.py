@@ -135,7 +135,7 @@ class WordLabels(HeadAnswer[A]):
         PATH_SCORES: Array("(B, K)", "float32", required=False),
         STOPS: Array("(B,)", "float32", required=False),
     }
-    tags_words, of_whole_text = True, False
+    tags_words, of_whole_text, keeps_places = True, False, True
     label_key: ClassVar[str]  # of a word, or a span, in an answer
 
     def __init__(self, labels: Sequence[str], target: str | None = None):
@@ -163,6 +163,24 @@ class WordLabels(HeadAnswer[A]):
             alternatives = [(self.labelled(doc, path), probability(np.exp(p))) for path, p in existing]
             answers.append([{self.kind: labelled, "score": score} for labelled, score in alternatives])
         return answers
+
+    def part_scores(self, docs: Sequence[Doc], decision: Arrays, answer: Any, whole: Arrays) -> np.ndarray:
+        """Return the probability of each word's tag or of each span; its upper bound where a variant has another.
+
+        A word whose decided tag has the probability p has any other tag with 1 - p at most, and so has a span with it.
+        """
+        starts, scores = [start for start, _ in docs[0].first.word_offsets], np.zeros((len(docs), len(answer)))
+        bounds = np.where(decision["tags"] != whole["tags"], 1 - decision["scores"], 1.0)  # (B, T)
+        variants: list[Any] = [*self.answers(docs, decision)]
+        for row, variant in enumerate(variants):
+            found = {(p[self.label_key], p["start"], p["end"]): p["score"] for p in variant}
+            for column, part in enumerate(answer):
+                first, last = bisect_left(starts, part["start"]), bisect_left(starts, part["end"])
+                if self.kind == Spans.kind:  # whose neighbours may have joined it
+                    first, last = max(0, first - 1), last + 1
+                key = (part[self.label_key], part["start"], part["end"])
+                scores[row, column] = found.get(key, bounds[row, first:last].min())
+        return scores
 
     @abstractmethod
     def labelled(self, doc: Doc, tags: Sequence[int], decision: Arrays | None = None, row: int = 0) -> Any:

@@ -46,6 +46,14 @@ def evaluate(
         Literal["token", "word"],
         typer.Option("--masking", metavar="UNIT", help="With --pairs: token, or word, which masks all of it."),
     ] = "token",
+    perturb: Annotated[
+        str | None,
+        typer.Option("--perturb", metavar="NAMES", help="Score perturbed texts: typos,case,width,emoji,blanks."),
+    ] = None,
+    swap: Annotated[
+        Path | None,
+        typer.Option("--swap", metavar="FILE", help="Pairs of words (a tab between them): count answers that change."),
+    ] = None,
     options: DecodeOptions = None,
     beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,
     plugins: PluginFiles = None,
@@ -54,7 +62,7 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Compute the scores of a run (PyTorch) or a bundle (onnxruntime) on its test sets or on a file."""
-    from seqpipe.pipeline.scoring import score_pairs, score_target
+    from seqpipe.pipeline.scoring import open_target, score_pairs, score_perturbed, score_target
 
     console = make_console(quiet)
     items = [*(options or [])] if beams is None else [f"beams={beams}", *(options or [])]
@@ -66,6 +74,11 @@ def evaluate(
         result = score_pairs(
             target, console, pairs=pairs, normalize=normalize, masking=masking, by=by, errors=errors, device=device
         )
+    elif perturb or swap:
+        if raw or by or errors or items:
+            raise UsageError("--perturb and --swap decode as usual; omit --raw, --by, --errors and --option")
+        opened = open_target(target, device, data, console, plugins or ())
+        result = score_perturbed(opened, console, (perturb or "").replace(",", " ").split(), swap)
     elif (normalize, masking) != ("none", "token"):
         raise UsageError("--normalize and --masking need --pairs; add a file of pairs")
     else:

@@ -1,10 +1,10 @@
-"""`seqpipe explain`: the attention weights of a model over a text."""
+"""`seqpipe explain`: the words that matter for an answer."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,12 +18,26 @@ from seqpipe.commands.options import (
     parse_decode_options,
     print_json,
 )
-from seqpipe.errors import DataError
+from seqpipe.errors import DataError, UsageError
 
 
 def explain(
     bundle: BundlePath,
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="The text; - reads standard input.")],
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts; - reads one from standard input.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", metavar="FILE", help="A file of texts, one per line, or of JSON lines.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="FILE", help="A data file: print the words that matter most for each label."),
+    ] = None,
+    top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="With --data: words of each label.")] = 10,
+    method: Annotated[
+        Literal["attention", "occlusion"] | None,
+        typer.Option("--method", help="Default: attention if the bundle has it, else occlusion."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Output file with the extension .html or .json.")
     ] = None,
@@ -32,28 +46,49 @@ def explain(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show the attention weights of a model for a text, as a heat map or a table. Needs no PyTorch."""
+    """Show which words matter for the answer to a text, as a heat map or a table. Needs no PyTorch."""
     from seqpipe import load
+    from seqpipe.console import text_table
     from seqpipe.explain.html import check_ending, draw
     from seqpipe.features.vocabulary import replace_surrogates
-    from seqpipe.files import encoding_fix
-    from seqpipe.runtime.file_io import one_record
+    from seqpipe.files import encoding_fix, json_bytes
+    from seqpipe.runtime.file_io import input_format, one_record, raise_error, read_records
 
+    inputs = [*(texts or [])]
+    if sum([bool(inputs), file is not None, data is not None]) != 1:
+        raise UsageError("give texts, or one of --file and --data")
     if output:
         check_ending(output)
+        if len(inputs) != 1:
+            raise UsageError(f"-o {output}: a page shows one text; print several with --json")
     model = load(bundle, device, threads=1)
     decode_options = parse_decode_options(options or [], {}, model.predictor.options)
-    if text == "-":
-        data = sys.stdin.buffer.read()
+    if data:
+        rows = model.explain_data(data, top=top, **decode_options)
+        if not as_json:
+            cells = [["label", "word", "importance", "count"], *([*row.values()] for row in rows)]
+            typer.echo(replace_surrogates("\n".join(text_table(cells))))
+        print_json(rows, as_json)
+        return
+    if "-" in inputs:
+        content = sys.stdin.buffer.read()
         try:
-            text = data.decode("utf-8-sig")
+            inputs[inputs.index("-")] = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            fix = encoding_fix(data)
+            fix = encoding_fix(content)
             raise DataError(f"standard input: byte {error.start + 1} is not UTF-8; {fix}") from error
-    explanation = model.explain(one_record(model, text), **decode_options)
-    if output:
-        draw(explanation, output, {"Model": model.manifest.name, "SHA-256": model.sha256[:12]})
-        make_console(quiet).say(f"wrote {output}")
-    elif not as_json:
-        typer.echo(replace_surrogates(explanation.table()))
-    print_json(explanation.data(), as_json)
+    records = (one_record(model, text) for text in inputs)
+    if file:
+        lines = read_records(model, file, input_format("auto", file, "text"))
+        records = (raise_error(record) for record, _ in lines)
+    for number, record in enumerate(records):
+        explanation = model.explain(record, method=method, **decode_options)
+        if output:
+            draw(explanation, output, {"Model": model.manifest.name, "SHA-256": model.sha256[:12]})
+            make_console(quiet).say(f"wrote {output}")
+        elif not as_json:
+            typer.echo("\n" * bool(number) + replace_surrogates(explanation.table()))
+        if as_json and (file or len(inputs) > 1):
+            typer.echo(json_bytes(explanation.data()))
+        else:
+            print_json(explanation.data(), as_json)

@@ -24,9 +24,9 @@ from seqpipe.runtime.explanation import Attention, Explanation, Figure, visible_
 MOST_CELLS = 40_000  # of all the matrices of one attention; browsers are slow with more
 SIDE, EDGE, DOT = 480, 40, 5  # pixels of the square of points, its margin, and a point
 LARGE = 80  # maximum number of letters of an answer in large type
+FAINT = 0.05  # share of the greatest weight up to which a negative one has no mark of its own
 UPRIGHT = 2  # letters of a column's name that fit above a cell without rotation
 STRIPE_STEP = 5  # pixels from one stripe of overlapping spans to the next
-MOST_ROWS, LARGEST_CELL = 20, 200  # rows of a table, letters of a cell
 STYLE = Path(__file__).parents[1] / "serve" / "page"  # the stylesheet and the icon of both pages
 NOTE = "Weights show how much each part of the text contributes inside the model, not the reasons for the answer."
 
@@ -60,6 +60,9 @@ def page(explanation: Explanation, facts: Mapping[str, str] | None = None) -> st
     cards.append(weight_cards(explanation))
     if not explanation.attentions and figure is None:
         cards.append('<p class="nothing">This text has no tokens, so there are no weights to show.</p>')
+    note = NOTE if explanation.attentions else ""
+    if curve := explanation.faithfulness:
+        note = f"Area under the deletion curve: {curve['area']:.3f}; in random order: {curve['random']:.3f}"
     dated = {**(facts or {}), "Date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")}
     icon = (STYLE / "icon.svg").read_text(encoding="utf-8")
     return Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8")).substitute(
@@ -68,7 +71,7 @@ def page(explanation: Explanation, facts: Mapping[str, str] | None = None) -> st
         icon=re.sub(r' xmlns="[^"]*"', ' width="28" height="28" aria-hidden="true"', icon).strip(),
         facts="".join(f"<div><dt>{_safe(name)}</dt><dd>{_safe(value)}</dd></div>" for name, value in dated.items()),
         cards="".join(cards),
-        note=NOTE if explanation.attentions else "",
+        note=note,
     )
 
 
@@ -78,7 +81,9 @@ def weight_cards(explanation: Explanation) -> str:
     for view in views(explanation):
         # The legend shows the weight of the strongest shade, if that is one number.
         is_one_number = view.words is not None and view.sentences is None
-        ends = ("0", f"{view.words.weights.max(initial=0.0):.3f}") if view.words and is_one_number else ("low", "high")
+        ends = ("low", "high")
+        if view.words and is_one_number:
+            ends = "0", f"{abs(view.words.weights).max(initial=0.0):.3f}"
         rows = "".join(_row(row) for row in view.rows(explanation.text))
         shape = "sentences" if view.sentences else ""
         cards.append(card(view.title, f'<div class="{shape}">{rows}</div>{_legend(*ends, view.legend)}', view.stages))
@@ -171,20 +176,6 @@ def draw_spans(text: str, spans: Iterable[Mapping[str, Any]], labels: Sequence[s
     return f'<p class="text" dir="auto" style="line-height:calc(1.9em + {2 * height}px)">{markup}</p>'
 
 
-def draw_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Draw the first rows of a table with a column for each key: numbers with four digits, other values as JSON."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    lines = "".join(f'<th scope="col">{_safe(name)}</th>' for name in names)
-    for row in rows[:MOST_ROWS]:
-        lines += "</tr><tr>"
-        for value in (row.get(name, "") for name in names):
-            text = f"{value:.4g}" if isinstance(value, float) else value
-            text = text if isinstance(text, str) else json_bytes(text, default=str).decode()
-            lines += f'<td dir="auto">{_safe(text if len(text) <= LARGEST_CELL else text[:LARGEST_CELL] + "…")}</td>'
-    more = f'<p class="help">… and {len(rows) - MOST_ROWS:,} more rows</p>' if len(rows) > MOST_ROWS else ""
-    return _scroll_box(f"<table><tr>{lines}</tr></table>") + more
-
-
 def _bar(share: float, number: float) -> str:
     fill = f'<span class="fill" style="width:{100 * share:.1f}%"></span>'
     return f'<span class="track" aria-hidden="true">{fill}</span><span class="number">{number:.3f}</span>'
@@ -224,8 +215,9 @@ def _row(row: Row) -> str:
         if fragment.weight is None:
             markup += _safe(fragment.text)
         else:
-            shade = f'title="{fragment.weight:.3f}" style="--weight:{fragment.shade:.3f}"'
-            markup += f'<mark class="heat" {shade}>{_safe(fragment.text)}</mark>'
+            shade = f'title="{fragment.weight:.3f}" style="--weight:{abs(fragment.shade):.3f}"'
+            style = "heat against" if fragment.shade < -FAINT else "heat"
+            markup += f'<mark class="{style}" {shade}>{_safe(fragment.text)}</mark>'
     return f'{bar}<p class="text" dir="auto">{markup}</p>'
 
 

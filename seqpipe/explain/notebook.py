@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqpipe.explain.html import STYLE, card, draw_answer, draw_table, weight_cards
+from seqpipe.explain.html import STYLE, card, draw_answer, weight_cards
+from seqpipe.files import Rows
 from seqpipe.runtime.model import Model
 
 MOST_LABELS = 5  # labels with their probabilities, if the caller does not choose
@@ -57,13 +57,13 @@ def style_html(content: str) -> str:
     return f'<style>.seqpipe {{\n{css}}}</style>\n<div class="seqpipe"><div class="bundle">{content}</div></div>'
 
 
-def draw_curves(epochs: Sequence[Mapping[str, Any]]) -> str:
+def draw_curves(epochs: Rows) -> str:
     """Draw the losses and the scores of epochs as curves, with a line at the best; without matplotlib as a table."""
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError:
-        return draw_table(epochs) + '<p class="help">For curves: pip install "seqpipe-nlp[report]"</p>'
+        return epochs._repr_html_() + '<p class="help">For curves: pip install "seqpipe-nlp[report]"</p>'
     names = [name for name in epochs[0] if name not in ("epoch", "best")]
     losses = [name for name in names if name.endswith("loss")]
     panels, svg = [losses, *[[name] for name in names if name not in losses]], io.StringIO()

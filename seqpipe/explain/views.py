@@ -40,7 +40,7 @@ class View:
     @property
     def title(self) -> str:
         places = " and ".join(f"each {a.over.removesuffix('s')}" for a in (self.words, self.sentences) if a)
-        return f"Weight of {places} of the input"
+        return f"{'Importance' if self.words and self.words.measure else 'Weight'} of {places} of the input"
 
     @property
     def stages(self) -> str:
@@ -50,6 +50,8 @@ class View:
     @property
     def legend(self) -> str:
         """Meaning of the shades and bars."""
+        if self.words and self.words.measure:
+            return f"drop of the {self.words.measure} without the word; blue with a dotted line: rise"
         if self.words and self.sentences:
             return "colour: weight of the word × √ weight of its sentence; bar: weight of the sentence"
         return "colour: weight of the word" if self.words else "bar: weight of the sentence"
@@ -69,8 +71,8 @@ class View:
             starts = [start for start, _ in self.words.places]
             rows = np.searchsorted(cuts[1:-1], starts, side="right")
             factors = np.sqrt([1.0 if w is None else max(w, 0.0) for w in weights])[rows]
-            shades = np.maximum(self.words.weights, 0) * factors
-            shades = shades / max(float(shades.max()), 1e-12)
+            shades = self.words.weights * factors
+            shades = shades / max(float(abs(shades).max()), 1e-12)
             for (a, b), weight, shade in zip(
                 self.words.places, self.words.weights.tolist(), shades.tolist(), strict=True
             ):

@@ -12,7 +12,7 @@ from seqpipe.config.loader import Config, load
 from seqpipe.console import CallbackConsole, Progress
 from seqpipe.errors import UsageError
 from seqpipe.features.parts import Part
-from seqpipe.pipeline.run import Rows
+from seqpipe.files import Rows
 
 if TYPE_CHECKING:
     from seqpipe.export.graph_cache import GraphCache

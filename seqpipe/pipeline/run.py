@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterator
 from functools import cached_property
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from seqpipe import files
 from seqpipe.config.run_layout import ANSWERS, BUNDLE, CHECKPOINTS, HISTORY, OUTCOME, SCORES, STATE, YAML
-from seqpipe.errors import EnvError, UsageError
+from seqpipe.errors import UsageError
+from seqpipe.files import Rows
 
 if TYPE_CHECKING:
     from seqpipe.config.loader import Config
@@ -20,31 +20,6 @@ if TYPE_CHECKING:
     from seqpipe.runtime.model import Bundle
 
 RUNS = Path("runs")  # folder of all runs
-
-
-class Rows(list[dict[str, Any]]):
-    """A list of dicts that converts to a table of pandas or Arrow, if the library is installed."""
-
-    def to_pandas(self) -> Any:
-        """Return a pandas DataFrame with a column for each key; EnvError without pandas."""
-        return _table_library("pandas").DataFrame([*self])
-
-    def _repr_html_(self) -> str:
-        from seqpipe.explain.html import draw_table
-        from seqpipe.explain.notebook import style_html
-
-        return style_html(draw_table(self))
-
-    def to_arrow(self) -> Any:
-        """Return a pyarrow Table with a column for each key; EnvError without pyarrow."""
-        return _table_library("pyarrow").Table.from_pylist([*self])
-
-
-def _table_library(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise EnvError(f"this table needs {name}: pip install {name}") from error
 
 
 class Run:
@@ -72,7 +47,7 @@ class Run:
     def _repr_html_(self) -> str:
         from seqpipe.answers.metrics.numbers import format_score
         from seqpipe.config.contract import metric_types
-        from seqpipe.explain.html import card, draw_table
+        from seqpipe.explain.html import card
         from seqpipe.explain.notebook import draw_curves, style_html
         from seqpipe.runtime.evaluate import headlines
 
@@ -86,7 +61,7 @@ class Run:
             if dev := row.get("dev"):
                 name, value = next(iter(headlines(dev, metric).items()))
                 epochs[-1] |= {"dev loss": dev.get("loss"), f"dev {name}": value}
-        content = draw_table(scores) + "".join(f"<p>{escape(line)}</p>" for line in self.outcome_lines())
+        content = scores._repr_html_() + "".join(f"<p>{escape(line)}</p>" for line in self.outcome_lines())
         return style_html(card(escape(self.folder.name), content + (draw_curves(epochs) if epochs else "")))
 
     @cached_property

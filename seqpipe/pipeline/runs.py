@@ -15,7 +15,8 @@ from seqpipe.config.run_layout import BUNDLE, SCORES, STATE, YAML
 from seqpipe.console import Console
 from seqpipe.errors import SeqpipeError, UsageError
 from seqpipe.features.document import Record
-from seqpipe.pipeline.run import RUNS, Rows, Run
+from seqpipe.files import Rows
+from seqpipe.pipeline.run import RUNS, Run
 from seqpipe.pipeline.scoring import open_target
 from seqpipe.report.compare import RESAMPLES, AnsweredSets, SetComparison, compare_answers
 from seqpipe.runtime.evaluate import answered, headlines

@@ -16,16 +16,17 @@ from seqpipe.config.contract import Metrics, build_component, head_metrics, memb
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.run_layout import YAML
 from seqpipe.config.signature import options_model, validate, values
-from seqpipe.console import Console
+from seqpipe.console import Console, text_table
 from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.features.document import Record
 from seqpipe.features.parts import DataPath, Part, read_records
 from seqpipe.features.raw_text import compare
-from seqpipe.files import json_bytes, write
+from seqpipe.files import Rows, json_bytes, write
 from seqpipe.runtime import bundle
 from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.decode_options import Known
-from seqpipe.runtime.evaluate import evaluate, headline
+from seqpipe.runtime.evaluate import evaluate, headline, read_pairs, robustness
+from seqpipe.runtime.evaluate import swap as swap_words
 from seqpipe.runtime.manifest import MetricsOwner, Reader
 from seqpipe.runtime.model import load
 from seqpipe.runtime.predictor import Predictor
@@ -115,6 +116,27 @@ def score_target(
     for package, metrics in packages.items():
         if not has(package):
             console.say(f"note: {metrics} are not installed: pip install {package.replace('_', '-')}")
+    return result
+
+
+def score_perturbed(
+    opened: tuple[Predictor, ReadRecords, Mapping[str, DataPath]],
+    console: Console,
+    perturb: Sequence[str],
+    swap: Path | None,
+) -> dict[str, dict[str, Rows]]:
+    """Return and print `robustness` and `swap` of a run or a bundle from `open_target`, by the name of the data."""
+    predictor, read, test_sets = opened
+    result: dict[str, dict[str, Rows]] = {}
+    for name, path in test_sets.items():
+        records = [*read(path)]
+        result[name] = {"perturb": robustness(predictor, records, perturb)} if perturb else {}
+        if swap:
+            result[name]["swap"] = swap_words(predictor, records, read_pairs(swap))
+        for rows in result[name].values():
+            console.say("\n".join(["", name, *text_table([[*rows[0]][:-1], *([*row.values()][:-1] for row in rows)])]))
+            for example in (example for row in rows for example in row["examples"][:1]):
+                console.say(f"  {json_bytes(example).decode()}")
     return result
 
 

@@ -1,4 +1,4 @@
-"""Explanation of one answer: attention weights over the text, origins of copied words, points; as JSON and a table.
+"""Explanation of one answer: attention weights or importances of words, origins of copied words, points.
 
 The drawing is the package `seqpipe.explain`, which the runtime does not import.
 """
@@ -6,39 +6,47 @@ The drawing is the package `seqpipe.explain`, which the runtime does not import.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from seqpipe.answers.base import AnswerKind, best_of
 from seqpipe.answers.registry import part_of
+from seqpipe.answers.text import ENOUGH
 from seqpipe.config.checks import Attended
-from seqpipe.console import text_table
+from seqpipe.console import text_table, text_width
 from seqpipe.errors import BundleError, UsageError
-from seqpipe.features.document import Doc, Record
+from seqpipe.features.document import Arrays, Doc, Record, join_sources
 from seqpipe.features.kinds.base import SENTENCES, TOKENS
-from seqpipe.features.sources import sources_of
+from seqpipe.features.sources import sources_of, tokenizers_of
+from seqpipe.features.vocabulary import MASK, SPECIALS, UNK
+from seqpipe.files import Rows
 from seqpipe.runtime.decode_options import resolve_options
-from seqpipe.runtime.predictor import Predictor
+from seqpipe.runtime.predictor import TOKENS as MOST_TOKENS
+from seqpipe.runtime.predictor import Predictor, batches, chunks
 from seqpipe.runtime.session import GraphSession
 
 Places = tuple[tuple[int, int], ...]
-TOP = 10  # lines of the table for each attention; one per token for generated text
+TOP, FEW = 10, 3  # lines of the table for each attention, if there are many parts; one per token for generated text
 
 
 @dataclass(frozen=True)
 class Attention:
-    """Attention weights of one stage.
+    """Attention weights of one stage, or the importance of each word for a part of the answer.
 
     Args:
-        name: The stage's key in the YAML, then the stage's name for them, such as `head.attention`.
+        name: The stage's key in the YAML, then the stage's name for them, such as `head.attention`; or the part.
         over: The units: words (N,), sentences (N,), pairs of words (heads, N, N) with queries as rows, or generated
             tokens as queries (1, M, N) over words.
         places: Start and end of each of the N in the text, in code points.
         weights: float32, without padding.
         written: The M generated tokens, if they are the queries.
+        label: Label of the part; the word that is the part of a generated text; else the answer kind.
+        measure: By occlusion, the score of the part whose drop without each word is its weight.
     """
 
     name: str
@@ -46,6 +54,8 @@ class Attention:
     places: Places
     weights: np.ndarray
     written: tuple[str, ...] | None = None
+    label: str = ""
+    measure: str = ""
 
     @property
     def is_matrix(self) -> bool:
@@ -59,8 +69,9 @@ class Attention:
 
     def data(self) -> dict[str, Any]:
         places = [list(place) for place in self.places]
+        stated = {"label": self.label, "measure": self.measure} if self.measure else {}
         if self.written is None:
-            return {"over": self.over, "places": places, "weights": round_weights(self.weights)}
+            return {"over": self.over, **stated, "places": places, "weights": round_weights(self.weights)}
         weights = round_weights(self.weights[0])
         return {"over": self.over, "places": places, "weights": weights, "written": [*self.written]}
 
@@ -155,7 +166,8 @@ def figure(kind: AnswerKind, doc: Doc, answer: Any) -> Figure | None:
 class Explanation:
     """Explanation of one answer: its input, attention weights, path through the points, and copied words.
 
-    `origins` has the origins of words from copying heads, by the name of the probabilities.
+    `copied` has the origins of words from copying heads, by the name of the probabilities. By occlusion `attentions`
+    are the importances of words, and `faithfulness` is their deletion curve (`seqpipe.runtime.occlusion`).
     """
 
     text: str
@@ -164,6 +176,7 @@ class Explanation:
     attentions: tuple[Attention, ...]
     figure: Figure | None = None
     copied: Mapping[str, tuple[Origin, ...]] = field(default_factory=dict)
+    faithfulness: Mapping[str, Any] | None = None
 
     def data(self) -> dict[str, Any]:
         """Return the explanation as JSON data, with weights rounded to 6 decimal places."""
@@ -171,7 +184,8 @@ class Explanation:
         copied = {name: [origin.data() for origin in origins] for name, origins in self.copied.items()}
         points = {} if self.figure is None else {"points": [*map(list, self.figure.points)]}
         content = {"text": self.text, **points, "answer": self.answer, "attentions": attentions}
-        return content | {"copied": copied} if copied else content
+        more = {"copied": copied, "faithfulness": self.faithfulness}
+        return content | {name: value for name, value in more.items() if value}
 
     def origin_rows(self, origins: Sequence[Origin]) -> list[tuple[str, str, str]]:
         """Return a row for each word: the word, its probability of being generated, and its position in the text."""
@@ -185,22 +199,29 @@ class Explanation:
         """Return the answer and the greatest weights of each attention as a table; for generated text the alignment."""
         parts = [[*self.answer_lines]]
         for attention in self.attentions:
-            rows = [[f"{weight:.4f}", *words] for weight, words in self._greatest(attention)]
+            form, over, top = ".4f", f"over {attention.over}", TOP
+            if attention.measure:
+                form, over = "+.4f", f"drop of its {attention.measure} without each word"
+                top = TOP if len(self.attentions) < TOP else FEW
+            rows = [[f"{weight:{form}}", *words] for weight, words in self._greatest(attention, top)]
             whole = attention.written is not None or not attention.weights.size
             left_out = 0 if whole else attention.mean.size - len(rows)
             more = [f"  … and {left_out:,} more"] if left_out else []
-            parts.append([f"{attention.name}, over {attention.over}:", *_indent(rows), *more])
+            parts.append([f"{attention.name}, {over}:", *_indent(rows), *more])
         for name, origins in self.copied.items():
             parts.append([f"{name}, each word's probability of being generated, and its source:"])
             parts[-1] += _indent(self.origin_rows(origins)) if origins else []
+        if self.faithfulness:
+            area, random = self.faithfulness["area"], self.faithfulness["random"]
+            parts.append([f"area under the deletion curve: {area:.4f}, in random order {random:.4f}"])
         return "\n\n".join("\n".join(lines) for lines in parts)
 
-    def _greatest(self, attention: Attention) -> list[tuple[float, list[str]]]:
+    def _greatest(self, attention: Attention, top: int) -> list[tuple[float, list[str]]]:
         weights = attention.mean
         if attention.written is not None and attention.places:
             places = list(enumerate(weights.argmax(1).tolist()))
         else:
-            order = np.argsort(-weights, axis=None, kind="stable")[:TOP]
+            order = np.argsort(-np.abs(weights), axis=None, kind="stable")[:top]
             places = [np.unravel_index(i, weights.shape) for i in order.tolist()]
         words = [_short(self.text[a:b]) for a, b in attention.places]
         written = [visible_blanks(token) for token in attention.written or ()]
@@ -277,3 +298,187 @@ def explain(
             copied[weights.key] = origins(doc, writer.step_ids(steps), words, tokens, looks, array)
     answer = predictor.read([doc], decision, decoding)[0]
     return Explanation(doc.text, answer, kind.lines(answer), tuple(attentions), figure(kind, doc, answer), copied)
+
+
+# Occlusion: the importance of a word is the drop of the answer's score without it (Zeiler and Fergus 2014; Li, Monroe
+# and Jurafsky 2016). For a linear model of n-grams that is the contribution of its n-grams.
+
+MOST_UNITS = 256  # of an input: in a longer one neighbours are occluded together
+LOG = "log-probability"
+Method = Literal["attention", "occlusion"]
+STEPS, ORDERS = 10, 5  # of a deletion curve; random orders that it is compared with
+Unit = tuple[int, range, tuple[int, int]]  # of an input: the number of its source, the tokens, their place in the text
+
+
+def occlude(predictor: Predictor, record: Record, options: Mapping[str, Any], faithfulness: bool) -> Explanation:
+    """Return the answer to one record, and the importance of each word for each part of the answer.
+
+    With `faithfulness` it has a deletion curve. UsageError if several answers are requested.
+    """
+    if any(name.rpartition(".")[2] == "n_best" and value != 1 for name, value in options.items()):
+        raise UsageError("n_best: only the best answer is explained by occlusion; leave it out")
+    (doc,), kind = predictor.docs([record]), predictor.kind
+    if not len(doc):
+        answer = kind.empty_for(resolve_options(predictor.options, options, kind).arrays)
+        return Explanation(doc.text, answer, kind.lines(answer), ())
+    occlusion = Occlusion(predictor, doc, options)
+    scores = occlusion.scores([[], *([unit] for unit in occlusion.units)])  # (1 + N, parts)
+    drops, places = scores[:1] - scores[1:], tuple(place for *_, place in occlusion.units)
+    importances = tuple(
+        Attention(name, "words", places, weights, None, label, measure)
+        for (name, label, measure), weights in zip(occlusion.parts, drops.T, strict=True)
+    )
+    curve = occlusion.deletion_curve(drops.mean(1)) if faithfulness and drops.size else None
+    return Explanation(doc.text, occlusion.answer, kind.lines(occlusion.answer), importances, None, {}, curve)
+
+
+class Occlusion:
+    """The scores of the parts of an answer, each with name, label and measure, in variants of its input."""
+
+    def __init__(self, predictor: Predictor, doc: Doc, options: Mapping[str, Any]):
+        kind: Any = predictor.kind
+        known = predictor.options
+        self.predictor, self.doc, self.decoding = predictor, doc, resolve_options(known, options, kind)
+        self.whole = predictor.run(predictor.featurizer.collate([doc]) | self.decoding.of([doc]))
+        self.answer = cast(Any, predictor.read([doc], self.whole, self.decoding)[0])
+        self.heads = {head: (part, self.answer[head] if head else self.answer) for head, part in kind.parts.items()}
+        self.parts, self.units, shift = list[tuple[str, str, str]](), list[Unit](), 0
+        for number, text in enumerate(doc.parts or (doc,)):
+            words = [word for word in _words(text) if MASK not in text.words[word.start : word.stop]]  # gaps stay
+            for some in chunks(words, max(1, -(-len(words) // MOST_UNITS))):
+                tokens = range(some[0].start, some[-1].stop)
+                place = text.offsets[tokens[0]][0] + shift, text.offsets[tokens[-1]][1] + shift
+                self.units.append((number, tokens, place))
+            shift += len(text.text) + 1
+        # A generated text has a part for each word, if the graph gives its probability: not where words are copied.
+        self.tokens, self.ends, writer = list[int](), list[int](), kind.parts.get("")
+        is_forced = writer and writer.step_output == "tokens" and {"prefix", "max_length"} <= known.keys()
+        self.is_written = kind.is_generated or bool(is_forced and not writer.copies)
+        if self.is_written:
+            self.tokens = writer.step_ids(self.whole["tokens"][0, 0].tolist())
+            texts = [writer.decode(self.tokens[:n], doc) for n in range(len(self.tokens) + 1)]
+            blanks = [longer[len(shorter) :][:1].isspace() for shorter, longer in pairwise(texts)]
+            self.ends = [n for n, text in enumerate(texts) if text.strip() and blanks[n : n + 1] != [False]]
+            written = [texts[b][len(texts[a]) :].strip() for a, b in pairwise([0, *self.ends])]
+            self.parts = [(f"word {n}: {word}", word, LOG) for n, word in enumerate(written, 1)]
+            return
+        for head, (part, answer) in self.heads.items():
+            for item in answer if isinstance(answer, list) else [answer]:
+                name = "; ".join(part.part_lines(item)) + (f" at {item['start']}" if part.tags_words else "")
+                label = next((item[key] for key in ("label", "entity", "entity_group") if key in item), part.kind)
+                self.parts.append((f"{head}: {name}" if head else name, label, part.measure))
+
+    def scores(self, left_out: Sequence[Iterable[Unit]]) -> np.ndarray:  # (B, parts)
+        """Return the scores of all parts in variants without these words, in batches of similar lengths."""
+        docs, kind = [*map(self._variant, left_out)], self.predictor.kind.parts.get("")
+        scores, most = np.zeros((len(docs), len(self.parts))), MOST_TOKENS
+        if kind and kind.is_generated:  # whose logits are the largest tensor
+            most = max(1, min(most, ENOUGH // tokenizers_of(self.predictor.featurizer)[""].get_vocab_size()))
+        for rows in batches([len(doc) + len(self.tokens) for doc in docs], MOST_UNITS + 1, most):
+            batch = [docs[i] for i in rows]
+            features = self.predictor.featurizer.collate(batch)
+            if self.is_written:
+                scores[rows] = self._written_scores(batch, features)
+                continue
+            decision, columns = self.predictor.run(features | self.decoding.of(batch)), list[np.ndarray]()
+            for head, (part, answer) in self.heads.items():
+                of_head, whole = part_of(decision, head), part_of(self.whole, head)
+                columns.append(part.part_scores(batch, of_head, answer, whole))
+            scores[rows] = np.concatenate(columns, 1)
+        return scores
+
+    def _variant(self, units: Iterable[Unit]) -> Doc:
+        hidden = defaultdict[int, set[int]](set)
+        for number, tokens, _ in units:
+            hidden[number].update(tokens)
+        keeps_places = any(part.keeps_places for part, _ in self.heads.values())
+        docs = [_without(part, hidden[i], keeps_places) for i, part in enumerate(self.doc.parts or (self.doc,))]
+        return replace(join_sources(docs), columns=self.doc.columns) if self.doc.parts else docs[0]
+
+    def _written_scores(self, docs: Sequence[Doc], features: Arrays) -> np.ndarray:  # (B, words)
+        """Return the log-probability of each generated word given those before it, which the graph must write."""
+        kind, known, totals = self.predictor.kind, self.predictor.options, np.zeros((len(docs), len(self.ends)))
+        if kind.is_generated:  # the graph scores the tokens of a prompt
+            rows = [kind.scoring_rows(doc, None, "token")[0] for doc in docs]
+            inputs = kind.scoring_inputs([row._replace(ids=[*row.ids, *self.tokens]) for row in rows])
+            options = resolve_options(known, kind.scoring_options or {}, kind).arrays
+            log_p = self.predictor.run(features | options | inputs)["prompt_scores"]
+            for i, doc in enumerate(docs):
+                totals[i] = [log_p[i, len(doc) : len(doc) + end].sum() for end in self.ends]
+            return np.diff(totals, prepend=0.0)
+        for column, end in zip(totals.T, self.ends, strict=True):
+            forced = {"prefix": self.tokens[:end], "max_length": end + 1, "min_length": 0}
+            forced = {name: value for name, value in forced.items() if name in known}
+            options = resolve_options(known, forced, kind).of(docs)
+            options["max_length"] = options["max_length"][:end]  # the text ends with its last forced token
+            column[:] = self.predictor.run(features | options)["scores"][:, 0]
+        return np.diff(totals, prepend=0.0)
+
+    def deletion_curve(self, weights: np.ndarray) -> dict[str, Any]:
+        """Return the mean score of the parts as words are deleted, the most important first; e^x of log-probabilities.
+
+        The smaller the area under it beside that of random orders, the more faithful the importances are to the model
+        (Samek et al. 2017; DeYoung et al. 2020). Keys: `deleted`, the shares of deleted words; `scores`, the curve;
+        `area`; `random`, the mean area of 5 random orders.
+        """
+        random, n = np.random.default_rng(0), len(self.units)
+        counts = sorted({round(n * step / STEPS) for step in range(STEPS + 1)})
+        orders = [np.argsort(-weights, kind="stable"), *(random.permutation(n) for _ in range(ORDERS))]
+        scores = self.scores([[self.units[i] for i in order[:count]] for order in orders for count in counts])
+        is_log = [measure == LOG for *_, measure in self.parts]
+        scores[:, is_log] = np.exp(scores[:, is_log])
+        curves, shares = scores.mean(1).reshape(len(orders), -1).round(6), np.array(counts) / n
+        area, *others = np.trapezoid(curves, shares, axis=1).round(6).tolist()
+        curve = {"deleted": shares.round(6).tolist(), "scores": curves[0].tolist()}
+        return {**curve, "area": area, "random": round(sum(others) / ORDERS, 6)}
+
+
+def _words(doc: Doc) -> list[range]:
+    """Return the tokens of each word of a text, without the token between two texts.
+
+    Pieces that are not joined to words make one if letters or digits touch, except in Chinese, Japanese and Korean.
+    """
+    starts = doc.starts
+    if starts is None:
+        pairs = [doc.text[max(0, start - 1) : start + 1] for start, _ in doc.offsets]
+        has_pieces = any(end - start > 1 for start, end in doc.offsets)
+        joined = [has_pieces and pair.isalnum() and len(pair) == text_width(pair) == 2 for pair in pairs]
+        starts = [i for i in range(len(doc)) if not joined[i] and (not i or doc.offsets[i - 1][1] <= doc.offsets[i][0])]
+    return [range(*ends) for ends in pairwise([*starts, len(doc)]) if ends[1] != doc.second]
+
+
+def _without(doc: Doc, hidden: Collection[int], keeps_places: bool) -> Doc:
+    """Return a text without these tokens, or with unknown ones in their place if none would be left, or as required.
+
+    A row of numbers becomes the mean of the rows.
+    """
+    if doc.rows is not None:
+        rows = doc.rows.copy()
+        rows[[*hidden]] = doc.rows.mean(0)
+        return replace(doc, rows=rows)
+    left = [i for i in range(len(doc)) if i not in hidden]
+    if keeps_places or all(i + 1 == doc.second for i in left):
+        ids = [SPECIALS.index(UNK) if i in hidden else number for i, number in enumerate(doc.ids)]
+        return replace(doc, ids=ids, words=["\ufffd" if i in hidden else word for i, word in enumerate(doc.words)])
+    numbers, starts, places = {i: number for number, i in enumerate(left)}, doc.starts, doc.places
+    if starts is not None and places is not None:  # words are hidden as a whole
+        places = [place for start, place in zip(starts, places, strict=True) if start in numbers]
+        starts = [numbers[start] for start in starts if start in numbers]
+    words, offsets, ids = [doc.words[i] for i in left], [doc.offsets[i] for i in left], [doc.ids[i] for i in left]
+    second = None if doc.second is None else sum(i < doc.second for i in left)
+    return replace(doc, words=words, offsets=offsets, ids=ids, starts=starts, places=places, second=second)
+
+
+def word_table(explanations: Iterable[Explanation], top: int) -> Rows:
+    """Return rows of `label`, `word`, its mean `importance` and its `count`: for each label the `top` words by sum."""
+    weights = defaultdict[str, dict[str, list[float]]](dict)
+    for explanation in explanations:
+        for part in explanation.attentions:
+            for (start, end), weight in zip(part.places, part.weights.tolist(), strict=True):
+                weights[part.label].setdefault(explanation.text[start:end], []).append(weight)
+    rows = Rows()
+    for label, words in sorted(weights.items()):
+        for word, drops in sorted(words.items(), key=lambda item: -sum(item[1]))[:top]:
+            mean = round(sum(drops) / len(drops), 6)
+            rows.append({"label": label, "word": word, "importance": mean, "count": len(drops)})
+    return rows

@@ -13,16 +13,21 @@ from seqpipe.answers.base import LOOSE
 from seqpipe.answers.text import GeneratedText
 from seqpipe.answers.types import Masking
 from seqpipe.config.checks import Attended
+from seqpipe.config.plugins import Plugins
 from seqpipe.errors import BundleError, DataError, UsageError
 from seqpipe.features.document import Arrays, Record
+from seqpipe.features.parts import read_records
 from seqpipe.features.sources import fields_of, one_text
+from seqpipe.files import Rows
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import describe_options
-from seqpipe.runtime.explanation import Explanation, explain, has_explanation
+from seqpipe.runtime.evaluate import PERTURBATIONS, robustness, swap
+from seqpipe.runtime.explanation import Explanation, Method, explain, has_explanation, occlude, word_table
 from seqpipe.runtime.manifest import Golden, Manifest
 from seqpipe.runtime.predictor import CHUNK, BundlePredictor
 from seqpipe.runtime.session import SECONDS, GraphSession
 from seqpipe.runtime.streams import PieceStream, stream
+from seqpipe.runtime.table_io import reader_for
 from seqpipe.runtime.text_scores import ScoredText, text_scores
 
 TOLERANCE = 1e-4  # allowed difference of a score from the golden one; in int8 LOOSE, since rounding may differ
@@ -245,16 +250,44 @@ class Model:
 
     @property
     def explains(self) -> bool:
-        """Return whether the model has explanations."""
+        """Return whether the model has explanations by attention, or a figure of points."""
         return has_explanation(self.predictor, self._attended)
 
-    def explain(self, item: Any, **options: Any) -> Explanation:
-        """Return the answer to one text or record with the attention weights of all stages, and a figure of points.
+    def explain(
+        self, item: Any, *, method: Method | None = None, faithfulness: bool = True, **options: Any
+    ) -> Explanation:
+        """Return the answer to one text or record, and the weight of each word; UsageError for a method it lacks.
 
-        Raises:
-            UsageError: if the bundle was exported without them, or reads several inputs.
+        The `method` is `attention`, the weights of all stages and a figure of points, the default if the bundle was
+        exported with them, or `occlusion`, for any model: the drop of the answer's score without each word. With
+        `faithfulness` occlusion has a deletion curve. `options` are decode options of the bundle.
         """
+        if method == "occlusion" or (method is None and not self.explains):
+            return occlude(self.predictor, self.record(item), options, faithfulness)
         return explain(self.predictor, self.graph, self._attended, self.record(item), options)
+
+    def explain_data(self, data: str | Path | Iterable[Any], *, top: int = 10, **options: Any) -> Rows:
+        """Return the `top` words that matter most for each label of the answers to a data file, texts or records.
+
+        Rows of `label`, `word`, `importance`, its mean by occlusion, and `count`; sorted by the sum of importances.
+        """
+        inputs = self._records(data)
+        return word_table((self.explain(i, method="occlusion", faithfulness=False, **options) for i in inputs), top)
+
+    def robustness(
+        self, data: str | Path | Iterable[Record], perturb: Sequence[str] = (*PERTURBATIONS,), seed: int = 1
+    ) -> Rows:
+        """Return the score on a data file or records, and on perturbations (`seqpipe.runtime.evaluate`)."""
+        return robustness(self.predictor, [*self._records(data)], perturb, seed)
+
+    def swap(self, data: str | Path | Iterable[Record], pairs: Sequence[tuple[str, str]]) -> Rows:
+        """Return the share of answers that change when the words of a pair are swapped, such as he and she."""
+        return swap(self.predictor, [*self._records(data)], pairs)
+
+    def _records(self, data: str | Path | Iterable[Any]) -> Iterable[Any]:
+        if not isinstance(data, str | Path):
+            return data
+        return read_records(bundle.reader_from(reader_for(self.manifest.reader, Path(data)), Plugins()), Path(data))
 
     def _stream(self, inputs: Iterable[Any], documents: bool, chunk: int, options: dict[str, Any]) -> Iterator[Answer]:
         records = (self.record(item) for item in inputs)

@@ -141,9 +141,8 @@ class Service:
     async def explain(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> Explanation:
         """Return the answer to one input with its explanation; raises the same errors as `Model.explain`."""
         record, (_, decoding) = self._record(item, 0), self._decoding(options)
-        return await self._call(
-            partial(self.model.explain, record, **options), estimate_tokens(record), deadline, decoding
-        )
+        explain = partial(self.model.explain, record, method="attention", **options)
+        return await self._call(explain, estimate_tokens(record), deadline, decoding)
 
     async def stream(self, item: Any, options: Mapping[str, Any], *, deadline: float) -> AsyncGenerator[GeneratedText]:
         """Generate the continuation of a prompt in chunks; other jobs are answered between two chunks."""

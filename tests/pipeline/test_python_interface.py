@@ -30,7 +30,7 @@ from seqpipe import (
 from seqpipe.config.run_layout import HISTORY
 from seqpipe.config.yaml import parse
 from seqpipe.console import Console, Progress
-from seqpipe.pipeline.run import Rows
+from seqpipe.files import Rows
 from seqpipe.runtime.evaluate import score_answers
 
 SHORT = (*LEAN, "train.epochs=2")

@@ -15,9 +15,18 @@ from seqpipe import Model
 from seqpipe.answers.metrics.f1 import SPLIT
 from seqpipe.console import Console
 from seqpipe.errors import DataError, UsageError
-from seqpipe.pipeline.scoring import score_target
+from seqpipe.pipeline.scoring import open_target, score_perturbed, score_target
 from seqpipe.plugin import Metric
-from seqpipe.runtime.evaluate import deciding, evaluate, goodness, headline, headlines
+from seqpipe.runtime.evaluate import (
+    deciding,
+    evaluate,
+    goodness,
+    headline,
+    headlines,
+    perturb_record,
+    read_pairs,
+    swap_words,
+)
 
 GOLD = [
     (["Anna", "calls", "Ben"], ["B-person", "O", "B-person"], "call"),
@@ -188,3 +197,79 @@ def test_headlines_lead_with_the_score_that_chose_the_weights_where_it_is_there(
 def test_a_deciding_score_that_is_not_there_is_told_with_those_that_are(metric: str) -> None:
     with pytest.raises(UsageError, match=r"train.metric: there is no dev score .*there is: mean, rated.mae, rated.pea"):
         deciding(SCORES, metric)
+
+
+# Robustness and fairness
+
+
+def test_perturbations_are_scored_as_texts_and_show_what_breaks(tiny: Model) -> None:
+    none, case, width, emoji, blanks = tiny.robustness(RECORDS, ["case", "width", "emoji", "blanks"])
+    assert (none["perturbation"], none["metric"], none["drop"], none["changed"], none["broken"]) == (
+        "none",
+        "f1",
+        0,
+        0,
+        0,
+    )
+    lower = [
+        {**record, "words": [w.lower() for w in record["words"]], "text": record["text"].lower()} for record in RECORDS
+    ]
+    assert case["score"] == evaluate(tiny.predictor, lower)[""]["f1"]
+    assert case["drop"] == pytest.approx(none["score"] - case["score"])
+    assert (case["changed"], case["broken"]) == (4, 2)  # of the two records that are right without
+    assert case["examples"][0] == {
+        "text": "Anna calls Ben",
+        "changed": "anna calls ben",
+        "missed": [("person", 0, 4), ("person", 11, 14)],
+        "wrong": [],
+    }
+    assert width["examples"][0]["changed"] == "Ａｎｎａ ｃａｌｌｓ Ｂｅｎ"
+    assert emoji["examples"][0]["changed"] == "in New York🙂"  # words keep their tags, so there is no new one
+    assert (blanks["changed"], blanks["broken"], blanks["drop"]) == (4, 0, 0)  # words are read, not the text between
+
+
+def test_typos_depend_on_seed_and_text_only_and_keep_lengths(tiny: Model) -> None:
+    records = [{"text": text, "spans": []} for text in ("meeting tomorrow " * 9, "another evening " * 9)]
+    first, second = (tiny.robustness(some, ["typos"])[1] for some in (records, records[::-1]))
+    assert (first["changed"], second["changed"]) == (2, 2)
+    typos = [[perturb_record(record, ("text",), "typos", seed)["text"] for record in records] for seed in (1, 1, 2)]
+    assert (typos[0] == typos[1], typos[0] == typos[2]) == (True, False)
+    for record, text in zip(records, typos[0], strict=True):
+        assert (len(text), sorted(text)) == (len(record["text"]), sorted(record["text"]))
+    with pytest.raises(UsageError, match=r"no perturbation 'typo'; did you mean 'typos'\? \(there is: typos, case"):
+        tiny.robustness(records, ["typo"])
+
+
+def test_swapped_words_change_answers_that_depend_on_them(tiny: Model) -> None:
+    total, names, verbs, cities = tiny.swap(RECORDS, [("Anna", "Ben"), ("calls", "meets"), ("Bern", "nowhere")])
+    assert (names["texts"], names["changed"]) == (2, 0)  # both are persons, and the words of spans may be swapped ones
+    assert (verbs["texts"], verbs["changed"]) == (3, 0)
+    assert (cities["texts"], cities["changed"], cities["share"]) == (2, 1, 0.5)  # the toy never knew bern
+    example = cities["examples"][0]
+    assert (example["text"], example["changed"]) == ("Bern calls Zoe", "Nowhere calls Zoe")
+    assert [span["word"] for span in example["before"]] == ["Bern", "Zoe"]
+    assert (total["pair"], total["texts"], total["changed"]) == ("all", 7, 1)
+
+
+def test_whole_words_are_swapped_both_ways_with_their_case() -> None:
+    text = "He said: HER hero is hers, she said to he-man. herself"
+    assert swap_words("he", "she", text) == "She said: HER hero is hers, he said to she-man. herself"
+    assert swap_words("her", "his", "HER Her her hers") == "HIS His his hers"
+    assert swap_words("New York", "Rome", "to new york, New York") == "to rome, Rome"
+
+
+def test_pairs_are_two_columns(tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("he\tshe\n\n Anna \tBen\n")
+    assert read_pairs(tmp_path / "pairs.tsv") == [("he", "she"), ("Anna", "Ben")]
+    (tmp_path / "pairs.tsv").write_text("he\tshe\nhe she\n")
+    with pytest.raises(DataError, match=r"pairs\.tsv:2: 'he she' is not a pair"):
+        read_pairs(tmp_path / "pairs.tsv")
+
+
+def test_a_bundle_and_a_file_give_the_rows_of_the_command(tiny: Model, tiny_bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.conll").write_text(CONLL)
+    (tmp_path / "pairs.tsv").write_text("Anna\tBen\n")
+    opened = open_target(tiny_bundle, "cpu", tmp_path / "x.conll", Console(-1))
+    result = score_perturbed(opened, Console(-1), ["case"], tmp_path / "pairs.tsv")
+    assert result["x.conll"]["perturb"] == tiny.robustness(tmp_path / "x.conll", ["case"])
+    assert result["x.conll"]["swap"] == tiny.swap(tmp_path / "x.conll", [("Anna", "Ben")])

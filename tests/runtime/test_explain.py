@@ -284,6 +284,7 @@ def test_a_page_is_accessible_and_needs_no_scrolling_to_the_side() -> None:
         written_blanks(),
         explanation(attentions=(pairs,), copied=copied),
         explanation("", figure=points),
+        explanation(attentions=(Attention("<mixed>", "words", TOKENS, WEIGHTS - 0.2, None, "<mixed>", "number"),)),
     )
     with (
         sync_playwright() as playwright,
@@ -662,7 +663,8 @@ def test_without_explain_the_graph_has_no_weights_and_the_error_names_the_cure(t
     assert [output.name for output in model.session.get_outputs()] == ["label", "scores"]
     assert "explain" not in forged.plain(model.manifest)
     with pytest.raises(UsageError, match=r"export: \{explain: true\}.*seqpipe export RUN --set export\.explain=true"):
-        model.explain("a day")
+        model.explain("a day", method="attention")
+    assert model.explain("a day").attentions[0].measure == "log-probability"
 
 
 def test_words_and_empty_texts_and_long_ones_are_taken_as_predict_takes_them(looking: Model) -> None:
@@ -763,7 +765,7 @@ def test_a_trained_run_is_exported_again_with_weights(tmp_path: Path) -> None:
     train = {"epochs": 1, "batch_tokens": 64, "threads": 1}
     labelling(tmp_path, {"encoder": {"use": "self-attention"}, "head": "label", "train": train})
     assert seqpipe("run", "moods.yaml", folder=tmp_path).code == 0
-    without = seqpipe("explain", "runs/moods/bundle", "a day", folder=tmp_path)
+    without = seqpipe("explain", "runs/moods/bundle", "a day", "--method", "attention", folder=tmp_path)
     assert (without.code, "--set export.explain=true" in without.err) == (2, True)
     again = ("export", "runs/moods", "-o", "other", "--set")
     refused = seqpipe(*again, "train.epochs=2", folder=tmp_path)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -305,3 +306,19 @@ def test_a_model_without_probabilities_of_texts_is_refused(tmp_path: Path) -> No
     message = "answers of kind score give no probability of a text: use a model whose only head is a causal or"
     with pytest.raises(UsageError, match=message):
         judge(electra.ours, items(2))
+
+
+def test_words_of_a_continuation_are_explained_by_their_log_probability(causal: Peer) -> None:
+    prompt, model = "the king near the girls", causal.model
+    explanation = model.explain(prompt, max_length=4, faithfulness=False)
+    written = explanation.answer["generated_text"].removeprefix(prompt).split()
+    assert [part.label for part in explanation.attentions] == written
+
+    def scores(prompt: str) -> list[float]:
+        texts = [" ".join([prompt, *written[:n]]) for n in range(len(written) + 1)]
+        return np.diff(model.log_probability(texts)).tolist()
+
+    for i, (start, end) in enumerate(explanation.attentions[0].places):
+        rest = " ".join((prompt[:start] + prompt[end:]).split())
+        drops = np.subtract(scores(prompt), scores(rest))
+        assert [part.weights[i] for part in explanation.attentions] == pytest.approx(drops.tolist(), abs=1e-3)
