@@ -20,7 +20,7 @@ from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import candidate_docs, candidates_of, data_form
 from seqpipe.training.datasets import unseen_labels
-from seqpipe.training.evaluation import DevScores, calibrate, unknown_share, unwritable_targets
+from seqpipe.training.evaluation import DevScores, calibrate, sample_scores, unknown_share, unwritable_targets
 from seqpipe.training.fit import dev_messages, fit_artifacts
 from seqpipe.training.optim import check_precision
 from seqpipe.training.pipeline import Pipeline
@@ -128,7 +128,8 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
         unknown = unknown_share(artifacts.featurizer.docs(data.dev))
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
     report_unseen_labels(config, artifacts, console)
-    progress = Trainer(pipeline, config, data.batches, scores, run.checkpoints, console, device).train()
+    sample = sample_scores(pipeline, config, records, device) if data.dev else None
+    progress = Trainer(pipeline, config, data.batches, scores, run.checkpoints, console, device, sample).train()
     sets = {name: path for name, path in {"dev": config.data.dev, **config.data.tests}.items() if path}
     sizes_of_sets = {name: f"{len(form.read(path)):,} records" for name, path in sets.items()}
     outcome = outcome_of(progress, config) | {"data": {"train": data.size, **sizes_of_sets}}

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seqpipe.answers.types import Scores
 from seqpipe.config.contract import (
     declared_inactive_options,
     decode_options,
@@ -202,6 +203,28 @@ class DevScores:
         """Yield the batches on the device lazily."""
         for batch in self.batches():
             yield {name: tensor.to(self.device) for name, tensor in batch.items()}
+
+
+SAMPLE = range(20, 101)  # training records that are scored after each epoch: a fiftieth of all, within these limits
+
+
+def sample_scores(
+    pipeline: Pipeline, config: Config, records: Sequence[Record], device: str
+) -> Callable[[Callable[[], None]], Scores] | None:
+    """Return the function that scores a pipeline on a fixed sample of its training records, as `DevScores` on dev.
+
+    None where that would take long, since the answers are generated step by step.
+    """
+    if any(task.head_task.is_stepwise or task.kind.is_generated for task in pipeline.artifacts.tasks):
+        return None
+    size = min(max(len(records) // 50, SAMPLE[0]), SAMPLE[-1], len(records))
+    sample = [records[i * len(records) // size] for i in range(size)]
+
+    def scores(check_interrupt: Callable[[], None]) -> Scores:
+        of_sample = evaluate(predictor(pipeline, config, device, check_interrupt), sample)[""]
+        return {name: value for name, value in of_sample.items() if name != "labels"}
+
+    return scores
 
 
 def unknown_share(docs: Sequence[Doc]) -> float:

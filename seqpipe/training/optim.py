@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from seqpipe.config.contract import member
-from seqpipe.config.loader import Config
+from seqpipe.config.loader import Component, Config
 from seqpipe.config.schema import Train
 from seqpipe.errors import EnvError, TrainingError
 from seqpipe.training.pipeline import Pipeline
@@ -80,6 +81,35 @@ def clip_gradients(parameters: Iterable[Tensor], most: float) -> None:
     factor = (most / (torch.nn.utils.get_total_norm(values) + 1e-6)).clamp(max=1.0)
     for value in values:
         value.mul_(factor)
+
+
+def parameter_groups(stages: Iterable[tuple[Component, nn.Module]]) -> dict[str, list[nn.Parameter]]:
+    """Return the trained parameters of each stage by its key; those of a stage with several layers by layer."""
+    groups: dict[str, list[nn.Parameter]] = {}
+    seen: set[int] = set()  # a tied parameter belongs to its first stage
+    for component, module in stages:
+        several = any("layers.1." in name for name, _ in module.named_parameters())
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad and id(parameter) not in seen:
+                seen.add(id(parameter))
+                layer = re.match(r"(?:.*?\.)?(layers\.\d+)\.", name) if several else None
+                groups.setdefault(f"{component.key}.{layer[1]}" if layer else component.key, []).append(parameter)
+    return groups
+
+
+def gradient_norms(groups: Mapping[str, Sequence[nn.Parameter]]) -> dict[str, float]:
+    """Return the norm of the gradients, dense and sparse, of each group of parameters."""
+    norms = {}
+    for name, parameters in groups.items():
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        dense = [gradient.coalesce().values() if gradient.is_sparse else gradient for gradient in gradients]
+        norms[name] = float(torch.nn.utils.get_total_norm(dense))
+    return norms
+
+
+def mean_norms(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each norm over several steps."""
+    return {key: sum(norms[key] for norms in steps) / len(steps) for key in (steps[0] if steps else ())}
 
 
 def rate_factor(settings: Train, share: float) -> float:
