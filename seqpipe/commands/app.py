@@ -34,6 +34,7 @@ from seqpipe.commands.init import init
 from seqpipe.commands.options import override_message
 from seqpipe.commands.plugins import app as plugins_app
 from seqpipe.commands.predict import predict
+from seqpipe.commands.report import report
 from seqpipe.commands.run import export, run, train
 from seqpipe.commands.schema import schema
 from seqpipe.commands.serve import serve
@@ -53,7 +54,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _GROUPS = {
-    "Everyday": (init, check, run, train, evaluate, predict, serve),
+    "Everyday": (init, check, run, train, evaluate, report, predict, serve),
     "Data": (candidates, vectors),
     "Deploy": (export, convert, verify, bench, doctor),
     "Extend": (schema,),

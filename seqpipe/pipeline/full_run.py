@@ -17,7 +17,7 @@ from seqpipe.config.contract import metric_types
 from seqpipe.config.init_from import relative_path, run_problem
 from seqpipe.config.loader import Config, load
 from seqpipe.config.model import Need
-from seqpipe.config.run_layout import ANSWERS, CHECKPOINTS, LAST, SCORES
+from seqpipe.config.run_layout import ANSWERS, CHECKPOINTS, LAST, REPORT, SCORES
 from seqpipe.console import Console, text_width
 from seqpipe.errors import ConfigError
 from seqpipe.export.exporter import export
@@ -25,6 +25,7 @@ from seqpipe.export.graph_cache import GraphCache
 from seqpipe.features.document import Record
 from seqpipe.features.parts import Part, left_out_message
 from seqpipe.pipeline.lock import lock_around
+from seqpipe.pipeline.report import INSTALL, can_report
 from seqpipe.pipeline.run import RUNS, Run
 from seqpipe.pipeline.run_folder import load_trained, open_run, start_run
 from seqpipe.pipeline.scoring import score_raw_text
@@ -173,6 +174,7 @@ def run_all(
             model = export(pipeline, config, records, run.bundle_folder, console, scores, cache, run.outcome)
             print_answers(model, records, console)
             parity = model.manifest.parity
+            write_report(run, console)
         metrics, outcome = metric_types(config.head), run.outcome
         console.say("")
         for line in run.outcome_lines():
@@ -189,6 +191,18 @@ def run_all(
         console.say(f"{run.bundle_folder}: onnxruntime{fp32} = PyTorch in {compared}")
         console.say(f"next: seqpipe predict {run.bundle_folder}")
         return run
+
+
+def write_report(run: Run, console: Console) -> None:
+    """Write the report of a finished run, or print why there is none: the run is complete without it."""
+    if not can_report():
+        console.say(f"\nno {REPORT}: {INSTALL}")
+        return
+    try:
+        console.say(f"\n{run.report().path}: where the model is right and wrong")
+    except Exception as error:  # of a plotting library, or of a plugin's metrics
+        problem = f"{type(error).__name__}: {error}"
+        console.warn(f"no {REPORT}: {problem}; `seqpipe --debug report {run.folder}` shows where")
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from seqpipe.errors import EnvError, UsageError
 
 if TYPE_CHECKING:
     from seqpipe.config.loader import Config
+    from seqpipe.report.page import Report
     from seqpipe.runtime.model import Bundle
 
 RUNS = Path("runs")  # folder of all runs
@@ -86,7 +87,9 @@ class Run:
 
         Keys: `epoch`, its number, from 1; `step`, optimiser steps so far; `loss`, mean loss of its batches; `lr`,
         learning rate at its end; `seconds`, time without the scoring of dev data; `best`, whether its weights were the
-        best so far; with dev data `dev`, the scores on it, None for one that is not finite.
+        best so far; `gradients`, the mean norm of the gradients at some steps by stage; with dev data `dev`, the scores
+        on it, None for one that is not finite, and `train`, those on a sample of the training records. A run that
+        diverged has a last row with the reason as `diverged`.
         """
         return Rows(_json_lines(self.checkpoints / HISTORY))
 
@@ -120,6 +123,52 @@ class Run:
     def checkpoints(self) -> Path:
         """Folder of the training state and the best weights."""
         return self.folder / CHECKPOINTS
+
+    def errors(self, set: str | None = None) -> Rows:
+        """Return the wrong answers on a test set, by default on all, the most confident first.
+
+        Keys of a row: those of `answers`, of which `answer` is that of one head; `text`, the input, and `tokens`, their
+        number; `head`, empty for a single one; `gold`, `predicted`; `items`, the wrong labels, tags or spans (`gold`,
+        `predicted`, `score`; for spans `kind`, such as `wrong boundary`); `score`, the probability of the answer;
+        `wrongness`, by which they are sorted: the greatest probability of a wrong item; of a number its absolute error.
+        """
+        from seqpipe.report.analysis import errors
+
+        return Rows(errors(self._judge(set)))
+
+    def confusion(self, set: str | None = None) -> Rows:
+        """Return how often each label of the reference was answered with each label: `gold`, `predicted`, `count`.
+
+        None is a label that is missing on one side. Rows also have the `set`, of several heads the `head`, of spans the
+        `kind` of error, of a structured answer the `field`.
+        """
+        from seqpipe.report.analysis import confusion
+
+        return Rows(confusion(self._judge(set)))
+
+    def _judge(self, name: str | None) -> list[dict[str, Any]]:
+        from seqpipe.report.analysis import judge
+        from seqpipe.training.artifacts import Artifacts
+
+        answers, artifacts = self.answers, Artifacts.load(self.folder)
+        if name and name not in (names := [*dict.fromkeys(row["set"] for row in answers)]):
+            raise UsageError(f"set: {self.folder} has no answers on {name!r}; it has: {', '.join(names) or 'none'}")
+        some = [row for row in answers if name in (None, row["set"])]
+        return [*judge(artifacts.task, artifacts.featurizer, some)]
+
+    def report(self, output: str | Path | None = None, by: str | None = None) -> Report:
+        """Write the report of this run as one HTML file, and return it; a notebook shows it.
+
+        Args:
+            output: The file; by default report.html in the folder of the run.
+            by: A field of the records, whose values the scores are also shown for.
+
+        Raises:
+            EnvError: without matplotlib and Jinja2, which the extra `report` installs.
+        """
+        from seqpipe.pipeline.report import report_run
+
+        return report_run(self, Path(output) if output else None, by)
 
     def outcome_lines(self) -> list[str]:
         """Return the outcome of training as text, with the command that trains longer."""

@@ -25,8 +25,7 @@ from seqpipe.config.contract import (
 )
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
-from seqpipe.features.document import Arrays, Doc, Record
-from seqpipe.features.vocabulary import SPECIALS, UNK
+from seqpipe.features.document import Arrays, Record
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training.artifacts import Artifacts
@@ -225,12 +224,6 @@ def sample_scores(
         return {name: value for name, value in of_sample.items() if name != "labels"}
 
     return scores
-
-
-def unknown_share(docs: Sequence[Doc]) -> float:
-    """Return the share of tokens of all text sources that are not in the vocabulary."""
-    unknown, texts = SPECIALS.index(UNK), [part for doc in docs for part in doc.parts or (doc,) if part.rows is None]
-    return sum(doc.ids.count(unknown) for doc in texts) / max(1, sum(map(len, texts)))
 
 
 def unwritable_targets(config: Config, artifacts: Artifacts, records: Sequence[Record]) -> Iterator[str]:

@@ -1,0 +1,273 @@
+"""Analysis of answers and of a training: confusion, span errors, calibration, worst errors, facts about the data."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from seqpipe.answers.metrics.f1 import SPLIT
+from seqpipe.answers.task import Task
+from seqpipe.features.document import Doc, Record
+from seqpipe.features.sources import InputSource, fields_of
+from seqpipe.features.vocabulary import SPECIALS, UNK
+
+BINS = 10  # of probabilities
+MOST_RECORDS = 5_000  # records of a set of which lengths, labels and unknown words are counted
+RIGHT, MISSED, SPURIOUS = "right", "missed", "spurious"
+SPAN_KINDS = (RIGHT, "wrong type", "wrong boundary", "wrong type and boundary", MISSED, SPURIOUS)
+
+Row = dict[str, Any]
+Span = tuple[str, int, int]
+
+
+def pair_spans(gold: Sequence[Span], predicted: Sequence[Span]) -> list[tuple[str, Span | None, Span | None]]:
+    """Pair each span of a reference with at most one of an answer; return (kind of SPAN_KINDS, reference, answer).
+
+    Equal spans are paired first, then those with the same boundaries, then overlapping ones of the same label, then
+    other overlapping ones, each with the largest overlap first. Repeated spans count once, as in the scores.
+    """
+    left, right = list(dict.fromkeys(gold)), list(dict.fromkeys(predicted))
+    candidates = []
+    for expected in left:
+        for got in right:
+            overlap = min(expected[2], got[2]) - max(expected[1], got[1])
+            if overlap > 0 or expected[1:] == got[1:]:
+                kind = 2 * (expected[1:] != got[1:]) + (expected[0] != got[0])
+                candidates.append((kind, -overlap, expected, got))
+    pairs: list[tuple[str, Span | None, Span | None]] = []
+    for kind, _, expected, got in sorted(candidates, key=lambda candidate: candidate[:2]):
+        if expected in left and got in right:
+            left.remove(expected)
+            right.remove(got)
+            pairs.append((SPAN_KINDS[kind], expected, got))
+    return [*pairs, *((MISSED, span, None) for span in left), *((SPURIOUS, None, span) for span in right)]
+
+
+# The items of an answer beside those of the reference: {"gold", "predicted", "score"}, with a label or None.
+
+
+def _label_set_items(gold: Sequence[str], predicted: Sequence[str], answer: Any) -> Iterator[Row]:
+    scores = {part["label"]: part["score"] for part in answer}
+    for label in dict.fromkeys([*gold, *predicted]):
+        got = label if label in predicted else None
+        yield {"gold": label if label in gold else None, "predicted": got, "score": scores.get(label)}
+
+
+def _tag_items(gold: Sequence[Span], predicted: Sequence[Span], answer: Any) -> Iterator[Row]:
+    by_place = {span[1:]: (span[0], part["score"]) for span, part in zip(predicted, answer, strict=True)}
+    for tag, *place in gold:
+        got, score = by_place.get(tuple(place), (SPLIT, None))
+        spans = {"gold_span": (tag, *place), "predicted_span": (got, *place)}
+        yield {"gold": tag, "predicted": got, "score": score, **spans}
+
+
+def _span_items(gold: Sequence[Span], predicted: Sequence[Span], answer: Any) -> Iterator[Row]:
+    scores = {span: part["score"] for span, part in zip(predicted, answer, strict=True)}
+    for kind, expected, got in pair_spans(gold, predicted):
+        labels = {"gold": expected and expected[0], "predicted": got and got[0]}
+        yield {**labels, "score": got and scores[got], "kind": kind, "gold_span": expected, "predicted_span": got}
+
+
+def _structured_items(gold: Mapping[str, Any], predicted: Mapping[str, Any], answer: Any) -> Iterator[Row]:
+    for field, expected in gold.items():
+        got, score = predicted[field], answer.get(f"{field}_score")
+        if not isinstance(expected, Mapping):
+            expected, got = {(): expected}, {(): got}
+        for place in dict.fromkeys([*expected, *got]):
+            labels = expected.get(place), got.get(place)
+            if all(isinstance(label, str | None) for label in labels):
+                yield {"field": field, "gold": labels[0], "predicted": labels[1], "score": score}
+
+
+_ITEMS: Mapping[str, Callable[[Any, Any, Any], Iterable[Row]]] = {
+    "label": lambda gold, got, answer: [{"gold": gold, "predicted": got, "score": answer["score"]}],
+    "candidate": lambda gold, got, answer: [{"gold": gold, "predicted": got[0] if got else None, "score": None}],
+    "labels": _label_set_items,
+    "tags": _tag_items,
+    "spans": _span_items,
+    "structured": _structured_items,
+}
+_NOT_PROBABLE = ("score", "candidate", "structured")  # kinds whose `score` is no probability, or a field
+
+
+def is_wrong(item: Row) -> bool:
+    """Return whether an item of an answer differs from that of the reference."""
+    return bool(item["gold"] != item["predicted"] or item.get("kind", RIGHT) != RIGHT)
+
+
+def judge(task: Task, featurizer: InputSource, answers: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+    """Yield a row for each head's answer to each record of a run's `answers` that can be right or wrong.
+
+    Keys: those of `answers`, with the answer of this head; `text`, the fields of the input on separate lines; `tokens`,
+    their number; `head`, its name, empty for a single one; `gold`, `predicted`, `right`; `items`, labels of reference
+    and answer (`gold`, `predicted`, `score`; for spans `kind`); `score`, the probability of the answer or None;
+    `wrongness`, by which errors are sorted: the score of the most confident wrong item, or of the answer; of a number
+    its absolute error.
+    """
+    fields, docs = fields_of(featurizer), featurizer.docs([row["record"] for row in answers])
+    for row, doc in zip(answers, docs, strict=True):
+        whole, whole_predicted, record = task.gold(row["record"]), task.predicted(row["answer"]), row["record"]
+        words = " ".join(record.get("words") or ())
+        text = "\n".join(str(record.get(field, words if field == "text" else "")) for field in fields)
+        for head, part in task.parts.items():
+            if not part.is_comparable:
+                continue
+            kind, gold, got, answer = part.kind.kind, whole, whole_predicted, row["answer"]
+            if head:
+                gold, got, answer = gold[head], got[head], answer[head]
+            items = [*_ITEMS[kind](gold, got, answer)] if kind in _ITEMS else []
+            score = answer.get("score") if isinstance(answer, Mapping) else None
+            wrongness = score or 0.0
+            if kind == "score":
+                wrongness = math.inf if got is None else abs(gold - got)
+            elif items and kind != "candidate":
+                wrongness = max((item["score"] or 0.0 for item in items if is_wrong(item)), default=0.0)
+            judged = {
+                "text": text,
+                "tokens": len(doc),
+                "head": head,
+                "answer": answer,
+                "gold": gold,
+                "predicted": got,
+                "items": items,
+            }
+            score = None if kind in _NOT_PROBABLE else score
+            yield {**row, **judged, "right": part.is_right(gold, got), "score": score, "wrongness": wrongness}
+
+
+def errors(judged: Iterable[Row]) -> list[Row]:
+    """Return the wrong answers, the most confident first, with the wrong ones of their `items`."""
+    wrong = [{**row, "items": [*filter(is_wrong, row["items"])]} for row in judged if not row["right"]]
+    return sorted(wrong, key=lambda row: (-row["wrongness"], -len(row["items"])))
+
+
+def confusion(judged: Iterable[Row]) -> list[Row]:
+    """Count pairs of a label of the reference and one of the answer, the most frequent first.
+
+    Rows of `set`, `head`, `field` of a structured answer, `gold`, `predicted` and `count`; None in place of a label
+    that is missing on one side; for spans also `kind`, of SPAN_KINDS. Columns without a value are left out.
+    """
+    names = ("field", "gold", "predicted", "kind")
+    counts = Counter(
+        (row["set"], row["head"], *map(item.get, names)) for row in judged for item in row["items"]
+    ).most_common()
+    rows = [{**dict(zip(("set", "head", *names), key, strict=True)), "count": count} for key, count in counts]
+    empty = [name for name in ("head", "field", "kind") if not any(row[name] for row in rows)]
+    return [{name: value for name, value in row.items() if name not in empty} for row in rows]
+
+
+def scored(judged: Iterable[Row]) -> list[tuple[float, bool]]:
+    """Return the probability of each answered item, or of each answer, and whether it is right."""
+    pairs = []
+    for row in judged:
+        answered = [(item["score"], not is_wrong(item)) for item in row["items"] if item["predicted"] is not None]
+        pairs += answered if row["items"] else [(row["score"], row["right"])]
+    return [(score, right) for score, right in pairs if score is not None]
+
+
+def calibration(pairs: Sequence[tuple[float, bool]], bins: int = BINS) -> Row:
+    """Return the expected calibration error (`ece`) of (probability, is right), and the bins of a reliability diagram.
+
+    The error is the mean over all pairs of |share that is right - mean probability| of their bin (Guo et al. 2017);
+    bins are of equal width, (lower, upper]. Without a pair it is None.
+    """
+    scores, right = np.array(pairs, np.float64).reshape(-1, 2).T
+    places = np.clip(np.ceil(scores * bins) - 1, 0, bins - 1)
+    rows: list[Row] = []
+    for i in range(bins):
+        inside = places == i
+        means = [float(values[inside].mean()) if inside.any() else None for values in (scores, right)]
+        row = {"lower": i / bins, "upper": (i + 1) / bins, "count": int(inside.sum())}
+        rows.append({**row, "confidence": means[0], "accuracy": means[1]})
+    gaps = [row["count"] * abs(row["accuracy"] - row["confidence"]) for row in rows if row["count"]]
+    return {"ece": sum(gaps) / len(pairs) if pairs else None, "count": len(pairs), "bins": rows}
+
+
+def histogram(values: Sequence[tuple[float, bool]], edges: Sequence[float]) -> list[Row]:
+    """Count (value, is right) between each two edges: rows of `lower`, `upper`, `right` and `wrong`."""
+    right, wrong = (np.histogram([x for x, is_right in values if is_right == part], edges)[0] for part in (True, False))
+    columns = zip(edges[:-1], edges[1:], right.tolist(), wrong.tolist(), strict=True)
+    return [dict(zip(("lower", "upper", "right", "wrong"), row, strict=True)) for row in columns]
+
+
+# The data
+
+
+def unknown_share(docs: Sequence[Doc]) -> float:
+    """Return the share of tokens of all text sources that are not in the vocabulary."""
+    unknown, texts = SPECIALS.index(UNK), [part for doc in docs for part in doc.parts or (doc,) if part.rows is None]
+    return sum(doc.ids.count(unknown) for doc in texts) / max(1, sum(map(len, texts)))
+
+
+def data_facts(featurizer: InputSource, task: Task, records: Sequence[Record]) -> Row:
+    """Return facts about a set of records; of a large one about `MOST_RECORDS` of them, evenly spread.
+
+    Keys: `records`, their number; `counted`, of how many the rest is; `lengths`, the mean, median and maximum number of
+    tokens; `unknown`, the share of tokens that are not in the vocabulary; `labels`, the count of each by head. Of the
+    text of a language model only the first.
+    """
+    if task.kind.is_generated:  # one long text, which may be larger than memory
+        return {"records": len(records)}
+    size = min(len(records), MOST_RECORDS)
+    sample = [records[i * len(records) // size] for i in range(size)]
+    docs, labels = featurizer.docs(sample), {}
+    for head, part in task.parts.items():
+        if part.answer_labels() and part.is_comparable:
+            found = Counter(label for record in sample for label in part.labels_in(part.gold(record)))
+            labels[head] = dict(found.most_common())
+    lengths = np.array([len(doc) for doc in docs])
+    spread = {"mean": float(lengths.mean()), "median": float(np.median(lengths)), "most": int(lengths.max())}
+    unknown = unknown_share(docs)
+    return {"records": len(records), "counted": size, "lengths": spread, "unknown": unknown, "labels": labels}
+
+
+# The training in words
+
+FAST, SLOW = 100.0, 1e-5  # factors of a gradient norm that explodes between epochs, or vanishes beside other stages
+RISE, GAP = 1.1, 0.1  # of the dev loss over its minimum, and between the scores of train and dev
+
+
+def training_findings(history: Sequence[Mapping[str, Any]], metric: str | None) -> list[Row]:
+    """Return the findings about a training: rows of `kind` (explodes, vanishes, overfits) and `text` with the fix.
+
+    `metric` is the dev score that selected the weights.
+    """
+    rows, growth = list[Row](), ""
+    norms = [(row["epoch"], row["gradients"]) for row in history if row.get("gradients")]
+    for stage in norms[0][1] if norms else ():
+        values = [(math.inf if value[stage] is None else value[stage], epoch) for epoch, value in norms]
+        (first, _), (most, epoch) = values[0], max(values)
+        if most > FAST * max(first, 1e-3):
+            growth = f"the gradient norm of {stage} grew from {first:.3g} in the first epoch to {most:.3g} in {epoch}"
+        shares = [
+            value[stage] / max(value.values()) for _, value in norms if None not in value.values() and value[stage]
+        ]
+        if shares and (share := float(np.median(shares))) < SLOW:
+            text = f"Gradients vanish: the norm of {stage} is {share:.1g} of the largest one, so it hardly learns."
+            fix = "use an LSTM, a GRU or residual connections in place of a plain RNN, or fewer layers"
+            rows.append({"kind": "vanishes", "text": f"{text} Fix: {fix}."})
+    cause = [
+        f"{row['diverged']} in epoch {row['epoch']}, step {row['step'] + 1}" for row in history if "diverged" in row
+    ]
+    if cause or growth:
+        text = f"Training explodes: {'; '.join(filter(None, [*cause, growth]))}."
+        rows.append({"kind": "explodes", "text": f"{text} Fix: lower train.optimizer.lr, or set train.clip."})
+    epochs = [row for row in history if row.get("dev")]
+    losses = [(row["dev"]["loss"], row["loss"], row["epoch"]) for row in epochs if row["dev"].get("loss") is not None]
+    what = "The model learns by heart (overfitting)"
+    fix = "add data or dropout, or make the model smaller; the weights of the chosen epoch are kept"
+    if losses and losses[-1][0] > RISE * min(losses)[0] and losses[-1][1] < min(losses)[1]:
+        (low, before, epoch), (high, after, _) = min(losses), losses[-1]
+        text = f"{what}: after epoch {epoch} the dev loss rises from {low:.3g} to {high:.3g}"
+        text = f"{text} while the training loss falls from {before:.3g} to {after:.3g}. Fix: {fix}."
+        rows.append({"kind": "overfits", "text": text})
+    best = next((row for row in reversed(epochs) if row["best"]), {})
+    train, dev = (best.get(part, {}).get(metric) for part in ("train", "dev"))
+    if train is not None and dev is not None and 1 >= train > dev + GAP:
+        gap = f"in epoch {best['epoch']} {metric} is {100 * train:.0f} % on train and {100 * dev:.0f} % on dev"
+        rows.append({"kind": "overfits", "text": f"{what}: {gap}. Fix: {fix}."})
+    return rows
