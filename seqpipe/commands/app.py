@@ -129,12 +129,12 @@ def main() -> None:
     except SeqpipeError as error:
         if debug:
             raise
-        report(error, as_json)
+        report_error(error, as_json)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
         if debug or error.name != "torch":
             raise
-        report(
+        report_error(
             EnvError("this command needs PyTorch, which is not installed: pip install 'seqpipe-nlp[train]'"), as_json
         )
         sys.exit(EnvError.exit_code)
@@ -177,7 +177,7 @@ _FIXES = {
 }
 
 
-def report(error: SeqpipeError, as_json: bool = False) -> None:
+def report_error(error: SeqpipeError, as_json: bool = False) -> None:
     """Write an error of seqpipe to standard error; with `--json` also to standard output."""
     text = str(error)
     if as_json:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -194,7 +195,9 @@ def run_all(
 
 
 def write_report(run: Run, console: Console) -> None:
-    """Write the report of a finished run, or print why there is none: the run is complete without it."""
+    """Write the report of a finished run, or print why there is none; SEQPIPE_REPORT=off writes none."""
+    if os.environ.get("SEQPIPE_REPORT", "").lower() == "off":
+        return
     if not can_report():
         console.say(f"\nno {REPORT}: {INSTALL}")
         return

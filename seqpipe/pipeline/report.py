@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from seqpipe import files
-from seqpipe.answers.metrics.numbers import format_score, metric_of, score_rows
 from seqpipe.answers.registry import metric_types
-from seqpipe.answers.types import Metric
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.run_layout import BUNDLE, FACTS, REPORT, YAML
 from seqpipe.console import Console
@@ -21,8 +18,8 @@ from seqpipe.errors import EnvError, UsageError
 from seqpipe.pipeline.run import Run
 from seqpipe.pipeline.scoring import open_bundle, open_target
 from seqpipe.report.analysis import Row, data_facts, judge, training_findings
-from seqpipe.report.page import Report, curves, data_tables, failures, page
-from seqpipe.runtime.evaluate import answered, evaluate, headlines, score_answers
+from seqpipe.report.page import Report, analyse, curves, write_page
+from seqpipe.runtime.evaluate import answered, evaluate, score_answers
 from seqpipe.runtime.model import Model
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.progress import outcome_lines
@@ -40,30 +37,29 @@ def can_report() -> bool:
 def report_run(run: Run, output: Path | None = None, by: str | None = None) -> Report:
     """Write the report of a run from its files; arguments and errors are those of `Run.report`."""
     artifacts, answers, outcome, facts = Artifacts.load(run.folder), run.answers, run.outcome, run.folder / FACTS
-    is_exported = (run.bundle_folder / BUNDLE).exists()
+    is_exported, metric = (run.bundle_folder / BUNDLE).exists(), outcome.get("metric")
     model = open_bundle(run.bundle_folder, "cpu", QUIET, Plugins()) if is_exported else None
-    groups: Row = {}
-    if by and (model is None or not answers):
-        reason = "has no bundle yet" if model is None else "has no answers, since it is a language model"
-        raise UsageError(f"--by: {run.folder} {reason}; use `seqpipe evaluate {run.folder} --by {by}`")
-    if by and model:
+    groups = {}
+    if by:
+        if model is None or not answers:
+            reason = "has no bundle yet" if model is None else "has no answers, since it is a language model"
+            raise UsageError(f"--by: {run.folder} {reason}; use `seqpipe evaluate {run.folder} --by {by}`")
         for name in dict.fromkeys(row["set"] for row in answers):
             pairs = [(row["record"], row["answer"]) for row in answers if row["set"] == name]
             groups[name] = score_answers(model.predictor, pairs, by=by)
     metrics = model.predictor.metric_types if model else metric_types(artifacts.task)
-    content = {
+    content = _content(model, [*judge(artifacts.task, artifacts.featurizer, answers)]) | {
         "name": run.folder.name,
         "scores": run.scores or {},
         "groups": groups,
-        "judged": judge(artifacts.task, artifacts.featurizer, answers),
-        "tiles": [(outcome["best_epoch"], f"chosen epoch of {outcome['epochs']}")] if outcome else [],
-        "curves": curves(run.history, outcome.get("metric"), metrics),
-        "findings": training_findings(run.history, outcome.get("metric")),
+        "outcome": outcome,
+        "curves": curves(run.history, metric, metrics),
+        "findings": training_findings(run.history, metric),
         "lines": outcome_lines(outcome, metrics, f"seqpipe run {run.folder / YAML}") if outcome else [],
-        "data": data_tables(**files.read_json(facts)) if facts.exists() else None,
+        "data": files.read_json(facts) if facts.exists() else {"sets": {}, "warnings": []},
         "yaml": (run.folder / YAML).read_text(encoding="utf-8"),
     }
-    return _write(output or run.folder / REPORT, content, metrics, outcome.get("metric"), model)
+    return write_page(output or run.folder / REPORT, content, metrics, metric)
 
 
 def report_bundle(bundle: Path, data: Path, output: Path | None = None, by: str | None = None) -> Report:
@@ -77,65 +73,30 @@ def report_bundle(bundle: Path, data: Path, output: Path | None = None, by: str 
         scores = score_answers(predictor, pairs, by=by)
     rows = [{"set": data.name, "record": record, "answer": answer} for record, answer in pairs]
     facts = {data.name: data_facts(predictor.featurizer, predictor.task, records)}
-    content = {
+    content = _content(model, [*judge(predictor.task, predictor.featurizer, rows)]) | {
         "name": model.manifest.name,
         "scores": {data.name: scores[""]},
         "groups": {data.name: scores} if by else {},
-        "judged": judge(predictor.task, predictor.featurizer, rows),
-        **dict.fromkeys(("tiles", "curves", "findings", "lines", "yaml"), ()),
-        "data": data_tables(facts, []),
+        "data": {"sets": facts, "warnings": []},
+        **dict.fromkeys(("outcome", "curves", "findings", "lines", "yaml"), ()),
     }
-    return _write(output or Path(f"{data.stem}-report.html"), content, predictor.metric_types, None, model)
+    return write_page(output or Path(f"{data.stem}-report.html"), content, predictor.metric_types, None)
 
 
-def _write(path: Path, content: Row, metrics: Mapping[str, Metric], metric: str | None, model: Model | None) -> Report:
-    """Complete the content, write the page, and return the report."""
+def _content(model: Model | None, judged: Sequence[Row]) -> dict[str, Any]:
+    """Return the content of a report about these answers and the bundle; EnvError without the libraries."""
     if not can_report():
         raise EnvError(INSTALL)
-    tiles = []
-    for name, scores in content["scores"].items():
-        score, value = next(iter(headlines(scores, metric).items()))
-        unit = " %" * metric_of(score, metrics).percent
-        tiles.append((f"{format_score(score, value, metrics)}{unit}", f"{score.replace('_', ' ')} on {name}"))
-    content["analyses"] = {}
-    judged: dict[tuple[str, str], list[Row]] = {}
-    for row in content.pop("judged"):
-        judged.setdefault((row["set"], row["head"]), []).append(row)
-    for (name, head), rows in judged.items():
-        analysis = failures(rows)
-        content["analyses"].setdefault(name, []).append(analysis)
-        if (error := analysis["calibration"]["ece"]) is not None and len(content["analyses"]) == 1:
-            tiles.append((f"{100 * error:.1f} %", f"calibration error {head or 'on ' + name}"))
-    tiles, bundle, versions = [*tiles, *content["tiles"]], [], []
-    if model:
-        manifest, size = model.manifest, sum(file.bytes for file in model.manifest.files.values())
-        megabytes, rate = f"{size / 1e6:.3g} MB", _speed(model)
-        tiles += [(megabytes, "bundle"), *([(f"{rate:,.3g}/s", "answers, one at a time")] if rate else [])]
-        bundle = [("", "value"), ("size", megabytes), ("weights", manifest.parity.get("precision", "fp32"))]
-        bundle.append(("sha256", model.sha256[:16]))
-        made_with: Any = manifest.made_with
-        versions = [("package", "version"), *made_with["packages"].items(), *made_with["components"].items()]
-    groups = {
-        name: score_rows(
-            {**by_group[""], "labels": {group: scores for group, scores in by_group.items() if group}}, metrics
-        )
-        for name, by_group in content["groups"].items()
-    }
-    dated = {"Date": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")}
-    html = page(
-        {**content, "groups": groups, "tiles": tiles, "bundle": bundle, "versions": versions, "facts": dated}, metrics
-    )
-    files.write(path, html)
-    return Report(path, html)
-
-
-def _speed(model: Model) -> float | None:
-    """Return the answers per second to the golden examples, one at a time; None without such examples."""
-    examples = [example for example in model.manifest.golden if not example.options]
-    start = 0.0
-    for count, example in enumerate(itertools.cycle(examples)):
-        if count and (passed := time.perf_counter() - start) > SECONDS:
-            return count / passed
-        model.answer_example(example)
-        start = start if count else time.perf_counter()  # the first answer is slower
-    return None
+    analyses: dict[str, list[Row]] = {}
+    for name, head in dict.fromkeys((row["set"], row["head"]) for row in judged):
+        rows = [row for row in judged if (row["set"], row["head"]) == (name, head)]
+        analyses.setdefault(name, []).append(analyse(rows))
+    rate = None
+    if model and (golden := [example for example in model.manifest.golden if not example.options]):
+        model.answer_example(golden[0])  # the first answer is slower
+        count, start = 0, time.perf_counter()
+        while (seconds := time.perf_counter() - start) < SECONDS:
+            model.answer_example(golden[count % len(golden)])
+            count += 1
+        rate = count / seconds
+    return {"analyses": analyses, "model": model, "rate": rate, "date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M}"}

@@ -127,20 +127,20 @@ class Run:
     def errors(self, set: str | None = None) -> Rows:
         """Return the wrong answers on a test set, by default on all, the most confident first.
 
-        Keys of a row: those of `answers`, of which `answer` is that of one head; `text`, the input, and `tokens`, their
-        number; `head`, empty for a single one; `gold`, `predicted`; `items`, the wrong labels, tags or spans (`gold`,
-        `predicted`, `score`; for spans `kind`, such as `wrong boundary`); `score`, the probability of the answer;
-        `wrongness`, by which they are sorted: the greatest probability of a wrong item; of a number its absolute error.
+        Keys: those of `answers`, with the answer of one `head` (empty for the only one); `text` of the input, and its
+        `tokens`; `gold`, `predicted`; `items`, the wrong labels, tags or spans (`gold`, `predicted`, `score`; of spans
+        `kind`, such as `wrong boundary`); `score`, the probability of the answer; `wrongness`, by which they are
+        sorted: the probability of the answer, or the greatest of a wrong item; the error of a number.
         """
         from seqpipe.report.analysis import errors
 
         return Rows(errors(self._judge(set)))
 
     def confusion(self, set: str | None = None) -> Rows:
-        """Return how often each label of the reference was answered with each label: `gold`, `predicted`, `count`.
+        """Return how often a label of the reference (`gold`) was answered with a label (`predicted`): the `count`.
 
-        None is a label that is missing on one side. Rows also have the `set`, of several heads the `head`, of spans the
-        `kind` of error, of a structured answer the `field`.
+        None is a label that is missing on one side. Further keys: `set`, of several heads `head`, of spans the `kind`
+        of error, of a structured answer `field`.
         """
         from seqpipe.report.analysis import confusion
 
@@ -150,18 +150,18 @@ class Run:
         from seqpipe.report.analysis import judge
         from seqpipe.training.artifacts import Artifacts
 
-        answers, artifacts = self.answers, Artifacts.load(self.folder)
-        if name and name not in (names := [*dict.fromkeys(row["set"] for row in answers)]):
-            raise UsageError(f"set: {self.folder} has no answers on {name!r}; it has: {', '.join(names) or 'none'}")
-        some = [row for row in answers if name in (None, row["set"])]
-        return [*judge(artifacts.task, artifacts.featurizer, some)]
+        artifacts, answers = Artifacts.load(self.folder), [row for row in self.answers if name in (None, row["set"])]
+        if name and not answers:
+            sets = ", ".join(self.scores or ()) or "none"
+            raise UsageError(f"set: {self.folder} has no answers on {name!r}; its sets are: {sets}")
+        return [*judge(artifacts.task, artifacts.featurizer, answers)]
 
     def report(self, output: str | Path | None = None, by: str | None = None) -> Report:
         """Write the report of this run as one HTML file, and return it; a notebook shows it.
 
         Args:
             output: The file; by default report.html in the folder of the run.
-            by: A field of the records, whose values the scores are also shown for.
+            by: A field of the records, for whose values the scores are shown too.
 
         Raises:
             EnvError: without matplotlib and Jinja2, which the extra `report` installs.

@@ -131,17 +131,15 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
         unknown = unknown_share(artifacts.featurizer.docs(data.dev))
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
     report_unseen_labels(config, artifacts, console)
-    sample = sample_scores(pipeline, config, records, device) if data.dev else None
-    progress = Trainer(pipeline, config, data.batches, scores, run.checkpoints, console, device, sample).train()
     sets = {"train": records}
     sets |= {name: form.read(path) for name, path in {"dev": config.data.dev, **config.data.tests}.items() if path}
-    sizes = {name: f"{len(some):,} records" for name, some in sets.items()} | {"train": data.size}
-    facts = {
-        name: {**data_facts(artifacts.featurizer, artifacts.task, some), **repeated.get(name, {})}
-        for name, some in sets.items()
-    }
-    files.write(run.folder / FACTS, json.dumps({"sets": facts, "warnings": warnings}, indent=1, ensure_ascii=False))
-    outcome = outcome_of(progress, config) | {"data": sizes}
+    facts = {name: data_facts(artifacts.featurizer, artifacts.task, some) for name, some in sets.items()}
+    known = {"sets": {name: facts[name] | repeated.get(name, {}) for name in facts}, "warnings": warnings}
+    files.write(run.folder / FACTS, files.json_bytes(known, indent=1))
+    sample = sample_scores(pipeline, config, records, device) if data.dev else None
+    progress = Trainer(pipeline, config, data.batches, scores, run.checkpoints, console, device, sample).train()
+    set_sizes = {name: f"{len(some):,} records" for name, some in sets.items()} | {"train": data.size}
+    outcome = outcome_of(progress, config) | {"data": set_sizes}
     if rise := rise_of_loss(outcome):  # before the export, which such weights may not pass
         console.warn(rise, "  ")
     files.write(run.folder / OUTCOME, json.dumps(files.null_non_finite(outcome), indent=1))

@@ -15,7 +15,7 @@ from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import InputSource, fields_of
 from seqpipe.features.vocabulary import SPECIALS, UNK
 
-BINS = 10  # of probabilities
+BINS = 10  # of a histogram, and of probabilities
 MOST_RECORDS = 5_000  # records of a set of which lengths, labels and unknown words are counted
 RIGHT, MISSED, SPURIOUS = "right", "missed", "spurious"
 SPAN_KINDS = (RIGHT, "wrong type", "wrong boundary", "wrong type and boundary", MISSED, SPURIOUS)
@@ -58,10 +58,10 @@ def _label_set_items(gold: Sequence[str], predicted: Sequence[str], answer: Any)
 
 
 def _tag_items(gold: Sequence[Span], predicted: Sequence[Span], answer: Any) -> Iterator[Row]:
-    by_place = {span[1:]: (span[0], part["score"]) for span, part in zip(predicted, answer, strict=True)}
-    for tag, *place in gold:
-        got, score = by_place.get(tuple(place), (SPLIT, None))
-        spans = {"gold_span": (tag, *place), "predicted_span": (got, *place)}
+    tags = {(start, end): (tag, part["score"]) for (tag, start, end), part in zip(predicted, answer, strict=True)}
+    for tag, start, end in gold:
+        got, score = tags.get((start, end), (SPLIT, None))
+        spans = {"gold_span": (tag, start, end), "predicted_span": (got, start, end)}
         yield {"gold": tag, "predicted": got, "score": score, **spans}
 
 
@@ -100,23 +100,16 @@ def is_wrong(item: Row) -> bool:
 
 
 def judge(task: Task, featurizer: InputSource, answers: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
-    """Yield a row for each head's answer to each record of a run's `answers` that can be right or wrong.
-
-    Keys: those of `answers`, with the answer of this head; `text`, the fields of the input on separate lines; `tokens`,
-    their number; `head`, its name, empty for a single one; `gold`, `predicted`, `right`; `items`, labels of reference
-    and answer (`gold`, `predicted`, `score`; for spans `kind`); `score`, the probability of the answer or None;
-    `wrongness`, by which errors are sorted: the score of the most confident wrong item, or of the answer; of a number
-    its absolute error.
-    """
+    """Yield a row for each head's answer to each record of a run's `answers`, as `Run.errors` documents it."""
     fields, docs = fields_of(featurizer), featurizer.docs([row["record"] for row in answers])
     for row, doc in zip(answers, docs, strict=True):
-        whole, whole_predicted, record = task.gold(row["record"]), task.predicted(row["answer"]), row["record"]
+        record, whole_gold, whole_predicted = row["record"], task.gold(row["record"]), task.predicted(row["answer"])
         words = " ".join(record.get("words") or ())
         text = "\n".join(str(record.get(field, words if field == "text" else "")) for field in fields)
         for head, part in task.parts.items():
             if not part.is_comparable:
                 continue
-            kind, gold, got, answer = part.kind.kind, whole, whole_predicted, row["answer"]
+            kind, gold, got, answer = part.kind.kind, whole_gold, whole_predicted, row["answer"]
             if head:
                 gold, got, answer = gold[head], got[head], answer[head]
             items = [*_ITEMS[kind](gold, got, answer)] if kind in _ITEMS else []
@@ -126,17 +119,10 @@ def judge(task: Task, featurizer: InputSource, answers: Sequence[Mapping[str, An
                 wrongness = math.inf if got is None else abs(gold - got)
             elif items and kind != "candidate":
                 wrongness = max((item["score"] or 0.0 for item in items if is_wrong(item)), default=0.0)
-            judged = {
-                "text": text,
-                "tokens": len(doc),
-                "head": head,
-                "answer": answer,
-                "gold": gold,
-                "predicted": got,
-                "items": items,
-            }
             score = None if kind in _NOT_PROBABLE else score
-            yield {**row, **judged, "right": part.is_right(gold, got), "score": score, "wrongness": wrongness}
+            judged = {**row, "text": text, "tokens": len(doc), "head": head, "answer": answer, "gold": gold}
+            judged |= {"predicted": got, "items": items, "right": part.is_right(gold, got)}
+            yield {**judged, "score": score, "wrongness": wrongness}
 
 
 def errors(judged: Iterable[Row]) -> list[Row]:
@@ -146,11 +132,7 @@ def errors(judged: Iterable[Row]) -> list[Row]:
 
 
 def confusion(judged: Iterable[Row]) -> list[Row]:
-    """Count pairs of a label of the reference and one of the answer, the most frequent first.
-
-    Rows of `set`, `head`, `field` of a structured answer, `gold`, `predicted` and `count`; None in place of a label
-    that is missing on one side; for spans also `kind`, of SPAN_KINDS. Columns without a value are left out.
-    """
+    """Count pairs of a label of the reference and one of the answer, the most frequent first (`Run.confusion`)."""
     names = ("field", "gold", "predicted", "kind")
     counts = Counter(
         (row["set"], row["head"], *map(item.get, names)) for row in judged for item in row["items"]
@@ -162,7 +144,7 @@ def confusion(judged: Iterable[Row]) -> list[Row]:
 
 def scored(judged: Iterable[Row]) -> list[tuple[float, bool]]:
     """Return the probability of each answered item, or of each answer, and whether it is right."""
-    pairs = []
+    pairs: list[tuple[float | None, bool]] = []
     for row in judged:
         answered = [(item["score"], not is_wrong(item)) for item in row["items"] if item["predicted"] is not None]
         pairs += answered if row["items"] else [(row["score"], row["right"])]
@@ -236,26 +218,23 @@ def training_findings(history: Sequence[Mapping[str, Any]], metric: str | None) 
 
     `metric` is the dev score that selected the weights.
     """
-    rows, growth = list[Row](), ""
-    norms = [(row["epoch"], row["gradients"]) for row in history if row.get("gradients")]
-    for stage in norms[0][1] if norms else ():
-        values = [(math.inf if value[stage] is None else value[stage], epoch) for epoch, value in norms]
-        (first, _), (most, epoch) = values[0], max(values)
-        if most > FAST * max(first, 1e-3):
-            growth = f"the gradient norm of {stage} grew from {first:.3g} in the first epoch to {most:.3g} in {epoch}"
-        shares = [
-            value[stage] / max(value.values()) for _, value in norms if None not in value.values() and value[stage]
-        ]
+    rows, explosions = list[Row](), list[str]()
+    norms = [{stage: math.inf if norm is None else norm for stage, norm in row["gradients"].items()} for row in history]
+    for stage in norms[0] if norms else ():
+        values = [row.get(stage, 0.0) for row in norms]
+        if max(values) > FAST * max(values[0], 1e-3):
+            epoch = history[values.index(max(values))]["epoch"]
+            grown = f"from {values[0]:.3g} to {max(values):.3g} in epoch {epoch}"
+            explosions = [f"the gradient norm of {stage} grew {grown}"]
+        shares = [row[stage] / max(row.values()) for row in norms if row.get(stage) and max(row.values()) < math.inf]
         if shares and (share := float(np.median(shares))) < SLOW:
             text = f"Gradients vanish: the norm of {stage} is {share:.1g} of the largest one, so it hardly learns."
             fix = "use an LSTM, a GRU or residual connections in place of a plain RNN, or fewer layers"
             rows.append({"kind": "vanishes", "text": f"{text} Fix: {fix}."})
-    cause = [
-        f"{row['diverged']} in epoch {row['epoch']}, step {row['step'] + 1}" for row in history if "diverged" in row
-    ]
-    if cause or growth:
-        text = f"Training explodes: {'; '.join(filter(None, [*cause, growth]))}."
-        rows.append({"kind": "explodes", "text": f"{text} Fix: lower train.optimizer.lr, or set train.clip."})
+    explosions += [f"{row['diverged']} in epoch {row['epoch']}" for row in history if "diverged" in row]
+    if explosions:
+        text = f"Training explodes: {'; '.join(explosions)}. Fix: lower train.optimizer.lr, or set train.clip."
+        rows.append({"kind": "explodes", "text": text})
     epochs = [row for row in history if row.get("dev")]
     losses = [(row["dev"]["loss"], row["loss"], row["epoch"]) for row in epochs if row["dev"].get("loss") is not None]
     what = "The model learns by heart (overfitting)"
@@ -265,7 +244,7 @@ def training_findings(history: Sequence[Mapping[str, Any]], metric: str | None) 
         text = f"{what}: after epoch {epoch} the dev loss rises from {low:.3g} to {high:.3g}"
         text = f"{text} while the training loss falls from {before:.3g} to {after:.3g}. Fix: {fix}."
         rows.append({"kind": "overfits", "text": text})
-    best = next((row for row in reversed(epochs) if row["best"]), {})
+    best: Mapping[str, Any] = next((row for row in reversed(epochs) if row["best"]), {})
     train, dev = (best.get(part, {}).get(metric) for part in ("train", "dev"))
     if train is not None and dev is not None and 1 >= train > dev + GAP:
         gap = f"in epoch {best['epoch']} {metric} is {100 * train:.0f} % on train and {100 * dev:.0f} % on dev"

@@ -60,7 +60,7 @@ def lines(title: str, series: Mapping[str, Mapping[int, float]], chosen: int | N
             colour = SERIES[i % len(SERIES)]
             axes.plot([*points], [*points.values()], dash, color=colour, label=name, marker=marker, markersize=3)
         axes.set(xlabel=at, yscale="log" if log else "linear")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.locator_params("x", integer=True)
         if len(shown) > 1:
             axes.legend(ncols=1 + (len(shown) > 4))
 
@@ -82,27 +82,14 @@ def stacked(title: str, rows: Sequence[Mapping[str, Any]], xlabel: str) -> str:
     return plot(title, "; ".join(parts), draw)
 
 
-def reliability(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Plot the share of right answers in each bin of `calibration` over their mean probability, beside the diagonal."""
-    left, means, right = ([row[key] for row in rows if row["count"]] for key in ("lower", "confidence", "accuracy"))
-
-    def draw(axes: Axes) -> None:
-        axes.bar(left, right, 0.92 / len(rows), align="edge", color=BLUE, alpha=0.5)
-        axes.plot([0, 1], [0, 1], "--", color=QUIET, linewidth=1)
-        axes.plot(means, right, "o-", color=INK, markersize=3.5, linewidth=1)
-        axes.set(xlim=(0, 1), ylim=(0, 1.02), xlabel="probability of the answer", ylabel="share that is right")
-
-    parts = [f"{mean:.2f}: {share:.2f}" for mean, share in zip(means, right, strict=True)]
-    return plot("Reliability", f"share that is right by mean probability: {'; '.join(parts)}", draw)
-
-
-def scatter(pairs: Sequence[tuple[float, float]]) -> str:
-    """Plot predicted numbers over those of the reference, beside the diagonal."""
-    ends = [min(map(min, pairs)), max(map(max, pairs))]
+def diagonal(title: str, points: Sequence[tuple[float, float]], xlabel: str, ylabel: str, style: str = "o") -> str:
+    """Plot points beside the diagonal, on which both values are equal."""
+    ends = [min(map(min, points)), max(map(max, points))]
 
     def draw(axes: Axes) -> None:
         axes.plot(ends, ends, "--", color=QUIET, linewidth=1)
-        axes.plot(*zip(*pairs, strict=True), "o", color=BLUE, markersize=3, alpha=0.6)
-        axes.set(xlabel="reference", ylabel="answer")
+        axes.plot(*zip(*points, strict=True), style, color=BLUE, markersize=4)
+        axes.set(xlabel=xlabel, ylabel=ylabel)
 
-    return plot("Numbers", f"{len(pairs)} pairs of numbers from {ends[0]:.3g} to {ends[1]:.3g}", draw)
+    few = "; ".join(f"{x:.2f}: {y:.2f}" for x, y in points[:10])
+    return plot(title, f"{ylabel} by {xlabel}, {len(points)} points: {few}", draw)

@@ -204,26 +204,21 @@ class DevScores:
             yield {name: tensor.to(self.device) for name, tensor in batch.items()}
 
 
-SAMPLE = range(20, 101)  # training records that are scored after each epoch: a fiftieth of all, within these limits
+SAMPLE = 20, 100  # at least and at most so many training records, a fiftieth of all, are scored after each epoch
 
 
 def sample_scores(
     pipeline: Pipeline, config: Config, records: Sequence[Record], device: str
 ) -> Callable[[Callable[[], None]], Scores] | None:
-    """Return the function that scores a pipeline on a fixed sample of its training records, as `DevScores` on dev.
+    """Return the function that scores a pipeline on a sample of its training records, as `DevScores` on dev.
 
-    None where that would take long, since the answers are generated step by step.
+    None for answers that are generated step by step, which takes long.
     """
     if any(task.head_task.is_stepwise or task.kind.is_generated for task in pipeline.artifacts.tasks):
         return None
-    size = min(max(len(records) // 50, SAMPLE[0]), SAMPLE[-1], len(records))
+    size = min(len(records), SAMPLE[1], max(SAMPLE[0], len(records) // 50))
     sample = [records[i * len(records) // size] for i in range(size)]
-
-    def scores(check_interrupt: Callable[[], None]) -> Scores:
-        of_sample = evaluate(predictor(pipeline, config, device, check_interrupt), sample)[""]
-        return {name: value for name, value in of_sample.items() if name != "labels"}
-
-    return scores
+    return lambda check_interrupt: evaluate(predictor(pipeline, config, device, check_interrupt), sample)[""]
 
 
 def unwritable_targets(config: Config, artifacts: Artifacts, records: Sequence[Record]) -> Iterator[str]:

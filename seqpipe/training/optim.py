@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -83,33 +84,22 @@ def clip_gradients(parameters: Iterable[Tensor], most: float) -> None:
         value.mul_(factor)
 
 
-def parameter_groups(stages: Iterable[tuple[Component, nn.Module]]) -> dict[str, list[nn.Parameter]]:
-    """Return the trained parameters of each stage by its key; those of a stage with several layers by layer."""
-    groups: dict[str, list[nn.Parameter]] = {}
-    seen: set[int] = set()  # a tied parameter belongs to its first stage
+def gradient_norms(stages: Iterable[tuple[Component, nn.Module]]) -> dict[str, float]:
+    """Return the norm of the gradients, dense and sparse, of each stage by its key, of each of its `layers` if any."""
+    gradients = defaultdict[str, list[Tensor]](list)
     for component, module in stages:
-        several = any("layers.1." in name for name, _ in module.named_parameters())
         for name, parameter in module.named_parameters():
-            if parameter.requires_grad and id(parameter) not in seen:
-                seen.add(id(parameter))
-                layer = re.match(r"(?:.*?\.)?(layers\.\d+)\.", name) if several else None
-                groups.setdefault(f"{component.key}.{layer[1]}" if layer else component.key, []).append(parameter)
-    return groups
-
-
-def gradient_norms(groups: Mapping[str, Sequence[nn.Parameter]]) -> dict[str, float]:
-    """Return the norm of the gradients, dense and sparse, of each group of parameters."""
-    norms = {}
-    for name, parameters in groups.items():
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        dense = [gradient.coalesce().values() if gradient.is_sparse else gradient for gradient in gradients]
-        norms[name] = float(torch.nn.utils.get_total_norm(dense))
-    return norms
+            if (gradient := parameter.grad) is not None:
+                layer = re.search(r"\blayers\.\d+", name)
+                dense = gradient.coalesce().values() if gradient.is_sparse else gradient
+                gradients[f"{component.key}.{layer[0]}" if layer else component.key].append(dense)
+    return {key: float(torch.nn.utils.get_total_norm(values)) for key, values in gradients.items()}
 
 
 def mean_norms(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean of each norm over several steps."""
-    return {key: sum(norms[key] for norms in steps) / len(steps) for key in (steps[0] if steps else ())}
+    """Return the mean of each norm over several steps; a stage without a gradient at a step counts as 0."""
+    keys = dict.fromkeys(key for norms in steps for key in norms)
+    return {key: sum(norms.get(key, 0.0) for norms in steps) / len(steps) for key in keys}
 
 
 def rate_factor(settings: Train, share: float) -> float:

@@ -35,7 +35,6 @@ from seqpipe.training.optim import (
     gradient_norms,
     make_optimizer,
     mean_norms,
-    parameter_groups,
     rate_factor,
 )
 from seqpipe.training.pipeline import Pipeline
@@ -65,7 +64,6 @@ class Trainer:
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=self.config.train.precision == "fp16")
         self._average = WeightAverage(self.pipeline, self.config.train.average or 0.0)
         self._order = self.batches.order(0)
-        self._parameters = parameter_groups(self.pipeline.stages)
 
     def train(self) -> Progress:
         """Train to the end, from last.ckpt in the folder if it exists, and load the best weights into the pipeline."""
@@ -151,7 +149,7 @@ class Trainer:
         at, accumulate = self.progress, self.config.train.accumulate
         stride = max(1, len(self._order) // accumulate // GRADIENT_STEPS)
         if (at.position // accumulate) % stride == 0:
-            at.gradients.append(gradient_norms(self._parameters))
+            at.gradients.append(gradient_norms(self.pipeline.stages))
         if self.config.train.clip:
             clip_gradients(self.pipeline.parameters(), self.config.train.clip)
         self._scaler.step(self._optimizer)
@@ -194,7 +192,8 @@ class Trainer:
                 scores = dict(self.evaluate(self.stop_if_interrupted))
                 row["dev"] = {key: value for key, value in scores.items() if key != "labels"}
             if self.evaluate_train:
-                row["train"] = dict(self.evaluate_train(self.stop_if_interrupted))
+                of_sample = self.evaluate_train(self.stop_if_interrupted)
+                row["train"] = {key: value for key, value in of_sample.items() if key != "labels"}
             metrics = metric_types(self.config.head)
             metric = goodness(scores, settings.metric, metrics) if scores else -row["loss"]
             dev_loss, before = scores.get("loss"), at.best
