@@ -26,7 +26,7 @@ from seqpipe.version import VERSION
 WORST = 20  # errors that are shown of each set
 MOST_LABELS = 24  # of a confusion matrix
 LONGEST, BEFORE = 600, 150  # characters of a text that are shown, and of those before its first error
-TEMPLATE = "page.html.jinja"
+_WORDS = re.compile(r"\s+|[^\W\u2e80-\uffff]+|.")  # each character of Chinese, Japanese and Korean by itself
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def write_page(path: Path, content: Mapping[str, Any], metrics: Mapping[str, Met
     icon = (STYLE / "icon.svg").read_text(encoding="utf-8")
     html = (
         Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-        .get_template(TEMPLATE)
+        .get_template("page.html.jinja")
         .render(
             content,
             style="".join((place / "page.css").read_text(encoding="utf-8") for place in (STYLE, folder)),
@@ -148,7 +148,7 @@ def _error(row: Row) -> Row:
             lines[name] = [("…" * (start > 0), None), *lines[name], (text[at:end] + "…" * (end < len(text)), None)]
     else:
         # The words that differ are marked.
-        gold, got = (re.findall(r"\s+|\w+|\W", _plain(row[key])[:LONGEST]) for key in ("gold", "predicted"))
+        gold, got = (_WORDS.findall(_plain(row[key])[:LONGEST]) for key in ("gold", "predicted"))
         for kind, a, b, c, d in SequenceMatcher(None, gold, got, autojunk=False).get_opcodes():
             lines["reference"].append(("".join(gold[a:b]), None if kind == "equal" else "del"))
             lines["answer"].append(("".join(got[c:d]), None if kind == "equal" else "ins"))

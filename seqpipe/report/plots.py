@@ -53,6 +53,8 @@ def lines(title: str, series: Mapping[str, Mapping[int, float]], chosen: int | N
     at = "epoch" if chosen is None else f"epoch (chosen: {chosen})"
 
     def draw(axes: Axes) -> None:
+        from matplotlib.ticker import LogFormatter
+
         if chosen is not None:
             axes.axvline(chosen, color=QUIET, linewidth=1, linestyle=":")
         for i, (name, points) in enumerate(shown.items()):
@@ -60,6 +62,8 @@ def lines(title: str, series: Mapping[str, Mapping[int, float]], chosen: int | N
             colour = SERIES[i % len(SERIES)]
             axes.plot([*points], [*points.values()], dash, color=colour, label=name, marker=marker, markersize=3)
         axes.set(xlabel=at, yscale="log" if log else "linear")
+        if log:
+            axes.yaxis.set(major_formatter=LogFormatter(), minor_formatter=LogFormatter(minor_thresholds=(1, 0.4)))
         axes.locator_params("x", integer=True)
         if len(shown) > 1:
             axes.legend(ncols=1 + (len(shown) > 4))
