@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe import files
+from seqpipe.answers.comparison import Row
 from seqpipe.answers.registry import metric_types
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.run_layout import BUNDLE, FACTS, REPORT, YAML
@@ -17,7 +18,7 @@ from seqpipe.console import Console
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.pipeline.run import Run
 from seqpipe.pipeline.scoring import open_bundle, open_target
-from seqpipe.report.analysis import Row, data_facts, judge, training_findings
+from seqpipe.report.analysis import data_facts, judge, training_findings
 from seqpipe.report.page import Report, analyse, curves, write_page
 from seqpipe.runtime.evaluate import answered, evaluate, score_answers
 from seqpipe.runtime.model import Model

@@ -1,0 +1,1 @@
+"""The report of a run: analysis of answers and training, plots, and the page."""

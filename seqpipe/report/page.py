@@ -13,13 +13,14 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from seqpipe.answers.comparison import SPAN_KINDS, Row
 from seqpipe.answers.metrics.numbers import format_score, metric_of, score_rows
 from seqpipe.answers.types import Metric
 from seqpipe.explain.html import STYLE
 from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe.files import json_bytes, write
 from seqpipe.report import plots
-from seqpipe.report.analysis import BINS, SPAN_KINDS, Row, calibration, confusion, errors, histogram, scored
+from seqpipe.report.analysis import BINS, calibration, confusion, errors, histogram, scored
 from seqpipe.runtime.evaluate import headlines
 from seqpipe.version import VERSION
 

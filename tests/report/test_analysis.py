@@ -12,22 +12,10 @@ from sklearn.metrics import confusion_matrix
 from torchmetrics.classification import BinaryCalibrationError
 
 from seqpipe.answers.classification import Label, LabelTask
+from seqpipe.answers.comparison import MISSED, RIGHT, SPAN_KINDS, SPURIOUS, pair_spans
 from seqpipe.answers.metrics.f1 import SpanCounter
 from seqpipe.features.sources import TextSource
-from seqpipe.report.analysis import (
-    MISSED,
-    RIGHT,
-    SPAN_KINDS,
-    SPURIOUS,
-    calibration,
-    confusion,
-    errors,
-    histogram,
-    judge,
-    pair_spans,
-    scored,
-    training_findings,
-)
+from seqpipe.report.analysis import calibration, confusion, errors, histogram, judge, scored, training_findings
 from seqpipe_plugins.tokenizers.words import Words
 
 NAMES = ("food", "mood", "wood")
