@@ -100,12 +100,13 @@ def analyse(judged: Sequence[Row]) -> Row:
         drawn.append(plots.diagonal("Reliability", means, "mean probability", "share that is right", "o-"))
         by_score = histogram(pairs, [i / BINS for i in range(BINS + 1)])
         drawn.append(plots.stacked("Probability of right and wrong answers", by_score, "probability of the answer"))
-    if most := max(row["tokens"] for row in judged):
+    numbers = [(row["gold"], row["predicted"]) for row in judged if isinstance(row["predicted"], float)]
+    if numbers:
+        drawn.append(plots.diagonal("Numbers", numbers, "reference", "answer"))
+    elif most := max(row["tokens"] for row in judged):
         edges = [0.5 + i * -(-most // BINS) for i in range(BINS + 1)]
         by_length = histogram([(row["tokens"], row["right"]) for row in judged], edges)
         drawn.append(plots.stacked("Length of right and wrong records", by_length, "tokens"))
-    if numbers := [(row["gold"], row["predicted"]) for row in judged if isinstance(row["predicted"], float)]:
-        drawn.append(plots.diagonal("Numbers", numbers, "reference", "answer"))
     kinds = {kind: sum(row["count"] for row in counts if row.get("kind") == kind) for kind in SPAN_KINDS}
     return {
         "head": judged[0]["head"],

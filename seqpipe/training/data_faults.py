@@ -29,9 +29,8 @@ def data_faults(
     """Yield a line for each kind of fault in these records and in those of the test sets.
 
     Texts that a head learns from itself repeat by nature, so that nothing is said about them; a text to write, an
-    answer in a passage and a candidate may be one of several that are right. `counts` receives, for each set, the
-    number of its texts that train has too (`in_train`), and of those that differ from one of train only by form
-    (`like_train`).
+    answer in a passage and a candidate may be one of several that are right. `counts` receives, for each set, how many
+    of its texts train has too (`in_train`), or with differences of form (`like_train`).
     """
     tasks = [(head, fitted.name, fitted.head_task) for head, fitted in zip(config.head, artifacts.tasks, strict=True)]
     parts = {name: task for head, name, task in tasks if not (is_self_supervised(head) or task.kind.is_generated)}

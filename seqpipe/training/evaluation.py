@@ -204,7 +204,7 @@ class DevScores:
             yield {name: tensor.to(self.device) for name, tensor in batch.items()}
 
 
-SAMPLE = 20, 100  # at least and at most so many training records, a fiftieth of all, are scored after each epoch
+SAMPLE = 20, 100  # at least and at most so many training records, a hundredth of all, are scored after each epoch
 
 
 def sample_scores(
@@ -216,7 +216,7 @@ def sample_scores(
     """
     if any(task.head_task.is_stepwise or task.kind.is_generated for task in pipeline.artifacts.tasks):
         return None
-    size = min(len(records), SAMPLE[1], max(SAMPLE[0], len(records) // 50))
+    size = min(len(records), SAMPLE[1], max(SAMPLE[0], len(records) // 100))
     sample = [records[i * len(records) // size] for i in range(size)]
     return lambda check_interrupt: evaluate(predictor(pipeline, config, device, check_interrupt), sample)[""]
 
