@@ -20,13 +20,12 @@ from seqpipe.config.loader import Config, load
 from seqpipe.config.model import Need
 from seqpipe.config.run_layout import ANSWERS, CHECKPOINTS, LAST, REPORT, SCORES
 from seqpipe.console import Console, text_width
-from seqpipe.errors import ConfigError
+from seqpipe.errors import ConfigError, EnvError
 from seqpipe.export.exporter import export
 from seqpipe.export.graph_cache import GraphCache
 from seqpipe.features.document import Record
 from seqpipe.features.parts import Part, left_out_message
 from seqpipe.pipeline.lock import lock_around
-from seqpipe.pipeline.report import INSTALL, can_report
 from seqpipe.pipeline.run import RUNS, Run
 from seqpipe.pipeline.run_folder import load_trained, open_run, start_run
 from seqpipe.pipeline.scoring import score_raw_text
@@ -198,11 +197,10 @@ def write_report(run: Run, console: Console) -> None:
     """Write the report of a finished run, or print why there is none; SEQPIPE_REPORT=off writes none."""
     if os.environ.get("SEQPIPE_REPORT", "").lower() == "off":
         return
-    if not can_report():
-        console.say(f"\nno {REPORT}: {INSTALL}")
-        return
     try:
         console.say(f"\n{run.report().path}: where the model is right and wrong")
+    except EnvError as error:  # matplotlib is not installed
+        console.say(f"\nno {REPORT}: {error}")
     except Exception as error:  # of a plotting library, or of a plugin's metrics
         problem = f"{type(error).__name__}: {error}"
         console.warn(f"no {REPORT}: {problem}; `seqpipe --debug report {run.folder}` shows where")

@@ -25,14 +25,8 @@ from seqpipe.runtime.model import Model
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.progress import outcome_lines
 
-INSTALL = 'the report needs matplotlib and Jinja2: pip install "seqpipe-nlp[report]"'
 SECONDS = 0.2  # for which the speed of a bundle is measured
 QUIET = Console(-1)
-
-
-def can_report() -> bool:
-    """Return whether the libraries of the extra `report` are installed."""
-    return bool(find_spec("matplotlib") and find_spec("jinja2"))
 
 
 def report_run(run: Run, output: Path | None = None, by: str | None = None) -> Report:
@@ -86,8 +80,8 @@ def report_bundle(bundle: Path, data: Path, output: Path | None = None, by: str 
 
 def _content(model: Model | None, judged: Sequence[Row]) -> dict[str, Any]:
     """Return the content of a report about these answers and the bundle; EnvError without the libraries."""
-    if not can_report():
-        raise EnvError(INSTALL)
+    if not (find_spec("matplotlib") and find_spec("jinja2")):
+        raise EnvError('the report needs matplotlib and Jinja2: pip install "seqpipe-nlp[report]"')
     analyses: dict[str, list[Row]] = {}
     for name, head in dict.fromkeys((row["set"], row["head"]) for row in judged):
         rows = [row for row in judged if (row["set"], row["head"]) == (name, head)]

@@ -51,20 +51,18 @@ def write_page(path: Path, content: Mapping[str, Any], metrics: Mapping[str, Met
 
     folder, hues = Path(__file__).parent, dict[str, int]()
     icon = (STYLE / "icon.svg").read_text(encoding="utf-8")
-    html = (
-        Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-        .get_template("page.html.jinja")
-        .render(
-            content,
-            style="".join((place / "page.css").read_text(encoding="utf-8") for place in (STYLE, folder)),
-            icon=re.sub(r' xmlns="[^"]*"', ' width="28" height="28" aria-hidden="true"', icon).strip(),
-            score_rows=partial(score_rows, metrics=metrics),
-            headline=lambda scores: next(iter(headlines(scores, metric).items())),
-            format_score=partial(format_score, metrics=metrics),
-            is_percent=lambda name: metric_of(name, metrics).percent,
-            hue=lambda label: round((255 + hues.setdefault(label, len(hues)) * 137.508) % 360),
-            version=VERSION,
-        )
+    loader = FileSystemLoader(folder)
+    pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    html = pages.get_template("page.html.jinja").render(
+        content,
+        style="".join((place / "page.css").read_text(encoding="utf-8") for place in (STYLE, folder)),
+        icon=re.sub(r' xmlns="[^"]*"', ' width="28" height="28" aria-hidden="true"', icon).strip(),
+        score_rows=partial(score_rows, metrics=metrics),
+        headline=lambda scores: next(iter(headlines(scores, metric).items())),
+        format_score=partial(format_score, metrics=metrics),
+        is_percent=lambda name: metric_of(name, metrics).percent,
+        hue=lambda label: round((255 + hues.setdefault(label, len(hues)) * 137.508) % 360),
+        version=VERSION,
     )
     html = replace_surrogates(html).replace("\0", "\ufffd")
     write(path, html)
