@@ -24,15 +24,16 @@ def judge(task: Task, featurizer: InputSource, answers: Sequence[Mapping[str, An
     fields, docs = fields_of(featurizer), featurizer.docs([row["record"] for row in answers])
     for row, doc in zip(answers, docs, strict=True):
         record, whole_gold, whole_predicted = row["record"], task.gold(row["record"]), task.predicted(row["answer"])
-        words = " ".join(record.get("words") or ())
-        text = "\n".join(str(record.get(field, words if field == "text" else "")) for field in fields)
+        values = {**record, "text": record.get("text") or " ".join(record.get("words") or ())}
+        text = "\n".join(str(values.get(field, "")) for field in fields)
         for head, part in task.parts.items():
             if not part.is_comparable:
                 continue
             gold, got, answer = whole_gold, whole_predicted, row["answer"]
             if head:
                 gold, got, answer = gold[head], got[head], answer[head]
-            judged = {**row, "text": text, "tokens": len(doc), "head": head, "answer": answer, "gold": gold}
+            shown = doc.text if part.kind.tags_words else text  # in which spans have their places
+            judged = {**row, "text": shown, "tokens": len(doc), "head": head, "answer": answer, "gold": gold}
             judged |= {"predicted": got, "right": part.is_right(gold, got)}
             yield judged | compare(part, gold, got, answer)
 
