@@ -134,9 +134,8 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if debug or error.name != "torch":
             raise
-        report_error(
-            EnvError("this command needs PyTorch, which is not installed: pip install 'seqpipe-nlp[train]'"), as_json
-        )
+        missing = EnvError("this command needs PyTorch, which is not installed: pip install 'seqpipe-nlp[train]'")
+        report_error(missing, as_json)
         sys.exit(EnvError.exit_code)
     except TerminatedError as error:
         with contextlib.suppress(OSError):
