@@ -15,7 +15,9 @@ from factory import labelling, seqpipe, tagging, writing
 
 from seqpipe import Bundle, Run
 from seqpipe.answers.metrics.numbers import score_rows
+from seqpipe.console import Console
 from seqpipe.errors import UsageError
+from seqpipe.pipeline.full_run import write_report
 
 SPANS = {"head": {"use": "tags", "scheme": "BIOES"}, "embedding": {"use": "lookup", "dim": 8}}
 
@@ -139,3 +141,20 @@ def test_a_run_without_the_libraries_says_how_to_install_them_and_goes_on(
     assert not (tmp_path / "runs/tiny/report.html").exists()
     asked = seqpipe("report", "runs/tiny", folder=tmp_path)
     assert (asked.code, "pip install" in asked.err) == (7, True)
+
+
+def test_an_error_in_the_report_is_a_warning_that_names_it_and_keeps_the_run(
+    runs: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def analyse(rows: Any) -> Any:
+        raise ValueError("planted")
+
+    monkeypatch.setenv("SEQPIPE_REPORT", "on")
+    monkeypatch.setattr("seqpipe.pipeline.report.analyse", analyse)
+    run = Run(runs(tagging))
+    before = (run.folder / "report.html").read_bytes()
+    write_report(run, Console())
+    assert f"no report.html: ValueError: planted; `seqpipe --debug report {run.folder}`" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert (run.folder / "report.html").read_bytes() == before
