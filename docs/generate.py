@@ -244,6 +244,7 @@ def commands_page() -> str:
             ("variable", "meaning"),
             [
                 ("`SEQPIPE_PLUGINS=off`", "Load built-in components only."),
+                ("`SEQPIPE_REPORT=off`", "Write no report at the end of `run`, for example in a search of parameters."),
                 (
                     "`SEQPIPE_CACHE`",
                     "Folder for traced graphs, at most 256 MB; by default in the user's cache folder. `check`, `run` "

@@ -31,6 +31,7 @@ from seqpipe_plugins.tokenizers.words import Words
 collect_ignore = ["strangers"]  # packages with tests of their own, which run where they are installed
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests import onnxruntime themselves
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test may ask the hub
+os.environ.setdefault("SEQPIPE_REPORT", "off")  # a second a run; tests/report switches it on
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # workers with several threads each would fight for the cores
 if "PYTEST_XDIST_WORKER" not in os.environ or "SEQPIPE_CACHE" not in os.environ:  # workers share their controller's
     os.environ["SEQPIPE_CACHE"] = tempfile.mkdtemp(prefix="seqpipe-cache-")

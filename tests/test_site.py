@@ -45,7 +45,14 @@ QUERIES: Mapping[str, Sequence[str]] = {
     "tasks/chinese": ["chinese"],
     "tasks/encoders": ["tokenizer", "attention"],
     "tasks/entities": ["named entity recognition", "NER", "CRF"],
-    "tasks/evaluating": ["metrics", "error analysis", "explainability", "heatmap"],
+    "tasks/evaluating": [
+        "metrics",
+        "error analysis",
+        "explainability",
+        "heatmap",
+        "confusion matrix",
+        "learning curve",
+    ],
     "tasks/labels": [
         "confidence",
         "sentiment analysis",
@@ -84,7 +91,6 @@ LACKING = [
     "multi-gpu",
     "tensorboard",
     "LoRA",
-    "confusion matrix",
     "few-shot",
     "LLM",
     "wandb",

@@ -31,6 +31,9 @@ NOT_CODE = (
     "init/templates/*.yaml",
     "explain/page.html",
     "export/card.txt",
+    "report/page.css",
+    "report/page.html.jinja",
+    "report/plots.mplstyle",
     "serve/page/*",
     "py.typed",
 )

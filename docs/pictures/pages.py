@@ -1,6 +1,6 @@
-"""Take pictures of the server's page and of the page of `seqpipe explain` in Chromium, for the documentation.
+"""Take pictures of the server's page, of `seqpipe explain` and of a report in Chromium, for the documentation.
 
-    python docs/pictures/pages.py                    both; trains what they need: 4 minutes of one core
+    python docs/pictures/pages.py                    all; trains what they need: 4 minutes of one core
     python docs/pictures/pages.py --folder FOLDER    in a folder that keeps the runs for the next time
 
 Each picture is `docs/pictures/NAME.webp`.
@@ -20,7 +20,7 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
-PICTURES = ("playground", "explanation")
+PICTURES = ("playground", "explanation", "report")
 PORT = 8765
 SEQPIPE = (sys.executable, "-m", "seqpipe")
 
@@ -68,6 +68,14 @@ def explanation(tab: Page, folder: Path) -> None:
     draw("explanation", tab)
 
 
+def report(tab: Page, folder: Path) -> None:
+    """Show the scores and the curves of a classifier."""
+    subprocess.run([*SEQPIPE, "report", "runs/intent-lstm", "-o", "report.html", "--quiet"], cwd=folder, check=True)
+    tab.set_viewport_size({"width": 1120, "height": 1290})
+    tab.goto((folder / "report.html").as_uri())
+    draw("report", tab)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, help="where the commands are run; the runs stay there")
@@ -84,6 +92,7 @@ def main() -> None:
         tab = browser.new_page(device_scale_factor=1.5)
         playground(tab, folder)
         explanation(tab, folder)
+        report(tab, folder)
         browser.close()
 
 

@@ -35,6 +35,7 @@ from seqpipe.commands.init import init
 from seqpipe.commands.options import override_message
 from seqpipe.commands.plugins import app as plugins_app
 from seqpipe.commands.predict import predict
+from seqpipe.commands.report import report
 from seqpipe.commands.run import export, run, train
 from seqpipe.commands.schema import schema
 from seqpipe.commands.serve import serve
@@ -54,7 +55,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _GROUPS = {
-    "Everyday": (init, check, run, train, evaluate, compare, runs, predict, serve),
+    "Everyday": (init, check, run, train, evaluate, report, compare, runs, predict, serve),
     "Data": (candidates, vectors),
     "Deploy": (export, convert, verify, bench, doctor),
     "Extend": (schema,),
@@ -129,14 +130,13 @@ def main() -> None:
     except SeqpipeError as error:
         if debug:
             raise
-        report(error, as_json)
+        report_error(error, as_json)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
         if debug or error.name != "torch":
             raise
-        report(
-            EnvError("this command needs PyTorch, which is not installed: pip install 'seqpipe-nlp[train]'"), as_json
-        )
+        missing = EnvError("this command needs PyTorch, which is not installed: pip install 'seqpipe-nlp[train]'")
+        report_error(missing, as_json)
         sys.exit(EnvError.exit_code)
     except TerminatedError as error:
         with contextlib.suppress(OSError):
@@ -177,7 +177,7 @@ _FIXES = {
 }
 
 
-def report(error: SeqpipeError, as_json: bool = False) -> None:
+def report_error(error: SeqpipeError, as_json: bool = False) -> None:
     """Write an error of seqpipe to standard error; with `--json` also to standard output."""
     text = str(error)
     if as_json:

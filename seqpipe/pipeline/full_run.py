@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +18,10 @@ from seqpipe.config.contract import dev_option, metric_types
 from seqpipe.config.init_from import relative_path, run_problem
 from seqpipe.config.loader import Config, load, resolved
 from seqpipe.config.model import Need
-from seqpipe.config.run_layout import ANSWERS, CHECKPOINTS, LAST, SCORES, STATE, YAML
+from seqpipe.config.run_layout import ANSWERS, CHECKPOINTS, LAST, REPORT, SCORES, STATE, YAML
 from seqpipe.config.yaml import dump
 from seqpipe.console import Console, text_width
-from seqpipe.errors import ConfigError, UsageError
+from seqpipe.errors import ConfigError, EnvError, UsageError
 from seqpipe.export.exporter import export
 from seqpipe.export.graph_cache import GraphCache
 from seqpipe.features.document import Record
@@ -177,6 +178,7 @@ def run_all(
             model = export(pipeline, config, records, run.bundle_folder, console, scores, cache, run.outcome)
             print_answers(model, records, console)
             parity = model.manifest.parity
+            write_report(run, console)
         metrics, outcome = metric_types(config.head), run.outcome
         console.say("")
         for line in run.outcome_lines():
@@ -193,6 +195,19 @@ def run_all(
         console.say(f"{run.bundle_folder}: onnxruntime{fp32} = PyTorch in {compared}")
         console.say(f"next: seqpipe predict {run.bundle_folder}")
         return run
+
+
+def write_report(run: Run, console: Console) -> None:
+    """Write the report of a finished run, or print why there is none; SEQPIPE_REPORT=off writes none."""
+    if os.environ.get("SEQPIPE_REPORT", "").lower() == "off":
+        return
+    try:
+        console.say(f"\n{run.report().path}: where the model is right and wrong")
+    except EnvError as error:  # matplotlib is not installed
+        console.say(f"\nno {REPORT}: {error}")
+    except Exception as error:  # of a plotting library, or of a plugin's metrics
+        problem = f"{type(error).__name__}: {error}"
+        console.warn(f"no {REPORT}: {problem}; `seqpipe --debug report {run.folder}` shows where")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from seqpipe.files import Rows
 if TYPE_CHECKING:
     from seqpipe.config.loader import Config
     from seqpipe.pipeline.runs import Comparison
+    from seqpipe.report.page import Report
     from seqpipe.runtime.model import Bundle
 
 RUNS = Path("runs")  # folder of all runs
@@ -89,7 +90,9 @@ class Run:
 
         Keys: `epoch`, its number, from 1; `step`, optimiser steps so far; `loss`, mean loss of its batches; `lr`,
         learning rate at its end; `seconds`, time without the scoring of dev data; `best`, whether its weights were the
-        best so far; with dev data `dev`, the scores on it, None for one that is not finite.
+        best so far; `gradients`, the mean norm of the gradients at some steps by stage; with dev data `dev`, the scores
+        on it, None for one that is not finite, and `train`, those on a sample of the training records. A run that
+        diverged has a last row with the reason as `diverged`.
         """
         return Rows(_json_lines(self.checkpoints / HISTORY))
 
@@ -144,6 +147,52 @@ class Run:
         from seqpipe.pipeline.runs import compare
 
         return compare(self, *targets, **options)
+
+    def errors(self, set: str | None = None) -> Rows:
+        """Return the wrong answers on a test set, by default on all, the most confident first.
+
+        Keys: those of `answers`, with the answer of one `head` (empty for the only one); `text` of the input, and its
+        `tokens`; `gold`, `predicted`; `items`, the wrong labels, tags or spans (`gold`, `predicted`, `score`; of spans
+        `kind`, such as `wrong boundary`); `score`, the probability of the answer; `wrongness`, by which they are
+        sorted: the probability of the answer, or the greatest of a wrong item; the error of a number.
+        """
+        from seqpipe.report.analysis import errors
+
+        return Rows(errors(self._judge(set)))
+
+    def confusion(self, set: str | None = None) -> Rows:
+        """Return how often a label of the reference (`gold`) was answered with a label (`predicted`): the `count`.
+
+        None is a label that is missing on one side. Further keys: `set`, of several heads `head`, of spans the `kind`
+        of error, of a structured answer `field`.
+        """
+        from seqpipe.report.analysis import confusion
+
+        return Rows(confusion(self._judge(set)))
+
+    def _judge(self, name: str | None) -> list[dict[str, Any]]:
+        from seqpipe.report.analysis import judge
+        from seqpipe.training.artifacts import Artifacts
+
+        artifacts, answers = Artifacts.load(self.folder), [row for row in self.answers if name in (None, row["set"])]
+        if name and not answers:
+            sets = ", ".join(self.scores or ()) or "none"
+            raise UsageError(f"set: {self.folder} has no answers on {name!r}; its sets are: {sets}")
+        return [*judge(artifacts.task, artifacts.featurizer, answers)]
+
+    def report(self, output: str | Path | None = None, by: str | None = None) -> Report:
+        """Write the report of this run as one HTML file, and return it; a notebook shows it.
+
+        Args:
+            output: The file; by default report.html in the folder of the run.
+            by: A field of the records, for whose values the scores are shown too.
+
+        Raises:
+            EnvError: without matplotlib and Jinja2, which the extra `report` installs.
+        """
+        from seqpipe.pipeline.report import report_run
+
+        return report_run(self, Path(output) if output else None, by)
 
     def outcome_lines(self) -> list[str]:
         """Return the outcome of training as text, with the command that trains longer."""

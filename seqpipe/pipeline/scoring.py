@@ -28,7 +28,7 @@ from seqpipe.runtime.decode_options import Known
 from seqpipe.runtime.evaluate import evaluate, headline, read_pairs, robustness
 from seqpipe.runtime.evaluate import swap as swap_words
 from seqpipe.runtime.manifest import MetricsOwner, Reader
-from seqpipe.runtime.model import load
+from seqpipe.runtime.model import Model, load
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.runtime.table_io import reader_for
 from seqpipe.runtime.text_scores import METRICS, Normalize, judge, pair_scores, read_items, wrong_preferences
@@ -172,15 +172,22 @@ def _open_run(
     )
 
 
-def _open_bundle(
-    path: Path, device: str, data: Path | None, console: Console, files: Sequence[Path]
-) -> tuple[Predictor, ReadRecords, dict[str, DataPath]]:
-    model, plugins = load(path, device), Plugins(files=files)
-    reader = reader_from(reader_for(model.manifest.reader, data), plugins)
+def open_bundle(path: Path, device: str, console: Console, plugins: Plugins) -> Model:
+    """Return the model of a bundle, whose predictor has the metrics of the heads that it was trained with."""
+    model = load(path, device)
     for head, origin in model.manifest.own_metrics.items():
         if loaded := _load_metrics(origin, plugins, console):
             model.predictor.metrics[head], score_types = loaded
             model.predictor.metric_types |= score_types
+    return model
+
+
+def _open_bundle(
+    path: Path, device: str, data: Path | None, console: Console, files: Sequence[Path]
+) -> tuple[Predictor, ReadRecords, dict[str, DataPath]]:
+    plugins = Plugins(files=files)
+    model = open_bundle(path, device, console, plugins)
+    reader = reader_from(reader_for(model.manifest.reader, data), plugins)
     # The YAML of the bundle's run is read as plain data: its components need not be installed.
     file = path.resolve().parent / YAML
     settings: Any = yaml.parse(file.read_bytes(), str(file)).data if file.exists() else {"data": {}}

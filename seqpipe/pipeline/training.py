@@ -9,18 +9,19 @@ import torch
 from seqpipe import files
 from seqpipe.answers.task import folded_label, list_examples
 from seqpipe.config.loader import Config
-from seqpipe.config.run_layout import LAST, LEARNED, OUTCOME, PARTS
+from seqpipe.config.run_layout import FACTS, LAST, LEARNED, OUTCOME, PARTS
 from seqpipe.console import Console
 from seqpipe.errors import DataError, EnvError, UsageError
 from seqpipe.features.parts import Part
 from seqpipe.pipeline.run import Run
+from seqpipe.report.analysis import data_facts, unknown_share
 from seqpipe.runtime.evaluate import deciding
 from seqpipe.runtime.predictor import refuse_long
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.data_faults import data_faults
 from seqpipe.training.data_forms import candidate_docs, candidates_of, data_form
 from seqpipe.training.datasets import unseen_labels
-from seqpipe.training.evaluation import DevScores, calibrate, unknown_share, unwritable_targets
+from seqpipe.training.evaluation import DevScores, calibrate, sample_scores, unwritable_targets
 from seqpipe.training.fit import dev_messages, fit_artifacts
 from seqpipe.training.optim import check_precision
 from seqpipe.training.pipeline import Pipeline
@@ -122,16 +123,23 @@ def train_run(run: Run, console: Console, device: str = "auto") -> Pipeline:
     notes = (*dev_messages(config, artifacts, data.dev), *unwritable_targets(config, artifacts, data.targets))
     for message in (*init_report, *pipeline.messages(), *notes):
         console.say(f"  {message}")
-    for warning in (*data.warnings, *data_faults(config, artifacts, records, data.dev)):
+    repeated: dict[str, dict[str, int]] = {}
+    warnings = [*data.warnings, *data_faults(config, artifacts, records, data.dev, repeated)]
+    for warning in warnings:
         console.warn(warning, "  ")
     if data.dev:
         unknown = unknown_share(artifacts.featurizer.docs(data.dev))
         console.detail(f"  {100 * unknown:.1f} % of the dev tokens are not in the vocabulary")
     report_unseen_labels(config, artifacts, console)
-    progress = Trainer(pipeline, config, data.batches, scores, run.checkpoints, console, device).train()
-    sets = {name: path for name, path in {"dev": config.data.dev, **config.data.tests}.items() if path}
-    sizes_of_sets = {name: f"{len(form.read(path)):,} records" for name, path in sets.items()}
-    outcome = outcome_of(progress, config) | {"data": {"train": data.size, **sizes_of_sets}}
+    sets = {"train": records}
+    sets |= {name: form.read(path) for name, path in {"dev": config.data.dev, **config.data.tests}.items() if path}
+    facts = {name: data_facts(artifacts.featurizer, artifacts.task, some) for name, some in sets.items()}
+    known = {"sets": {name: facts[name] | repeated.get(name, {}) for name in facts}, "warnings": warnings}
+    files.write(run.folder / FACTS, files.json_bytes(known, indent=1))
+    sample = sample_scores(pipeline, config, records, device) if data.dev else None
+    progress = Trainer(pipeline, config, data.batches, scores, run.checkpoints, console, device, sample).train()
+    set_sizes = {name: f"{len(some):,} records" for name, some in sets.items()} | {"train": data.size}
+    outcome = outcome_of(progress, config) | {"data": set_sizes}
     if rise := rise_of_loss(outcome):  # before the export, which such weights may not pass
         console.warn(rise, "  ")
     files.write(run.folder / OUTCOME, json.dumps(files.null_non_finite(outcome), indent=1))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.base import LOOSE
@@ -29,6 +29,9 @@ from seqpipe.runtime.session import SECONDS, GraphSession
 from seqpipe.runtime.streams import PieceStream, stream
 from seqpipe.runtime.table_io import reader_for
 from seqpipe.runtime.text_scores import ScoredText, text_scores
+
+if TYPE_CHECKING:
+    from seqpipe.report.page import Report
 
 TOLERANCE = 1e-4  # allowed difference of a score from the golden one; in int8 LOOSE, since rounding may differ
 
@@ -101,6 +104,21 @@ class Bundle:
             BundleError: if the bundle answers differently from the exporting machine, or is refused.
         """
         return verify_bundle(self.path, device, threads, self.sha256)
+
+    def report(self, data: str | Path, output: str | Path | None = None, by: str | None = None) -> Report:
+        """Answer the records of a data file, write the report about the answers as one HTML file, and return it.
+
+        Args:
+            data: A file that the bundle's reader reads, with references.
+            output: The file of the report; by default `<name of the data>-report.html` in the current folder.
+            by: A field of the records, whose values the scores are also shown for.
+
+        Raises:
+            EnvError: without matplotlib and Jinja2, which the extra `report` installs.
+        """
+        from seqpipe.pipeline.report import report_bundle
+
+        return report_bundle(self.path, Path(data), Path(output) if output else None, by)
 
 
 def verify_bundle(

@@ -19,11 +19,18 @@ from seqpipe.training.artifacts import Artifacts
 MOST = 200_000  # records of each file that are compared
 
 
-def data_faults(config: Config, artifacts: Artifacts, train: Iterable[Record], dev: Iterable[Record]) -> Iterator[str]:
+def data_faults(
+    config: Config,
+    artifacts: Artifacts,
+    train: Iterable[Record],
+    dev: Iterable[Record],
+    counts: dict[str, dict[str, int]] | None = None,
+) -> Iterator[str]:
     """Yield a line for each kind of fault in these records and in those of the test sets.
 
     Texts that a head learns from itself repeat by nature, so that nothing is said about them; a text to write, an
-    answer in a passage and a candidate may be one of several that are right.
+    answer in a passage and a candidate may be one of several that are right. `counts` receives, for each set, how many
+    of its texts train has too (`in_train`), or with differences of form (`like_train`).
     """
     tasks = [(head, fitted.name, fitted.head_task) for head, fitted in zip(config.head, artifacts.tasks, strict=True)]
     parts = {name: task for head, name, task in tasks if not (is_self_supervised(head) or task.kind.is_generated)}
@@ -78,6 +85,8 @@ def data_faults(config: Config, artifacts: Artifacts, train: Iterable[Record], d
                 same.append(f"{place} is {first_place}")
             elif folded in folded_train:
                 similar.append(f"{place} is {folded_train[folded]}")
+        if counts is not None and name != "train":
+            counts[name] = {"in_train": len(same), "like_train": len(similar)}
         alike = "have a text that differs from one of train only by case, Unicode form, spaces or punctuation"
         fix = f"a score of them says nothing about new texts; remove them from train or {name}"
         repeated = (same, "have a text that train has too", fix), (similar, alike, fix)

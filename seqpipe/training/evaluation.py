@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from seqpipe.answers.types import Scores
 from seqpipe.config.contract import (
     declared_inactive_options,
     decode_options,
@@ -24,8 +25,7 @@ from seqpipe.config.contract import (
 )
 from seqpipe.config.loader import Component, Config
 from seqpipe.errors import DataError
-from seqpipe.features.document import Arrays, Doc, Record
-from seqpipe.features.vocabulary import SPECIALS, UNK
+from seqpipe.features.document import Arrays, Record
 from seqpipe.runtime.evaluate import evaluate
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training.artifacts import Artifacts
@@ -204,10 +204,21 @@ class DevScores:
             yield {name: tensor.to(self.device) for name, tensor in batch.items()}
 
 
-def unknown_share(docs: Sequence[Doc]) -> float:
-    """Return the share of tokens of all text sources that are not in the vocabulary."""
-    unknown, texts = SPECIALS.index(UNK), [part for doc in docs for part in doc.parts or (doc,) if part.rows is None]
-    return sum(doc.ids.count(unknown) for doc in texts) / max(1, sum(map(len, texts)))
+SAMPLE = 20, 100  # at least and at most so many training records, a hundredth of all, are scored after each epoch
+
+
+def sample_scores(
+    pipeline: Pipeline, config: Config, records: Sequence[Record], device: str
+) -> Callable[[Callable[[], None]], Scores] | None:
+    """Return the function that scores a pipeline on a sample of its training records, as `DevScores` on dev.
+
+    None for answers that are generated step by step, which takes long.
+    """
+    if any(task.head_task.is_stepwise or task.kind.is_generated for task in pipeline.artifacts.tasks):
+        return None
+    size = min(len(records), SAMPLE[1], max(SAMPLE[0], len(records) // 100))
+    sample = [records[i * len(records) // size] for i in range(size)]
+    return lambda check_interrupt: evaluate(predictor(pipeline, config, device, check_interrupt), sample)[""]
 
 
 def unwritable_targets(config: Config, artifacts: Artifacts, records: Sequence[Record]) -> Iterator[str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from seqpipe.config.contract import member
-from seqpipe.config.loader import Config
+from seqpipe.config.loader import Component, Config
 from seqpipe.config.schema import Train
 from seqpipe.errors import EnvError, TrainingError
 from seqpipe.training.pipeline import Pipeline
@@ -80,6 +82,24 @@ def clip_gradients(parameters: Iterable[Tensor], most: float) -> None:
     factor = (most / (torch.nn.utils.get_total_norm(values) + 1e-6)).clamp(max=1.0)
     for value in values:
         value.mul_(factor)
+
+
+def gradient_norms(stages: Iterable[tuple[Component, nn.Module]]) -> dict[str, float]:
+    """Return the norm of the gradients, dense and sparse, of each stage by its key, of each of its `layers` if any."""
+    gradients = defaultdict[str, list[Tensor]](list)
+    for component, module in stages:
+        for name, parameter in module.named_parameters():
+            if (gradient := parameter.grad) is not None:
+                layer = re.search(r"\blayers\.\d+", name)
+                dense = gradient.coalesce().values() if gradient.is_sparse else gradient
+                gradients[f"{component.key}.{layer[0]}" if layer else component.key].append(dense)
+    return {key: float(torch.nn.utils.get_total_norm(values)) for key, values in gradients.items()}
+
+
+def mean_norms(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each norm over several steps; a stage without a gradient at a step counts as 0."""
+    keys = dict.fromkeys(key for norms in steps for key in norms)
+    return {key: sum(norms.get(key, 0.0) for norms in steps) / len(steps) for key in keys}
 
 
 def rate_factor(settings: Train, share: float) -> float:

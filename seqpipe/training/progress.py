@@ -37,6 +37,7 @@ class Progress:
     first_loss: float | None = None  # of the first batch of the run
     loss: float = 0.0  # summed over this epoch's batches
     seconds: float = 0.0  # spent in this epoch
+    gradients: list[dict[str, float]] = field(default_factory=list)  # norms at some steps of this epoch, by stage
     done: bool = False
     history: list[dict[str, Any]] = field(default_factory=list)
 
@@ -73,6 +74,7 @@ class Progress:
             if settings.schedule.use == "plateau" and self.plateau % settings.schedule.patience == 0:
                 self.factor *= settings.schedule.factor
         self.epoch, self.position, self.loss, self.seconds = self.epoch + 1, 0, 0.0, 0.0
+        self.gradients = []
         is_out_of_patience = bool(settings.patience and self.plateau >= settings.patience)
         self.done = self.epoch >= settings.epochs or is_out_of_patience
 

@@ -28,10 +28,19 @@ from seqpipe.training import checkpoint
 from seqpipe.training.data_forms import encode_candidates
 from seqpipe.training.datasets import Batch, Batches, Windows
 from seqpipe.training.evaluation import evaluation, first_not_finite
-from seqpipe.training.optim import DTYPES, WeightAverage, clip_gradients, make_optimizer, rate_factor
+from seqpipe.training.optim import (
+    DTYPES,
+    WeightAverage,
+    clip_gradients,
+    gradient_norms,
+    make_optimizer,
+    mean_norms,
+    rate_factor,
+)
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import Interrupts, Progress
 
+GRADIENT_STEPS = 4  # steps of an epoch, or a few more, at which the norms of the gradients are measured
 Evaluate = Callable[[Callable[[], None]], Mapping[str, Any]]  # dev scores; must call the callback regularly
 
 
@@ -46,6 +55,7 @@ class Trainer:
     folder: Path
     console: Console
     device_name: str = "cpu"
+    evaluate_train: Evaluate | None = None  # scores of a sample of the training records
 
     def __post_init__(self) -> None:
         self.device, self.progress, self.interrupts = torch.device(self.device_name), Progress(), Interrupts()
@@ -137,15 +147,24 @@ class Trainer:
     def _update(self) -> None:
         """One optimiser step; the gradients of several processes would be summed here, before they are clipped."""
         self._scaler.unscale_(self._optimizer)
+        at, accumulate = self.progress, self.config.train.accumulate
+        stride = max(1, len(self._order) // accumulate // GRADIENT_STEPS)
+        if (at.position // accumulate) % stride == 0:
+            at.gradients.append(gradient_norms(self.pipeline.stages))
         if self.config.train.clip:
             clip_gradients(self.pipeline.parameters(), self.config.train.clip)
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
-        self.progress.step += 1
-        self._average.update(self.progress.step)
+        at.step += 1
+        self._average.update(at.step)
 
     def _diverged(self, what: str, step: int, detail: str) -> TrainingError:
+        """Return the error, after a last row of the history that has it as `diverged`."""
+        at = self.progress
+        row = {"epoch": at.epoch + 1, "step": at.step, "loss": at.loss / max(1, at.position), "best": False}
+        row |= {"lr": self._optimizer.param_groups[0]["lr"], "seconds": round(at.seconds, 2)}
+        self._write_history({**row, "gradients": mean_norms(at.gradients), "diverged": f"{what} ({detail})"})
         fix = "lower train.optimizer.lr, or set train.clip"
         if self.config.train.precision == "fp16":
             fix = f"set train.precision: bf16, which has a greater range, {fix}"
@@ -173,6 +192,9 @@ class Trainer:
             if self.evaluate:
                 scores = dict(self.evaluate(self.stop_if_interrupted))
                 row["dev"] = {key: value for key, value in scores.items() if key != "labels"}
+            if self.evaluate_train:
+                of_sample = self.evaluate_train(self.stop_if_interrupted)
+                row["train"] = {key: value for key, value in of_sample.items() if key != "labels"}
             metrics = metric_types(self.config.head)
             metric = goodness(scores, settings.metric, metrics) if scores else -row["loss"]
             dev_loss, before = scores.get("loss"), at.best
@@ -181,6 +203,7 @@ class Trainer:
                 at.improve(float(metric), dev_loss)
                 at.best_sha256 = checkpoint.save_weights(self.folder / at.best_file, self.pipeline.state_dict())
         row |= {"lr": self._optimizer.param_groups[0]["lr"], "seconds": round(at.seconds, 2), "best": is_better}
+        row["gradients"] = mean_norms(at.gradients)
         at.history.append(row)
         if self.evaluate:
             at.begin_patience(metric, is_perfect(scores, settings.metric, metrics))
@@ -198,8 +221,9 @@ class Trainer:
             at.done = True
             self.save()
 
-    def _write_history(self) -> None:
-        write(self.folder / HISTORY, "".join(json.dumps(null_non_finite(row)) + "\n" for row in self.progress.history))
+    def _write_history(self, *more: Mapping[str, Any]) -> None:
+        rows = [*self.progress.history, *more]
+        write(self.folder / HISTORY, "".join(json.dumps(null_non_finite(row)) + "\n" for row in rows))
 
     def save(self) -> None:
         """Write last.ckpt, then remove best weights that it no longer refers to."""

@@ -79,6 +79,8 @@ def test_a_run_says_what_was_trained(finished: tuple[Run, list[Progress]]) -> No
     assert (first["epoch"], second["epoch"], second["step"]) == (1, 2, 2 * first["step"])
     assert second["loss"] < first["loss"]
     assert set(first["dev"]) >= {"f1", "precision", "recall"}
+    assert set(first["train"]) >= {"f1", "precision", "recall"}
+    assert all(first["gradients"][stage] > 0 for stage in ("embedding", "encoder.layers.0", "head"))
     assert (
         [*run.history.to_pandas()["loss"]]
         == run.history.to_arrow()["loss"].to_pylist()

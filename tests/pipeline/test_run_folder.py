@@ -69,6 +69,7 @@ def test_a_run_holds_everything_that_was_made(finished: Path) -> None:
         "tokenizer.json",
         "checkpoints",
         "training.json",
+        "facts.json",
         "answers.jsonl",
         "metrics.json",
         "bundle",

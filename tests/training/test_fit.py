@@ -14,9 +14,9 @@ from torch import nn
 from seqpipe.config.loader import Config, load
 from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.features.vocabulary import SPECIALS
+from seqpipe.report.analysis import unknown_share
 from seqpipe.training.artifacts import Artifacts, FittedTask
 from seqpipe.training.datasets import read
-from seqpipe.training.evaluation import unknown_share
 from seqpipe.training.fit import fit_artifacts
 from seqpipe_plugins.tokenizers.words import Words
 

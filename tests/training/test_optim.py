@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import torch
 from factory import parts, tiny
 from torch import nn
 
-from seqpipe.training.optim import clip_gradients, make_optimizer
+from seqpipe.training.optim import clip_gradients, gradient_norms, make_optimizer, mean_norms
 
 NGRAMS = ("embedding={use: ngrams, dim: 6, words: 1, chars: [2, 3]}", "train.schedule={use: constant}")
 
@@ -32,6 +33,21 @@ def test_gradients_are_clipped_as_the_library_clips_dense_ones(most: float) -> N
     assert len(clipped[0]) == 3
     for ours, theirs in zip(*clipped, strict=True):
         assert torch.allclose(ours, theirs, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("embedding", [(), NGRAMS])
+def test_gradient_norms_are_those_of_each_stage_and_layer(tmp_path: Path, embedding: tuple[str, ...]) -> None:
+    config = tiny(tmp_path, *embedding, "encoder={use: lstm, hidden: 4, layers: 2}")
+    pipeline, batches = parts(config)
+    assert gradient_norms(pipeline.stages) == {}
+    pipeline.loss(batches(batches.order(0)[0])).backward()
+    norms = gradient_norms(pipeline.stages)
+    expected = [parameter.grad.to_dense().norm() for parameter in pipeline.parameters() if parameter.grad is not None]
+    assert math.hypot(*norms.values()) == pytest.approx(float(torch.stack(expected).norm()), rel=1e-5)
+    assert {"encoder.layers.0", "encoder.layers.1", "head"} < norms.keys()
+    head = [parameter.grad for parameter in pipeline.head.parameters()]
+    assert norms["head"] == pytest.approx(math.sqrt(sum(float((grad**2).sum()) for grad in head)), rel=1e-5)
+    assert mean_norms([{"a": 1.0}, {"a": 3.0, "b": 1.0}]) == {"a": 2.0, "b": 0.5}
 
 
 @pytest.mark.parametrize(

@@ -279,11 +279,18 @@ def table(scores: Mapping[str, Any], metrics: Mapping[str, Metric]) -> str:
         over_all = {name: value for name, value in scores.items() if name not in heads}
         tables = [f"{name}\n{table(part, metrics)}" for name, part in heads.items()]
         return "\n\n".join([*tables, table(over_all, metrics)])
-    rows = [*scores.get("labels", {}).items(), ("overall", {k: v for k, v in scores.items() if k != "labels"})]
+    return "\n".join(text_table(score_rows(scores, metrics), numbers=True))
+
+
+def score_rows(scores: Mapping[str, Any], metrics: Mapping[str, Metric]) -> list[list[str]]:
+    """Return the rows of the table of one head's scores as formatted cells: names, each label, the overall scores."""
+    rows = [
+        (label, {name: value for name, value in row.items() if not isinstance(value, Mapping)})
+        for label, row in (*scores.get("labels", {}).items(), ("overall", scores))
+    ]
     columns = list(dict.fromkeys(column for _, row in reversed(rows) for column in row))
     lines = [["", *(column.replace("_", " ") for column in columns)]]
-    lines += [[label, *(_cell(column, row.get(column), metrics) for column in columns)] for label, row in rows]
-    return "\n".join(text_table(lines, numbers=True))
+    return lines + [[label, *(_cell(column, row.get(column), metrics) for column in columns)] for label, row in rows]
 
 
 def metric_of(name: str, metrics: Mapping[str, Metric]) -> Metric:

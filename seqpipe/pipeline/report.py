@@ -1,0 +1,97 @@
+"""The report of a run or of a bundle: collect its content, and write the page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from seqpipe import files
+from seqpipe.answers.comparison import Row
+from seqpipe.answers.registry import metric_types
+from seqpipe.config.plugins import Plugins
+from seqpipe.config.run_layout import BUNDLE, FACTS, REPORT, YAML
+from seqpipe.console import Console
+from seqpipe.errors import EnvError, UsageError
+from seqpipe.pipeline.run import Run
+from seqpipe.pipeline.scoring import open_bundle, open_target
+from seqpipe.report.analysis import data_facts, judge, training_findings
+from seqpipe.report.page import Report, analyse, curves, write_page
+from seqpipe.runtime.evaluate import answered, evaluate, score_answers
+from seqpipe.runtime.model import Model
+from seqpipe.training.artifacts import Artifacts
+from seqpipe.training.progress import outcome_lines
+
+SECONDS = 0.2  # for which the speed of a bundle is measured
+QUIET = Console(-1)
+
+
+def report_run(run: Run, output: Path | None = None, by: str | None = None) -> Report:
+    """Write the report of a run from its files; arguments and errors are those of `Run.report`."""
+    artifacts, answers, outcome, facts = Artifacts.load(run.folder), run.answers, run.outcome, run.folder / FACTS
+    is_exported, metric = (run.bundle_folder / BUNDLE).exists(), outcome.get("metric")
+    model = open_bundle(run.bundle_folder, "cpu", QUIET, Plugins()) if is_exported else None
+    groups = {}
+    if by:
+        if model is None or not answers:
+            reason = "has no bundle yet" if model is None else "has no answers, since it is a language model"
+            raise UsageError(f"--by: {run.folder} {reason}; use `seqpipe evaluate {run.folder} --by {by}`")
+        for name in dict.fromkeys(row["set"] for row in answers):
+            pairs = [(row["record"], row["answer"]) for row in answers if row["set"] == name]
+            groups[name] = score_answers(model.predictor, pairs, by=by)
+    metrics = model.predictor.metric_types if model else metric_types(artifacts.task)
+    content = _content(model, [*judge(artifacts.task, artifacts.featurizer, answers)]) | {
+        "name": run.folder.name,
+        "scores": run.scores or {},
+        "groups": groups,
+        "outcome": outcome,
+        "curves": curves(run.history, metric, metrics),
+        "findings": training_findings(run.history, metric),
+        "lines": outcome_lines(outcome, metrics, f"seqpipe run {run.folder / YAML}") if outcome else [],
+        "data": files.read_json(facts) if facts.exists() else {"sets": {}, "warnings": []},
+        "yaml": (run.folder / YAML).read_text(encoding="utf-8"),
+    }
+    return write_page(output or run.folder / REPORT, content, metrics, metric)
+
+
+def report_bundle(bundle: Path, data: Path, output: Path | None = None, by: str | None = None) -> Report:
+    """Write the report of a bundle on a data file; arguments and errors are those of `Bundle.report`."""
+    model, (predictor, read, _) = open_bundle(bundle, "cpu", QUIET, Plugins()), open_target(bundle, "cpu", data, QUIET)
+    records, pairs = [*read(data)], []
+    if predictor.kind.is_generated:  # perplexity needs no answers
+        scores = evaluate(predictor, records, by=by)
+    else:
+        pairs = [*answered(predictor, records)]
+        scores = score_answers(predictor, pairs, by=by)
+    rows = [{"set": data.name, "record": record, "answer": answer} for record, answer in pairs]
+    facts = {data.name: data_facts(predictor.featurizer, predictor.task, records)}
+    content = _content(model, [*judge(predictor.task, predictor.featurizer, rows)]) | {
+        "name": model.manifest.name,
+        "scores": {data.name: scores[""]},
+        "groups": {data.name: scores} if by else {},
+        "data": {"sets": facts, "warnings": []},
+        **dict.fromkeys(("outcome", "curves", "findings", "lines", "yaml"), ()),
+    }
+    return write_page(output or Path(f"{data.stem}-report.html"), content, predictor.metric_types, None)
+
+
+def _content(model: Model | None, judged: Sequence[Row]) -> dict[str, Any]:
+    """Return the content of a report about these answers and the bundle; EnvError without the libraries."""
+    if not (find_spec("matplotlib") and find_spec("jinja2")):
+        raise EnvError('the report needs matplotlib and Jinja2: pip install "seqpipe-nlp[report]"')
+    analyses: dict[str, list[Row]] = {}
+    for name, head in dict.fromkeys((row["set"], row["head"]) for row in judged):
+        rows = [row for row in judged if (row["set"], row["head"]) == (name, head)]
+        analyses.setdefault(name, []).append(analyse(rows))
+    rate = None
+    if model and (golden := [example for example in model.manifest.golden if not example.options]):
+        model.answer_example(golden[0])  # the first answer is slower
+        count, start = 0, time.perf_counter()
+        while (seconds := time.perf_counter() - start) < SECONDS:
+            model.answer_example(golden[count % len(golden)])
+            count += 1
+        rate = count / seconds
+    return {"analyses": analyses, "model": model, "rate": rate, "date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M}"}

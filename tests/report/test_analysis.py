@@ -1,0 +1,141 @@
+"""Confusion, kinds of span errors, calibration and findings, against scikit-learn, torchmetrics and brute force."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from sklearn.metrics import confusion_matrix
+from torchmetrics.classification import BinaryCalibrationError
+
+from seqpipe.answers.classification import Label, LabelTask
+from seqpipe.answers.comparison import MISSED, RIGHT, SPAN_KINDS, SPURIOUS, pair_spans
+from seqpipe.answers.metrics.f1 import SpanCounter
+from seqpipe.features.sources import TextSource
+from seqpipe.report.analysis import calibration, confusion, errors, histogram, judge, scored, training_findings
+from seqpipe_plugins.tokenizers.words import Words
+
+NAMES = ("food", "mood", "wood")
+
+
+def judged_labels(count: int) -> tuple[list[dict[str, Any]], list[str], list[str]]:
+    """Rows of `judge` for random labels, with the labels of the references and of the answers."""
+    dice = random.Random(5)
+    gold, got = (dice.choices(NAMES, (3, 2, 1), k=count) for _ in range(2))
+    rows = [
+        {"set": "test", "record": {"text": f"w{i}", "label": a}, "answer": {"label": b, "score": dice.random()}}
+        for i, (a, b) in enumerate(zip(gold, got, strict=True))
+    ]
+    source = TextSource(Words().train([["w1"]]), {})
+    return [*judge(LabelTask(Label(NAMES)), source, rows)], gold, got
+
+
+def test_the_confusion_of_labels_is_that_of_scikit_learn() -> None:
+    rows, gold, got = judged_labels(300)
+    counted = {(row["gold"], row["predicted"]): row["count"] for row in confusion(rows)}
+    expected = confusion_matrix(gold, got, labels=NAMES)
+    assert counted == {
+        (a, b): expected[i, j] for i, a in enumerate(NAMES) for j, b in enumerate(NAMES) if expected[i, j]
+    }
+    assert all({"set", "gold", "predicted", "count"} == row.keys() for row in confusion(rows))
+
+
+def test_the_most_confident_errors_come_first() -> None:
+    rows, gold, got = judged_labels(300)
+    wrong = errors(rows)
+    assert len(wrong) == sum(a != b for a, b in zip(gold, got, strict=True))
+    assert [row["wrongness"] for row in wrong] == sorted((row["wrongness"] for row in wrong), reverse=True)
+    assert all(row["score"] == row["wrongness"] == row["answer"]["score"] for row in wrong)
+    assert {row["tokens"] for row in wrong} == {1}
+
+
+@pytest.mark.parametrize(
+    ("gold", "got", "kinds"),
+    [
+        ([("A", 0, 5)], [("A", 0, 5)], [RIGHT]),
+        ([("A", 0, 5)], [("B", 0, 5)], ["wrong type"]),
+        ([("A", 0, 5)], [("A", 0, 4)], ["wrong boundary"]),
+        ([("A", 0, 5)], [("B", 3, 9)], ["wrong type and boundary"]),
+        ([("A", 0, 5)], [], [MISSED]),
+        ([], [("A", 0, 5)], [SPURIOUS]),
+        ([("A", 0, 5)], [("A", 5, 9)], [MISSED, SPURIOUS]),
+        # The answer that is right takes the reference, and the other one beside it is spurious.
+        ([("A", 0, 5)], [("A", 0, 3), ("A", 0, 5)], [RIGHT, SPURIOUS]),
+        ([("A", 0, 9)], [("A", 0, 2), ("A", 3, 9)], ["wrong boundary", SPURIOUS]),
+        ([("A", 0, 5), ("B", 0, 5)], [("B", 0, 5)], [RIGHT, MISSED]),
+    ],
+)
+def test_planted_errors_of_spans_have_their_kind(gold: list[Any], got: list[Any], kinds: list[str]) -> None:
+    assert [kind for kind, _, _ in pair_spans(gold, got)] == kinds
+
+
+def test_kinds_of_span_errors_add_up_to_the_counts_of_the_scores() -> None:
+    dice = random.Random(3)
+
+    def spans() -> list[tuple[str, int, int]]:
+        starts = sorted(dice.sample(range(0, 60, 3), dice.randint(0, 6)))
+        return [(dice.choice("AB"), start, start + dice.randint(1, 3)) for start in starts]
+
+    counter, counts = SpanCounter(), Counter[str]()
+    for _ in range(200):
+        gold, got = spans(), spans()
+        counter.add(gold, got)
+        counts.update(kind for kind, _, _ in pair_spans(gold, got))
+    scores = counter.result()
+    assert counts.keys() == {*SPAN_KINDS}
+    assert counts[RIGHT] == scores["correct"]
+    assert counts.total() - counts[SPURIOUS] == scores["gold"]
+    assert counts.total() - counts[MISSED] == scores["predicted"]
+
+
+def test_the_calibration_error_is_that_of_torchmetrics_and_of_its_definition() -> None:
+    dice = random.Random(1)
+    pairs = [(score, dice.random() < score**2) for score in (dice.random() for _ in range(1000))]
+    scores, right = torch.tensor([pair[0] for pair in pairs]), torch.tensor([pair[1] for pair in pairs])
+    measured = calibration(pairs)
+    assert measured["ece"] == pytest.approx(float(BinaryCalibrationError(n_bins=10)(scores, right.int())), abs=1e-6)
+    brute = 0.0
+    for lower in range(10):
+        inside = [(s, r) for s, r in pairs if lower / 10 < s <= (lower + 1) / 10]
+        brute += abs(sum(r for _, r in inside) - sum(s for s, _ in inside)) / len(pairs)
+    assert measured["ece"] == pytest.approx(brute)
+    assert measured["ece"] > 0.1
+    assert sum(row["count"] for row in measured["bins"]) == measured["count"] == 1000
+    assert calibration([])["ece"] is None
+
+
+def test_a_histogram_counts_every_value_once() -> None:
+    rows, _, _ = judged_labels(100)
+    counted = histogram(scored(rows), [i / 10 for i in range(11)])
+    assert sum(row["right"] + row["wrong"] for row in counted) == 100
+    assert sum(row["right"] for row in counted) == sum(row["right"] for row in rows)
+
+
+def epoch(number: int, loss: float, dev_loss: float, **more: Any) -> dict[str, Any]:
+    dev = {"accuracy": 0.7, "loss": dev_loss}
+    row = {"epoch": number, "step": number, "loss": loss, "dev": dev, "best": number == 1, "lr": 1.0}
+    return {**row, "gradients": {"encoder": 1.0, "head": 1.0}, **more}
+
+
+def kinds(*history: dict[str, Any]) -> list[str]:
+    return [row["kind"] for row in training_findings(history, "accuracy")]
+
+
+def test_a_training_that_goes_well_has_no_finding() -> None:
+    assert kinds(epoch(1, 1.0, 1.0), epoch(2, 0.5, 0.9)) == []
+    assert kinds() == []
+
+
+def test_planted_explosions_vanishing_gradients_and_overfitting_are_found() -> None:
+    calm = epoch(1, 1.0, 1.0)
+    assert kinds(calm, epoch(2, 5.0, 5.0, gradients={"encoder": 500.0, "head": 1.0})) == ["explodes"]
+    assert kinds(calm, epoch(2, 5.0, 5.0, gradients={"encoder": None, "head": 1.0})) == ["explodes"]
+    faint = {"encoder": 1e-8, "head": 1.0}
+    assert kinds(epoch(1, 1.0, 1.0, gradients=faint), epoch(2, 1.0, 1.0, gradients=faint)) == ["vanishes"]
+    assert kinds(calm, epoch(2, 0.1, 2.0)) == ["overfits"]
+    assert kinds(epoch(1, 1.0, 1.0, train={"accuracy": 0.99})) == ["overfits"]
+    (found,) = training_findings([calm, epoch(2, 0.1, 2.0)], "accuracy")
+    assert "after epoch 1 the dev loss rises from 1 to 2 while the training loss falls from 1 to 0.1" in found["text"]

@@ -1,0 +1,44 @@
+"""Pages in headless Chromium, at the widths of a desktop and a phone, in the light and in the dark."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import sync_playwright
+
+
+def faults_of_page(path: Path) -> list[str]:
+    """What is wrong with a page: messages of its console, requests, scrolling to the side, violations by axe."""
+    faults: list[str] = []
+    with (
+        sync_playwright() as playwright,
+        contextlib.closing(playwright.chromium.launch(executable_path=shutil.which("chromium"))) as browser,
+    ):
+        views: Any = ((1280, "light"), (1280, "dark"), (390, "light"), (390, "dark"))
+        for width, scheme in views:
+            tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+            tab.on("console", lambda message: faults.append(message.text))
+            tab.on("pageerror", lambda error: faults.append(str(error)))
+            tab.on("request", lambda request: faults.append(request.url) if request.url != path.as_uri() else None)
+            tab.goto(path.as_uri())
+            tab.locator("details").evaluate_all("list => list.forEach(part => { part.open = true; })")
+            if (needed := tab.evaluate("document.documentElement.scrollWidth")) != width:
+                faults.append(f"{needed} pixels wide, at a width of {width}")
+            report = Axe().run(tab)
+            if report.violations_count:
+                faults.append(report.generate_report())
+            tab.close()
+    return faults
+
+
+def table_rows(page: str) -> list[list[str]]:
+    """The rows of all tables of a page as texts of cells."""
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", page, re.DOTALL)
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in rows]
+    return [[html.unescape(cell.strip()) for cell in row] for row in cells]
