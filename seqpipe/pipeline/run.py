@@ -49,21 +49,21 @@ class Run:
         from seqpipe.answers.metrics.numbers import format_score
         from seqpipe.config.contract import metric_types
         from seqpipe.explain.html import card
-        from seqpipe.explain.notebook import draw_curves, style_html
+        from seqpipe.explain.notebook import style_html
+        from seqpipe.report.page import STYLES, curves
         from seqpipe.runtime.evaluate import headlines
 
-        metrics, metric = metric_types(self.config.head), (self.config.train.metric or "").removeprefix("-")
-        scores, epochs = Rows(), Rows()
+        metrics, metric = metric_types(self.config.head), self.outcome.get("metric")
+        scores, history = Rows(), self.history
         for name, values in (self.scores or {}).items():
             shown = {key: format_score(key, value, metrics) for key, value in headlines(values, metric).items()}
             scores.append({"set": name, **shown})
-        for row in self.history:
-            epochs.append({"epoch": row["epoch"], "loss": row["loss"], "best": row["best"]})
-            if dev := row.get("dev"):
-                name, value = next(iter(headlines(dev, metric).items()))
-                epochs[-1] |= {"dev loss": dev.get("loss"), f"dev {name}": value}
-        content = scores._repr_html_() + "".join(f"<p>{escape(line)}</p>" for line in self.outcome_lines())
-        return style_html(card(escape(self.folder.name), content + (draw_curves(epochs) if epochs else "")))
+        try:
+            drawn = f'<div class="plots">{"".join(curves(history, metric, metrics))}</div>'
+        except ImportError:  # matplotlib is not installed
+            drawn = history._repr_html_() + '<p>For curves: pip install "seqpipe-nlp[report]"</p>'
+        lines = "".join(f"<p>{escape(line)}</p>" for line in self.outcome_lines())
+        return style_html(card(escape(self.folder.name), scores._repr_html_() + lines + drawn), *STYLES)
 
     @cached_property
     def config(self) -> Config:

@@ -24,6 +24,7 @@ from seqpipe.report.analysis import BINS, calibration, confusion, errors, histog
 from seqpipe.runtime.evaluate import headlines
 from seqpipe.version import VERSION
 
+STYLES = STYLE / "page.css", Path(__file__).with_name("page.css")
 WORST = 20  # errors that are shown of each set
 MOST_LABELS = 24  # of a confusion matrix
 LONGEST, BEFORE = 600, 150  # characters of a text that are shown, and of those before its first error
@@ -55,7 +56,7 @@ def write_page(path: Path, content: Mapping[str, Any], metrics: Mapping[str, Met
     pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     html = pages.get_template("page.html.jinja").render(
         content,
-        style="".join((place / "page.css").read_text(encoding="utf-8") for place in (STYLE, folder)),
+        style="".join(file.read_text(encoding="utf-8") for file in STYLES),
         icon=re.sub(r' xmlns="[^"]*"', ' width="28" height="28" aria-hidden="true"', icon).strip(),
         score_rows=partial(score_rows, metrics=metrics),
         headline=lambda scores: next(iter(headlines(scores, metric).items())),

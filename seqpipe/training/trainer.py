@@ -103,8 +103,9 @@ class Trainer:
                     tick(at.epoch * len(self._order) + at.position, note)
                 at.seconds += time.monotonic() - start
                 self.finish_epoch()
+                if at.done and at.epoch < epochs:
+                    tick(epochs * len(self._order), note)  # the step is complete after fewer epochs too
                 self.stop_if_interrupted()
-            tick(epochs * len(self._order), note)  # also after fewer epochs the step is complete
 
     def _on_device(self, rows: Sequence[int]) -> Batch:
         return {name: tensor.to(self.device) for name, tensor in self.batches(rows).items()}

@@ -257,12 +257,12 @@ def test_windows_locks_by_its_own_call(here: Path) -> None:
 def test_what_another_process_writes_into_a_run_is_not_taken_for_torn(here: Path) -> None:
     config = tiny(here, *LEAN)
     folder = begin_run(config).folder
-    with files.writing(folder / "answers.jsonl") as temporary:  # as `predict -o` does, without a lock
+    with files.writing(folder / "predictions.jsonl") as temporary:  # as `predict -o` does, without a lock
         temporary.write_text("one")
         (folder / ".learned.json.abc.part").write_text("{")
         (folder / ".bundle.abc.part").mkdir()
         begin_run(config)
-    assert (folder / "answers.jsonl").read_text() == "one"
+    assert (folder / "predictions.jsonl").read_text() == "one"
     assert not list(folder.glob(".*.part"))
 
 
