@@ -156,7 +156,7 @@ def test_class_weights_count_in_a_batch_of_one_text_too() -> None:
 
 
 def test_a_weight_for_a_label_that_no_text_has_is_an_error_with_a_cure() -> None:
-    with pytest.raises(UsageError, match=r"no training text has the label 'goood'; .* did you mean 'good'\?"):
+    with pytest.raises(UsageError, match=r"the training data has no label 'goood'; .* did you mean 'good'\?"):
         Label(6, LABELS, class_weights={"goood": 2.0})
 
 
