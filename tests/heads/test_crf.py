@@ -148,6 +148,18 @@ def test_loss_and_gradients_are_those_of_pytorch_crf(constraints: bool) -> None:
     assert all(torch.allclose(a, b, atol=1e-12) for a, b in pairs)
 
 
+def test_a_weight_adjusts_the_first_tag_of_each_span_in_training_alone() -> None:
+    crf, x = head(class_weights={"a": 3.0, "O": 0.5}), torch.randn(3, 5, 6).double()
+    gold = torch.tensor([[0, 1, 3, 2, 0], [4, 0, 0, 0, 0], [1, 2, 4, 0, 0]])
+    theirs, emissions = library(crf, x)
+    first = torch.tensor([0.5, 3.0, 1.0, 1.0, 3.0]).log()  # O, B-a and S-a
+    expected = -theirs(emissions - first, gold, MASK, reduction="token_mean")
+    assert crf.loss(x, MASK, gold).item() == pytest.approx(expected.item(), abs=1e-6)
+    assert torch.equal(crf.score(x, MASK, gold), head().score(x, MASK, gold))
+    plain = CRF(6, ("NOUN", "VERB"), scheme="none", class_weights={"VERB": 4.0})
+    assert plain.adjustment.tolist() == pytest.approx([0, np.log(4)])
+
+
 def test_the_best_path_is_pytorch_crf_s_on_long_rows() -> None:
     crf, mask = head(scale=2), ragged(70, 3, 41)
     x = torch.randn(3, 70, 6).double()

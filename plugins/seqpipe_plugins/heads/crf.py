@@ -7,14 +7,9 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from seqpipe.plugin import LOG_ZERO, MASKED_LOGIT, Probability, Size, TokenWindows, calibration, crf, tagging_schemes
 from seqpipe_plugins.heads import ClassWeights, Scheme, TaggingHead
-
-import os
-
-VARIANT = os.environ.get("VARIANT", "margin")
 
 
 class CRF(TaggingHead):
@@ -22,6 +17,13 @@ class CRF(TaggingHead):
 
     Parameters and their initialisation are those of pytorch-crf. Transitions that the scheme forbids, such as I-X after
     O, have probability 0 in training and decoding.
+
+    Weights of labels adjust the logits (Menon et al. 2021): in training, log w is subtracted from the emission of each
+    first tag of a span, of O, and of plain tags, so that the emissions learn to be greater by log w. The answers are
+    those of a field that saw such spans w times as often, whatever their length.
+
+    After each epoch, dev data determines the temperature T, by which emissions and transitions are divided, with the
+    maximum likelihood of the sequences (Guo et al. 2017); the best sequence stays the same.
 
     If a text is read in windows, a span may cross the boundary of two windows only if both windows predict it; the
     answer is the best sequence of tags under this constraint, and probabilities are conditioned on it.
@@ -31,9 +33,13 @@ class CRF(TaggingHead):
             tags, such as parts of speech.
         dropout: Dropout probability of x.
         constraints: Whether transitions that the scheme forbids are impossible; otherwise they are only improbable.
+        class_weights: Weight of each label of spans, and of O, such as {rare: 5.0}, or of each plain tag; by default 1;
+            or balanced: N / (number of labels * number of spans with the label), and 1 for O.
+        calibrate: Whether scores are calibrated by a temperature that is fitted on dev data.
     """
 
     forbidden: Tensor
+    adjustment: Tensor
     rows: ClassVar = {
         "emissions.weight": ("labels",),
         "emissions.bias": ("labels",),
@@ -67,6 +73,9 @@ class CRF(TaggingHead):
         ]
         forbidden = crf.chain(*(torch.where(rule, 0.0, MASKED_LOGIT) for rule in legal))
         self.register_buffer("forbidden", forbidden, persistent=False)  # (P, P)
+        continues = self.span_continues[:-1, :-1].any(0)
+        adjustment = torch.where(continues, 0.0, self.weights.log())
+        self.register_buffer("adjustment", adjustment, persistent=False)  # (L,)
 
     @staticmethod
     def streaming_problem(options: Mapping[str, Any]) -> str:
@@ -74,11 +83,7 @@ class CRF(TaggingHead):
 
     def loss(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> ()
         """Return the negative log-likelihood per token (sentences count by length), comparable with `tags`."""
-        emissions = self.emissions(self.dropout(x))
-        if VARIANT == "margin":
-            emissions = emissions - F.one_hot(tags, len(self.weights)) * self.weights.log()
-        elif VARIANT == "adjust":
-            emissions = emissions - self.weights.log()
+        emissions = self.emissions(self.dropout(x)) - self.adjustment
         log_p = crf.PathLogProbability.apply(crf.bounded(emissions, mask), self._chain(), self._path(mask, tags))
         return -log_p.sum() / mask.sum()
 

@@ -26,7 +26,8 @@ class Tags(TaggingHead):
         scheme: Tagging scheme of the spans; BMES where each token is in a span (word segmentation); none for plain
             tags, such as parts of speech.
         dropout: Dropout probability of x.
-        class_weights: @W@
+        class_weights: Weight of each label of spans, and of O, such as {rare: 5.0}, or of each plain tag; by default 1;
+            or balanced: N / (number of labels * number of spans with the label), and 1 for O.
         calibrate: Whether scores are calibrated by a temperature that is fitted on dev data.
     """
 
