@@ -76,9 +76,10 @@ class Task(ABC, Generic[A]):
 
     def confidence(self, gold: Any, answer: A) -> float:
         """Return the score of a wrong answer, of a list the greatest of its wrong parts; 0 without a score."""
-        parts: Any = answer if isinstance(answer, list) else [answer]
+        parts: Any = [answer]
         if isinstance(answer, list):
-            parts = [part for part in parts if self.predicted([part])[0] not in gold]
+            alone: list[Any] = [[part] for part in answer]
+            parts = [answer[0] for answer in alone if self.predicted(answer)[0] not in gold]
         return max((part.get("score") or 0.0 for part in parts), default=0.0)
 
     def mistakes(self, gold: Any, predicted: Any) -> dict[str, Any]:
