@@ -37,8 +37,10 @@ from seqpipe.training.evaluation import predictor
 PLACE = PREPARED / "decisions"
 SENTENCES = 1_500  # of ncbi_disease
 SMALL = (  # a tagger with which the rare label is hard
-    "embedding=[{use: lookup, dim: 50, dropout: 0.3, word_dropout: 0.15}, {use: char-cnn, dim: 30, widths: [3]}]",
+    "embedding=[{use: lookup, dim: 50, dropout: 0.3, word_dropout: 0.15}, "
+    "{use: char-cnn, dim: 30, widths: [3], dropout: 0.3}]",
     "encoder.hidden=64",
+    "head.dropout=0.3",
     "train.epochs=10",
 )
 RARE_DOMAIN, RARE_SHARE = "travel", 0.01
