@@ -139,13 +139,14 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
         {"hidden": 6, "embedding_dim": 4, "units": 5, "dropout": 0.1},
         {"cell": "gru", "hidden": 6, "coverage": False, "attention": "bilinear", "layers": 2, "label_smoothing": 0.1},
     ],
-    ("head", "crf"): [{"dropout": 0.1}],
+    ("head", "crf"): [{"dropout": 0.1, "calibrate": True, "class_weights": "balanced"}],
     ("head", "electra"): [{"generator": 8, "heads": 2}, {"generator": 4, "heads": 1, "layers": 2, "share": 0.4}],
     ("head", "label"): [
         {"dropout": 0.1, "label_smoothing": 0.1, "class_weights": {"b": 2.0}},
         *({"pool": pool} for pool in ("mean", "first", "last")),
         {"pool": "attention", "score": "multi-head", "hidden": 5, "class_weights": "balanced"},
         {"multi": True, "threshold": "dev", "calibrate": True, "class_weights": "balanced"},
+        {"multi": True, "threshold": "per_label"},
         {"out_of_scope": "c", "threshold": "dev", "exposure": 0.5, "calibrate": True},
     ],
     ("head", "lm"): [{"packed": False, "tie": False, "label_smoothing": 0.1}, {"tie": False}],
@@ -182,7 +183,10 @@ STAGES: dict[tuple[str, str], list[dict[str, Any]]] = {
     ],
     ("head", "retrieval"): [{"dropout": 0.1, "width": 4}, {"pool": "attention", "temperature": 0.5}],
     ("head", "skip-gram"): [{"window": 2, "negatives": 2}, {"window": 1, "subsample": 0.01, "power": 0.0}],
-    ("head", "tags"): [{"dropout": 0.1}, {"scheme": "none"}],
+    ("head", "tags"): [
+        {"dropout": 0.1, "calibrate": True},
+        {"scheme": "none", "calibrate": True, "class_weights": "balanced"},
+    ],
     ("head", "transformer-decoder"): [
         {"heads": 2, "feedforward": 8, "dropout": 0.1},
         {"hidden": 8, "heads": 2, "layers": 1, "norm": "post", "positions": "learned", "longest": 4, "tie": False},

@@ -315,7 +315,9 @@ class TagsTask(WordLabelsTask[TagsAnswer, Tags]):
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
         field, old = head.target or "tags", head.old_labels
-        return Vocabulary([*old, *sorted({tag for record in records for tag in present(record, field)} - {*old})])
+        counts = Counter(tag for record in records for tag in present(record, field))
+        tags = [*old, *sorted(counts.keys() - {*old})]
+        return Vocabulary(tags, [counts[tag] for tag in tags])
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         ids, field = {label: i for i, label in enumerate(self.kind.labels)}, self.kind.target or "tags"
@@ -358,7 +360,8 @@ class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
 
     @classmethod
     def collect_labels(cls, head: HeadInfo, records: Sequence[Record]) -> Vocabulary:
-        names: set[str] = set()
+        """Return the tags; the count of a tag is the number of spans with its label, and that of O is 0."""
+        names: Counter[str] = Counter()
         for record in records:
             tags = record.get(head.target or "tags")
             if tags is not None:
@@ -371,7 +374,8 @@ class SpansTask(WordLabelsTask[SpansAnswer, Spans]):
                 fix = f"the field {head.target or 'spans'!r} is empty in every record: mark the spans to find"
             raise DataError(f"the training data has no span; {fix}")
         old, tags = head.old_labels, schemes.tag_set(sorted(names), head.settings["scheme"])
-        return Vocabulary([*old, *(tag for tag in tags if tag not in {*old})])
+        every = [*old, *(tag for tag in tags if tag not in {*old})]
+        return Vocabulary(every, [names[schemes.parts(tag)[1]] for tag in every])
 
     def target_maker(self, settings: Mapping[str, Any], rules: SpanRules) -> MakeTargets:
         ids = {label: i for i, label in enumerate(self.kind.labels)}

@@ -175,6 +175,7 @@ def model_yaml(summary: DataSummary, has_dev: bool, fine_tuning: dict[str, Any] 
         epochs = least_epochs(40 if is_small else 20, steps, 256 if is_rare else 512 if is_small else 1024, tokens)
     values = {
         "dev": has_dev,
+        "calibrate": flow_yaml(True) if has_dev else None,
         "small": is_small,
         "unspaced": summary.unspaced,
         "segmented": summary.segmented,

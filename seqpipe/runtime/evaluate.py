@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise, tee
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from seqpipe.errors import DataError, PluginError, UsageError, did_you_mean
 from seqpipe.features.document import Arrays, Doc, Record, locate, location
 from seqpipe.features.raw_text import with_raw_text
 from seqpipe.features.sources import fields_of
-from seqpipe.files import Rows, json_bytes, write
+from seqpipe.files import Rows, json_bytes, null_non_finite, write
 from seqpipe.runtime.decode_options import resolve_options
 from seqpipe.runtime.predictor import CHUNK, Predictor, chunks
 
@@ -43,7 +44,7 @@ def evaluate(
         records: Records with references.
         raw: Give the model the text only, not the words of the data, as in deployment.
         by: A field of the records to split the scores by.
-        errors: A file for the records with wrong answers, as JSONL.
+        errors: A file for the records with wrong answers, as JSONL, the most confident answers first.
         options: Decode options, such as `beams`.
     """
     kind, task = predictor.kind, predictor.task
@@ -90,11 +91,29 @@ def score_answers(
                 counters[group] = new_counter(predictor)
             counters[group].add(gold, predicted)
         if errors and not task.is_right(gold, predicted):
-            text = {field: record.get(field) for field in fields_of(predictor.featurizer)}
-            wrong.append({"where": record.get("where")} | text | task.mistakes(gold, predicted))
+            confidence = task.confidence(gold, answer)
+            wrong.append((confidence, _error_line(predictor, record, gold, answer, confidence)))
     if errors:
-        write(errors, b"".join(json_bytes(line) + b"\n" for line in wrong))
+        wrong.sort(key=itemgetter(0), reverse=True)
+        write(errors, b"".join(json_bytes(null_non_finite(line), default=str) + b"\n" for _, line in wrong))
     return {group: counter.result() for group, counter in counters.items()}
+
+
+def _error_line(predictor: Predictor, record: Record, gold: Any, answer: Answer, confidence: float) -> dict[str, Any]:
+    """Return a record with a wrong answer, after the answer, its confidence and its mistakes.
+
+    These replace fields of the record with their names, as in a file of errors that is read again, except for those
+    that the model reads or whose values are references.
+    """
+    task = predictor.task
+    mistakes = task.mistakes(gold, task.predicted(answer))
+    if "" not in task.parts:
+        mistakes = {"mistakes": mistakes}
+    # `reader_for` recognises a file of errors by the first three keys.
+    about = {"confidence": confidence, "where": record.get("where"), "answer": answer}
+    line: dict[str, Any] = about | mistakes
+    needed = {*fields_of(predictor.featurizer), *(part.kind.target for part in task.parts.values())}
+    return line | {key: value for key, value in record.items() if key in needed or key.partition(".")[0] not in line}
 
 
 def _perplexity_scores(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ OUTPUTS = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # endings of tables that 
 ENDINGS = {f".{form}": form for form in (*TABLES, "jsonl", "conll")}
 ENDINGS |= {".ndjson": "jsonl", ".bio": "conll", ".iob": "conll", ".tab": "tsv"}
 _ROWS = {"csv", "tsv", "jsonl", "json", "parquet"}
+_ERROR_LINE = re.compile(r'\{"confidence": [\d.e-]+, "where": ("([^"\\]|\\.)*"|null), "answer": ')
 _DELIMITERS = (",", ";", "\t", "|")
 _KEPT = {"columns", "delimiter", "encoding", "list", "quote"}  # options of the training data that rows are read with
 _NO_TEXT = {".docx", ".doc", ".xlsx", ".xls", ".ods", ".odt", ".pdf", ".html", ".htm", ".xml", ".yaml", ".yml", ".pkl"}
@@ -70,7 +72,14 @@ def form_of(source: Path, names: Sequence[str], usual: str) -> str:
 
 
 def reader_for(stored: Reader, data: Path | None) -> Reader:
-    """Return the reader of a file: that of the training data, or for a table or JSON of another form its own."""
+    """Return the reader of a file: that of the training data, or for a table or JSON of another form its own.
+
+    A file that `evaluate --errors` wrote has the fields of records under their names, whatever the training data has.
+    """
+    if data and data.is_file():
+        with open_file(data) as file:
+            if _ERROR_LINE.match(file.read(4_000).decode("utf-8", "replace")):
+                return Reader(use="jsonl", options={"text": None})
     form = ENDINGS.get(ending(data), stored.use) if data else stored.use
     if form == stored.use or not {form, stored.use} <= _ROWS:
         return stored

@@ -131,7 +131,10 @@ def test_evaluate_lists_what_was_answered_wrongly(bundle: tuple[Path, dict[str, 
     done = seqpipe("evaluate", bundle[0], "--data", data, "--errors", tmp_path / "wrong.jsonl", "--device", "cpu")
     assert done.code == 0, done.err
     (wrong,) = map(json.loads, (tmp_path / "wrong.jsonl").read_text().splitlines())
-    assert wrong | {"where": ""} == {"where": "", **record, "expected": ["Rome"], "got": "Ada"}
+    assert wrong["answer"]["answer"] == "Ada"
+    assert wrong["confidence"] == wrong["answer"]["score"]
+    kept = {key: wrong[key] for key in wrong if key not in ("answer", "confidence", "where")}
+    assert kept == {**record, "answers": golds[0], "expected": ["Rome"], "got": "Ada"}
 
 
 def test_a_checkpoint_answers_from_passages_longer_than_its_window(tmp_path: Path) -> None:

@@ -132,7 +132,8 @@ def test_evaluate_splits_by_a_field_and_scores_raw_text_and_lists_errors(here: P
     done = seqpipe("evaluate", "runs/tiny/bundle", "--errors", "wrong.jsonl", folder=here)
     assert "the mistakes are listed in wrong.jsonl" in done.err
     wrong = [json.loads(line) for line in (here / "wrong.jsonl").read_text().splitlines()]
-    assert all(set(line) == {"where", "text", "missed", "wrong"} for line in wrong)
+    added = {"confidence", "where", "answer", "missed", "wrong"}
+    assert all(set(line) == added | {"text", "words", "tags", "topic"} for line in wrong)
     beams = seqpipe("evaluate", "runs/tiny/bundle", "--beams", "5", folder=here)
     assert (beams.code, "no decode option 'beams' (there is: n_best)" in beams.err) == (2, True), beams.err
     missing = seqpipe("evaluate", "runs/tiny/bundle", "--by", "colour", folder=here)

@@ -292,9 +292,9 @@ def test_a_text_alone_is_no_record_of_several(model: Model) -> None:
         model("what")
 
 
-def test_of_several_inputs_nothing_is_explained(model: Model) -> None:
+def test_of_several_inputs_attention_is_refused(model: Model) -> None:
     with pytest.raises(UsageError, match="reads several inputs; attention weights need a single one"):
-        model.explain(records(1)[0])
+        model.explain(records(1)[0], method="attention")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from exported import Graph, elsewhere, export, ragged
 from torch import Tensor
 
 from seqpipe.answers.tagging_schemes import allowed, continues
+from seqpipe.nn.calibration import GRID
 from seqpipe_plugins.heads.crf import CRF
 
 LABELS = ("O", "B-a", "E-a", "I-a", "S-a")
@@ -19,25 +20,26 @@ AXES = {"x": ("b", "t"), "mask": ("b", "t"), "n": ("n",)}
 Brute = dict[str, Any]
 
 
-def head(seed: int = 0, scale: float = 1.0, **options: Any) -> CRF:
+def head(seed: int = 0, scale: float = 1.0, temperature: float = 1.0, **options: Any) -> CRF:
     torch.manual_seed(seed)
     crf = CRF(6, LABELS, **options).double()
     for transitions in (crf.start_transitions, crf.end_transitions, crf.transitions):
         torch.nn.init.normal_(transitions)
     with torch.no_grad():
         crf.emissions.weight.mul_(scale)
+        crf.temperature.fill_(temperature)
     return crf
 
 
 def library(crf: CRF, x: Tensor) -> tuple[torchcrf.CRF, Tensor]:
-    """pytorch-crf's CRF with the head's transitions, and the head's emissions."""
+    """pytorch-crf's CRF with the head's transitions, and the head's emissions, both at its temperature."""
     theirs = torchcrf.CRF(len(LABELS), batch_first=True).double()
-    L, forbidden = len(LABELS), crf.forbidden
+    L, forbidden, T = len(LABELS), crf.forbidden, crf.temperature.item()
     with torch.no_grad():
-        theirs.start_transitions.copy_(crf.start_transitions + forbidden[L, :L])
-        theirs.end_transitions.copy_(crf.end_transitions + forbidden[:L, L])
-        theirs.transitions.copy_(crf.transitions + forbidden[:L, :L])
-    return theirs, crf.emissions(x)
+        theirs.start_transitions.copy_(crf.start_transitions / T + forbidden[L, :L])
+        theirs.end_transitions.copy_(crf.end_transitions / T + forbidden[:L, L])
+        theirs.transitions.copy_(crf.transitions / T + forbidden[:L, :L])
+    return theirs, crf.emissions(x) / T
 
 
 def enumerated(crf: CRF, x: Tensor, span_continues: np.ndarray) -> Brute:
@@ -83,10 +85,42 @@ def differences(crf: CRF, span_continues: np.ndarray, n: int = 4) -> dict[str, f
 
 
 @pytest.mark.parametrize("constraints", [True, False])
-@pytest.mark.parametrize("seed", range(5))
-def test_a_decision_is_what_enumerating_every_path_says(seed: int, constraints: bool) -> None:
-    off = differences(head(seed, scale=3, constraints=constraints), continues(LABELS))
-    assert max(off.values()) < 1e-9
+@pytest.mark.parametrize(("seed", "temperature"), [(0, 1.0), (1, 1.0), (2, 0.3), (3, 2.5), (4, 4.0)])
+def test_a_decision_is_what_enumerating_every_path_says(seed: int, temperature: float, constraints: bool) -> None:
+    crf = head(seed, 3, temperature, constraints=constraints)
+    assert max(differences(crf, continues(LABELS)).values()) < 1e-9
+
+
+def test_the_temperature_changes_probabilities_and_no_path() -> None:
+    x = torch.randn(3, 5, 6).double()
+    cold, hot = (head(1, 3, T).decide(x, MASK) for T in (1.0, 2.0))
+    assert torch.equal(cold["tags"], hot["tags"])
+    assert (hot["path_scores"] < cold["path_scores"] - 0.1).any()
+    gold = torch.tensor([[0, 1, 3, 2, 0], [4, 0, 0, 0, 0], [1, 2, 4, 0, 0]])
+    assert head(1, 3, 2.0).loss(x, MASK, gold) == head(1, 3, 1.0).loss(x, MASK, gold)
+
+
+def test_the_likelihoods_of_calibration_are_those_of_every_temperature() -> None:
+    crf, x = head(2), torch.randn(3, 5, 6).double()
+    gold = torch.tensor([[0, 1, 3, 2, 0], [4, 0, 0, 0, 0], [1, 2, 4, 0, 0]])
+    found = crf.evidence(x, MASK, gold)["losses"]
+    for i, T in enumerate(GRID):
+        crf.temperature.fill_(T)
+        assert torch.allclose(-found[:, i], crf.score(x, MASK, gold), atol=1e-4)  # float32 has the temperatures
+
+
+@pytest.mark.parametrize("sharpness", [0.5, 2.5])
+def test_calibration_finds_how_much_too_sure_a_field_is(sharpness: float) -> None:
+    crf, x = head(3, calibrate=True), 2 * torch.randn(300, 4, 6).double()
+    gold = []
+    for row in x:
+        brute = enumerated(crf, row, continues(LABELS))
+        gold.append(brute["paths"][np.random.default_rng(len(gold)).choice(5**4, p=np.exp(brute["log_p"]))])
+    with torch.no_grad():
+        for parameter in crf.parameters():
+            parameter.mul_(sharpness)
+    crf.calibrate(crf.evidence(x, ragged(*[4] * 300), torch.from_numpy(np.array(gold))))
+    assert crf.calibration()["temperature"] == pytest.approx(sharpness, rel=0.15)
 
 
 def test_enumeration_sees_planted_faults() -> None:
@@ -112,6 +146,18 @@ def test_loss_and_gradients_are_those_of_pytorch_crf(constraints: bool) -> None:
     their = [x, crf.emissions.weight, theirs.start_transitions, theirs.end_transitions, theirs.transitions]
     pairs = zip(torch.autograd.grad(ours, mine), torch.autograd.grad(expected, their), strict=True)
     assert all(torch.allclose(a, b, atol=1e-12) for a, b in pairs)
+
+
+def test_a_weight_adjusts_the_first_tag_of_each_span_in_training_alone() -> None:
+    crf, x = head(class_weights={"a": 3.0, "O": 0.5}), torch.randn(3, 5, 6).double()
+    gold = torch.tensor([[0, 1, 3, 2, 0], [4, 0, 0, 0, 0], [1, 2, 4, 0, 0]])
+    theirs, emissions = library(crf, x)
+    first = torch.tensor([0.5, 3.0, 1.0, 1.0, 3.0]).log()  # O, B-a and S-a
+    expected = -theirs(emissions - first, gold, MASK, reduction="token_mean")
+    assert crf.loss(x, MASK, gold).item() == pytest.approx(expected.item(), abs=1e-6)
+    assert torch.equal(crf.score(x, MASK, gold), head().score(x, MASK, gold))
+    plain = CRF(6, ("NOUN", "VERB"), scheme="none", class_weights={"VERB": 4.0})
+    assert plain.adjustment.tolist() == pytest.approx([0, np.log(4)])
 
 
 def test_the_best_path_is_pytorch_crf_s_on_long_rows() -> None:
@@ -176,7 +222,7 @@ def test_a_row_s_answer_depends_on_nothing_but_the_row() -> None:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[CRF, Graph]:
-    crf, path = head(scale=3).float(), tmp_path_factory.mktemp("crf") / "crf.onnx"
+    crf, path = head(scale=3, temperature=1.6).float(), tmp_path_factory.mktemp("crf") / "crf.onnx"
     example = {"x": torch.randn(3, 5, 6), "mask": MASK, "n": torch.zeros(7)}
     return crf, export(path, crf, lambda x, mask, n: crf.decide(x, mask, n_best=n.shape[0]), AXES, **example)
 

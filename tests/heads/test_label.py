@@ -156,7 +156,7 @@ def test_class_weights_count_in_a_batch_of_one_text_too() -> None:
 
 
 def test_a_weight_for_a_label_that_no_text_has_is_an_error_with_a_cure() -> None:
-    with pytest.raises(UsageError, match=r"no training text has the label 'goood'; .* did you mean 'good'\?"):
+    with pytest.raises(UsageError, match=r"the training data has no label 'goood'; .* did you mean 'good'\?"):
         Label(6, LABELS, class_weights={"goood": 2.0})
 
 
@@ -341,6 +341,30 @@ def test_the_threshold_of_several_labels_gives_the_best_micro_f1() -> None:
     assert label.calibration() == {"threshold": pytest.approx(label.threshold.item())}
 
 
+def test_a_threshold_per_label_gives_each_frequent_label_its_best_f1_and_a_rare_one_that_of_all(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"multi": True, "calibrate": True}
+    label, x, mask = head("mean", threshold="per_label", **options), torch.randn(80, 3, 6), ragged(*[3, 2] * 40)
+    gold = (torch.rand(80, 4) < torch.tensor([0.5, 0.3, 0.2, 0.0])).float()
+    gold[:9, 3] = 1.0  # fewer than 10 texts
+    common = head("mean", threshold="dev", **options)
+    with torch.no_grad():
+        for each in (label, common):
+            each.calibrate(each.evidence(x, mask, gold))
+    chosen = label.calibration()["threshold"]
+    assert list(chosen) == list(LABELS)
+    assert chosen["none"] == pytest.approx(common.calibration()["threshold"])
+    assert len(set(chosen.values())) == 3
+    graph = export(tmp_path / "each.onnx", label, label.decide, AXES, x=x[:3], mask=ragged(3, 2, 3))
+    for made in ({name: rows.numpy() for name, rows in label.decide(x, mask).items()}, graph(x=x, mask=mask)):
+        for i in range(3):
+            p, right = made["scores"][:, i], gold[:, i].numpy()
+            best = max(f1_score(right, p >= t) for t in p)
+            assert f1_score(right, made["labels"][:, i]) == pytest.approx(best)
+    loaded = head("mean", threshold="per_label", **options)
+    loaded.load_state_dict(label.state_dict())
+    assert loaded.calibration() == label.calibration()
+
+
 def test_dev_data_that_lack_what_is_to_be_chosen_are_told() -> None:
     label, x, mask = outside(threshold="dev"), torch.randn(2, 3, 6), ragged(3, 2)
     with pytest.raises(DataError, match="no dev text has the label of out_of_scope"):
@@ -353,6 +377,7 @@ def test_dev_data_that_lack_what_is_to_be_chosen_are_told() -> None:
 def test_only_what_is_chosen_on_dev_needs_dev_data() -> None:
     assert Label.needs_dev({"threshold": 0.5, "calibrate": False}) == ""
     assert Label.needs_dev({"threshold": "dev", "calibrate": True}) == "threshold"
+    assert Label.needs_dev({"threshold": "per_label", "calibrate": False}) == "threshold"
     assert Label.needs_dev({"threshold": None, "calibrate": True}) == "calibrate"
 
 
@@ -370,6 +395,7 @@ def test_only_what_is_chosen_on_dev_needs_dev_data() -> None:
             {"threshold": 0.5, "positive": "good"},
             r"label\.positive: it must be one of two labels; .* 'bad', 'fair', 'g",
         ),
+        ({"threshold": "per_label"}, r"label\.threshold: per_label is for any number of labels per text; set multi"),
         ({"positive": "good"}, r"label\.positive: it needs a threshold"),
         ({"out_of_scope": "none"}, r"label\.out_of_scope: it needs a threshold"),
         ({"out_of_scope": "none", "positive": "good", "threshold": 0.5}, r"delete one of the two"),

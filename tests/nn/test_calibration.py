@@ -22,7 +22,7 @@ def test_the_softmaxs_temperature_is_the_likeliest_of_a_fine_search(sharpness: f
     z, label = drawn(1, sharpness)
     found = calibration.softmax_temperature(z, label)
     grid = np.geomspace(0.05, 20, 5_000)
-    losses = [torch.nn.functional.cross_entropy(z.double() / t, label).item() for t in grid]
+    losses = [300 * torch.nn.functional.cross_entropy(z.double() / t, label).item() + np.log(t) ** 2 / 2 for t in grid]
     assert found == pytest.approx(grid[int(np.argmin(losses))], rel=2e-3)
     assert found == pytest.approx(sharpness, rel=0.2)
 
@@ -34,15 +34,27 @@ def test_the_sigmoids_temperature_is_the_likeliest_of_a_fine_search() -> None:
     found = calibration.sigmoid_temperature(3 * z, labels)
     grid = np.geomspace(0.05, 20, 5_000)
     bce = torch.nn.functional.binary_cross_entropy_with_logits
-    losses = [bce(3 * z.double() / t, labels.double()).item() for t in grid]
+    losses = [600 * bce(3 * z.double() / t, labels.double()).item() + np.log(t) ** 2 / 2 for t in grid]
     assert found == pytest.approx(grid[int(np.argmin(losses))], rel=2e-3)
 
 
-def test_labels_that_are_all_right_or_none_leave_the_temperature_within_its_bounds() -> None:
+def test_few_texts_that_are_all_right_or_all_wrong_move_the_temperature_little() -> None:
     z = torch.tensor([[2.0, 0.0], [3.0, 0.0]])
-    assert calibration.softmax_temperature(z, torch.tensor([0, 0])) == pytest.approx(calibration.LEAST)
-    assert calibration.softmax_temperature(z, torch.tensor([1, 1])) == pytest.approx(calibration.MOST)
-    assert calibration.softmax_temperature(z[:0], torch.tensor([], dtype=torch.long)) == 1.0
+    assert 0.7 < calibration.softmax_temperature(z, torch.tensor([0, 0])) < 1
+    assert 1 < calibration.softmax_temperature(z, torch.tensor([1, 1])) < 5
+    assert calibration.softmax_temperature(z[:0], torch.tensor([], dtype=torch.long)) == pytest.approx(1.0)
+    many = z.repeat(100_000, 1)
+    assert calibration.softmax_temperature(many, torch.zeros(200_000, dtype=torch.long)) < 0.3
+    assert calibration.softmax_temperature(many, torch.ones(200_000, dtype=torch.long)) == pytest.approx(20, rel=1e-3)
+
+
+@pytest.mark.parametrize("sharpness", [0.1, 0.3, 1.0, 1.7, 10.0])
+def test_the_temperature_of_losses_on_a_grid_is_close_to_that_of_a_fine_search(sharpness: float) -> None:
+    z, label = drawn(3, sharpness)
+    losses = [torch.nn.functional.cross_entropy(z / t, label, reduction="none") for t in calibration.GRID]
+    found = calibration.grid_temperature(torch.stack(losses, 1))
+    expected = calibration.softmax_temperature(z, label)
+    assert found == pytest.approx(min(max(expected, calibration.GRID[0]), calibration.GRID[-1]), rel=0.03)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import Build
+from factory import labelling, moods, seqpipe, tagging, write_jsonl, writing
 from seqeval.metrics import f1_score, precision_score, recall_score
 
 from seqpipe import Model
@@ -70,12 +72,14 @@ def test_scores_may_be_split_by_a_field(tiny: Model) -> None:
 def test_what_went_wrong_is_listed(tiny: Model, tmp_path: Path) -> None:
     evaluate(tiny.predictor, RECORDS, errors=tmp_path / "errors.jsonl")
     third, fourth = map(json.loads, (tmp_path / "errors.jsonl").read_text().splitlines())
-    assert third == {
-        "where": "x:3",
-        "text": "Bern calls Zoe",
+    assert list(third)[:3] == ["confidence", "where", "answer"]
+    assert third["confidence"] == max(span["score"] for span in third["answer"] if span["word"] == "Bern")
+    assert {key: third[key] for key in third if key not in ("confidence", "answer")} == {
+        **RECORDS[2],
         "missed": [["person", 0, 4]],
         "wrong": [["city", 0, 4]],
     }
+    assert fourth["confidence"] == 0.0  # nothing in the answer is wrong
     assert (fourth["missed"], fourth["wrong"]) == ([["city", 11, 15]], [])
 
 
@@ -107,6 +111,49 @@ def test_records_may_come_one_at_a_time(tiny: Model) -> None:
 def test_a_record_without_reference_is_named(tiny: Model) -> None:
     with pytest.raises(DataError, match="x:9: no field 'spans' to compare with; it has: text; write it"):
         evaluate(tiny.predictor, [{"text": "Anna", "where": "x:9"}])
+
+
+LEAN = {"train": {"epochs": 1, "batch_tokens": 48, "threads": 1}}
+TOPICS = [{**record, "labels": [record["label"], "day"][: 1 + i % 2]} for i, record in enumerate(moods(30, 4))]
+KINDS: dict[str, tuple[Callable[..., Path], dict[str, Any]]] = {
+    "spans": (tagging, {}),
+    "tags": (tagging, {"head": {"use": "tags", "scheme": "none"}}),
+    "heads": (tagging, {"head": [{"use": "tags", "name": "tags"}, {"use": "crf", "name": "spans"}]}),
+    "label": (labelling, {"head": {"use": "label"}}),
+    "labels": (labelling, {"head": {"use": "label", "multi": True}}),
+    "text": (writing, {}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_of_errors_is_sorted_by_confidence_and_is_data_again(kind: str, tmp_path: Path) -> None:
+    write, changes = KINDS[kind]
+    yaml = write(tmp_path, changes | LEAN)
+    if kind == "labels":
+        for name in ("train", "dev", "test"):
+            write_jsonl(tmp_path / f"{name}.jsonl", TOPICS)
+    assert seqpipe("train", yaml.name, "-q", folder=tmp_path).code == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    scored = ("evaluate", run, "--device", "cpu", "--json", "-q")
+    done = seqpipe(*scored, "--errors", "wrong.jsonl", folder=tmp_path)
+    assert done.code == 0, done.err
+    wrong, again = ([], [])
+    for file, lines in (("wrong.jsonl", wrong), ("again", again)):
+        if lines is again:
+            done = seqpipe(*scored, "--data", "wrong.jsonl", "--errors", "again", folder=tmp_path)
+            assert done.code == 0, done.err
+        lines += map(json.loads, (tmp_path / file).read_text(encoding="utf-8").splitlines())
+    assert len(wrong) > 2
+    confidences = [line["confidence"] for line in wrong]
+    assert confidences == sorted(confidences, reverse=True)
+    places = [line.pop("where") for line in wrong]
+    assert [(line.pop("where"), line.pop("source_where")) for line in again] == [
+        (f"wrong.jsonl:{i}", place) for i, place in enumerate(places, 1)
+    ]
+    assert again == wrong
+    data = {"reader": {"use": "jsonl", "text": None}, "train": "wrong.jsonl"}
+    yaml = write(tmp_path, changes | LEAN | {"data": data, "name": "again"})
+    assert seqpipe("train", yaml.name, "-q", folder=tmp_path).code == 0
 
 
 # ── a bundle on disk, its data named or found beside it ──────────────────────

@@ -431,6 +431,7 @@ def test_frozen_stages_keep_what_they_started_from_and_resuming_begins_nowhere(
             ended.append(weights_of(opened.folder))
     assert all(torch.equal(ended[0][name], tensor) for name, tensor in ended[1].items())
     still = {name for name in old if name in ended[0] and torch.equal(old[name], ended[0][name])}
+    still.remove("heads.0.temperature")  # 1 without `calibrate`
     assert {name for name in still if not name.startswith(("embedding.0.", "encoder."))} == set()
     assert {name for name in old if name.startswith(("embedding.0.", "encoder."))} == still
 

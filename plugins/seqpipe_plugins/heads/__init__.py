@@ -1,15 +1,30 @@
-"""Heads: x to a loss and a decision, one file per component; here the shared code of heads over a pooled text."""
+"""Heads: x to a loss and a decision, one file per component; here the shared code of heads over texts and tokens."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
+from pydantic import PositiveFloat
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from seqpipe.plugin import MASKED_LOGIT, AttentionPool, AttentionScore, UsageError
+from seqpipe.plugin import (
+    MASKED_LOGIT,
+    AttentionPool,
+    AttentionScore,
+    UsageError,
+    calibration,
+    did_you_mean,
+    tagging_schemes,
+    token_counts,
+)
+
+ClassWeights = dict[str, PositiveFloat] | Literal["balanced"]
+SHOWN = 10  # labels in a message
+Scheme = Literal["BIOES", "IOB2", "BMES", "none"]
 
 Pooling = Literal["mean", "max", "first", "last", "attention", "state"]
 
@@ -124,3 +139,94 @@ class PooledHead(nn.Module):
         if self.hidden is not None:
             pooled = self.hidden(self.dropout(pooled) if learning else pooled).relu()
         return self.output(self.dropout(pooled) if learning else pooled), attention
+
+
+def label_weights(
+    head: str, labels: Sequence[str], counts: Sequence[int] | None, weights: ClassWeights | None
+) -> Tensor:
+    """Return the weight of each class, (L,), by its label; UsageError for a label that no class has."""
+    if weights == "balanced":
+        if counts is None:
+            raise UsageError(f"{head}.class_weights: the counts of the labels are unknown here; set numbers")
+        even = sum(counts) / max(1, sum(count > 0 for count in counts))
+        return torch.tensor([even / count if count else 1.0 for count in counts])
+    for label in weights or {}:
+        if label not in labels:
+            known = [*dict.fromkeys(labels)]
+            fix = f"name labels of the training data{did_you_mean(label, known)} ({', '.join(known[:SHOWN])})"
+            raise UsageError(f"{head}.class_weights: the training data has no label {label!r}; {fix}")
+    return torch.tensor([(weights or {}).get(label, 1.0) for label in labels])
+
+
+class TaggingHead(nn.Module):
+    """A head that gives each token a tag: linear emissions, weights of the labels, and a temperature.
+
+    Args:
+        head: The head's name in messages.
+        dim: Width of a token's vector.
+        labels: The tags.
+        scheme: Tagging scheme, or none for plain tags.
+        dropout: Dropout probability of x.
+        class_weights: Weights of the labels of spans, or of plain tags.
+        calibrate: Whether the temperature is fitted on dev.
+    """
+
+    span_continues: Tensor
+    weights: Tensor
+    temperature: Tensor
+
+    def __init__(
+        self,
+        head: str,
+        dim: int,
+        labels: Sequence[str],
+        *,
+        scheme: Scheme,
+        dropout: float,
+        class_weights: ClassWeights | None,
+        calibrate: bool,
+    ):
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.emissions = nn.Linear(dim, len(labels))
+        self.spans, self.choose_temperature = scheme != "none", calibrate
+        span_continues = torch.from_numpy(tagging_schemes.continues(labels)) & self.spans
+        names = [tagging_schemes.parts(tag)[1] or "O" for tag in labels] if self.spans else labels
+        weights = label_weights(head, names, token_counts(labels), class_weights)
+        self.register_buffer("span_continues", F.pad(span_continues, (0, 1, 0, 1)), persistent=False)  # (P, P)
+        self.register_buffer("weights", weights, persistent=False)  # (L,)
+        self.register_buffer("temperature", torch.ones(()))
+
+    @staticmethod
+    def answer(options: Mapping[str, Any]) -> str:
+        return "tags" if options.get("scheme") == "none" else "spans"
+
+    @staticmethod
+    def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
+        return {"scheme": options["scheme"]}
+
+    @staticmethod
+    def needs_dev(options: Mapping[str, Any]) -> str:
+        return "calibrate" if options.get("calibrate") else ""
+
+    def logits(self, x: Tensor) -> Tensor:  # (B, T, D) -> (B, T, L)
+        """Return the emissions at the temperature."""
+        logits: Tensor = self.emissions(x) / self.temperature
+        return logits
+
+    @abstractmethod
+    def log_likelihoods(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:
+        """Return the log-probability of the tags (B, T) at each temperature of `calibration.GRID`, (B, G)."""
+
+    def evidence(self, x: Tensor, mask: Tensor, tags: Tensor) -> dict[str, Tensor]:
+        """Return the rows for calibration: the negative log-likelihood at each temperature (B, G)."""
+        return {"losses": -self.log_likelihoods(x, mask, tags)}
+
+    def calibrate(self, evidence: Mapping[str, Tensor]) -> None:
+        """Choose the temperature."""
+        if self.choose_temperature:
+            self.temperature.fill_(calibration.grid_temperature(evidence["losses"]))
+
+    def calibration(self) -> dict[str, Any]:
+        """Return the temperature chosen on dev."""
+        return {"temperature": self.temperature.item()} if self.choose_temperature else {}

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from seqpipe.plugin import LOG_ZERO, MASKED_LOGIT, Probability, Size, TokenWindows, crf, tagging_schemes
+from seqpipe.plugin import LOG_ZERO, MASKED_LOGIT, Probability, Size, TokenWindows, calibration, crf, tagging_schemes
+from seqpipe_plugins.heads import ClassWeights, Scheme, TaggingHead
 
 
-class CRF(nn.Module):
+class CRF(TaggingHead):
     """A linear-chain conditional random field over linear emissions (Lafferty et al. 2001; Lample et al. 2016).
 
     Parameters and their initialisation are those of pytorch-crf. Transitions that the scheme forbids, such as I-X after
     O, have probability 0 in training and decoding.
+
+    Weights of labels adjust the logits (Menon et al. 2021): in training, log w is subtracted from the emission of each
+    first tag of a span, of O, and of plain tags, so that the emissions learn to be greater by log w. The answers are
+    those of a field that saw such spans w times as often, whatever their length.
+
+    After each epoch, dev data determines the temperature T, by which emissions and transitions are divided, with the
+    maximum likelihood of the sequences (Guo et al. 2017); the best sequence stays the same.
 
     If a text is read in windows, a span may cross the boundary of two windows only if both windows predict it; the
     answer is the best sequence of tags under this constraint, and probabilities are conditioned on it.
@@ -26,16 +33,20 @@ class CRF(nn.Module):
             tags, such as parts of speech.
         dropout: Dropout probability of x.
         constraints: Whether transitions that the scheme forbids are impossible; otherwise they are only improbable.
+        class_weights: Weight of each label of spans, and of O, such as {rare: 5.0}, or of each plain tag; by default 1;
+            or balanced: N / (number of labels * number of spans with the label), and 1 for O.
+        calibrate: Whether scores are calibrated by a temperature that is fitted on dev data.
     """
 
     forbidden: Tensor
-    span_continues: Tensor
+    adjustment: Tensor
     rows: ClassVar = {
         "emissions.weight": ("labels",),
         "emissions.bias": ("labels",),
         "start_transitions": ("labels",),
         "end_transitions": ("labels",),
         "transitions": ("labels", "labels"),
+        "temperature": None,
     }
 
     def __init__(
@@ -43,33 +54,28 @@ class CRF(nn.Module):
         dim: int,
         labels: Sequence[str],
         *,
-        scheme: Literal["BIOES", "IOB2", "BMES", "none"] = "BIOES",
+        scheme: Scheme = "BIOES",
         dropout: Probability = 0.0,
         constraints: bool = True,
+        class_weights: ClassWeights | None = None,
+        calibrate: bool = False,
     ):
-        super().__init__()
-        L, spans = len(labels), scheme != "none"
-        self.dropout = nn.Dropout(dropout)
-        self.emissions = nn.Linear(dim, L)
+        options: Any = {"scheme": scheme, "dropout": dropout, "class_weights": class_weights, "calibrate": calibrate}
+        super().__init__("crf", dim, labels, **options)
+        L = len(labels)
         self.start_transitions = nn.Parameter(torch.empty(L).uniform_(-0.1, 0.1))
         self.end_transitions = nn.Parameter(torch.empty(L).uniform_(-0.1, 0.1))
         self.transitions = nn.Parameter(torch.empty(L, L).uniform_(-0.1, 0.1))  # from row to column
         # Forbidden transitions keep their parameter, so that weights match those of pytorch-crf, plus MASKED_LOGIT: no
         # path with one wins, and its share of the partition function is exactly 0 in float32.
-        legal = [torch.from_numpy(rule) | (not (constraints and spans)) for rule in tagging_schemes.allowed(labels)]
+        legal = [
+            torch.from_numpy(rule) | (not (constraints and self.spans)) for rule in tagging_schemes.allowed(labels)
+        ]
         forbidden = crf.chain(*(torch.where(rule, 0.0, MASKED_LOGIT) for rule in legal))
         self.register_buffer("forbidden", forbidden, persistent=False)  # (P, P)
-        self.spans = spans
-        span_continues = F.pad(torch.from_numpy(tagging_schemes.continues(labels)) & spans, (0, 1, 0, 1))
-        self.register_buffer("span_continues", span_continues, persistent=False)  # (P, P)
-
-    @staticmethod
-    def answer(options: Mapping[str, Any]) -> str:
-        return "tags" if options.get("scheme") == "none" else "spans"
-
-    @staticmethod
-    def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
-        return {"scheme": options["scheme"]}
+        continues = self.span_continues[:-1, :-1].any(0)
+        adjustment = torch.where(continues, 0.0, self.weights.log())
+        self.register_buffer("adjustment", adjustment, persistent=False)  # (L,)
 
     @staticmethod
     def streaming_problem(options: Mapping[str, Any]) -> str:
@@ -77,7 +83,13 @@ class CRF(nn.Module):
 
     def loss(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> ()
         """Return the negative log-likelihood per token (sentences count by length), comparable with `tags`."""
-        return -self.score(self.dropout(x), mask, tags).sum() / mask.sum()
+        emissions = self.emissions(self.dropout(x)) - self.adjustment
+        log_p = crf.PathLogProbability.apply(crf.bounded(emissions, mask), self._chain(), self._path(mask, tags))
+        return -log_p.sum() / mask.sum()
+
+    def log_likelihoods(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # -> (B, G)
+        emissions, temperatures = crf.bounded(self.emissions(x), mask), x.new_tensor(calibration.GRID)
+        return crf.log_likelihoods(emissions, self._chain(), self._path(mask, tags), temperatures)
 
     def decide(
         self,
@@ -95,7 +107,7 @@ class CRF(nn.Module):
             n_best: Number of alternative answers, the most probable first.
         """
         emissions = self._emissions(x, mask, other_x, window, other_window)
-        decision = crf.decode(emissions, self._chain(), self.span_continues, n_best)
+        decision = crf.decode(emissions, self._chain(self.temperature), self.span_continues, n_best)
         real = mask.transpose(0, 1)  # (T, B)
         return {
             "tags": torch.where(real, decision.path, 0).transpose(0, 1),
@@ -116,26 +128,30 @@ class CRF(nn.Module):
         other_window: Tensor | None = None,
     ) -> Tensor:  # (B,)
         """Return the log-probability of the tags (B, T)."""
+        emissions = self._emissions(x, mask, other_x, window, other_window)
+        log_p: Tensor = crf.PathLogProbability.apply(emissions, self._chain(self.temperature), self._path(mask, tags))
+        return log_p
+
+    def _path(self, mask: Tensor, tags: Tensor) -> Tensor:  # -> (T, B)
         # The tag after the labels is the boundary: padding is a path along it without cost, so that texts of different
         # lengths share one recursion.
-        boundary = len(self.start_transitions)
-        path = torch.where(mask, tags, boundary).transpose(0, 1)  # (T, B)
-        emissions = self._emissions(x, mask, other_x, window, other_window)
-        log_p: Tensor = crf.PathLogProbability.apply(emissions, self._chain(), path)
-        return log_p
+        return torch.where(mask, tags, len(self.start_transitions)).transpose(0, 1)
 
     def _emissions(
         self, x: Tensor, mask: Tensor, other_x: Tensor | None, window: Tensor | None, other_window: Tensor | None
     ) -> Tensor:  # -> (T, P, B)
-        emissions = self.emissions(x)
+        emissions = self.logits(x)
         if self.spans and other_x is not None and window is not None and other_window is not None:
-            windows, others = TokenWindows(window, other_window), self.emissions(other_x)
+            windows, others = TokenWindows(window, other_window), self.logits(other_x)
+            chain = self._chain(self.temperature)
 
             def best(rows: Tensor) -> Tensor:  # (3 B, T, L) -> (3 B, T)
-                return crf.best_path(crf.bounded(rows, torch.cat([mask, mask, mask])), self._chain()).transpose(0, 1)
+                return crf.best_path(crf.bounded(rows, torch.cat([mask, mask, mask])), chain).transpose(0, 1)
 
             emissions = windows.limited(emissions, others, self.span_continues, best)
         return crf.bounded(emissions, mask)
 
-    def _chain(self) -> Tensor:  # (P, P)
-        return crf.chain(self.start_transitions, self.end_transitions, self.transitions) + self.forbidden
+    def _chain(self, temperature: Tensor | float = 1.0) -> Tensor:  # (P, P)
+        # What is forbidden stays so at every temperature.
+        steps = crf.chain(self.start_transitions, self.end_transitions, self.transitions)
+        return steps / temperature + self.forbidden

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
 
 import seqpipe.plugin as sp
-from seqpipe_plugins.heads import PooledHead, Pooling
+from seqpipe_plugins.heads import ClassWeights, PooledHead, Pooling, label_weights
 
-Weights = dict[str, PositiveFloat]
-Chosen = Annotated[float, Field(gt=0, lt=1)] | Literal["dev"]
+Threshold = Annotated[float, Field(gt=0, lt=1)] | Literal["dev", "per_label"]
+FEW = 10  # dev texts with a label, at least, for a threshold of its own
 
 
 class Label(PooledHead):
@@ -31,7 +31,9 @@ class Label(PooledHead):
 
     After each epoch, dev data determines the temperature T in softmax(z / T) or sigmoid(z / T) with the maximum
     likelihood (Guo et al. 2017), then the threshold: that with the best accuracy for `out_of_scope`, with the best F1
-    for `positive`, and for `multi` one threshold for all labels with the best micro F1 (Lipton et al. 2014).
+    for `positive`, and for `multi` one threshold for all labels with the best micro F1 (Lipton et al. 2014), or one
+    `per_label` with the best F1 of that label, hence the best macro F1; a label of fewer than 10 dev texts, to which a
+    threshold would overfit (Fan and Lin 2007), gets the threshold for all.
 
     Args:
         multi: Multi-label classification: a text has any number of labels; the record's field is then `labels`, a list.
@@ -44,7 +46,8 @@ class Label(PooledHead):
         class_weights: Weight of each label in the loss, such as {rare: 5.0}, by default 1; or balanced: N / (number of
             labels * number of texts with the label).
         threshold: Minimum probability of `positive` and of the labels of `multi`; below it the answer is
-            `out_of_scope`; dev: chosen on dev data; null: 0.5 with `multi`.
+            `out_of_scope`; dev: chosen on dev data; per_label: one for each label of `multi`, chosen on dev data;
+            null: 0.5 with `multi`.
         positive: The label, of two, that the threshold applies to.
         out_of_scope: The label of out-of-scope texts.
         exposure: Weight of an out-of-scope training text in the loss.
@@ -75,8 +78,8 @@ class Label(PooledHead):
         hidden: PositiveInt | None = None,
         dropout: sp.Probability = 0.0,
         label_smoothing: sp.Probability = 0.0,
-        class_weights: Weights | Literal["balanced"] | None = None,
-        threshold: Chosen | None = None,
+        class_weights: ClassWeights | None = None,
+        threshold: Threshold | None = None,
         positive: str | None = None,
         out_of_scope: str | None = None,
         exposure: NonNegativeFloat = 0.0,
@@ -86,15 +89,21 @@ class Label(PooledHead):
         chosen = {"multi": multi, "label_smoothing": label_smoothing, "threshold": threshold}
         _refuse(chosen | {"positive": positive, "out_of_scope": out_of_scope, "exposure": exposure}, labels)
         self.multi, self.label_smoothing = multi, label_smoothing
-        self.choose_threshold, self.choose_temperature = threshold == "dev", calibrate
+        self.choose_threshold, self.choose_temperature = isinstance(threshold, str), calibrate
+        self.own_thresholds = tuple(labels) if threshold == "per_label" else ()
         self.positive = None if positive is None else labels.index(positive)
         self.outside = None if out_of_scope is None else labels.index(out_of_scope)
         allowed = torch.tensor([label != out_of_scope for label in labels])
-        weights = _weights(labels, class_weights, out_of_scope)
+        if isinstance(class_weights, dict) and out_of_scope in class_weights:
+            raise sp.UsageError(f"label.class_weights: {out_of_scope!r} is out of scope; its weight is `exposure`")
+        counts = sp.token_counts(labels)
+        in_scope = counts and [0 if label == out_of_scope else n for label, n in zip(labels, counts, strict=True)]
+        weights = label_weights("label", labels, in_scope, class_weights)
         self.register_buffer("allowed", allowed, persistent=False)  # (L,) the labels of the softmax
         self.register_buffer("weights", torch.where(allowed, weights, exposure), persistent=False)  # (L,)
         self.register_buffer("temperature", torch.ones(()))
-        self.register_buffer("threshold", torch.tensor(threshold if isinstance(threshold, float) else 0.5))
+        shape = (len(labels),) if self.own_thresholds else ()
+        self.register_buffer("threshold", torch.full(shape, threshold if isinstance(threshold, float) else 0.5))
         self.register_buffer("errors", torch.zeros(2))  # of calibration on dev, before and after
 
     @staticmethod
@@ -107,7 +116,8 @@ class Label(PooledHead):
 
     @staticmethod
     def needs_dev(options: Mapping[str, Any]) -> str:
-        return "threshold" if options.get("threshold") == "dev" else "calibrate" if options.get("calibrate") else ""
+        chooses = isinstance(options.get("threshold"), str)
+        return "threshold" if chooses else "calibrate" if options.get("calibrate") else ""
 
     def loss(self, x: Tensor, mask: Tensor, label: Tensor, state: Tensor | None = None) -> Tensor:  # -> ()
         """Return the mean negative log-likelihood of a text, weighted by its label: weight 2 counts as two texts.
@@ -181,7 +191,7 @@ class Label(PooledHead):
             self.temperature.fill_(fit(z[known], right[known]))
             self.errors.copy_(torch.tensor([before, self._calibration_error(z[known], right[known])]))
         if self.choose_threshold:
-            self.threshold.fill_(self._best_threshold(z / self.temperature.cpu(), right))
+            self.threshold.copy_(self._best_threshold(z / self.temperature.cpu(), right))
 
     def calibration(self) -> dict[str, Any]:
         """Return the temperature and the threshold chosen on dev."""
@@ -189,6 +199,8 @@ class Label(PooledHead):
         if self.choose_temperature:
             before, after = self.errors.tolist()
             chosen = {"temperature": self.temperature.item(), "ece_before": before, "ece_after": after}
+        if self.own_thresholds:
+            return chosen | {"threshold": dict(zip(self.own_thresholds, self.threshold.tolist(), strict=True))}
         return chosen | ({"threshold": self.threshold.item()} if self.choose_threshold else {})
 
     def _logits(
@@ -204,27 +216,33 @@ class Label(PooledHead):
         best, label = z.softmax(1).max(1)
         return sp.calibration.calibration_error(best, label == right)
 
-    def _best_threshold(self, z: Tensor, right: Tensor) -> float:
+    def _best_threshold(self, z: Tensor, right: Tensor) -> Tensor:  # () or (L,)
         if self.outside is not None:
             outside = right == self.outside
             if not outside.any():
                 fix = "add some, or set a number"
                 raise sp.DataError(f"label.threshold: no dev text has the label of out_of_scope to choose it by; {fix}")
             best, label = z.softmax(1).max(1)
-            return sp.calibration.refusal_threshold(best, label == right, outside)
+            return torch.tensor(sp.calibration.refusal_threshold(best, label == right, outside))
         if self.positive is not None:
             chosen = sp.calibration.f1_threshold(z.softmax(1)[:, self.positive], right == self.positive)
         else:
             chosen = sp.calibration.f1_threshold(z.sigmoid().flatten(), right.flatten() > 0)
         if chosen is None:
             raise sp.DataError("label.threshold: no dev text has a label to choose it by; add some, or set a number")
-        return chosen
+        if not self.own_thresholds:
+            return torch.tensor(chosen)
+        columns = zip(z.sigmoid().unbind(1), (right > 0).unbind(1), strict=True)
+        own = [sp.calibration.f1_threshold(p, has) if has.sum() >= FEW else chosen for p, has in columns]
+        return torch.tensor(own)
 
 
 def _refuse(options: Mapping[str, Any], labels: Sequence[str]) -> None:
     """Raise UsageError for options that exclude each other or do not match these labels."""
     set_options = {name: value for name, value in options.items() if value not in (None, 0.0, False)}
     outside, positive = options["out_of_scope"], options["positive"]
+    if options["threshold"] == "per_label" and not options["multi"]:
+        raise sp.UsageError("label.threshold: per_label is for any number of labels per text; set multi, or write dev")
     if options["multi"]:
         for name in ("label_smoothing", "positive", "out_of_scope"):
             if name in set_options:
@@ -244,21 +262,3 @@ def _refuse(options: Mapping[str, Any], labels: Sequence[str]) -> None:
         raise sp.UsageError(f"label.positive: it must be one of two labels; the training data has {listed}")
     if list(labels) == [outside]:
         raise sp.UsageError(f"label.out_of_scope: every training text has the label {outside!r}; add others")
-
-
-def _weights(labels: Sequence[str], weights: Weights | Literal["balanced"] | None, outside: str | None) -> Tensor:
-    """Return the weight of a text of each label, (L,)."""
-    if weights == "balanced":
-        counts = sp.token_counts(labels)
-        if counts is None:
-            raise sp.UsageError("label.class_weights: the counts of the labels are unknown here; set numbers")
-        kept = [0 if label == outside else count for label, count in zip(labels, counts, strict=True)]
-        even = sum(kept) / max(1, sum(count > 0 for count in kept))
-        return torch.tensor([even / count if count else 1.0 for count in kept])
-    for label in weights or {}:
-        if label == outside:
-            raise sp.UsageError(f"label.class_weights: {label!r} is out of scope; its weight is `exposure`")
-        if label not in labels:
-            fix = f"name labels of the training data{sp.did_you_mean(label, labels)}"
-            raise sp.UsageError(f"label.class_weights: no training text has the label {label!r}; {fix}")
-    return torch.tensor([(weights or {}).get(label, 1.0) for label in labels])

@@ -3,58 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from seqpipe.plugin import Probability, TokenWindows, tagging_schemes
+from seqpipe.plugin import Probability, TokenWindows, calibration
+from seqpipe_plugins.heads import ClassWeights, Scheme, TaggingHead
 
 
-class Tags(nn.Module):
+class Tags(TaggingHead):
     """A softmax over the tags, for each token independently.
 
     If a text is read in windows, a span may cross the boundary of two windows only if both windows predict it;
     otherwise the tokens at the boundary get the most probable tags that begin or end a span.
 
+    After each epoch, dev data determines the temperature T in softmax(z / T) with the maximum likelihood of the tags
+    (Guo et al. 2017); the answer stays the same.
+
     Args:
         scheme: Tagging scheme of the spans; BMES where each token is in a span (word segmentation); none for plain
             tags, such as parts of speech.
         dropout: Dropout probability of x.
+        class_weights: Weight of each label of spans, and of O, such as {rare: 5.0}, or of each plain tag; by default 1;
+            or balanced: N / (number of labels * number of spans with the label), and 1 for O.
+        calibrate: Whether scores are calibrated by a temperature that is fitted on dev data.
     """
 
     stops: Tensor
-    span_continues: Tensor  # (P, P), with the tag of the padding
-    rows: ClassVar = {"emissions.weight": ("labels",), "emissions.bias": ("labels",)}
+    rows: ClassVar = {"emissions.weight": ("labels",), "emissions.bias": ("labels",), "temperature": None}
 
     def __init__(
         self,
         dim: int,
         labels: Sequence[str],
         *,
-        scheme: Literal["BIOES", "IOB2", "BMES", "none"] = "BIOES",
+        scheme: Scheme = "BIOES",
         dropout: Probability = 0.0,
+        class_weights: ClassWeights | None = None,
+        calibrate: bool = False,
     ):
-        super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        self.emissions = nn.Linear(dim, len(labels))
-        self.spans = scheme != "none"
-        span_continues = torch.from_numpy(tagging_schemes.continues(labels)) & self.spans
-        self.register_buffer("stops", 1.0 - span_continues.float(), persistent=False)  # (L, L) by the column
-        self.register_buffer("span_continues", F.pad(span_continues, (0, 1, 0, 1)), persistent=False)
-
-    @staticmethod
-    def answer(options: Mapping[str, Any]) -> str:
-        return "tags" if options.get("scheme") == "none" else "spans"
-
-    @staticmethod
-    def answer_settings(options: Mapping[str, Any]) -> dict[str, Any]:
-        return {"scheme": options["scheme"]}
+        options: Any = {"scheme": scheme, "dropout": dropout, "class_weights": class_weights, "calibrate": calibrate}
+        super().__init__("tags", dim, labels, **options)
+        stops = 1.0 - self.span_continues[:-1, :-1].float()
+        self.register_buffer("stops", stops, persistent=False)  # (L, L) by the column
 
     def loss(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> ()
-        """Return the mean cross-entropy of a token."""
-        return F.cross_entropy(self.emissions(self.dropout(x))[mask], tags[mask])
+        """Return the mean cross-entropy of a token, weighted by its tag: weight 2 counts as two tokens."""
+        losses = F.cross_entropy(self.emissions(self.dropout(x))[mask], tags[mask], self.weights, reduction="sum")
+        return losses / mask.sum()
+
+    def log_likelihoods(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # -> (B, G)
+        logits = self.emissions(x)
+        likelihoods = []
+        for temperature in calibration.GRID:
+            log_p = (logits / temperature).log_softmax(2).gather(2, tags[..., None])[..., 0]  # (B, T)
+            likelihoods.append(torch.where(mask, log_p, 0.0).sum(1))
+        return torch.stack(likelihoods, 1)
 
     def decide(
         self,
@@ -98,7 +104,7 @@ class Tags(nn.Module):
         `closes` of that token lacks, since nothing continued it yet. It is 0 without such a token.
         """
         decision = self.decide(x, mask)
-        p = self.emissions(x[:, 0]).softmax(1)  # (B, L)
+        p = self.logits(x[:, :1])[:, 0].softmax(1)  # (B, L)
         follows = mask[:, 0] & (state.sum((1, 2)) > 0)  # some tag ends each span, so only an empty state is 0
         stops = torch.where(follows, (state[:, 0] * p).sum(1).clamp(min=1e-37).log(), 0.0)
         last = decision["tags"].gather(1, (mask.sum(1, keepdim=True) - 1).clamp(min=0))[:, 0]
@@ -121,9 +127,9 @@ class Tags(nn.Module):
     def _log_p(
         self, x: Tensor, mask: Tensor, other_x: Tensor | None, window: Tensor | None, other_window: Tensor | None
     ) -> Tensor:  # (B, T, L)
-        logits = self.emissions(x)
+        logits = self.logits(x)
         if self.spans and other_x is not None and window is not None and other_window is not None:
-            windows, others = TokenWindows(window, other_window), self.emissions(other_x)
+            windows, others = TokenWindows(window, other_window), self.logits(other_x)
             logits = windows.limited(logits, others, self.span_continues, lambda rows: self._likeliest(rows, mask))
         return logits.log_softmax(2)
 
