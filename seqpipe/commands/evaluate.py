@@ -1,10 +1,13 @@
-"""`seqpipe evaluate`: the scores of a run or a bundle."""
+"""`seqpipe evaluate`, `report`, `compare` and `runs`: the scores of runs and bundles."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from textwrap import shorten
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,7 +21,11 @@ from seqpipe.commands.options import (
     parse_decode_options,
     print_json,
 )
+from seqpipe.console import printable, text_table
 from seqpipe.errors import UsageError
+
+if TYPE_CHECKING:
+    from seqpipe.report.compare import SetComparison
 
 
 def evaluate(
@@ -89,3 +96,105 @@ def evaluate(
     if errors:
         console.say(f"\nthe mistakes are listed in {errors}")
     print_json(result, as_json)
+
+
+def report(
+    target: Annotated[Path, typer.Argument(metavar="RUN|BUNDLE", help="Folder of a run or of a bundle.")],
+    data: Annotated[
+        Path | None, typer.Option("--data", help="A data file with references, on which a bundle is analysed.")
+    ] = None,
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="FIELD", help="Also show the scores for each value of a field.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The HTML file; default: report.html in the run.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a page about a run: its training, scores, confusions, worst errors, data and bundle."""
+    from seqpipe.config.run_layout import BUNDLE
+    from seqpipe.pipeline.run import Run
+    from seqpipe.runtime.model import Bundle
+
+    is_bundle = (target / BUNDLE).exists()
+    if is_bundle != (data is not None):
+        fix = "name its data file with --data" if is_bundle else "omit --data, or name the bundle of the run"
+        raise UsageError(f"{target} is {'a bundle' if is_bundle else 'a run'}: {fix}")
+    written = Bundle(target).report(data, output, by) if data else Run(target).report(output, by)
+    make_console(quiet).say(f"wrote {written.path}")
+
+
+def compare(
+    targets: Annotated[list[Path], typer.Argument(metavar="A B [C]...", help="Folders of runs or of bundles.")],
+    data: Annotated[Path | None, typer.Option("--data", help="A data file to answer.")] = None,
+    by: Annotated[str | None, typer.Option("--by", metavar="FIELD", help="Also compare each value of a field.")] = None,
+    examples: Annotated[int, typer.Option("--examples", min=0, help="Changed answers to show, of each sort.")] = 3,
+    resamples: Annotated[int, typer.Option("--resamples", min=100, help="Samples for intervals and p.")] = 1000,
+    fail_if_worse: Annotated[
+        float | None,
+        typer.Option(metavar="POINTS", help="End with 1 if a main score is worse than A's by more points."),
+    ] = None,
+    speed: Annotated[bool, typer.Option("--speed/--no-speed", help="Measure the speed of bundles.")] = True,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Compare runs or bundles with the first: is one better, by how much, is it chance, what changed, at what cost."""
+    from seqpipe.pipeline.runs import compare as compare_targets
+
+    options: dict[str, Any] = {"by": by, "examples": examples, "resamples": resamples}
+    result = compare_targets(*targets, data=data, speed=speed, device=device, **options)
+    print_json(asdict(result), as_json)
+    if not as_json:
+        names = [str(target) for target in targets]
+        sections = [line for test in result.tests for line in _lines(test)]
+        if result.settings:
+            rows = [[row["key"], *(str(row[name]) for name in names)] for row in result.settings]
+            sections += ["\nsettings", *text_table([["", *names], *rows])]
+        if result.cost:
+            table = [["", *(key.replace("_", " ") for key in [*result.cost[0]][1:])]]
+            table += [[row.pop("target"), *(f"{value:,.0f}" for value in row.values())] for row in result.cost]
+            sections += ["\ncost", *text_table(table, numbers=True)]
+        typer.echo(printable("\n".join(sections)))
+    if fail_if_worse is not None and any(test.scores[0].gain < -fail_if_worse for test in result.tests):
+        raise typer.Exit(1)
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of runs.")] = Path("runs"),
+    sort: Annotated[str, typer.Option("--sort", help="A column, such as score or when.")] = "name",
+    as_json: Json = False,
+) -> None:
+    """List the runs of a folder: data, model, scores, size, training time, also of unfinished and damaged ones."""
+    from seqpipe.pipeline.runs import COLUMNS
+    from seqpipe.pipeline.runs import runs as list_runs
+
+    rows = list_runs(folder, sort=sort)
+    print_json(rows, as_json)
+    if not as_json:
+        table = [[key.replace("_", " ") for key in COLUMNS]]
+        table += [[_cell(key, row[key]) for key in COLUMNS] for row in rows]
+        typer.echo(printable("\n".join(text_table(table) if rows else [f"{folder}: no runs"])))
+
+
+def _cell(key: str, value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.1f}" if key == "seconds" else f"{value:.4f}"
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _lines(test: SetComparison) -> Iterator[str]:
+    yield f"{test.data}: {test.records:,} records, {test.resamples:,} resamples\n{test.sentence}"
+    for title, rows in (("", test.scores), ("by label", test.labels), ("by group", test.groups)):
+        table = [[title, test.first, test.second, "difference", "from", "to", "p"]]
+        for row in rows:
+            values = (row.difference, row.low, row.high)
+            scores = [row.format(row.first), row.format(row.second), *(row.format(value, "+") for value in values)]
+            table.append([row.name, *scores, "-" if row.p is None else f"{row.p:.3f}"])
+        if rows:
+            yield from ("", *text_table(table, numbers=True))
+    yield "\nchanged answers: " + ", ".join(f"{count:,} {kind}" for kind, count in test.changes.items())
+    for example in test.examples:
+        yield f"  {example['change']}: {shorten(example['text'], 160)}"
+        answers = dict(zip((test.first, test.second), example["answers"], strict=True))
+        for name, answer in (answers | {"expected": str(example["expected"])}).items():
+            yield f"    {name}: {shorten(answer, 160)}"
