@@ -1,7 +1,7 @@
 """The command `seqpipe`: its commands, its global options, its exit codes, and the report of an error that ends it.
 
-Each command is a function with its options in this folder; the implementation is imported when the command runs, so that
-`seqpipe --help` and the commands on bundles start without PyTorch.
+Each command is a function with its options in this folder; the implementation is imported when the command runs, so
+that `seqpipe --help` and the commands on bundles start without PyTorch.
 """
 
 from __future__ import annotations

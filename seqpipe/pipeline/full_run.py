@@ -253,14 +253,11 @@ def _print_spread(results: Sequence[Run], noun: str, console: Console) -> dict[s
         by_run = [headlines((run.scores or {})[test], run.outcome.get("metric")) for run in results]
         metric = next(iter(by_run[0]))
         values = [math.nan if scores[metric] is None else scores[metric] for scores in by_run]
-        summary[test] = ScoreSpread(metric, statistics.mean(values), _deviation(values), values)
-        mean, deviation = (format_score(metric, x, metrics) for x in (summary[test].mean, summary[test].deviation))
+        numbers = statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+        summary[test] = ScoreSpread(metric, *numbers, values)
+        mean, deviation = (format_score(metric, number, metrics) for number in numbers)
         console.result(f"{test} {metric}: {mean} ± {deviation} over {len(results)} {noun}")
     return summary
-
-
-def _deviation(values: Sequence[float]) -> float:
-    return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def run_folds(
@@ -279,12 +276,19 @@ def run_folds(
     of these answers, with mean and deviation over the folds. Fitted artifacts in it are those of the first fold.
     """
     config = load_with(())
-    folder, state = runs / f"{config.name}-folds", {"fingerprint": fingerprint(config)}
+    folder = runs / f"{config.name}-folds"
     if (folder / STATE).exists() and not Run(folder).folds:
         raise UsageError(f"{folder} is another run; give the YAML another name: or move the folder")
-    if final:
-        of_all = _final_config(load_with, config, console)
-        if not fresh:  # before the folds are trained
+    if final:  # checked before the folds are trained
+        changes = ["data.test=null"] if any(isinstance(path, Part) for path in config.data.tests.values()) else []
+        needs_dev = [f"{head.key}.{option}" for head in config.head if (option := dev_option(head))]
+        if isinstance(config.data.dev, Part) and needs_dev:
+            console.say(f"data.dev stays a share of the data: {needs_dev[0]} chooses a value on it")
+        elif isinstance(config.data.dev, Part):
+            changes += ["data.dev=null", "train.patience=null", "train.metric=null"]
+            changes += ["train.schedule={use: constant}"] if config.train.schedule.use == "plateau" else []
+        of_all = load_with(changes)
+        if not fresh:
             refuse_changes(runs / config.name, fingerprint(of_all), ("train.epochs",))
     if config.data.tests:
         console.say("data.test is not used: the test set of each run is its fold of data.train")
@@ -297,8 +301,7 @@ def run_folds(
     console.say("")
     _print_spread(results, "folds", console)
     scores: dict[str, Any] = {}
-    data, by_fold = results[0].config.data, [iter(run.answers) for run in results]
-    lines = []
+    data, by_fold, lines = results[0].config.data, [iter(run.answers) for run in results], []
     if results[0].answers:  # a language model has none
         assert isinstance(data.train, Part)
         records = data_form(results[0].config).read(replace(data.train, dev=0.0, fold=None))
@@ -310,20 +313,21 @@ def run_folds(
         formatted = [f"{metric} {format_score(metric, value, metric_types(config.head))}" for metric, value in listed]
         console.result(f"all {len(lines):,} answers of the folds: {', '.join(formatted)}")
     for test in results[0].scores or {}:
-        of_test = [(run.scores or {})[test] for run in results]
-        scores |= {f"{test} (mean)": _each_score(of_test, statistics.mean)}
-        scores |= {f"{test} (deviation)": _each_score(of_test, _deviation)}
+        for name, statistic in (("mean", statistics.mean), ("deviation", statistics.stdev)):
+            scores[f"{test} ({name})"] = _each_score([(run.scores or {})[test] for run in results], statistic)
     with run_lock(folder):
         Artifacts.load(results[0].folder).save(folder)
         files.write(folder / YAML, dump(resolved(config, folder)))
         files.write(folder / ANSWERS, b"".join(files.json_bytes(line) + b"\n" for line in lines))
         files.write(folder / SCORES, json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False))
-        files.write(folder / STATE, json.dumps(state | {"folds": [run.folder.name for run in results]}, indent=1))
+        state = {"fingerprint": fingerprint(config), "folds": [run.folder.name for run in results]}
+        files.write(folder / STATE, json.dumps(state, indent=1))
     content = "the answers to all records, each by the run of its fold" if lines else "the scores of all folds"
     console.say(f"{folder}: {content}")
     if final:
-        best = statistics.median_low(run.outcome["best_epoch"] for run in results)
-        of_all = _final_config(load_with, config, console, best)
+        if config.data.dev and not of_all.data.dev:
+            best = statistics.median_low(run.outcome["best_epoch"] for run in results)
+            of_all = replace(of_all, train=of_all.train.model_copy(update={"epochs": best}))
         console.say(f"\n== all data, {of_all.train.epochs} epochs")
         run_all(of_all, console, device, fresh, cache, runs)
     return Run(folder)
@@ -335,22 +339,6 @@ def _each_score(scores: Sequence[Any], statistic: Callable[[Sequence[float]], fl
         names = [name for name in scores[0] if name != "labels" and all(name in some for some in scores)]
         return {name: _each_score([some[name] for some in scores], statistic) for name in names}
     return statistic([math.nan if score is None else score for score in scores])
-
-
-def _final_config(
-    load_with: Callable[[Sequence[str]], Config], config: Config, console: Console, epochs: int | None = None
-) -> Config:
-    """Return the pipeline that trains on all data; without dev data for this number of epochs."""
-    changes = ["data.test=null"] if any(isinstance(path, Part) for path in config.data.tests.values()) else []
-    needs_dev = [f"{head.key}.{option}" for head in config.head if (option := dev_option(head))]
-    if isinstance(config.data.dev, Part) and needs_dev:
-        if epochs:
-            console.say(f"data.dev stays a share of the data: {needs_dev[0]} chooses a value on it")
-    elif isinstance(config.data.dev, Part):
-        changes += ["data.dev=null", "train.patience=null", "train.metric=null"]
-        changes += [f"train.epochs={epochs}"] if epochs else []
-        changes += ["train.schedule={use: constant}"] if config.train.schedule.use == "plateau" else []
-    return load_with(changes)
 
 
 def export_run(

@@ -227,10 +227,9 @@ class Pipeline:
     ) -> Run:
         """Cross-validate: run the pipeline once for each fold of its training data, which is the test set of that run.
 
-        The name of each run ends in `-fold1`, `-fold2` and so on. The run that is returned, `NAME-folds`, has the
-        answers to all records, each by the run that was not trained on it, and as scores those of all these answers,
-        with mean and deviation over the folds. A share for dev is taken from the other folds. Other arguments and
-        errors are those of `run`.
+        The runs are `NAME-fold1`, `NAME-fold2` and so on. The one returned, `NAME-folds`, has the answers to all
+        records, each by the run that was not trained on it, and their scores, with mean and deviation over the folds. A
+        share for dev comes from the other folds. Other arguments and errors are those of `run`.
 
         Args:
             folds: Number of folds, at least 2.

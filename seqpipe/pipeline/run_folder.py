@@ -117,12 +117,7 @@ def differences(old: Any, new: Any, key: str = "") -> list[str]:
 
 @contextmanager
 def start_run(
-    config: Config,
-    console: Console,
-    fresh: bool = False,
-    runs: Path = RUNS,
-    more: int = 0,
-    parent: str | None = None,
+    config: Config, console: Console, fresh: bool = False, runs: Path = RUNS, more: int = 0, parent: str | None = None
 ) -> Iterator[Run]:
     """Yield the run of this config, its folder locked until the block ends.
 
@@ -238,9 +233,8 @@ def open_run(
     folder = Run(folder).folder  # refuses a folder that is not a run
     _refuse_older_run(folder)
     if names := Run(folder).folds:
-        raise UsageError(
-            f"{folder} has the answers of {len(names)} runs, and no model; name one of them, such as {names[0]}"
-        )
+        message = f"has the answers of {len(names)} runs, and no model; name one of them, such as {names[0]}"
+        raise UsageError(f"{folder} {message}")
     config = load(folder / YAML, sets, files=need_data, runs=False, plugin_files=plugins)
     for note in config.notes:
         console.say(note)
