@@ -25,7 +25,9 @@ from seqpipe.console import printable, text_table
 from seqpipe.errors import UsageError
 
 if TYPE_CHECKING:
-    from seqpipe.report.compare import SetComparison
+    from seqpipe.pipeline.runs import SetComparison
+
+By = Annotated[str | None, typer.Option("--by", metavar="FIELD", help="Also show the scores by values of a field.")]
 
 
 def evaluate(
@@ -34,9 +36,7 @@ def evaluate(
         Path | None, typer.Option("--data", help="A data file to use instead of the run's test sets.")
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Also compute the scores on raw text, as in deployment.")] = False,
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="FIELD", help="Also print the scores for each value of a field.")
-    ] = None,
+    by: By = None,
     errors: Annotated[
         Path | None,
         typer.Option("--errors", metavar="FILE", help="Write the records with wrong answers to this file, as JSONL."),
@@ -103,9 +103,7 @@ def report(
     data: Annotated[
         Path | None, typer.Option("--data", help="A data file with references, on which a bundle is analysed.")
     ] = None,
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="FIELD", help="Also show the scores for each value of a field.")
-    ] = None,
+    by: By = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The HTML file; default: report.html in the run.")
     ] = None,
@@ -127,7 +125,7 @@ def report(
 def compare(
     targets: Annotated[list[Path], typer.Argument(metavar="A B [C]...", help="Folders of runs or of bundles.")],
     data: Annotated[Path | None, typer.Option("--data", help="A data file to answer.")] = None,
-    by: Annotated[str | None, typer.Option("--by", metavar="FIELD", help="Also compare each value of a field.")] = None,
+    by: By = None,
     examples: Annotated[int, typer.Option("--examples", min=0, help="Changed answers to show, of each sort.")] = 3,
     resamples: Annotated[int, typer.Option("--resamples", min=100, help="Samples for intervals and p.")] = 1000,
     fail_if_worse: Annotated[
@@ -141,8 +139,8 @@ def compare(
     """Compare runs or bundles with the first: is one better, by how much, is it chance, what changed, at what cost."""
     from seqpipe.pipeline.runs import compare as compare_targets
 
-    options: dict[str, Any] = {"by": by, "examples": examples, "resamples": resamples}
-    result = compare_targets(*targets, data=data, speed=speed, device=device, **options)
+    measure: dict[str, Any] = {"resamples": resamples, "speed": speed, "device": device}
+    result = compare_targets(*targets, data=data, by=by, examples=examples, **measure)
     print_json(asdict(result), as_json)
     if not as_json:
         names = [str(target) for target in targets]
