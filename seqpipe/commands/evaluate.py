@@ -27,14 +27,12 @@ from seqpipe.errors import UsageError
 if TYPE_CHECKING:
     from seqpipe.pipeline.runs import SetComparison
 
-By = Annotated[str | None, typer.Option("--by", metavar="FIELD", help="Also show the scores by values of a field.")]
+By = Annotated[str | None, typer.Option("--by", metavar="FIELD", help="Also show the scores by value of a field.")]
 
 
 def evaluate(
     target: Annotated[Path, typer.Argument(metavar="RUN|BUNDLE", help="Folder of a run or of a bundle.")],
-    data: Annotated[
-        Path | None, typer.Option("--data", help="A data file to use instead of the run's test sets.")
-    ] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="A data file instead of the run's test sets.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Also compute the scores on raw text, as in deployment.")] = False,
     by: By = None,
     errors: Annotated[
@@ -100,13 +98,9 @@ def evaluate(
 
 def report(
     target: Annotated[Path, typer.Argument(metavar="RUN|BUNDLE", help="Folder of a run or of a bundle.")],
-    data: Annotated[
-        Path | None, typer.Option("--data", help="A data file with references, on which a bundle is analysed.")
-    ] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Data file with references, for a bundle.")] = None,
     by: By = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The HTML file; default: report.html in the run.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML file; default: RUN/report.html.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Write a page about a run: its training, scores, confusions, worst errors, data and bundle."""
@@ -129,8 +123,7 @@ def compare(
     examples: Annotated[int, typer.Option("--examples", min=0, help="Changed answers to show, of each sort.")] = 3,
     resamples: Annotated[int, typer.Option("--resamples", min=100, help="Samples for intervals and p.")] = 1000,
     fail_if_worse: Annotated[
-        float | None,
-        typer.Option(metavar="POINTS", help="End with 1 if a main score is worse than A's by more points."),
+        float | None, typer.Option(metavar="POINTS", help="End with 1 if a main score is more points below A's.")
     ] = None,
     speed: Annotated[bool, typer.Option("--speed/--no-speed", help="Measure the speed of bundles.")] = True,
     device: Device = "auto",
@@ -139,15 +132,14 @@ def compare(
     """Compare runs or bundles with the first: is one better, by how much, is it chance, what changed, at what cost."""
     from seqpipe.pipeline.runs import compare as compare_targets
 
-    measure: dict[str, Any] = {"resamples": resamples, "speed": speed, "device": device}
-    result = compare_targets(*targets, data=data, by=by, examples=examples, **measure)
+    samples: dict[str, int] = {"examples": examples, "resamples": resamples}
+    result = compare_targets(*targets, data=data, by=by, speed=speed, device=device, **samples)
     print_json(asdict(result), as_json)
     if not as_json:
-        names = [str(target) for target in targets]
         sections = [line for test in result.tests for line in _lines(test)]
         if result.settings:
-            rows = [[row["key"], *(str(row[name]) for name in names)] for row in result.settings]
-            sections += ["\nsettings", *text_table([["", *names], *rows])]
+            table = [["", *map(str, targets)], *([*map(str, row.values())] for row in result.settings)]
+            sections += ["\nsettings", *text_table(table)]
         if result.cost:
             table = [["", *(key.replace("_", " ") for key in [*result.cost[0]][1:])]]
             table += [[row.pop("target"), *(f"{value:,.0f}" for value in row.values())] for row in result.cost]

@@ -227,22 +227,16 @@ class ScoreSpread:
     values: list[float]
 
 
-def run_seeds(
-    load_with: Callable[[Sequence[str]], Config],
-    name: str,
-    seeds: int,
-    console: Console,
-    device: str,
-    fresh: bool,
-    cache: GraphCache | None = None,
-    runs: Path = RUNS,
-) -> dict[str, ScoreSpread]:
+LoadWith = Callable[[Sequence[str]], Config]
+RunConfig = Callable[[Config], Run]
+
+
+def run_seeds(load_with: LoadWith, run: RunConfig, name: str, seeds: int, console: Console) -> dict[str, ScoreSpread]:
     """Run the same YAML with the seeds 1 to n; return mean and standard deviation of every test set's metric."""
     results = []
     for seed in range(1, seeds + 1):
         console.say(f"\n== seed {seed} of {seeds}")
-        config = load_with([f"train.seed={seed}", f"name={name}-seed{seed}"])
-        results.append(run_all(config, console, device, fresh, cache, runs))
+        results.append(run(load_with([f"train.seed={seed}", f"name={name}-seed{seed}"])))
     return _print_spread(results, "seeds", console)
 
 
@@ -261,14 +255,7 @@ def _print_spread(results: Sequence[Run], noun: str, console: Console) -> dict[s
 
 
 def run_folds(
-    load_with: Callable[[Sequence[str]], Config],
-    count: int,
-    final: bool,
-    console: Console,
-    device: str,
-    fresh: bool,
-    cache: GraphCache | None = None,
-    runs: Path = RUNS,
+    load_with: LoadWith, run: RunConfig, count: int, final: bool, console: Console, fresh: bool, runs: Path
 ) -> Run:
     """Run a YAML once for each fold of its training data, and with `final` on all of it; return the run of the answers.
 
@@ -296,12 +283,11 @@ def run_folds(
     for number in range(1, count + 1):
         console.say(f"\n== fold {number} of {count}")
         changes = [f"data.fold=[{number}, {count}]", "data.test=null", "data.unseen_labels=miss"]
-        of_fold = load_with([*changes, f"name={config.name}-fold{number}"])
-        results.append(run_all(of_fold, console, device, fresh, cache, runs))
+        results.append(run(load_with([*changes, f"name={config.name}-fold{number}"])))
     console.say("")
     _print_spread(results, "folds", console)
     scores: dict[str, Any] = {}
-    data, by_fold, lines = results[0].config.data, [iter(run.answers) for run in results], []
+    data, by_fold, lines = results[0].config.data, [iter(fold.answers) for fold in results], []
     if results[0].answers:  # a language model has none
         assert isinstance(data.train, Part)
         records = data_form(results[0].config).read(replace(data.train, dev=0.0, fold=None))
@@ -314,22 +300,22 @@ def run_folds(
         console.result(f"all {len(lines):,} answers of the folds: {', '.join(formatted)}")
     for test in results[0].scores or {}:
         for name, statistic in (("mean", statistics.mean), ("deviation", statistics.stdev)):
-            scores[f"{test} ({name})"] = _each_score([(run.scores or {})[test] for run in results], statistic)
+            scores[f"{test} ({name})"] = _each_score([(fold.scores or {})[test] for fold in results], statistic)
     with run_lock(folder):
         Artifacts.load(results[0].folder).save(folder)
         files.write(folder / YAML, dump(resolved(config, folder)))
         files.write(folder / ANSWERS, b"".join(files.json_bytes(line) + b"\n" for line in lines))
         files.write(folder / SCORES, json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False))
-        state = {"fingerprint": fingerprint(config), "folds": [run.folder.name for run in results]}
+        state = {"fingerprint": fingerprint(config), "folds": [fold.folder.name for fold in results]}
         files.write(folder / STATE, json.dumps(state, indent=1))
     content = "the answers to all records, each by the run of its fold" if lines else "the scores of all folds"
     console.say(f"{folder}: {content}")
     if final:
         if config.data.dev and not of_all.data.dev:
-            best = statistics.median_low(run.outcome["best_epoch"] for run in results)
+            best = statistics.median_low(fold.outcome["best_epoch"] for fold in results)
             of_all = replace(of_all, train=of_all.train.model_copy(update={"epochs": best}))
         console.say(f"\n== all data, {of_all.train.epochs} epochs")
-        run_all(of_all, console, device, fresh, cache, runs)
+        run(of_all)
     return Run(folder)
 
 
