@@ -141,9 +141,8 @@ def _compare_set(
             kind = "changed" if right[0] == right[1] else "fixed" if right[1] else "broken"
             texts = [str(record[field]) for field in fields_of(predictor.featurizer) if record.get(field) is not None]
             text = " | ".join(texts) or " ".join(record.get("words", []))
-            lines = ["; ".join(predictor.kind.lines(answer)) for answer in answers]
-            example = {"change": kind, "where": record.get("where"), "text": text, "expected": gold, "answers": lines}
-            changes[kind].append(example)
+            example = {"change": kind, "where": record.get("where"), "text": text, "expected": gold}
+            changes[kind].append(example | {"answers": ["; ".join(predictor.kind.lines(answer)) for answer in answers]})
     scores = _differences(predictor, triples, resamples)
     main = min((key for key in scores if not key[0]), key=lambda key: scores[key].p is None)
     of_groups = [replace(_differences(predictor, groups[name], resamples)[main], name=name) for name in sorted(groups)]
@@ -157,20 +156,22 @@ def _compare_set(
 
 def _align(data: str, first: AnsweredSets, second: AnsweredSets) -> list[tuple[Record, Answer, Answer]]:
     """Return the records of a test set with both answers, in the order of the first model."""
-    sides: list[dict[str, list[tuple[Record, Answer]]]] = [defaultdict(list), defaultdict(list)]
+    sides: list[dict[tuple[str, int], tuple[Record, Answer]]] = [{}, {}]
     for side, model in zip(sides, (first, second), strict=True):
+        counts = Counter[str]()
         for record, answer in model.sets[data]:
             content = model.predictor.task.gold(record), {key: record[key] for key in record.keys() - {"where"}}
-            side[json.dumps(content, sort_keys=True, default=str)].append((record, answer))
-    counts = [Counter({key: len(rows) for key, rows in side.items()}) for side in sides]
-    if counts[0] != counts[1]:
+            key = json.dumps(content, sort_keys=True, default=str)
+            counts[key] += 1
+            side[key, counts[key]] = record, answer
+    if sides[0].keys() != sides[1].keys():
         lines = [f"{data}: the records or their references differ; answer one file with both: --data FILE"]
-        for i, name in enumerate((first.name, second.name)):
-            extra = counts[i] - counts[1 - i]
-            lines.append(f"{extra.total():,} of {counts[i].total():,} records only in {name}")
-            lines += [f"  {sides[i][key][0][0].get('where', 'record')}: {key[:120]}" for key in [*extra][:3]]
+        for side, other, name in zip(sides, sides[::-1], (first.name, second.name), strict=True):
+            extra = [key for key in side if key not in other]
+            lines.append(f"{len(extra):,} of {len(side):,} records only in {name}")
+            lines += [f"  {side[key][0].get('where', 'record')}: {key[0][:120]}" for key in extra[:3]]
         raise UsageError("\n".join(lines))
-    return [(record, answer, sides[1][key].pop(0)[1]) for key, rows in sides[0].items() for record, answer in rows]
+    return [(record, answer, sides[1][key][1]) for key, (record, answer) in sides[0].items()]
 
 
 def _differences(predictor: Predictor, triples: Sequence[Triple], resamples: int) -> dict[Key, Difference]:
@@ -319,9 +320,9 @@ def compare(
     folders = [Run(path).folder if path != bundle else path.parent for path, bundle in zip(paths, bundles, strict=True)]
     runs = [Run(folder) if (folder / STATE).exists() else None for folder in folders]
     stored = [run.answers if run else Rows() for run in runs]
-    lent = next(filter(None, stored), Rows())
+    of_first = next(filter(None, stored), Rows())  # answered by a bundle outside of runs
     sides = [
-        _answer(path, bundle, run if rows else None, rows or lent, Path(data) if data else None, device)
+        _answer(path, bundle, run if rows else None, rows or of_first, Path(data) if data else None, device)
         for path, bundle, run, rows in zip(paths, bundles, runs, stored, strict=True)
     ]
     tests = [test for side in sides[1:] for test in compare_answers(sides[0], side, by, examples, resamples)]
