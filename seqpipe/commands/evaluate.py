@@ -36,12 +36,10 @@ def evaluate(
     raw: Annotated[bool, typer.Option("--raw", help="Also compute the scores on raw text, as in deployment.")] = False,
     by: By = None,
     errors: Annotated[
-        Path | None,
-        typer.Option("--errors", metavar="FILE", help="Write the records with wrong answers to this file, as JSONL."),
+        Path | None, typer.Option(metavar="FILE", help="Write the records with wrong answers to this file, as JSONL.")
     ] = None,
     pairs: Annotated[
-        Path | None,
-        typer.Option("--pairs", metavar="FILE", help="Minimal pairs or alternatives to score a language model on."),
+        Path | None, typer.Option(metavar="FILE", help="Minimal pairs or alternatives to score a language model on.")
     ] = None,
     normalize: Annotated[
         Literal["none", "token", "character"],
@@ -52,12 +50,10 @@ def evaluate(
         typer.Option("--masking", metavar="UNIT", help="With --pairs: token, or word, which masks all of it."),
     ] = "token",
     perturb: Annotated[
-        str | None,
-        typer.Option("--perturb", metavar="NAMES", help="Score perturbed texts: typos,case,width,emoji,blanks."),
+        str | None, typer.Option(metavar="NAMES", help="Score perturbed texts: typos,case,width,emoji,blanks.")
     ] = None,
     swap: Annotated[
-        Path | None,
-        typer.Option("--swap", metavar="FILE", help="Pairs of words (a tab between them): count answers that change."),
+        Path | None, typer.Option(metavar="FILE", help="Pairs of words, a tab between them: count changed answers.")
     ] = None,
     options: DecodeOptions = None,
     beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,
@@ -73,9 +69,7 @@ def evaluate(
     items = [*(options or [])] if beams is None else [f"beams={beams}", *(options or [])]
     if pairs:
         if data or raw or items:
-            raise UsageError(
-                "--pairs scores the texts of its file and decodes nothing; omit --data, --raw and --option"
-            )
+            raise UsageError("--pairs scores the texts of its file and decodes nothing; omit --data, --raw, --option")
         result = score_pairs(
             target, console, pairs=pairs, normalize=normalize, masking=masking, by=by, errors=errors, device=device
         )

@@ -107,9 +107,7 @@ def train(
 
 def export(
     folder: RunFolder,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the bundle; default: RUN/bundle.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Bundle folder; default: RUN/bundle.")] = None,
     sets: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override of a key of `export`, such as export.explain=true."),

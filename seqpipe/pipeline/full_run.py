@@ -212,19 +212,12 @@ def write_report(run: Run, console: Console) -> None:
 
 @dataclass(frozen=True)
 class ScoreSpread:
-    """The scores of one test set in several runs: with several seeds, or of each fold.
+    """The scores of one test set in several runs: with several seeds, or of each fold."""
 
-    Attributes:
-        metric: Name of the score: the one that selected the weights, or the main one of the answer kind.
-        mean: Mean over the runs.
-        deviation: Standard deviation over the runs; 0 for one run.
-        values: The score of each run.
-    """
-
-    metric: str
+    metric: str  # the one that selected the weights, or the main one of the answer kind
     mean: float
-    deviation: float
-    values: list[float]
+    deviation: float  # standard deviation over the runs; 0 for one run
+    values: list[float]  # the score of each run
 
 
 LoadWith = Callable[[Sequence[str]], Config]

@@ -320,9 +320,9 @@ def compare(
     folders = [Run(path).folder if path != bundle else path.parent for path, bundle in zip(paths, bundles, strict=True)]
     runs = [Run(folder) if (folder / STATE).exists() else None for folder in folders]
     stored = [run.answers if run else Rows() for run in runs]
-    of_first = next(filter(None, stored), Rows())  # answered by a bundle outside of runs
+    first_stored = next(filter(None, stored), Rows())  # a bundle outside of runs answers its records
     sides = [
-        _answer(path, bundle, run if rows else None, rows or of_first, Path(data) if data else None, device)
+        _answer(path, bundle, run if rows else None, rows or first_stored, Path(data) if data else None, device)
         for path, bundle, run, rows in zip(paths, bundles, runs, stored, strict=True)
     ]
     tests = [test for side in sides[1:] for test in compare_answers(sides[0], side, by, examples, resamples)]
