@@ -87,9 +87,7 @@ class Tick(Protocol):
 class Console:
     """Messages at one of three verbosity levels: -1 quiet, 0 normal, 1 verbose. As a callback it prints reports."""
 
-    on_epoch: Callable[[list[dict[str, Any]]], Any] | None = (
-        None  # called with the history; a true result ends training
-    )
+    on_epoch: Callable[[list[dict[str, Any]]], Any] | None = None  # receives the history; a true result ends training
 
     def __init__(self, volume: int = 0):
         self.volume = volume

@@ -1,7 +1,7 @@
 """The command `seqpipe`: its commands, its global options, its exit codes, and the report of an error that ends it.
 
-Each command has a file of its name with its options; the implementation is imported when the command runs, so that
-`seqpipe --help` and the commands on bundles start without PyTorch.
+Each command is a function with its options in this folder; the implementation is imported when the command runs, so
+that `seqpipe --help` and the commands on bundles start without PyTorch.
 """
 
 from __future__ import annotations
@@ -24,18 +24,16 @@ import typer
 from seqpipe.commands.bench import bench
 from seqpipe.commands.candidates import candidates
 from seqpipe.commands.check import check
-from seqpipe.commands.compare import compare, runs
 from seqpipe.commands.convert import convert
 from seqpipe.commands.deploy import app as deploy_app
 from seqpipe.commands.doctor import doctor
-from seqpipe.commands.evaluate import evaluate
+from seqpipe.commands.evaluate import compare, evaluate, report, runs
 from seqpipe.commands.explain import explain
 from seqpipe.commands.help import Command, Group
 from seqpipe.commands.init import init
 from seqpipe.commands.options import override_message
 from seqpipe.commands.plugins import app as plugins_app
 from seqpipe.commands.predict import predict
-from seqpipe.commands.report import report
 from seqpipe.commands.run import export, run, train
 from seqpipe.commands.schema import schema
 from seqpipe.commands.serve import serve

@@ -1,10 +1,13 @@
-"""`seqpipe evaluate`: the scores of a run or a bundle."""
+"""`seqpipe evaluate`, `report`, `compare` and `runs`: the scores of runs and bundles."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from textwrap import shorten
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,25 +21,25 @@ from seqpipe.commands.options import (
     parse_decode_options,
     print_json,
 )
+from seqpipe.console import printable, text_table
 from seqpipe.errors import UsageError
+
+if TYPE_CHECKING:
+    from seqpipe.pipeline.runs import SetComparison
+
+By = Annotated[str | None, typer.Option("--by", metavar="FIELD", help="Also show the scores by value of a field.")]
 
 
 def evaluate(
     target: Annotated[Path, typer.Argument(metavar="RUN|BUNDLE", help="Folder of a run or of a bundle.")],
-    data: Annotated[
-        Path | None, typer.Option("--data", help="A data file to use instead of the run's test sets.")
-    ] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="A data file instead of the run's test sets.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Also compute the scores on raw text, as in deployment.")] = False,
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="FIELD", help="Also print the scores for each value of a field.")
-    ] = None,
+    by: By = None,
     errors: Annotated[
-        Path | None,
-        typer.Option("--errors", metavar="FILE", help="Write the records with wrong answers to this file, as JSONL."),
+        Path | None, typer.Option(metavar="FILE", help="Write the records with wrong answers to this file, as JSONL.")
     ] = None,
     pairs: Annotated[
-        Path | None,
-        typer.Option("--pairs", metavar="FILE", help="Minimal pairs or alternatives to score a language model on."),
+        Path | None, typer.Option(metavar="FILE", help="Minimal pairs or alternatives to score a language model on.")
     ] = None,
     normalize: Annotated[
         Literal["none", "token", "character"],
@@ -47,12 +50,10 @@ def evaluate(
         typer.Option("--masking", metavar="UNIT", help="With --pairs: token, or word, which masks all of it."),
     ] = "token",
     perturb: Annotated[
-        str | None,
-        typer.Option("--perturb", metavar="NAMES", help="Score perturbed texts: typos,case,width,emoji,blanks."),
+        str | None, typer.Option(metavar="NAMES", help="Score perturbed texts: typos,case,width,emoji,blanks.")
     ] = None,
     swap: Annotated[
-        Path | None,
-        typer.Option("--swap", metavar="FILE", help="Pairs of words (a tab between them): count answers that change."),
+        Path | None, typer.Option(metavar="FILE", help="Pairs of words, a tab between them: count changed answers.")
     ] = None,
     options: DecodeOptions = None,
     beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,
@@ -68,9 +69,7 @@ def evaluate(
     items = [*(options or [])] if beams is None else [f"beams={beams}", *(options or [])]
     if pairs:
         if data or raw or items:
-            raise UsageError(
-                "--pairs scores the texts of its file and decodes nothing; omit --data, --raw and --option"
-            )
+            raise UsageError("--pairs scores the texts of its file and decodes nothing; omit --data, --raw, --option")
         result = score_pairs(
             target, console, pairs=pairs, normalize=normalize, masking=masking, by=by, errors=errors, device=device
         )
@@ -89,3 +88,97 @@ def evaluate(
     if errors:
         console.say(f"\nthe mistakes are listed in {errors}")
     print_json(result, as_json)
+
+
+def report(
+    target: Annotated[Path, typer.Argument(metavar="RUN|BUNDLE", help="Folder of a run or of a bundle.")],
+    data: Annotated[Path | None, typer.Option("--data", help="Data file with references, for a bundle.")] = None,
+    by: By = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML file; default: RUN/report.html.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a page about a run: its training, scores, confusions, worst errors, data and bundle."""
+    from seqpipe.config.run_layout import BUNDLE
+    from seqpipe.pipeline.run import Run
+    from seqpipe.runtime.model import Bundle
+
+    is_bundle = (target / BUNDLE).exists()
+    if is_bundle != (data is not None):
+        fix = "name its data file with --data" if is_bundle else "omit --data, or name the bundle of the run"
+        raise UsageError(f"{target} is {'a bundle' if is_bundle else 'a run'}: {fix}")
+    written = Bundle(target).report(data, output, by) if data else Run(target).report(output, by)
+    make_console(quiet).say(f"wrote {written.path}")
+
+
+def compare(
+    targets: Annotated[list[Path], typer.Argument(metavar="A B [C]...", help="Folders of runs or of bundles.")],
+    data: Annotated[Path | None, typer.Option("--data", help="A data file to answer.")] = None,
+    by: By = None,
+    examples: Annotated[int, typer.Option("--examples", min=0, help="Changed answers to show, of each sort.")] = 3,
+    resamples: Annotated[int, typer.Option("--resamples", min=100, help="Samples for intervals and p.")] = 1000,
+    fail_if_worse: Annotated[
+        float | None, typer.Option(metavar="POINTS", help="End with 1 if a main score is more points below A's.")
+    ] = None,
+    speed: Annotated[bool, typer.Option("--speed/--no-speed", help="Measure the speed of bundles.")] = True,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Compare runs or bundles with the first: is one better, by how much, is it chance, what changed, at what cost."""
+    from seqpipe.pipeline.runs import compare as compare_targets
+
+    samples: dict[str, int] = {"examples": examples, "resamples": resamples}
+    result = compare_targets(*targets, data=data, by=by, speed=speed, device=device, **samples)
+    print_json(asdict(result), as_json)
+    if not as_json:
+        sections = [line for test in result.tests for line in _lines(test)]
+        if result.settings:
+            table = [["", *map(str, targets)], *([*map(str, row.values())] for row in result.settings)]
+            sections += ["\nsettings", *text_table(table)]
+        if result.cost:
+            table = [["", *(key.replace("_", " ") for key in [*result.cost[0]][1:])]]
+            table += [[row.pop("target"), *(f"{value:,.0f}" for value in row.values())] for row in result.cost]
+            sections += ["\ncost", *text_table(table, numbers=True)]
+        typer.echo(printable("\n".join(sections)))
+    if fail_if_worse is not None and any(test.scores[0].gain < -fail_if_worse for test in result.tests):
+        raise typer.Exit(1)
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of runs.")] = Path("runs"),
+    sort: Annotated[str, typer.Option("--sort", help="A column, such as score or when.")] = "name",
+    as_json: Json = False,
+) -> None:
+    """List the runs of a folder: data, model, scores, size, training time, also of unfinished and damaged ones."""
+    from seqpipe.pipeline.runs import COLUMNS
+    from seqpipe.pipeline.runs import runs as list_runs
+
+    rows = list_runs(folder, sort=sort)
+    print_json(rows, as_json)
+    if not as_json:
+        table = [[key.replace("_", " ") for key in COLUMNS]]
+        table += [[_cell(key, row[key]) for key in COLUMNS] for row in rows]
+        typer.echo(printable("\n".join(text_table(table) if rows else [f"{folder}: no runs"])))
+
+
+def _cell(key: str, value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.1f}" if key == "seconds" else f"{value:.4f}"
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _lines(test: SetComparison) -> Iterator[str]:
+    yield f"{test.data}: {test.records:,} records, {test.resamples:,} resamples\n{test.sentence}"
+    for title, rows in (("", test.scores), ("by label", test.labels), ("by group", test.groups)):
+        table = [[title, test.first, test.second, "difference", "from", "to", "p"]]
+        for row in rows:
+            values = (row.difference, row.low, row.high)
+            scores = [row.format(row.first), row.format(row.second), *(row.format(value, "+") for value in values)]
+            table.append([row.name, *scores, "-" if row.p is None else f"{row.p:.3f}"])
+        if rows:
+            yield from ("", *text_table(table, numbers=True))
+    yield "\nchanged answers: " + ", ".join(f"{count:,} {kind}" for kind, count in test.changes.items())
+    for example in test.examples:
+        yield f"  {example['change']}: {shorten(example['text'], 160)}"
+        answers = dict(zip((test.first, test.second), example["answers"], strict=True))
+        for name, answer in (answers | {"expected": str(example["expected"])}).items():
+            yield f"    {name}: {shorten(answer, 160)}"

@@ -39,18 +39,12 @@ def run(
         int | None, typer.Option("--seeds", min=1, help="Train with seeds 1 to N; report mean and standard deviation.")
     ] = None,
     folds: Annotated[
-        int | None,
-        typer.Option(
-            "--folds", min=2, help="Cross-validate: train without each of N parts of the data, and test on it."
-        ),
+        int | None, typer.Option(min=2, help="Cross-validate: train without each of N parts of the data, test on it.")
     ] = None,
     final: Annotated[bool, typer.Option("--final", help="After --folds, train on all data too.")] = False,
-    more: Annotated[
-        int | None, typer.Option("--more", min=1, help="Train the finished run for N further epochs.")
-    ] = None,
+    more: Annotated[int | None, typer.Option(min=1, help="Train the finished run for N further epochs.")] = None,
     data_add: Annotated[
-        Path | None,
-        typer.Option("--data-add", metavar="FILE", help="Continue with more data, as a new run (NAME-2, or name=)."),
+        Path | None, typer.Option(metavar="FILE", help="Continue with more data, as a new run (NAME-2, or name=).")
     ] = None,
     device: Device = "auto",
     fresh: Fresh = False,
@@ -113,9 +107,7 @@ def train(
 
 def export(
     folder: RunFolder,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the bundle; default: RUN/bundle.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Bundle folder; default: RUN/bundle.")] = None,
     sets: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override of a key of `export`, such as export.explain=true."),

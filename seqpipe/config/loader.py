@@ -293,10 +293,8 @@ class _Loader:
         for key in ("train", "dev", "test", "candidates", "add"):
             value = rest.get(key) if key not in wrong else None
             # `test` may be several files by name, and `add` is a list of them.
-            texts: dict[Where, Plain] = {(key,): value}
-            if isinstance(value, (dict, list)):
-                named = value.items() if isinstance(value, dict) else enumerate(value)
-                texts = {(key, name): text for name, text in named}
+            value = dict(enumerate(value)) if isinstance(value, list) else value
+            texts = {(key, name): text for name, text in value.items()} if isinstance(value, dict) else {(key,): value}
             for where, text in texts.items():
                 if isinstance(text, str):
                     files[where] = self.file(text, ("data", *where), folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 from typing import Any
@@ -68,6 +68,15 @@ def plain(value: Any, path_text: Callable[[FilePath], str] = FilePath.as_posix) 
     if isinstance(value, (list, tuple, set, frozenset)):
         return [plain(item, path_text) for item in value]
     return value
+
+
+def flatten(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the single values of mappings and lists, with dotted keys."""
+    if isinstance(value, (Mapping, list, tuple)) and value:
+        for name, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from flatten(inner, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, value
 
 
 def format_value(value: Plain) -> str:

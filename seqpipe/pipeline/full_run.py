@@ -212,37 +212,24 @@ def write_report(run: Run, console: Console) -> None:
 
 @dataclass(frozen=True)
 class ScoreSpread:
-    """The scores of one test set in several runs: with several seeds, or of each fold.
+    """The scores of one test set in several runs: with several seeds, or of each fold."""
 
-    Attributes:
-        metric: Name of the score: the one that selected the weights, or the main one of the answer kind.
-        mean: Mean over the runs.
-        deviation: Standard deviation over the runs; 0 for one run.
-        values: The score of each run.
-    """
-
-    metric: str
+    metric: str  # the one that selected the weights, or the main one of the answer kind
     mean: float
-    deviation: float
-    values: list[float]
+    deviation: float  # standard deviation over the runs; 0 for one run
+    values: list[float]  # the score of each run
 
 
-def run_seeds(
-    load_with: Callable[[Sequence[str]], Config],
-    name: str,
-    seeds: int,
-    console: Console,
-    device: str,
-    fresh: bool,
-    cache: GraphCache | None = None,
-    runs: Path = RUNS,
-) -> dict[str, ScoreSpread]:
+LoadWith = Callable[[Sequence[str]], Config]
+RunConfig = Callable[[Config], Run]
+
+
+def run_seeds(load_with: LoadWith, run: RunConfig, name: str, seeds: int, console: Console) -> dict[str, ScoreSpread]:
     """Run the same YAML with the seeds 1 to n; return mean and standard deviation of every test set's metric."""
     results = []
     for seed in range(1, seeds + 1):
         console.say(f"\n== seed {seed} of {seeds}")
-        config = load_with([f"train.seed={seed}", f"name={name}-seed{seed}"])
-        results.append(run_all(config, console, device, fresh, cache, runs))
+        results.append(run(load_with([f"train.seed={seed}", f"name={name}-seed{seed}"])))
     return _print_spread(results, "seeds", console)
 
 
@@ -253,25 +240,15 @@ def _print_spread(results: Sequence[Run], noun: str, console: Console) -> dict[s
         by_run = [headlines((run.scores or {})[test], run.outcome.get("metric")) for run in results]
         metric = next(iter(by_run[0]))
         values = [math.nan if scores[metric] is None else scores[metric] for scores in by_run]
-        summary[test] = ScoreSpread(metric, statistics.mean(values), _deviation(values), values)
-        mean, deviation = (format_score(metric, x, metrics) for x in (summary[test].mean, summary[test].deviation))
+        numbers = statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0
+        summary[test] = ScoreSpread(metric, *numbers, values)
+        mean, deviation = (format_score(metric, number, metrics) for number in numbers)
         console.result(f"{test} {metric}: {mean} ± {deviation} over {len(results)} {noun}")
     return summary
 
 
-def _deviation(values: Sequence[float]) -> float:
-    return statistics.stdev(values) if len(values) > 1 else 0.0
-
-
 def run_folds(
-    load_with: Callable[[Sequence[str]], Config],
-    count: int,
-    final: bool,
-    console: Console,
-    device: str,
-    fresh: bool,
-    cache: GraphCache | None = None,
-    runs: Path = RUNS,
+    load_with: LoadWith, run: RunConfig, count: int, final: bool, console: Console, fresh: bool, runs: Path
 ) -> Run:
     """Run a YAML once for each fold of its training data, and with `final` on all of it; return the run of the answers.
 
@@ -279,12 +256,19 @@ def run_folds(
     of these answers, with mean and deviation over the folds. Fitted artifacts in it are those of the first fold.
     """
     config = load_with(())
-    folder, state = runs / f"{config.name}-folds", {"fingerprint": fingerprint(config)}
+    folder = runs / f"{config.name}-folds"
     if (folder / STATE).exists() and not Run(folder).folds:
         raise UsageError(f"{folder} is another run; give the YAML another name: or move the folder")
-    if final:
-        of_all = _final_config(load_with, config, console)
-        if not fresh:  # before the folds are trained
+    if final:  # checked before the folds are trained
+        changes = ["data.test=null"] if any(isinstance(path, Part) for path in config.data.tests.values()) else []
+        needs_dev = [f"{head.key}.{option}" for head in config.head if (option := dev_option(head))]
+        if isinstance(config.data.dev, Part) and needs_dev:
+            console.say(f"data.dev stays a share of the data: {needs_dev[0]} chooses a value on it")
+        elif isinstance(config.data.dev, Part):
+            changes += ["data.dev=null", "train.patience=null", "train.metric=null"]
+            changes += ["train.schedule={use: constant}"] if config.train.schedule.use == "plateau" else []
+        of_all = load_with(changes)
+        if not fresh:
             refuse_changes(runs / config.name, fingerprint(of_all), ("train.epochs",))
     if config.data.tests:
         console.say("data.test is not used: the test set of each run is its fold of data.train")
@@ -292,13 +276,11 @@ def run_folds(
     for number in range(1, count + 1):
         console.say(f"\n== fold {number} of {count}")
         changes = [f"data.fold=[{number}, {count}]", "data.test=null", "data.unseen_labels=miss"]
-        of_fold = load_with([*changes, f"name={config.name}-fold{number}"])
-        results.append(run_all(of_fold, console, device, fresh, cache, runs))
+        results.append(run(load_with([*changes, f"name={config.name}-fold{number}"])))
     console.say("")
     _print_spread(results, "folds", console)
     scores: dict[str, Any] = {}
-    data, by_fold = results[0].config.data, [iter(run.answers) for run in results]
-    lines = []
+    data, by_fold, lines = results[0].config.data, [iter(fold.answers) for fold in results], []
     if results[0].answers:  # a language model has none
         assert isinstance(data.train, Part)
         records = data_form(results[0].config).read(replace(data.train, dev=0.0, fold=None))
@@ -310,22 +292,23 @@ def run_folds(
         formatted = [f"{metric} {format_score(metric, value, metric_types(config.head))}" for metric, value in listed]
         console.result(f"all {len(lines):,} answers of the folds: {', '.join(formatted)}")
     for test in results[0].scores or {}:
-        of_test = [(run.scores or {})[test] for run in results]
-        scores |= {f"{test} (mean)": _each_score(of_test, statistics.mean)}
-        scores |= {f"{test} (deviation)": _each_score(of_test, _deviation)}
+        for name, statistic in (("mean", statistics.mean), ("deviation", statistics.stdev)):
+            scores[f"{test} ({name})"] = _each_score([(fold.scores or {})[test] for fold in results], statistic)
     with run_lock(folder):
         Artifacts.load(results[0].folder).save(folder)
         files.write(folder / YAML, dump(resolved(config, folder)))
         files.write(folder / ANSWERS, b"".join(files.json_bytes(line) + b"\n" for line in lines))
         files.write(folder / SCORES, json.dumps(files.null_non_finite(scores), indent=1, ensure_ascii=False))
-        files.write(folder / STATE, json.dumps(state | {"folds": [run.folder.name for run in results]}, indent=1))
+        state = {"fingerprint": fingerprint(config), "folds": [fold.folder.name for fold in results]}
+        files.write(folder / STATE, json.dumps(state, indent=1))
     content = "the answers to all records, each by the run of its fold" if lines else "the scores of all folds"
     console.say(f"{folder}: {content}")
     if final:
-        best = statistics.median_low(run.outcome["best_epoch"] for run in results)
-        of_all = _final_config(load_with, config, console, best)
+        if config.data.dev and not of_all.data.dev:
+            best = statistics.median_low(fold.outcome["best_epoch"] for fold in results)
+            of_all = replace(of_all, train=of_all.train.model_copy(update={"epochs": best}))
         console.say(f"\n== all data, {of_all.train.epochs} epochs")
-        run_all(of_all, console, device, fresh, cache, runs)
+        run(of_all)
     return Run(folder)
 
 
@@ -335,22 +318,6 @@ def _each_score(scores: Sequence[Any], statistic: Callable[[Sequence[float]], fl
         names = [name for name in scores[0] if name != "labels" and all(name in some for some in scores)]
         return {name: _each_score([some[name] for some in scores], statistic) for name in names}
     return statistic([math.nan if score is None else score for score in scores])
-
-
-def _final_config(
-    load_with: Callable[[Sequence[str]], Config], config: Config, console: Console, epochs: int | None = None
-) -> Config:
-    """Return the pipeline that trains on all data; without dev data for this number of epochs."""
-    changes = ["data.test=null"] if any(isinstance(path, Part) for path in config.data.tests.values()) else []
-    needs_dev = [f"{head.key}.{option}" for head in config.head if (option := dev_option(head))]
-    if isinstance(config.data.dev, Part) and needs_dev:
-        if epochs:
-            console.say(f"data.dev stays a share of the data: {needs_dev[0]} chooses a value on it")
-    elif isinstance(config.data.dev, Part):
-        changes += ["data.dev=null", "train.patience=null", "train.metric=null"]
-        changes += [f"train.epochs={epochs}"] if epochs else []
-        changes += ["train.schedule={use: constant}"] if config.train.schedule.use == "plateau" else []
-    return load_with(changes)
 
 
 def export_run(

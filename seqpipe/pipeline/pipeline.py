@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -209,10 +210,11 @@ class Pipeline:
 
         The name of each run ends in `-seed1`, `-seed2` and so on. Arguments and errors are those of `run`.
         """
-        from seqpipe.pipeline.full_run import run_seeds
+        from seqpipe.pipeline.full_run import run_all, run_seeds
 
         console, graphs = self._prepare(progress, device, cache)
-        return run_seeds(self._load, self.name, seeds, console, device, fresh, graphs, Path(runs))
+        run = partial(run_all, console=console, device=device, fresh=fresh, cache=graphs, runs=Path(runs))
+        return run_seeds(self._load, run, self.name, seeds, console)
 
     def run_folds(
         self,
@@ -227,22 +229,22 @@ class Pipeline:
     ) -> Run:
         """Cross-validate: run the pipeline once for each fold of its training data, which is the test set of that run.
 
-        The name of each run ends in `-fold1`, `-fold2` and so on. The run that is returned, `NAME-folds`, has the
-        answers to all records, each by the run that was not trained on it, and as scores those of all these answers,
-        with mean and deviation over the folds. A share for dev is taken from the other folds. Other arguments and
-        errors are those of `run`.
+        The runs are `NAME-fold1`, `NAME-fold2` and so on. The one returned, `NAME-folds`, has the answers to all
+        records, each by the run that was not trained on it, and their scores, with mean and deviation over the folds. A
+        share for dev comes from the other folds. Other arguments and errors are those of `run`.
 
         Args:
             folds: Number of folds, at least 2.
             final: Then train the pipeline on all data, under its own name, without shares for dev and test; if dev was
                 a share, for the median number of epochs of the best weights of the folds.
         """
-        from seqpipe.pipeline.full_run import run_folds
+        from seqpipe.pipeline.full_run import run_all, run_folds
 
         if folds < 2:
             raise UsageError(f"folds must be at least 2, got {folds}")
         console, graphs = self._prepare(progress, device, cache)
-        return run_folds(self._load, folds, final, console, device, fresh, graphs, Path(runs))
+        run = partial(run_all, console=console, device=device, fresh=fresh, cache=graphs, runs=Path(runs))
+        return run_folds(self._load, run, folds, final, console, fresh, Path(runs))
 
     def train(
         self,
@@ -279,9 +281,8 @@ class Pipeline:
         added = train.added if isinstance(train, Part) else ()
         stem, _, number = parent.name.rpartition("-")
         child = f"{stem}-{int(number) + 1}" if added and number.isdecimal() else f"{parent.name}-2"
-        stages = (*parent.stages, *parent.head)
         changes: dict[str, Any] = {"data.add": [*map(str, added), str(data.absolute())]}
-        changes |= {f"{stage.key}.init": str(folder) for stage in stages}
+        changes |= {f"{stage.key}.init": str(folder) for stage in (*parent.stages, *parent.head)}
         texts = [f"{key}={json.dumps(value)}" for key, value in changes.items()]
         return self._load([*texts, f"name={child if parent.name == self.name else self.name}"]), parent.name
 

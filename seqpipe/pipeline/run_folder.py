@@ -26,7 +26,7 @@ from seqpipe.config.run_layout import (
     YAML,
     refuse_other_format,
 )
-from seqpipe.config.yaml import dump
+from seqpipe.config.yaml import dump, flatten
 from seqpipe.console import Console
 from seqpipe.errors import ConfigError, UsageError
 from seqpipe.features.parts import Part
@@ -41,7 +41,8 @@ from seqpipe.training.pipeline import Pipeline
 def fingerprint(config: Config) -> dict[str, Any]:
     """Return the inputs of a run: the resolved YAML without its folders, the sha256 of every file and run, versions."""
     data, keyed = config.data, list(zip(config.versions, config.components, strict=True))
-    options = {f"{key}.{where}": path for key, component in keyed for where, path in _option_paths(component.options)}
+    flat = ((f"{key}.{where}", value) for key, component in keyed for where, value in flatten(component.options))
+    options = {where: value for where, value in flat if isinstance(value, Path)}
     sources = {f"{key}.init": folder for key, component in keyed if (folder := component.common_keys.get("init"))}
     names = {path.as_posix(): path.name for path in (*options.values(), *sources.values())}
     content = _without_folders(resolved(config), names)
@@ -85,18 +86,6 @@ def _sha256(path: Path) -> str | dict[str, str]:
     return {file.name: files.sha256_file(file) for file in sorted(path.iterdir()) if file.is_file()}
 
 
-def _option_paths(value: Any, where: str = "") -> Iterator[tuple[str, Path]]:
-    """Yield every path in a component's options, with its place in them."""
-    if isinstance(value, Path):
-        yield where, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _option_paths(item, f"{where}.{key}" if where else str(key))
-    elif isinstance(value, (list, tuple)):
-        for number, item in enumerate(value):
-            yield from _option_paths(item, f"{where}.{number}")
-
-
 def _without_folders(value: Any, names: Mapping[str, str]) -> Any:
     """Return plain data with file names in place of paths: a run may move together with its files."""
     if isinstance(value, dict):
@@ -128,12 +117,7 @@ def differences(old: Any, new: Any, key: str = "") -> list[str]:
 
 @contextmanager
 def start_run(
-    config: Config,
-    console: Console,
-    fresh: bool = False,
-    runs: Path = RUNS,
-    more: int = 0,
-    parent: str | None = None,
+    config: Config, console: Console, fresh: bool = False, runs: Path = RUNS, more: int = 0, parent: str | None = None
 ) -> Iterator[Run]:
     """Yield the run of this config, its folder locked until the block ends.
 
@@ -249,9 +233,8 @@ def open_run(
     folder = Run(folder).folder  # refuses a folder that is not a run
     _refuse_older_run(folder)
     if names := Run(folder).folds:
-        raise UsageError(
-            f"{folder} has the answers of {len(names)} runs, and no model; name one of them, such as {names[0]}"
-        )
+        message = f"has the answers of {len(names)} runs, and no model; name one of them, such as {names[0]}"
+        raise UsageError(f"{folder} {message}")
     config = load(folder / YAML, sets, files=need_data, runs=False, plugin_files=plugins)
     for note in config.notes:
         console.say(note)

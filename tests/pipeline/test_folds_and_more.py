@@ -14,7 +14,8 @@ import pytest
 import torch
 from factory import LEAN, seqpipe, tagging, write_conll, write_jsonl
 
-from seqpipe import DataError, Pipeline, Run, UsageError
+from seqpipe import DataError, Pipeline, Run, UsageError, compare
+from seqpipe import runs as list_runs
 from seqpipe.console import Progress
 from seqpipe.training import checkpoint
 from seqpipe.training.data_forms import data_form
@@ -105,6 +106,21 @@ def test_a_cross_validation_has_no_model_of_its_own(crossed: tuple[Run, str]) ->
     assert json.loads(evaluated.out)["test"]["f1"] == (Run("runs/tiny-fold2").scores or {})["test"]["f1"]
 
 
+def test_a_cross_validation_is_listed_as_finished_and_compared_by_its_answers(crossed: tuple[Run, str]) -> None:
+    rows = {row["name"]: row for row in list_runs("runs")}
+    row, scores = rows["tiny-folds"], crossed[0].scores or {}
+    assert (row["state"], row["bundle_bytes"], row["problem"]) == ("finished", None, None)
+    assert (row["metric"], row["score"], row["model"]) == ("f1", scores["test"]["f1"], rows["tiny"]["model"])
+    shutil.copytree("runs/tiny-folds", "compared/other")
+    lines = Path("compared/other/answers.jsonl").read_text().splitlines()
+    without = [json.dumps(json.loads(line) | {"answer": []}) for line in lines]
+    Path("compared/other/answers.jsonl").write_text("\n".join(without))
+    comparison = compare(crossed[0], "compared/other", speed=False)
+    (test,) = comparison.tests
+    assert (test.records, test.scores[0].first, test.scores[0].second) == (36, scores["test"]["f1"], 0.0)
+    assert [*comparison.cost] == [*comparison.settings] == []
+
+
 def test_an_interrupted_cross_validation_continues_with_its_fold(crossed: tuple[Run, str], tmp_path: Path) -> None:
     lines: list[str] = []
     with contextlib.chdir(tmp_path):
@@ -192,6 +208,7 @@ def test_more_data_continues_from_the_finished_run_in_a_run_that_names_it(crosse
     )
     assert (child.folder, child.parent) == (Path("runs/old-2"), Path("runs/old"))
     assert parent.parent is None
+    assert {row["name"]: row["parent"] for row in list_runs("runs")}.items() >= {"old": None, "old-2": "old"}.items()
     assert "  encoder: starts from runs/old" in lines
     names = [name for name in weights("runs/old") if name.startswith("encoder.")]
     assert names

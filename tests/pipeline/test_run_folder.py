@@ -275,7 +275,8 @@ def test_parity_is_shown_on_test_else_dev_else_train(here: Path) -> None:
 def test_seeds_are_runs_of_their_own_with_mean_and_deviation(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tagging(here)
     more = [*LEAN, "train.epochs=4"]
-    summary = run_seeds(lambda chosen: load(file, [*more, *chosen]), "tiny", 2, Console(), "cpu", False)
+    load_with, console = lambda chosen: load(file, [*more, *chosen]), Console()
+    summary = run_seeds(load_with, lambda config: run_all(config, console, "cpu"), "tiny", 2, console)
     one, two = summary["test"].values
     assert (summary["test"].metric, summary["test"].mean) == ("f1", pytest.approx((one + two) / 2))
     assert summary["test"].deviation == pytest.approx(abs(one - two) / 2**0.5)

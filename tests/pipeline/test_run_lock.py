@@ -27,7 +27,7 @@ from seqpipe import files
 from seqpipe.config.loader import load
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.pipeline import lock
-from seqpipe.pipeline.full_run import run_seeds
+from seqpipe.pipeline.full_run import run_all, run_seeds
 from seqpipe.pipeline.lock import lock_around, run_lock
 
 FORKS = multiprocessing.get_context("forkserver")
@@ -113,7 +113,7 @@ def test_every_seed_is_a_run_with_a_lock_of_its_own(here: Path) -> None:
         return load(file, [*LEAN, "train.epochs=1", *chosen])
 
     with run_lock(here / "runs/tiny-seed2"), pytest.raises(UsageError, match="tiny-seed2: process"):
-        run_seeds(of_seed, "tiny", 2, QUIET, "cpu", False)
+        run_seeds(of_seed, lambda config: run_all(config, QUIET, "cpu"), "tiny", 2, QUIET)
     assert (here / "runs/tiny-seed1/bundle").exists()
     with run_lock(here / "runs/tiny-seed1"):
         pass

@@ -177,10 +177,7 @@ class FillingCounter:
         self.equal += list(gold) == list(predicted)
 
     def result(self) -> dict[str, float]:
-        return {
-            "masked_accuracy": ratio(self.right, self.hidden),
-            "exact_match": ratio(self.equal, self.texts),
-        }
+        return {"masked_accuracy": ratio(self.right, self.hidden), "exact_match": ratio(self.equal, self.texts)}
 
 
 class _Characters:

@@ -23,7 +23,7 @@ from seqpipe.answers.tagging import Spans, Tags
 from seqpipe.answers.text import Text
 from seqpipe.errors import DataError, UsageError
 from seqpipe.features.sources import source_from
-from seqpipe.report.compare import AnsweredSets, Difference, SetComparison, compare_answers
+from seqpipe.pipeline.runs import AnsweredSets, Difference, SetComparison, compare_answers
 from seqpipe.runtime.evaluate import score_answers
 from seqpipe.runtime.manifest import Limits
 from seqpipe.runtime.predictor import Predictor
