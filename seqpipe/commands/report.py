@@ -13,15 +13,9 @@ from seqpipe.errors import UsageError
 
 def report(
     target: Annotated[Path, typer.Argument(metavar="RUN|BUNDLE", help="Folder of a run or of a bundle.")],
-    data: Annotated[
-        Path | None, typer.Option("--data", help="A data file with references, on which a bundle is analysed.")
-    ] = None,
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="FIELD", help="Also show the scores for each value of a field.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The HTML file; default: report.html in the run.")
-    ] = None,
+    data: Annotated[Path | None, typer.Option("--data", help="Data file with references, for a bundle.")] = None,
+    by: Annotated[str | None, typer.Option(metavar="FIELD", help="Also show the scores by value of a field.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML file; default: RUN/report.html.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Write a page about a run: its training, scores, confusions, worst errors, data and bundle."""

@@ -253,14 +253,11 @@ def _print_spread(results: Sequence[Run], noun: str, console: Console) -> dict[s
         by_run = [headlines((run.scores or {})[test], run.outcome.get("metric")) for run in results]
         metric = next(iter(by_run[0]))
         values = [math.nan if scores[metric] is None else scores[metric] for scores in by_run]
-        summary[test] = ScoreSpread(metric, statistics.mean(values), _deviation(values), values)
-        mean, deviation = (format_score(metric, x, metrics) for x in (summary[test].mean, summary[test].deviation))
-        console.result(f"{test} {metric}: {mean} ± {deviation} over {len(results)} {noun}")
+        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+        summary[test] = ScoreSpread(metric, statistics.mean(values), deviation, values)
+        mean, spread = (format_score(metric, x, metrics) for x in (summary[test].mean, deviation))
+        console.result(f"{test} {metric}: {mean} ± {spread} over {len(results)} {noun}")
     return summary
-
-
-def _deviation(values: Sequence[float]) -> float:
-    return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def run_folds(
@@ -312,7 +309,7 @@ def run_folds(
     for test in results[0].scores or {}:
         of_test = [(run.scores or {})[test] for run in results]
         scores |= {f"{test} (mean)": _each_score(of_test, statistics.mean)}
-        scores |= {f"{test} (deviation)": _each_score(of_test, _deviation)}
+        scores |= {f"{test} (deviation)": _each_score(of_test, statistics.stdev)}
     with run_lock(folder):
         Artifacts.load(results[0].folder).save(folder)
         files.write(folder / YAML, dump(resolved(config, folder)))

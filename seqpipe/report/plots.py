@@ -10,8 +10,11 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,14 +56,15 @@ def lines(title: str, series: Mapping[str, Mapping[int, float]], chosen: int | N
     at = "epoch" if chosen is None else f"epoch (chosen: {chosen})"
 
     def draw(axes: Axes) -> None:
+        from cycler import cycler
         from matplotlib.ticker import LogFormatter
 
         if chosen is not None:
             axes.axvline(chosen, color=QUIET, linewidth=1, linestyle=":")
-        for i, (name, points) in enumerate(shown.items()):
-            dash, marker = ("-", "--", ":")[i // len(SERIES) % 3], "o" if len(points) < 20 else None
-            colour = SERIES[i % len(SERIES)]
-            axes.plot([*points], [*points.values()], dash, color=colour, label=name, marker=marker, markersize=3)
+        axes.set_prop_cycle(cycler(linestyle=["-", "--", ":"]) * cycler(color=SERIES))
+        for name, points in shown.items():
+            marker = "o" if len(points) < 20 else None
+            axes.plot([*points], [*points.values()], label=name, marker=marker, markersize=3)
         axes.set(xlabel=at, yscale="log" if log else "linear")
         if log:
             axes.yaxis.set(major_formatter=LogFormatter(), minor_formatter=LogFormatter(minor_thresholds=(1, 0.4)))
@@ -71,19 +75,20 @@ def lines(title: str, series: Mapping[str, Mapping[int, float]], chosen: int | N
     return plot(title, f"{at}: {'; '.join(ends)}", draw)
 
 
-def stacked(title: str, rows: Sequence[Mapping[str, Any]], xlabel: str) -> str:
-    """Plot a histogram of right and wrong answers."""
-    left, upper, right, wrong = ([row[name] for row in rows] for name in ("lower", "upper", "right", "wrong"))
-    widths = [0.92 * (end - start) for start, end in zip(left, upper, strict=True)]
+def histogram(title: str, values: Sequence[tuple[float, bool]], edges: Sequence[float], xlabel: str) -> str:
+    """Plot how many of the values, (value, is right), are between each two edges."""
+    right, wrong = (np.histogram([x for x, is_right in values if is_right == part], edges)[0] for part in (True, False))
+    widths = 0.92 * np.diff(edges)
 
     def draw(axes: Axes) -> None:
-        axes.bar(left, right, widths, align="edge", color=BLUE, label="right")
-        axes.bar(left, wrong, widths, right, align="edge", color=RED, label="wrong", hatch="///", edgecolor=INK, lw=0)
+        axes.bar(edges[:-1], right, widths, align="edge", color=BLUE, label="right")
+        style: dict[str, Any] = {"hatch": "///", "edgecolor": INK, "lw": 0}
+        axes.bar(edges[:-1], wrong, widths, right, align="edge", color=RED, label="wrong", **style)
         axes.set_xlabel(xlabel)
         axes.legend()
 
-    parts = [f"{r['lower']:.3g} to {r['upper']:.3g}: {r['right']} right, {r['wrong']} wrong" for r in rows]
-    return plot(title, "; ".join(parts), draw)
+    rows = zip(pairwise(edges), right, wrong, strict=True)
+    return plot(title, "; ".join(f"{a:.3g} to {b:.3g}: {yes} right, {no} wrong" for (a, b), yes, no in rows), draw)
 
 
 def diagonal(title: str, points: Sequence[tuple[float, float]], xlabel: str, ylabel: str, style: str = "o") -> str:
