@@ -12,7 +12,7 @@ import numpy as np
 from seqpipe.answers.comparison import Row, compare, is_wrong
 from seqpipe.answers.task import Task
 from seqpipe.features.document import Doc, Record
-from seqpipe.features.sources import InputSource, fields_of
+from seqpipe.features.sources import InputSource
 from seqpipe.features.vocabulary import SPECIALS, UNK
 
 BINS = 10  # of a histogram, and of probabilities
@@ -21,14 +21,10 @@ MOST_RECORDS = 5_000  # records of a set of which lengths, labels and unknown wo
 
 def judge(task: Task, featurizer: InputSource, answers: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
     """Yield a row for each head's answer to each record of a run's `answers`, as `Run.errors` documents it."""
-    fields, docs = fields_of(featurizer), featurizer.docs([row["record"] for row in answers])
+    docs = featurizer.docs([row["record"] for row in answers])
     for row, doc in zip(answers, docs, strict=True):
-        record = row["record"]
-        values = {**record, "text": record.get("text") or " ".join(record.get("words") or ())}
-        text = "\n".join(str(values.get(field, "")) for field in fields)
-        for compared in compare(task, task.gold(record), row["answer"]):
-            spans_text = doc.text if task.parts[compared["head"]].kind.tags_words else text
-            yield {**row, "text": spans_text, "tokens": len(doc), **compared}
+        for compared in compare(task, task.gold(row["record"]), row["answer"]):
+            yield {**row, "text": doc.text, "tokens": len(doc), **compared}
 
 
 def errors(judged: Iterable[Row]) -> list[Row]:

@@ -19,7 +19,6 @@ from seqpipe.answers.types import Metric
 from seqpipe.explain.html import STYLE, draw_spans, icon
 from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe.files import json_bytes, write
-from seqpipe.report import plots
 from seqpipe.report.analysis import BINS, calibration, confusion, errors, scored
 from seqpipe.runtime.evaluate import headlines
 from seqpipe.version import VERSION
@@ -69,6 +68,8 @@ def write_page(path: Path, content: Mapping[str, Any], metrics: Mapping[str, Met
 
 def curves(history: Sequence[Row], metric: str | None, metrics: Mapping[str, Metric]) -> list[str]:
     """Return the plots of a training by epoch: losses, the metric, learning rate, gradient norms by stage."""
+    from seqpipe.report import plots
+
     chosen = next((row["epoch"] for row in reversed(history) if row["best"]), None)
 
     def series(name: str, part: str = "", unit: float = 1.0) -> dict[int, float]:
@@ -83,12 +84,15 @@ def curves(history: Sequence[Row], metric: str | None, metrics: Mapping[str, Met
     shown["Learning rate"] = {"rate": series("lr")}
     stages = dict.fromkeys(stage for row in history for stage in row["gradients"])
     norms = {stage: {x: y for x, y in series(stage, "gradients").items() if y} for stage in stages}
-    drawn = [plots.lines(title, values, chosen) for title, values in shown.items() if any(values.values())]
-    return drawn + [plots.lines("Gradient norms", norms, chosen, log=True)] * any(norms.values())
+    shown["Gradient norms"] = norms
+    drawn = {title: values for title, values in shown.items() if any(values.values())}
+    return [plots.lines(title, values, chosen, log=values is norms) for title, values in drawn.items()]
 
 
 def analyse(judged: Sequence[Row]) -> Row:
     """Return the analysis of one head's answers to a set, rows of `judge`, for the template."""
+    from seqpipe.report import plots
+
     pairs, wrong, counts = scored(judged), errors(judged), confusion(judged)
     measured, drawn, fields = calibration(pairs), list[str](), dict.fromkeys(row.get("field") for row in counts)
     labels = [*dict.fromkeys(row[side] for row in counts for side in ("gold", "predicted"))]
@@ -96,9 +100,7 @@ def analyse(judged: Sequence[Row]) -> Row:
         means = [(row["confidence"], row["accuracy"]) for row in measured["bins"]]
         drawn.append(plots.diagonal("Reliability", means, "mean probability", "share that is right", "o-"))
         edges = [i / BINS for i in range(BINS + 1)]
-        drawn.append(
-            plots.histogram("Probability of right and wrong answers", pairs, edges, "probability of the answer")
-        )
+        drawn.append(plots.histogram("Probability of right and wrong answers", pairs, edges, "probability of answers"))
     numbers = [(row["gold"], row["predicted"]) for row in judged if isinstance(row["predicted"], float)]
     if numbers:
         drawn.append(plots.diagonal("Numbers", numbers, "reference", "answer"))

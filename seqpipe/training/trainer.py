@@ -167,7 +167,6 @@ class Trainer:
         at, settings = self.progress, self.config.train
         self.save()
         row: dict[str, Any] = {"epoch": at.epoch + 1, "step": at.step, "loss": at.loss / max(1, len(self._order))}
-        scores: dict[str, Any] = {}
         with self._average.apply():
             # TrainingError if the epoch's last step left NaN or infinity in the weights, or in the loss of a batch.
             # Earlier steps need no check: the loss of the next step reveals it.
@@ -181,10 +180,11 @@ class Trainer:
                     what = f"the weights diverged: their loss is {loss.item()} after the last step"
                     raise self._diverged(what, at.step, first_not_finite(self.pipeline, batch))
             encode_candidates(self.pipeline, self.device)
-            for name, evaluate in (("train", self.evaluate_train), ("dev", self.evaluate)):
+            for name, evaluate in (("dev", self.evaluate), ("train", self.evaluate_train)):
                 if evaluate:
-                    scores = dict(evaluate(self.stop_if_interrupted))
-                    row[name] = {key: value for key, value in scores.items() if key != "labels"}
+                    row[name] = dict(evaluate(self.stop_if_interrupted))
+                    row[name].pop("labels", None)
+            scores = row.get("dev", {})
             metrics = metric_types(self.config.head)
             metric = goodness(scores, settings.metric, metrics) if scores else -row["loss"]
             dev_loss, before = scores.get("loss"), at.best
