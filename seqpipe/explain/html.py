@@ -84,10 +84,8 @@ def weight_cards(explanation: Explanation) -> str:
     """Return the cards of the points, of each attention, and of the origins of copied tokens."""
     cards = [] if explanation.figure is None else [_figure(explanation.figure)]
     for view in views(explanation):
-        # The legend shows the weight of the strongest shade, if that is one number.
-        is_one_number = view.words is not None and view.sentences is None
         ends = ("low", "high")
-        if view.words and is_one_number:
+        if view.words and not view.sentences:  # the strongest shade is one number
             ends = "0", f"{abs(view.words.weights).max(initial=0.0):.3f}"
         rows = "".join(_row(row) for row in view.rows(explanation.text))
         shape = "sentences" if view.sentences else ""

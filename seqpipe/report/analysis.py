@@ -35,11 +35,9 @@ def errors(judged: Iterable[Row]) -> list[Row]:
 
 def confusion(judged: Iterable[Row]) -> list[Row]:
     """Count pairs of a label of the reference and one of the answer, the most frequent first (`Run.confusion`)."""
-    names = ("field", "gold", "predicted", "kind")
-    counts = Counter(
-        (row["set"], row["head"], *map(item.get, names)) for row in judged for item in row["items"]
-    ).most_common()
-    rows = [{**dict(zip(("set", "head", *names), key, strict=True)), "count": count} for key, count in counts]
+    names = ("set", "head", "field", "gold", "predicted", "kind")
+    counts = Counter(tuple(map((row | item).get, names)) for row in judged for item in row["items"])
+    rows = [{**dict(zip(names, key, strict=True)), "count": count} for key, count in counts.most_common()]
     empty = [name for name in ("head", "field", "kind") if not any(row[name] for row in rows)]
     return [{name: value for name, value in row.items() if name not in empty} for row in rows]
 
