@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from seqpipe.answers.metrics.f1 import SPLIT
 from seqpipe.answers.tagging_schemes import Span
-from seqpipe.answers.task import HeadTask
+from seqpipe.answers.task import Task
 
 RIGHT, MISSED, SPURIOUS = "right", "missed", "spurious"
 SPAN_KINDS = (RIGHT, "wrong type", "wrong boundary", "wrong type and boundary", MISSED, SPURIOUS)
-
-
 Row = dict[str, Any]
 
 
@@ -25,12 +24,11 @@ def pair_spans(gold: Sequence[Span], predicted: Sequence[Span]) -> list[tuple[st
     """
     left, right = list(dict.fromkeys(gold)), list(dict.fromkeys(predicted))
     candidates = []
-    for expected in left:
-        for got in right:
-            overlap = min(expected[2], got[2]) - max(expected[1], got[1])
-            if overlap > 0 or expected[1:] == got[1:]:
-                kind = 2 * (expected[1:] != got[1:]) + (expected[0] != got[0])
-                candidates.append((kind, -overlap, expected, got))
+    for expected, got in product(left, right):
+        overlap = min(expected[2], got[2]) - max(expected[1], got[1])
+        if overlap > 0 or expected[1:] == got[1:]:
+            kind = 2 * (expected[1:] != got[1:]) + (expected[0] != got[0])
+            candidates.append((kind, -overlap, expected, got))
     pairs: list[tuple[str, Span | None, Span | None]] = []
     for kind, _, expected, got in sorted(candidates, key=lambda candidate: candidate[:2]):
         if expected in left and got in right:
@@ -92,14 +90,20 @@ def is_wrong(item: Row) -> bool:
     return bool(item["gold"] != item["predicted"] or item.get("kind", RIGHT) != RIGHT)
 
 
-def compare(part: HeadTask, gold: Any, predicted: Any, answer: Any) -> Row:
-    """Return the `items` of an answer, its probability (`score`) or None, and its `wrongness` (see `Run.errors`)."""
-    kind = part.kind.kind
-    items = [*_ITEMS[kind](gold, predicted, answer)] if kind in _ITEMS else []
-    score = answer.get("score") if isinstance(answer, Mapping) else None
-    wrongness = score or 0.0
-    if kind == "score":
-        wrongness = math.inf if predicted is None else abs(gold - predicted)
-    elif items and kind != "candidate":
-        wrongness = max((item["score"] or 0.0 for item in items if is_wrong(item)), default=0.0)
-    return {"items": items, "score": None if kind in _NOT_PROBABLE else score, "wrongness": wrongness}
+def compare(task: Task, gold: Any, answer: Any) -> Iterator[Row]:
+    """Yield a row for each head whose answers can be right; keys, from `head` on, are those of `Run.errors`."""
+    for head, part in task.parts.items():
+        if not part.is_comparable:
+            continue
+        expected, given = (gold[head], answer[head]) if head else (gold, answer)
+        predicted, kind = part.predicted(given), part.kind.kind
+        items = [*_ITEMS[kind](expected, predicted, given)] if kind in _ITEMS else []
+        score = given.get("score") if isinstance(given, Mapping) else None
+        wrongness = score or 0.0
+        if kind == "score":
+            wrongness = math.inf if predicted is None else abs(expected - predicted)
+        elif items and kind != "candidate":
+            wrongness = max((item["score"] or 0.0 for item in items if is_wrong(item)), default=0.0)
+        row = {"head": head, "answer": given, "gold": expected, "predicted": predicted}
+        row |= {"right": part.is_right(expected, predicted), "items": items}
+        yield {**row, "score": None if kind in _NOT_PROBABLE else score, "wrongness": wrongness}

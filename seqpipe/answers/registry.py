@@ -108,15 +108,6 @@ class MultiHeadTask(Task[JointAnswer]):
     def is_right(self, gold: Mapping[str, Any], predicted: Mapping[str, Any]) -> bool:
         return all(part.is_right(gold[head], predicted[head]) for head, part in self.parts.items())
 
-    def confidence(self, gold: Any, answer: JointAnswer) -> float:
-        """Return the greatest confidence of a head that is wrong."""
-        wrong = (
-            head
-            for head in self.parts
-            if not self.parts[head].is_right(gold[head], self.parts[head].predicted(answer[head]))
-        )
-        return max((self.parts[head].confidence(gold[head], answer[head]) for head in wrong), default=0.0)
-
     def mistakes(self, gold: Any, predicted: Any) -> dict[str, Any]:
         """Return the mistakes of each head that is wrong, by its name."""
         return {

@@ -74,14 +74,6 @@ class Task(ABC, Generic[A]):
         """Return True if an answer is right."""
         return bool(gold == predicted)
 
-    def confidence(self, gold: Any, answer: A) -> float:
-        """Return the score of a wrong answer, of a list the greatest of its wrong parts; 0 without a score."""
-        parts: Any = [answer]
-        if isinstance(answer, list):
-            alone: list[Any] = [[part] for part in answer]
-            parts = [answer[0] for answer in alone if self.predicted(answer)[0] not in gold]
-        return max((part.get("score") or 0.0 for part in parts), default=0.0)
-
     def mistakes(self, gold: Any, predicted: Any) -> dict[str, Any]:
         """Return the missing and the wrong parts of a wrong answer."""
         if isinstance(predicted, list) and isinstance(gold, list):

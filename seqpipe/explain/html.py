@@ -64,25 +64,28 @@ def page(explanation: Explanation, facts: Mapping[str, str] | None = None) -> st
     if curve := explanation.faithfulness:
         note = f"Area under the deletion curve: {curve['area']:.3f}; in random order: {curve['random']:.3f}"
     dated = {**(facts or {}), "Date": datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")}
-    icon = (STYLE / "icon.svg").read_text(encoding="utf-8")
     return Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8")).substitute(
         title=_safe(explanation.answer_lines[0]),
         style=(STYLE / "page.css").read_text(encoding="utf-8"),
-        icon=re.sub(r' xmlns="[^"]*"', ' width="28" height="28" aria-hidden="true"', icon).strip(),
+        icon=icon(),
         facts="".join(f"<div><dt>{_safe(name)}</dt><dd>{_safe(value)}</dd></div>" for name, value in dated.items()),
         cards="".join(cards),
         note=note,
     )
 
 
+def icon() -> str:
+    """Return the icon as inline SVG."""
+    svg = (STYLE / "icon.svg").read_text(encoding="utf-8")
+    return re.sub(r' xmlns="[^"]*"', ' width="28" height="28" aria-hidden="true"', svg).strip()
+
+
 def weight_cards(explanation: Explanation) -> str:
     """Return the cards of the points, of each attention, and of the origins of copied tokens."""
     cards = [] if explanation.figure is None else [_figure(explanation.figure)]
     for view in views(explanation):
-        # The legend shows the weight of the strongest shade, if that is one number.
-        is_one_number = view.words is not None and view.sentences is None
         ends = ("low", "high")
-        if view.words and is_one_number:
+        if view.words and not view.sentences:  # the strongest shade is one number
             ends = "0", f"{abs(view.words.weights).max(initial=0.0):.3f}"
         rows = "".join(_row(row) for row in view.rows(explanation.text))
         shape = "sentences" if view.sentences else ""

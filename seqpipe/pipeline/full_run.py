@@ -206,8 +206,7 @@ def write_report(run: Run, console: Console) -> None:
     except EnvError as error:  # matplotlib is not installed
         console.say(f"\nno {REPORT}: {error}")
     except Exception as error:  # of a plotting library, or of a plugin's metrics
-        problem = f"{type(error).__name__}: {error}"
-        console.warn(f"no {REPORT}: {problem}; `seqpipe --debug report {run.folder}` shows where")
+        console.warn(f"no {REPORT}: {type(error).__name__}: {error}; `seqpipe --debug report {run.folder}` shows where")
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from datetime import datetime
 from importlib.util import find_spec
+from itertools import cycle
 from pathlib import Path
+from timeit import Timer
 from typing import Any
 
 from seqpipe import files
@@ -32,8 +33,8 @@ QUIET = Console(-1)
 def report_run(run: Run, output: Path | None = None, by: str | None = None) -> Report:
     """Write the report of a run from its files; arguments and errors are those of `Run.report`."""
     artifacts, answers, outcome, facts = Artifacts.load(run.folder), run.answers, run.outcome, run.folder / FACTS
-    is_exported, metric = (run.bundle_folder / BUNDLE).exists(), outcome.get("metric")
-    model = open_bundle(run.bundle_folder, "cpu", QUIET, Plugins()) if is_exported else None
+    metric = outcome.get("metric")
+    model = open_bundle(run.bundle_folder, "cpu", QUIET, Plugins()) if (run.bundle_folder / BUNDLE).exists() else None
     groups = {}
     if by:
         if model is None or not answers:
@@ -60,19 +61,15 @@ def report_run(run: Run, output: Path | None = None, by: str | None = None) -> R
 def report_bundle(bundle: Path, data: Path, output: Path | None = None, by: str | None = None) -> Report:
     """Write the report of a bundle on a data file; arguments and errors are those of `Bundle.report`."""
     model, (predictor, read, _) = open_bundle(bundle, "cpu", QUIET, Plugins()), open_target(bundle, "cpu", data, QUIET)
-    records, pairs = [*read(data)], []
-    if predictor.kind.is_generated:  # perplexity needs no answers
-        scores = evaluate(predictor, records, by=by)
-    else:
-        pairs = [*answered(predictor, records)]
-        scores = score_answers(predictor, pairs, by=by)
+    records = [*read(data)]
+    pairs = [] if predictor.kind.is_generated else [*answered(predictor, records)]  # perplexity needs no answers
+    scores = score_answers(predictor, pairs, by=by) if pairs else evaluate(predictor, records, by=by)
     rows = [{"set": data.name, "record": record, "answer": answer} for record, answer in pairs]
-    facts = {data.name: data_facts(predictor.featurizer, predictor.task, records)}
     content = _content(model, [*judge(predictor.task, predictor.featurizer, rows)]) | {
         "name": model.manifest.name,
         "scores": {data.name: scores[""]},
         "groups": {data.name: scores} if by else {},
-        "data": {"sets": facts, "warnings": []},
+        "data": {"sets": {data.name: data_facts(predictor.featurizer, predictor.task, records)}, "warnings": []},
         **dict.fromkeys(("outcome", "curves", "findings", "lines", "yaml"), ()),
     }
     return write_page(output or Path(f"{data.stem}-report.html"), content, predictor.metric_types, None)
@@ -82,16 +79,14 @@ def _content(model: Model | None, judged: Sequence[Row]) -> dict[str, Any]:
     """Return the content of a report about these answers and the bundle; EnvError without the libraries."""
     if not (find_spec("matplotlib") and find_spec("jinja2")):
         raise EnvError('the report needs matplotlib and Jinja2: pip install "seqpipe-nlp[report]"')
-    analyses: dict[str, list[Row]] = {}
+    analyses: dict[str, list[Row]] = {name: [] for name in dict.fromkeys(row["set"] for row in judged)}
     for name, head in dict.fromkeys((row["set"], row["head"]) for row in judged):
-        rows = [row for row in judged if (row["set"], row["head"]) == (name, head)]
-        analyses.setdefault(name, []).append(analyse(rows))
+        analyses[name].append(analyse([row for row in judged if (row["set"], row["head"]) == (name, head)]))
     rate = None
     if model and (golden := [example for example in model.manifest.golden if not example.options]):
-        model.answer_example(golden[0])  # the first answer is slower
-        count, start = 0, time.perf_counter()
-        while (seconds := time.perf_counter() - start) < SECONDS:
-            model.answer_example(golden[count % len(golden)])
-            count += 1
-        rate = count / seconds
+        examples = cycle(golden)
+        timer = Timer(lambda: model.answer_example(next(examples)))
+        timer.timeit(1)  # the first answer is slower
+        count = 1 + int(SECONDS / timer.timeit(1))
+        rate = count / timer.timeit(count)
     return {"analyses": analyses, "model": model, "rate": rate, "date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M}"}

@@ -12,7 +12,7 @@ import numpy as np
 from seqpipe.answers.comparison import Row, compare, is_wrong
 from seqpipe.answers.task import Task
 from seqpipe.features.document import Doc, Record
-from seqpipe.features.sources import InputSource, fields_of
+from seqpipe.features.sources import InputSource
 from seqpipe.features.vocabulary import SPECIALS, UNK
 
 BINS = 10  # of a histogram, and of probabilities
@@ -21,21 +21,10 @@ MOST_RECORDS = 5_000  # records of a set of which lengths, labels and unknown wo
 
 def judge(task: Task, featurizer: InputSource, answers: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
     """Yield a row for each head's answer to each record of a run's `answers`, as `Run.errors` documents it."""
-    fields, docs = fields_of(featurizer), featurizer.docs([row["record"] for row in answers])
+    docs = featurizer.docs([row["record"] for row in answers])
     for row, doc in zip(answers, docs, strict=True):
-        record, whole_gold, whole_predicted = row["record"], task.gold(row["record"]), task.predicted(row["answer"])
-        values = {**record, "text": record.get("text") or " ".join(record.get("words") or ())}
-        text = "\n".join(str(values.get(field, "")) for field in fields)
-        for head, part in task.parts.items():
-            if not part.is_comparable:
-                continue
-            gold, got, answer = whole_gold, whole_predicted, row["answer"]
-            if head:
-                gold, got, answer = gold[head], got[head], answer[head]
-            shown = doc.text if part.kind.tags_words else text  # in which spans have their places
-            judged = {**row, "text": shown, "tokens": len(doc), "head": head, "answer": answer, "gold": gold}
-            judged |= {"predicted": got, "right": part.is_right(gold, got)}
-            yield judged | compare(part, gold, got, answer)
+        for compared in compare(task, task.gold(row["record"]), row["answer"]):
+            yield {**row, "text": doc.text, "tokens": len(doc), **compared}
 
 
 def errors(judged: Iterable[Row]) -> list[Row]:
@@ -46,11 +35,9 @@ def errors(judged: Iterable[Row]) -> list[Row]:
 
 def confusion(judged: Iterable[Row]) -> list[Row]:
     """Count pairs of a label of the reference and one of the answer, the most frequent first (`Run.confusion`)."""
-    names = ("field", "gold", "predicted", "kind")
-    counts = Counter(
-        (row["set"], row["head"], *map(item.get, names)) for row in judged for item in row["items"]
-    ).most_common()
-    rows = [{**dict(zip(("set", "head", *names), key, strict=True)), "count": count} for key, count in counts]
+    names = ("set", "head", "field", "gold", "predicted", "kind")
+    counts = Counter(tuple(map((row | item).get, names)) for row in judged for item in row["items"])
+    rows = [{**dict(zip(names, key, strict=True)), "count": count} for key, count in counts.most_common()]
     empty = [name for name in ("head", "field", "kind") if not any(row[name] for row in rows)]
     return [{name: value for name, value in row.items() if name not in empty} for row in rows]
 
@@ -64,29 +51,20 @@ def scored(judged: Iterable[Row]) -> list[tuple[float, bool]]:
     return [(score, right) for score, right in pairs if score is not None]
 
 
-def calibration(pairs: Sequence[tuple[float, bool]], bins: int = BINS) -> Row:
+def calibration(pairs: Sequence[tuple[float, bool]]) -> Row:
     """Return the expected calibration error (`ece`) of (probability, is right), and the bins of a reliability diagram.
 
     The error is the mean over all pairs of |share that is right - mean probability| of their bin (Guo et al. 2017);
     bins are of equal width, (lower, upper]. Without a pair it is None.
     """
     scores, right = np.array(pairs, np.float64).reshape(-1, 2).T
-    places = np.clip(np.ceil(scores * bins) - 1, 0, bins - 1)
+    places = np.clip(np.ceil(scores * BINS), 1, BINS)
     rows: list[Row] = []
-    for i in range(bins):
-        inside = places == i
-        means = [float(values[inside].mean()) if inside.any() else None for values in (scores, right)]
-        row = {"lower": i / bins, "upper": (i + 1) / bins, "count": int(inside.sum())}
-        rows.append({**row, "confidence": means[0], "accuracy": means[1]})
-    gaps = [row["count"] * abs(row["accuracy"] - row["confidence"]) for row in rows if row["count"]]
+    for inside in (places == place for place in np.unique(places)):
+        means = {"confidence": float(scores[inside].mean()), "accuracy": float(right[inside].mean())}
+        rows.append({"count": int(inside.sum()), **means})
+    gaps = [row["count"] * abs(row["accuracy"] - row["confidence"]) for row in rows]
     return {"ece": sum(gaps) / len(pairs) if pairs else None, "count": len(pairs), "bins": rows}
-
-
-def histogram(values: Sequence[tuple[float, bool]], edges: Sequence[float]) -> list[Row]:
-    """Count (value, is right) between each two edges: rows of `lower`, `upper`, `right` and `wrong`."""
-    right, wrong = (np.histogram([x for x, is_right in values if is_right == part], edges)[0] for part in (True, False))
-    columns = zip(edges[:-1], edges[1:], right.tolist(), wrong.tolist(), strict=True)
-    return [dict(zip(("lower", "upper", "right", "wrong"), row, strict=True)) for row in columns]
 
 
 # The data
@@ -112,26 +90,34 @@ def data_facts(featurizer: InputSource, task: Task, records: Sequence[Record]) -
     docs, labels = featurizer.docs(sample), {}
     for head, part in task.parts.items():
         if part.answer_labels() and part.is_comparable:
-            found = Counter(label for record in sample for label in part.labels_in(part.gold(record)))
-            labels[head] = dict(found.most_common())
+            counts = Counter(label for record in sample for label in part.labels_in(part.gold(record)))
+            labels[head] = dict(counts.most_common())
     lengths = np.array([len(doc) for doc in docs])
     spread = {"mean": float(lengths.mean()), "median": float(np.median(lengths)), "most": int(lengths.max())}
-    unknown = unknown_share(docs)
-    return {"records": len(records), "counted": size, "lengths": spread, "unknown": unknown, "labels": labels}
+    facts = {"records": len(records), "counted": size, "lengths": spread, "labels": labels}
+    return facts | {"unknown": unknown_share(docs)}
 
 
 # The training in words
 
 FAST, SLOW = 100.0, 1e-5  # factors of a gradient norm that explodes between epochs, or vanishes beside other stages
 RISE, GAP = 1.1, 0.1  # of the dev loss over its minimum, and between the scores of train and dev
+FINDINGS = {
+    "explodes": ("Training explodes", "lower train.optimizer.lr, or set train.clip"),
+    "vanishes": ("Gradients vanish", "use an LSTM, a GRU or residual connections, not a plain RNN, or fewer layers"),
+    "overfits": (
+        "The model learns by heart (overfitting)",
+        "add data or dropout, or make the model smaller; the weights of the chosen epoch are kept",
+    ),
+}
 
 
 def training_findings(history: Sequence[Mapping[str, Any]], metric: str | None) -> list[Row]:
-    """Return the findings about a training: rows of `kind` (explodes, vanishes, overfits) and `text` with the fix.
+    """Return the findings about a training: rows of `kind`, a key of FINDINGS, and `text` with the fix.
 
     `metric` is the dev score that selected the weights.
     """
-    rows, explosions = list[Row](), list[str]()
+    findings, explosions = list[tuple[str, str]](), list[str]()
     norms = [{stage: math.inf if norm is None else norm for stage, norm in row["gradients"].items()} for row in history]
     for stage in norms[0] if norms else ():
         values = [row.get(stage, 0.0) for row in norms]
@@ -141,25 +127,22 @@ def training_findings(history: Sequence[Mapping[str, Any]], metric: str | None) 
             explosions = [f"the gradient norm of {stage} grew {grown}"]
         shares = [row[stage] / max(row.values()) for row in norms if row.get(stage) and max(row.values()) < math.inf]
         if shares and (share := float(np.median(shares))) < SLOW:
-            text = f"Gradients vanish: the norm of {stage} is {share:.1g} of the largest one, so it hardly learns."
-            fix = "use an LSTM, a GRU or residual connections in place of a plain RNN, or fewer layers"
-            rows.append({"kind": "vanishes", "text": f"{text} Fix: {fix}."})
+            findings.append(("vanishes", f"the norm of {stage} is {share:.1g} of the largest one, so it hardly learns"))
     explosions += [f"{row['diverged']} in epoch {row['epoch']}" for row in history if "diverged" in row]
     if explosions:
-        text = f"Training explodes: {'; '.join(explosions)}. Fix: lower train.optimizer.lr, or set train.clip."
-        rows.append({"kind": "explodes", "text": text})
+        findings.append(("explodes", "; ".join(explosions)))
     epochs = [row for row in history if row.get("dev")]
     losses = [(row["dev"]["loss"], row["loss"], row["epoch"]) for row in epochs if row["dev"].get("loss") is not None]
-    what = "The model learns by heart (overfitting)"
-    fix = "add data or dropout, or make the model smaller; the weights of the chosen epoch are kept"
     if losses and losses[-1][0] > RISE * min(losses)[0] and losses[-1][1] < min(losses)[1]:
         (low, before, epoch), (high, after, _) = min(losses), losses[-1]
-        text = f"{what}: after epoch {epoch} the dev loss rises from {low:.3g} to {high:.3g}"
-        text = f"{text} while the training loss falls from {before:.3g} to {after:.3g}. Fix: {fix}."
-        rows.append({"kind": "overfits", "text": text})
+        text = f"after epoch {epoch} the dev loss rises from {low:.3g} to {high:.3g}"
+        findings.append(("overfits", f"{text} while the training loss falls from {before:.3g} to {after:.3g}"))
     best: Mapping[str, Any] = next((row for row in reversed(epochs) if row["best"]), {})
     train, dev = (best.get(part, {}).get(metric) for part in ("train", "dev"))
     if train is not None and dev is not None and 1 >= train > dev + GAP:
-        gap = f"in epoch {best['epoch']} {metric} is {100 * train:.0f} % on train and {100 * dev:.0f} % on dev"
-        rows.append({"kind": "overfits", "text": f"{what}: {gap}. Fix: {fix}."})
-    return rows
+        scores = f"{metric} is {100 * train:.0f} % on train and {100 * dev:.0f} % on dev"
+        findings.append(("overfits", f"in epoch {best['epoch']} {scores}"))
+    return [
+        {"kind": kind, "text": f"{FINDINGS[kind][0]}: {details}. Fix: {FINDINGS[kind][1]}."}
+        for kind, details in findings
+    ]

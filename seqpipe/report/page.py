@@ -16,11 +16,10 @@ from typing import Any
 from seqpipe.answers.comparison import SPAN_KINDS, Row
 from seqpipe.answers.metrics.numbers import format_score, metric_of, score_rows
 from seqpipe.answers.types import Metric
-from seqpipe.explain.html import STYLE
+from seqpipe.explain.html import STYLE, draw_spans, icon
 from seqpipe.features.vocabulary import replace_surrogates
 from seqpipe.files import json_bytes, write
-from seqpipe.report import plots
-from seqpipe.report.analysis import BINS, calibration, confusion, errors, histogram, scored
+from seqpipe.report.analysis import BINS, calibration, confusion, errors, scored
 from seqpipe.runtime.evaluate import headlines
 from seqpipe.version import VERSION
 
@@ -50,19 +49,16 @@ def write_page(path: Path, content: Mapping[str, Any], metrics: Mapping[str, Met
     """Write the page; the template documents the keys of its content. `metric` selected the weights."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    folder, hues = Path(__file__).parent, dict[str, int]()
-    icon = (STYLE / "icon.svg").read_text(encoding="utf-8")
-    loader = FileSystemLoader(folder)
+    loader = FileSystemLoader(Path(__file__).parent)
     pages = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     html = pages.get_template("page.html.jinja").render(
         content,
         style="".join(file.read_text(encoding="utf-8") for file in STYLES),
-        icon=re.sub(r' xmlns="[^"]*"', ' width="28" height="28" aria-hidden="true"', icon).strip(),
+        icon=icon(),
         score_rows=partial(score_rows, metrics=metrics),
         headline=lambda scores: next(iter(headlines(scores, metric).items())),
         format_score=partial(format_score, metrics=metrics),
         is_percent=lambda name: metric_of(name, metrics).percent,
-        hue=lambda label: round((255 + hues.setdefault(label, len(hues)) * 137.508) % 360),
         version=VERSION,
     )
     html = replace_surrogates(html).replace("\0", "\ufffd")
@@ -72,6 +68,8 @@ def write_page(path: Path, content: Mapping[str, Any], metrics: Mapping[str, Met
 
 def curves(history: Sequence[Row], metric: str | None, metrics: Mapping[str, Metric]) -> list[str]:
     """Return the plots of a training by epoch: losses, the metric, learning rate, gradient norms by stage."""
+    from seqpipe.report import plots
+
     chosen = next((row["epoch"] for row in reversed(history) if row["best"]), None)
 
     def series(name: str, part: str = "", unit: float = 1.0) -> dict[int, float]:
@@ -86,26 +84,30 @@ def curves(history: Sequence[Row], metric: str | None, metrics: Mapping[str, Met
     shown["Learning rate"] = {"rate": series("lr")}
     stages = dict.fromkeys(stage for row in history for stage in row["gradients"])
     norms = {stage: {x: y for x, y in series(stage, "gradients").items() if y} for stage in stages}
-    drawn = [plots.lines(title, values, chosen) for title, values in shown.items() if any(values.values())]
-    return drawn + [plots.lines("Gradient norms", norms, chosen, log=True)] * any(norms.values())
+    shown["Gradient norms"] = norms
+    drawn = {title: values for title, values in shown.items() if any(values.values())}
+    return [plots.lines(title, values, chosen, log=values is norms) for title, values in drawn.items()]
 
 
 def analyse(judged: Sequence[Row]) -> Row:
     """Return the analysis of one head's answers to a set, rows of `judge`, for the template."""
+    from seqpipe.report import plots
+
     pairs, wrong, counts = scored(judged), errors(judged), confusion(judged)
     measured, drawn, fields = calibration(pairs), list[str](), dict.fromkeys(row.get("field") for row in counts)
+    labels = [*dict.fromkeys(row[side] for row in counts for side in ("gold", "predicted"))]
     if pairs:
-        means = [(row["confidence"], row["accuracy"]) for row in measured["bins"] if row["count"]]
+        means = [(row["confidence"], row["accuracy"]) for row in measured["bins"]]
         drawn.append(plots.diagonal("Reliability", means, "mean probability", "share that is right", "o-"))
-        by_score = histogram(pairs, [i / BINS for i in range(BINS + 1)])
-        drawn.append(plots.stacked("Probability of right and wrong answers", by_score, "probability of the answer"))
+        edges = [i / BINS for i in range(BINS + 1)]
+        drawn.append(plots.histogram("Probability of right and wrong answers", pairs, edges, "probability of answers"))
     numbers = [(row["gold"], row["predicted"]) for row in judged if isinstance(row["predicted"], float)]
     if numbers:
         drawn.append(plots.diagonal("Numbers", numbers, "reference", "answer"))
     elif most := max(row["tokens"] for row in judged):
         edges = [0.5 + i * -(-most // BINS) for i in range(BINS + 1)]
-        by_length = histogram([(row["tokens"], row["right"]) for row in judged], edges)
-        drawn.append(plots.stacked("Length of right and wrong records", by_length, "tokens"))
+        lengths = [(row["tokens"], row["right"]) for row in judged]
+        drawn.append(plots.histogram("Length of right and wrong records", lengths, edges, "tokens"))
     kinds = {kind: sum(row["count"] for row in counts if row.get("kind") == kind) for kind in SPAN_KINDS}
     return {
         "head": judged[0]["head"],
@@ -114,7 +116,7 @@ def analyse(judged: Sequence[Row]) -> Row:
         "plots": drawn,
         "calibration": measured,
         "sure": [right for score, right in pairs if score > 0.9],
-        "errors": [_error(row) for row in wrong[:WORST]],
+        "errors": [_error(row, labels) for row in wrong[:WORST]],
         "wrong": len(wrong),
         "count": len(judged),
     }
@@ -134,26 +136,24 @@ def _matrix(rows: Sequence[Row], name: str | None) -> Row:
     return {"field": name, "counts": counts, "gold": gold, "lines": lines, "columns": columns, "confused": confused}
 
 
-def _error(row: Row) -> Row:
-    """Return a wrong answer: its place and score, and segments of text by title, each with a mark or None."""
-    spans, text = [item for item in row["items"] if "gold_span" in item], row["text"]
-    lines: dict[str, list[tuple[str, str | None]]] = {"reference": [], "answer": []}
+def _error(row: Row, labels: Sequence[str]) -> Row:
+    """Return a wrong answer: its place and score, and HTML of its input, reference and answer by title."""
+    spans, text, lines = [item for item in row["items"] if "gold_span" in item], row["text"], dict[str, str]()
     if spans:
         start = max(0, min((item["gold_span"] or item["predicted_span"])[1] for item in spans) - BEFORE)
-        for name, key in (("reference", "gold_span"), ("answer", "predicted_span")):
-            at, end = start, start + LONGEST
-            for label, first, last in sorted((item[key] for item in spans if item[key]), key=lambda span: span[1:]):
-                if at <= first < end:
-                    lines[name] += [(text[at:first], None), (text[first:last], label)]
-                    at = last
-            lines[name] = [("…" * (start > 0), None), *lines[name], (text[at:end] + "…" * (end < len(text)), None)]
+        end, shift = start + LONGEST, start - (start > 0)
+        shown = "…" * (start > 0) + text[start:end] + "…" * (end < len(text))
+        for title, key in (("reference", "gold_span"), ("answer", "predicted_span")):
+            places = [item[key] for item in spans if item[key] and start < item[key][2] and item[key][1] < end]
+            drawn = [{"label": x, "start": max(a, start) - shift, "end": min(b, end) - shift} for x, a, b in places]
+            lines[title] = draw_spans(shown, drawn, labels)
     else:
-        # The words that differ are marked.
+        lines["input"] = escape(text[:LONGEST] + "…" * (len(text) > LONGEST))
         gold, got = (_WORDS.findall(_plain(row[key])[:LONGEST]) for key in ("gold", "predicted"))
-        for kind, a, b, c, d in SequenceMatcher(None, gold, got, autojunk=False).get_opcodes():
-            lines["reference"].append(("".join(gold[a:b]), None if kind == "equal" else "del"))
-            lines["answer"].append(("".join(got[c:d]), None if kind == "equal" else "ins"))
-        lines = {"input": [(text[:LONGEST] + "…" * (len(text) > LONGEST), None)], **lines}
+        for change, a, b, c, d in SequenceMatcher(None, gold, got, autojunk=False).get_opcodes():
+            for title, tag, words in (("reference", "del", gold[a:b]), ("answer", "ins", got[c:d])):
+                part = escape("".join(words))
+                lines[title] = lines.get(title, "") + (part if change == "equal" else f"<{tag}>{part}</{tag}>")
     score = max((item["score"] for item in row["items"] if item["score"] is not None), default=row["score"])
     return {"where": str(row["record"].get("where", "")).rpartition("/")[2], "score": score, "lines": lines}
 

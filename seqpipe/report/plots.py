@@ -8,31 +8,81 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+import numpy as np
+from cycler import cycler
+from matplotlib import style
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 
 SERIES = BLUE, RED, GREEN, PINK, ORANGE, SKY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"
 INK, QUIET = "#010203", "#010204"
 VARIABLES = {INK: "--text", QUIET: "--quiet", "#010205": "--edge", **{c: f"--plot-{i}" for i, c in enumerate(SERIES)}}
-SIZE = WIDTH, HEIGHT = 320, 200  # of the SVG, in points
+WIDTH, HEIGHT = 320, 200  # of the SVG, in points
+STYLE = Path(__file__).with_name("plots.mplstyle")
 
 
-def plot(title: str, description: str, draw: Callable[[Axes], None]) -> str:
-    """Return a figure of HTML with what `draw` draws; `description` replaces it for those who cannot see it."""
-    from matplotlib import style
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
+@style.context(STYLE)
+def lines(title: str, series: Mapping[str, Mapping[int, float]], chosen: int | None = None, log: bool = False) -> str:
+    """Plot values by epoch; the chosen epoch is a vertical line."""
+    shown = {name: points for name, points in series.items() if points}
+    ends = [f"{name} from {next(iter(ys.values())):.3g} to {[*ys.values()][-1]:.3g}" for name, ys in shown.items()]
+    axes, at = _new_axes(), "epoch" if chosen is None else f"epoch (chosen: {chosen})"
+    if chosen is not None:
+        axes.axvline(chosen, color=QUIET, linewidth=1, linestyle=":")
+    axes.set_prop_cycle(cycler(linestyle=["-", "--", ":"]) * cycler(color=SERIES))
+    for name, points in shown.items():
+        axes.plot([*points], [*points.values()], label=name, marker="o" if len(points) < 20 else None, markersize=3)
+    axes.set(xlabel=at, yscale="log" if log else "linear")
+    if log:
+        axes.yaxis.set(major_formatter=LogFormatter(), minor_formatter=LogFormatter(minor_thresholds=(1, 0.4)))
+    axes.locator_params("x", integer=True)
+    if len(shown) > 1:
+        axes.legend(ncols=1 + (len(shown) > 4))
+    return _html(axes, title, f"{at}: {'; '.join(ends)}")
 
-    with style.context(Path(__file__).with_name("plots.mplstyle")), io.StringIO() as file:
-        figure = Figure(figsize=(WIDTH / 72, HEIGHT / 72))
-        draw(figure.add_subplot())
-        FigureCanvasSVG(figure).print_svg(file, metadata={"Date": None, "Creator": None})  # `savefig` draws twice
-        source = file.getvalue()
+
+@style.context(STYLE)
+def histogram(title: str, values: Sequence[tuple[float, bool]], edges: Sequence[float], xlabel: str) -> str:
+    """Plot how many of the values, (value, is right), are between each two edges."""
+    right, wrong = (np.histogram([x for x, is_right in values if is_right == part], edges)[0] for part in (True, False))
+    axes, left, widths = _new_axes(), edges[:-1], 0.92 * np.diff(edges)
+    axes.bar(left, right, widths, align="edge", color=BLUE, label="right")
+    axes.bar(left, wrong, widths, right, align="edge", color=RED, label="wrong", hatch="///", edgecolor=INK, lw=0)
+    axes.set_xlabel(xlabel)
+    axes.legend()
+    rows = zip(pairwise(edges), right, wrong, strict=True)
+    return _html(axes, title, "; ".join(f"{a:.3g} to {b:.3g}: {yes} right, {no} wrong" for (a, b), yes, no in rows))
+
+
+@style.context(STYLE)
+def diagonal(title: str, points: Sequence[tuple[float, float]], xlabel: str, ylabel: str, style: str = "o") -> str:
+    """Plot points beside the diagonal, on which both values are equal."""
+    axes, ends = _new_axes(), [min(map(min, points)), max(map(max, points))]
+    axes.plot(ends, ends, "--", color=QUIET, linewidth=1)
+    axes.plot(*zip(*points, strict=True), style, color=BLUE, markersize=4)
+    axes.set(xlabel=xlabel, ylabel=ylabel)
+    few = "; ".join(f"{x:.2f}: {y:.2f}" for x, y in points[:10])
+    return _html(axes, title, f"{ylabel} by {xlabel}, {len(points)} points: {few}")
+
+
+def _new_axes() -> Axes:
+    return Figure(figsize=(WIDTH / 72, HEIGHT / 72)).add_subplot()
+
+
+def _html(axes: Axes, title: str, description: str) -> str:
+    """Return a figure of HTML; the description replaces it for those who cannot see it."""
+    file = io.StringIO()
+    FigureCanvasSVG(axes.get_figure(root=True)).print_svg(
+        file, metadata={"Date": None, "Creator": None}
+    )  # `savefig` draws twice
+    source = file.getvalue()
     body = source[source.index(">", source.index("<svg")) + 1 : source.rindex("</svg>")]
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", body, flags=re.DOTALL)
     body = re.sub(r' id="[a-z0-9]+_\d+(_\d+)*"', "", body)  # each plot has the same, to which nothing refers
@@ -44,56 +94,3 @@ def plot(title: str, description: str, draw: Callable[[Axes], None]) -> str:
         f'<figure><figcaption>{title}</figcaption><svg class="plot" role="img" aria-label="{title}: {description}" '
         f'viewBox="0 0 {WIDTH} {HEIGHT}"><title>{title}</title><desc>{description}</desc>{body}</svg></figure>'
     )
-
-
-def lines(title: str, series: Mapping[str, Mapping[int, float]], chosen: int | None = None, log: bool = False) -> str:
-    """Plot values by epoch; the chosen epoch is a vertical line."""
-    shown = {name: points for name, points in series.items() if points}
-    ends = [f"{name} from {next(iter(ys.values())):.3g} to {[*ys.values()][-1]:.3g}" for name, ys in shown.items()]
-    at = "epoch" if chosen is None else f"epoch (chosen: {chosen})"
-
-    def draw(axes: Axes) -> None:
-        from matplotlib.ticker import LogFormatter
-
-        if chosen is not None:
-            axes.axvline(chosen, color=QUIET, linewidth=1, linestyle=":")
-        for i, (name, points) in enumerate(shown.items()):
-            dash, marker = ("-", "--", ":")[i // len(SERIES) % 3], "o" if len(points) < 20 else None
-            colour = SERIES[i % len(SERIES)]
-            axes.plot([*points], [*points.values()], dash, color=colour, label=name, marker=marker, markersize=3)
-        axes.set(xlabel=at, yscale="log" if log else "linear")
-        if log:
-            axes.yaxis.set(major_formatter=LogFormatter(), minor_formatter=LogFormatter(minor_thresholds=(1, 0.4)))
-        axes.locator_params("x", integer=True)
-        if len(shown) > 1:
-            axes.legend(ncols=1 + (len(shown) > 4))
-
-    return plot(title, f"{at}: {'; '.join(ends)}", draw)
-
-
-def stacked(title: str, rows: Sequence[Mapping[str, Any]], xlabel: str) -> str:
-    """Plot a histogram of right and wrong answers."""
-    left, upper, right, wrong = ([row[name] for row in rows] for name in ("lower", "upper", "right", "wrong"))
-    widths = [0.92 * (end - start) for start, end in zip(left, upper, strict=True)]
-
-    def draw(axes: Axes) -> None:
-        axes.bar(left, right, widths, align="edge", color=BLUE, label="right")
-        axes.bar(left, wrong, widths, right, align="edge", color=RED, label="wrong", hatch="///", edgecolor=INK, lw=0)
-        axes.set_xlabel(xlabel)
-        axes.legend()
-
-    parts = [f"{r['lower']:.3g} to {r['upper']:.3g}: {r['right']} right, {r['wrong']} wrong" for r in rows]
-    return plot(title, "; ".join(parts), draw)
-
-
-def diagonal(title: str, points: Sequence[tuple[float, float]], xlabel: str, ylabel: str, style: str = "o") -> str:
-    """Plot points beside the diagonal, on which both values are equal."""
-    ends = [min(map(min, points)), max(map(max, points))]
-
-    def draw(axes: Axes) -> None:
-        axes.plot(ends, ends, "--", color=QUIET, linewidth=1)
-        axes.plot(*zip(*points, strict=True), style, color=BLUE, markersize=4)
-        axes.set(xlabel=xlabel, ylabel=ylabel)
-
-    few = "; ".join(f"{x:.2f}: {y:.2f}" for x, y in points[:10])
-    return plot(title, f"{ylabel} by {xlabel}, {len(points)} points: {few}", draw)

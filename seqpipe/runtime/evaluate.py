@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from seqpipe.answers.answer_types import Answer
+from seqpipe.answers.comparison import compare
 from seqpipe.answers.metrics.numbers import metric_of, ratio
 from seqpipe.answers.task import HeadTask, Task
 from seqpipe.answers.text import RECORD_CONTINUES, SCORE_PROMPT
@@ -91,7 +92,8 @@ def score_answers(
                 counters[group] = new_counter(predictor)
             counters[group].add(gold, predicted)
         if errors and not task.is_right(gold, predicted):
-            confidence = task.confidence(gold, answer)
+            rows = compare(task, gold, answer)
+            confidence = max((row["wrongness"] for row in rows if not row["right"]), default=0.0)
             wrong.append((confidence, _error_line(predictor, record, gold, answer, confidence)))
     if errors:
         wrong.sort(key=itemgetter(0), reverse=True)

@@ -24,19 +24,10 @@ from seqpipe.console import Console
 from seqpipe.errors import InterruptedRunError, TrainingError
 from seqpipe.files import make_folder, null_non_finite, remove_partial_files, write
 from seqpipe.runtime.evaluate import deciding, goodness, is_perfect
-from seqpipe.training import checkpoint
+from seqpipe.training import checkpoint, optim
 from seqpipe.training.data_forms import encode_candidates
 from seqpipe.training.datasets import Batch, Batches, Windows
 from seqpipe.training.evaluation import evaluation, first_not_finite
-from seqpipe.training.optim import (
-    DTYPES,
-    WeightAverage,
-    clip_gradients,
-    gradient_norms,
-    make_optimizer,
-    mean_norms,
-    rate_factor,
-)
 from seqpipe.training.pipeline import Pipeline
 from seqpipe.training.progress import Interrupts, Progress
 
@@ -60,9 +51,9 @@ class Trainer:
     def __post_init__(self) -> None:
         self.device, self.progress, self.interrupts = torch.device(self.device_name), Progress(), Interrupts()
         self.pipeline.to(self.device)
-        self._optimizer = make_optimizer(self.pipeline, self.config)
+        self._optimizer = optim.make_optimizer(self.pipeline, self.config)
         self._scaler = torch.amp.GradScaler(self.device.type, enabled=self.config.train.precision == "fp16")
-        self._average = WeightAverage(self.pipeline, self.config.train.average or 0.0)
+        self._average = optim.WeightAverage(self.pipeline, self.config.train.average or 0.0)
         self._order = self.batches.order(0)
 
     def train(self) -> Progress:
@@ -119,7 +110,7 @@ class Trainer:
         else:
             torch.manual_seed(seed)
         share = (at.epoch + at.position / len(self._order)) / settings.epochs
-        factor = rate_factor(settings, share) * at.factor
+        factor = optim.rate_factor(settings, share) * at.factor
         for group in self._optimizer.param_groups:
             group["lr"] = group["base_lr"] * factor
         if self.batches.stateful and not at.position:
@@ -142,7 +133,7 @@ class Trainer:
 
     def _autocast(self) -> torch.autocast:
         """Return the context of a loss: matrix products in `train.precision`, the rest as PyTorch chooses."""
-        dtype = DTYPES[self.config.train.precision]
+        dtype = optim.DTYPES[self.config.train.precision]
         return torch.autocast(self.device.type, dtype, enabled=dtype is not torch.float32)
 
     def _update(self) -> None:
@@ -151,9 +142,9 @@ class Trainer:
         at, accumulate = self.progress, self.config.train.accumulate
         stride = max(1, len(self._order) // accumulate // GRADIENT_STEPS)
         if (at.position // accumulate) % stride == 0:
-            at.gradients.append(gradient_norms(self.pipeline.stages))
+            at.gradients.append(optim.gradient_norms(self.pipeline.stages))
         if self.config.train.clip:
-            clip_gradients(self.pipeline.parameters(), self.config.train.clip)
+            optim.clip_gradients(self.pipeline.parameters(), self.config.train.clip)
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
@@ -165,7 +156,7 @@ class Trainer:
         at = self.progress
         row = {"epoch": at.epoch + 1, "step": at.step, "loss": at.loss / max(1, at.position), "best": False}
         row |= {"lr": self._optimizer.param_groups[0]["lr"], "seconds": round(at.seconds, 2)}
-        self._write_history({**row, "gradients": mean_norms(at.gradients), "diverged": f"{what} ({detail})"})
+        self._write_history({**row, "gradients": optim.mean_norms(at.gradients), "diverged": f"{what} ({detail})"})
         fix = "lower train.optimizer.lr, or set train.clip"
         if self.config.train.precision == "fp16":
             fix = f"set train.precision: bf16, which has a greater range, {fix}"
@@ -176,7 +167,6 @@ class Trainer:
         at, settings = self.progress, self.config.train
         self.save()
         row: dict[str, Any] = {"epoch": at.epoch + 1, "step": at.step, "loss": at.loss / max(1, len(self._order))}
-        scores: dict[str, Any] = {}
         with self._average.apply():
             # TrainingError if the epoch's last step left NaN or infinity in the weights, or in the loss of a batch.
             # Earlier steps need no check: the loss of the next step reveals it.
@@ -190,12 +180,11 @@ class Trainer:
                     what = f"the weights diverged: their loss is {loss.item()} after the last step"
                     raise self._diverged(what, at.step, first_not_finite(self.pipeline, batch))
             encode_candidates(self.pipeline, self.device)
-            if self.evaluate:
-                scores = dict(self.evaluate(self.stop_if_interrupted))
-                row["dev"] = {key: value for key, value in scores.items() if key != "labels"}
-            if self.evaluate_train:
-                of_sample = self.evaluate_train(self.stop_if_interrupted)
-                row["train"] = {key: value for key, value in of_sample.items() if key != "labels"}
+            for name, evaluate in (("dev", self.evaluate), ("train", self.evaluate_train)):
+                if evaluate:
+                    row[name] = dict(evaluate(self.stop_if_interrupted))
+                    row[name].pop("labels", None)
+            scores = row.get("dev", {})
             metrics = metric_types(self.config.head)
             metric = goodness(scores, settings.metric, metrics) if scores else -row["loss"]
             dev_loss, before = scores.get("loss"), at.best
@@ -204,7 +193,7 @@ class Trainer:
                 at.improve(float(metric), dev_loss)
                 at.best_sha256 = checkpoint.save_weights(self.folder / at.best_file, self.pipeline.state_dict())
         row |= {"lr": self._optimizer.param_groups[0]["lr"], "seconds": round(at.seconds, 2), "best": is_better}
-        row["gradients"] = mean_norms(at.gradients)
+        row["gradients"] = optim.mean_norms(at.gradients)
         at.history.append(row)
         if self.evaluate:
             at.begin_patience(metric, is_perfect(scores, settings.metric, metrics))

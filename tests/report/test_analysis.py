@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from typing import Any
 
@@ -15,7 +16,8 @@ from seqpipe.answers.classification import Label, LabelTask
 from seqpipe.answers.comparison import MISSED, RIGHT, SPAN_KINDS, SPURIOUS, pair_spans
 from seqpipe.answers.metrics.f1 import SpanCounter
 from seqpipe.features.sources import TextSource
-from seqpipe.report.analysis import calibration, confusion, errors, histogram, judge, scored, training_findings
+from seqpipe.report.analysis import calibration, confusion, errors, judge, scored, training_findings
+from seqpipe.report.plots import histogram
 from seqpipe_plugins.tokenizers.words import Words
 
 NAMES = ("food", "mood", "wood")
@@ -109,9 +111,11 @@ def test_the_calibration_error_is_that_of_torchmetrics_and_of_its_definition() -
 
 def test_a_histogram_counts_every_value_once() -> None:
     rows, _, _ = judged_labels(100)
-    counted = histogram(scored(rows), [i / 10 for i in range(11)])
-    assert sum(row["right"] + row["wrong"] for row in counted) == 100
-    assert sum(row["right"] for row in counted) == sum(row["right"] for row in rows)
+    page = histogram("Scores", scored(rows), [i / 10 for i in range(11)], "probability")
+    description = page[: page.index("</desc>")].partition("<desc>")[2]
+    counted = [(int(right), int(wrong)) for right, wrong in re.findall(r"(\d+) right, (\d+) wrong", description)]
+    assert sum(map(sum, counted)) == 100
+    assert sum(right for right, _ in counted) == sum(row["right"] for row in rows)
 
 
 def epoch(number: int, loss: float, dev_loss: float, **more: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from seqpipe.errors import UsageError
 from seqpipe.pipeline.full_run import write_report
 
 SPANS = {"head": {"use": "tags", "scheme": "BIOES"}, "embedding": {"use": "lookup", "dim": 8}}
+CHANGES: Any = {tagging: SPANS, labelling: {"head": "label"}, writing: {}}
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +32,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], Path]:
         if write not in finished:
             torch.set_num_threads(1)
             folder = tmp_path_factory.mktemp("reports")
-            path = write(folder, SPANS if write is tagging else {})
+            path = write(folder, CHANGES[write])
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("SEQPIPE_REPORT", "on")
                 done = seqpipe("run", path, "train.epochs=6", "--device", "cpu", folder=folder)

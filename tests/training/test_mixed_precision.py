@@ -155,7 +155,7 @@ def test_gradients_are_unscaled_before_they_are_clipped(tmp_path: Path) -> None:
     plain.loss(batch).backward()
     expected = torch.stack([p.grad.norm() for p in plain.parameters() if p.grad is not None]).norm().item()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("seqpipe.training.trainer.clip_gradients", clipped)
+        patch.setattr("seqpipe.training.optim.clip_gradients", clipped)
         training._update()
     assert norms == [pytest.approx(expected)]
     assert training._scaler.get_scale() == 16.0
