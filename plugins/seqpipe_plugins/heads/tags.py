@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqpipe.plugin import Probability, TokenWindows, calibration
-from seqpipe_plugins.heads import ClassWeights, Scheme, TaggingHead
+from seqpipe.plugin import TokenWindows, calibration
+from seqpipe_plugins.heads import TaggingHead
 
 
 class Tags(TaggingHead):
@@ -21,46 +21,17 @@ class Tags(TaggingHead):
 
     After each epoch, dev data determines the temperature T in softmax(z / T) with the maximum likelihood of the tags
     (Guo et al. 2017); the answer stays the same.
-
-    Args:
-        scheme: Tagging scheme of the spans; BMES where each token is in a span (word segmentation); none for plain
-            tags, such as parts of speech.
-        dropout: Dropout probability of x.
-        class_weights: Weight of each label of spans, and of O, such as {rare: 5.0}, or of each plain tag; by default 1;
-            or balanced: N / (number of labels * number of spans with the label), and 1 for O.
-        calibrate: Whether scores are calibrated by a temperature that is fitted on dev data.
     """
-
-    stops: Tensor
-    rows: ClassVar = {"emissions.weight": ("labels",), "emissions.bias": ("labels",), "temperature": None}
-
-    def __init__(
-        self,
-        dim: int,
-        labels: Sequence[str],
-        *,
-        scheme: Scheme = "BIOES",
-        dropout: Probability = 0.0,
-        class_weights: ClassWeights | None = None,
-        calibrate: bool = False,
-    ):
-        options: Any = {"scheme": scheme, "dropout": dropout, "class_weights": class_weights, "calibrate": calibrate}
-        super().__init__("tags", dim, labels, **options)
-        stops = 1.0 - self.span_continues[:-1, :-1].float()
-        self.register_buffer("stops", stops, persistent=False)  # (L, L) by the column
 
     def loss(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> ()
         """Return the mean cross-entropy of a token, weighted by its tag: weight 2 counts as two tokens."""
         losses = F.cross_entropy(self.emissions(self.dropout(x))[mask], tags[mask], self.weights, reduction="sum")
         return losses / mask.sum()
 
-    def log_likelihoods(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # -> (B, G)
+    def evidence(self, x: Tensor, mask: Tensor, tags: Tensor) -> dict[str, Tensor]:
         logits = self.emissions(x)
-        likelihoods = []
-        for temperature in calibration.GRID:
-            log_p = (logits / temperature).log_softmax(2).gather(2, tags[..., None])[..., 0]  # (B, T)
-            likelihoods.append(torch.where(mask, log_p, 0.0).sum(1))
-        return torch.stack(likelihoods, 1)
+        log_p = [(logits / T).log_softmax(2).gather(2, tags[..., None])[..., 0] for T in calibration.GRID]  # (B, T)
+        return {"losses": -torch.where(mask[:, None], torch.stack(log_p, 1), 0.0).sum(2)}
 
     def decide(
         self,
