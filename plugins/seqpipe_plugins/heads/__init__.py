@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -16,6 +17,7 @@ from seqpipe.plugin import (
     AttentionPool,
     AttentionScore,
     Probability,
+    TokenWindows,
     UsageError,
     calibration,
     did_you_mean,
@@ -212,9 +214,25 @@ class TaggingHead(nn.Module):
     def needs_dev(options: Mapping[str, Any]) -> str:
         return "calibrate" if options.get("calibrate") else ""
 
-    def logits(self, x: Tensor) -> Tensor:  # (B, T, D) -> (B, T, L)
-        """Return the emissions at the temperature."""
-        return torch.div(self.emissions(x), self.temperature)
+    def logits(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        other_x: Tensor | None = None,
+        window: Tensor | None = None,
+        other_window: Tensor | None = None,
+    ) -> Tensor:  # (B, T, L)
+        """Return the emissions at the temperature, lowered for tags that the windows of a text do not permit."""
+        logits = torch.div(self.emissions(x), self.temperature)
+        if self.spans and other_x is not None and window is not None and other_window is not None:
+            others, masks = self.emissions(other_x) / self.temperature, torch.cat([mask, mask, mask])
+            best = partial(self.best_tags, mask=masks)
+            logits = TokenWindows(window, other_window).limited(logits, others, self.span_continues, best)
+        return logits
+
+    @abstractmethod
+    def best_tags(self, logits: Tensor, mask: Tensor) -> Tensor:  # (B, T, L), (B, T) -> (B, T)
+        """Return the best tags, and L in the padding."""
 
     @abstractmethod
     def evidence(self, x: Tensor, mask: Tensor, tags: Tensor) -> dict[str, Tensor]:

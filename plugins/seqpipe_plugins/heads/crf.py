@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from seqpipe.plugin import LOG_ZERO, MASKED_LOGIT, Probability, Size, TokenWindows, calibration, crf, tagging_schemes
+from seqpipe.plugin import LOG_ZERO, MASKED_LOGIT, Probability, Size, calibration, crf, tagging_schemes
 from seqpipe_plugins.heads import ClassWeights, Scheme, TaggingHead
 
 
@@ -95,7 +95,7 @@ class CRF(TaggingHead):
         Args:
             n_best: Number of alternative answers, the most probable first.
         """
-        emissions = self._emissions(x, mask, other_x, window, other_window)
+        emissions = crf.bounded(self.logits(x, mask, other_x, window, other_window), mask)
         decision = crf.decode(emissions, self._chain(self.temperature), self.span_continues, n_best)
         real = mask.transpose(0, 1)  # (T, B)
         return {
@@ -117,7 +117,7 @@ class CRF(TaggingHead):
         other_window: Tensor | None = None,
     ) -> Tensor:  # (B,)
         """Return the log-probability of the tags (B, T)."""
-        emissions = self._emissions(x, mask, other_x, window, other_window)
+        emissions = crf.bounded(self.logits(x, mask, other_x, window, other_window), mask)
         log_p: Tensor = crf.PathLogProbability.apply(emissions, self._chain(self.temperature), self._path(mask, tags))
         return log_p
 
@@ -126,19 +126,8 @@ class CRF(TaggingHead):
         # lengths share one recursion.
         return torch.where(mask, tags, len(self.start_transitions)).transpose(0, 1)
 
-    def _emissions(
-        self, x: Tensor, mask: Tensor, other_x: Tensor | None, window: Tensor | None, other_window: Tensor | None
-    ) -> Tensor:  # -> (T, P, B)
-        emissions = self.logits(x)
-        if self.spans and other_x is not None and window is not None and other_window is not None:
-            windows, others = TokenWindows(window, other_window), self.logits(other_x)
-            chain = self._chain(self.temperature)
-
-            def best(rows: Tensor) -> Tensor:  # (3 B, T, L) -> (3 B, T)
-                return crf.best_path(crf.bounded(rows, torch.cat([mask, mask, mask])), chain).transpose(0, 1)
-
-            emissions = windows.limited(emissions, others, self.span_continues, best)
-        return crf.bounded(emissions, mask)
+    def best_tags(self, logits: Tensor, mask: Tensor) -> Tensor:
+        return crf.best_path(crf.bounded(logits, mask), self._chain(self.temperature)).transpose(0, 1)
 
     def _chain(self, temperature: Tensor | float = 1.0) -> Tensor:  # (P, P)
         # What is forbidden stays so at every temperature.
