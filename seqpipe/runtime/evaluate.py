@@ -143,11 +143,7 @@ def _perplexity_scores(
 def headline(scores: Mapping[str, Any]) -> tuple[str, float]:
     """Return the name and value of the metric that selects the best weights; NaN if a file has null there."""
     name, value = next(iter(scores.items()))
-    return name, _number(value)
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
+    return name, math.nan if value is None else float(value)
 
 
 def deciding(scores: Mapping[str, Any], metric: str | None) -> tuple[str, float]:
@@ -207,8 +203,8 @@ def headlines(scores: Mapping[str, Any], metric: str | None = None) -> dict[str,
         metric: The score that selected the weights, which comes first if it is among the scores.
     """
     parts = {name: headline(part) for name, part in scores.items() if isinstance(part, dict) and name != "labels"}
-    chosen = {metric: _number(_score(scores, metric))} if metric and metric in _names(scores) else {}
-    return chosen | dict([headline(scores)]) | {f"{name}.{inner}": value for name, (inner, value) in parts.items()}
+    chosen = [headline({metric: _score(scores, metric)})] if metric and metric in _names(scores) else []
+    return dict([*chosen, headline(scores)]) | {f"{name}.{inner}": value for name, (inner, value) in parts.items()}
 
 
 def new_counter(predictor: Predictor) -> Counts:
