@@ -286,8 +286,7 @@ class HeadAnswer(AnswerKind[A]):
             vectors, vector = decision["vector"], whole["vector"]
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True) * np.linalg.norm(vector)
             return np.asarray(vectors @ vector.T / np.maximum(lengths, 1e-12))
-        answers: list[Any] = [*self.answers(docs, decision)]
-        variants = [{**best_of(variant), WARNING: ""} for variant in answers]
+        variants = [{**best_of(variant), WARNING: ""} for variant in list[Any](self.answers(docs, decision))]
         same = [variant == {**answer, WARNING: "", "score": variant["score"]} for variant in variants]
         p = np.array([variant["score"] for variant in variants])
         # Another answer is likelier than this one, so its probability is an upper bound.

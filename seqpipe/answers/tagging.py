@@ -171,8 +171,7 @@ class WordLabels(HeadAnswer[A]):
         """
         starts, scores = [start for start, _ in docs[0].first.word_offsets], np.zeros((len(docs), len(answer)))
         bounds = np.where(decision["tags"] != whole["tags"], 1 - decision["scores"], 1.0)  # (B, T)
-        variants: list[Any] = [*self.answers(docs, decision)]
-        for row, variant in enumerate(variants):
+        for row, variant in enumerate[Any](self.answers(docs, decision)):
             known = {(part[self.label_key], part["start"], part["end"]): part["score"] for part in variant}
             for column, part in enumerate(answer):
                 first, last = bisect_left(starts, part["start"]), bisect_left(starts, part["end"])

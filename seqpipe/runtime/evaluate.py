@@ -273,9 +273,7 @@ def group_of(record: Record, by: str) -> str:
 # Robustness and fairness: answers to perturbed texts, and to texts with words swapped, such as he and she.
 
 EXAMPLES = 5  # of each perturbation or pair
-EMOJI = "🙂"
 _WIDE = {code: code + 0xFEE0 for code in range(33, 127)}
-Change = Callable[[str], str]
 
 
 def _mistype(word: str, draw: random.Random) -> str:
@@ -298,7 +296,7 @@ PERTURBATIONS: Mapping[str, Callable[[str, str, random.Random], str]] = {
 }
 
 
-def _change(record: Record, fields: Sequence[str], change: Change, end: str = "") -> Record:
+def _change(record: Record, fields: Sequence[str], change: Callable[[str], str], end: str = "") -> Record:
     """Return a record with changed texts and words, of which the last is followed by `end`."""
     texts = {field: record[field] for field in fields if isinstance(record.get(field), str)}
     changed = {**record, **{field: change(text) + (end and f" {end}") for field, text in texts.items()}}
@@ -316,7 +314,7 @@ def perturb_record(record: Record, fields: Sequence[str], name: str, seed: int) 
     """Return a record with perturbed texts in these fields; typos and blanks depend on the seed and the texts only."""
     text = _text(record, fields)
     draw = random.Random(f"{seed} {name} {text}")
-    end = EMOJI if name == "emoji" else ""
+    end = "🙂" if name == "emoji" else ""
     return _change(record, fields, lambda part: PERTURBATIONS[name](part, text, draw), end)
 
 

@@ -296,13 +296,12 @@ def explain(
             name, part = [*kind.parts.items()][int(stage[1]) if len(kind.parts) > 1 else 0]
             if part.step_output:
                 writer, steps = part, part_of(decision, name)[part.step_output][0, 0].tolist()
+        tokens = writer.step_names(steps, doc) if writer else []
         if weights.over != "steps":
-            tokens = writer.step_names(steps, doc) if writer else []
             attentions.append(attention(weights, doc, array, sentences, tokens))
         elif writer and writer.copies:
             looks = decision[f"{weights.output.rpartition('.')[0]}.attention"][0]
             words, _ = writer.copies.read(doc)
-            tokens = writer.step_names(steps, doc)
             copied[weights.key] = origins(doc, writer.step_ids(steps), words, tokens, looks, array)
     answer = predictor.read([doc], decision, decoding)[0]
     return Explanation(doc.text, answer, kind.lines(answer), tuple(attentions), figure(kind, doc, answer), copied)

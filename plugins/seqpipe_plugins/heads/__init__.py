@@ -178,7 +178,11 @@ class TaggingHead(nn.Module):
     span_continues: Tensor
     weights: Tensor
     temperature: Tensor
-    rows: ClassVar = {"emissions.weight": ("labels",), "emissions.bias": ("labels",), "temperature": None}
+    rows: ClassVar[dict[str, Any]] = {
+        "emissions.weight": ("labels",),
+        "emissions.bias": ("labels",),
+        "temperature": None,
+    }
 
     def __init__(
         self,
