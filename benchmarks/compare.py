@@ -51,8 +51,8 @@ def models(kind: str, records: int, gap: float, draw: random.Random) -> list[Ans
             right = (False, False)
         record = {"text": "", "label": labels[0] if labels else "", "spans": spans(labels)}
         for side, is_right in zip(answers, right, strict=True):
-            given = labels if is_right else [LABELS[(LABELS.index(labels[0]) + 1) % len(LABELS)], *labels[1:]]
-            side.append((record, {"label": given[0], "score": 1.0} if kind == "label" else answer(given)))
+            chosen = labels if is_right else [LABELS[(LABELS.index(labels[0]) + 1) % len(LABELS)], *labels[1:]]
+            side.append((record, {"label": chosen[0], "score": 1.0} if kind == "label" else answer(chosen)))
     return [AnsweredSets(name, predictor, {"test": side}) for name, side in zip("ab", answers, strict=True)]
 
 
@@ -72,15 +72,15 @@ def main() -> None:
     for kind, metric in (("label", "accuracy"), ("spans", "F1")):
         for records, gap in ((100, 0.0), (500, 0.0), (2000, 0.0), (2000, GAP)):
             draw, clock = random.Random(records), time.perf_counter()
-            found = without_zero = 0
+            significant = without_zero = 0
             for _ in range(arguments.pairs):
                 (comparison,) = compare_answers(*models(kind, records, gap, draw), examples=0)
                 row = comparison.scores[0]
-                found += (row.p or 0.0) < LEVEL
+                significant += (row.p or 0.0) < LEVEL
                 without_zero += not (row.low or 0.0) <= 0 <= (row.high or 0.0)
             name = f"{metric}, {records:,} records, " + (f"gap of {100 * gap:g} points" if gap else "equal models")
             figures = {
-                "p < 0.05": round(100 * found / arguments.pairs, 1),
+                "p < 0.05": round(100 * significant / arguments.pairs, 1),
                 "interval without 0": round(100 * without_zero / arguments.pairs, 1),
                 "s": round((time.perf_counter() - clock) / arguments.pairs, 3),
             }

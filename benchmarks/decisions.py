@@ -167,7 +167,7 @@ def weight_rows(data: Path) -> list[dict[str, Any]]:
             weighted = f"head.class_weights={{{label}: {weight}}}"
             run = train(f"weights-{file.parent.name}", file, *settings, weighted)
             scores, _, _ = evaluate(run)
-            rest = [of_label["f1"] for other, of_label in scores["labels"].items() if other != label]
+            rest = [of_label["f1"] for each, of_label in scores["labels"].items() if each != label]
             figures[f"recall, weight {weight:g}"] = round(100 * scores["labels"][label]["recall"], 1)
             figures[f"its F1, weight {weight:g}"] = round(100 * scores["labels"][label]["f1"], 1)
             figures[f"F1 of the rest, weight {weight:g}"] = round(100 * sum(rest) / len(rest), 1)

@@ -79,12 +79,12 @@ def main() -> None:
             areas.append(explanation.faithfulness["area"])
             others.append(explanation.faithfulness["random"])
         right = len(first)
-        share, area, other = sum(first) / right, sum(areas) / right, sum(others) / right
+        share, area, chance = sum(first) / right, sum(areas) / right, sum(others) / right
         print(
-            f"{name}: accuracy {right / TEST:.1%}, planted word first {share:.1%}, area {area:.3f}, random {other:.3f}"
+            f"{name}: accuracy {right / TEST:.1%}, planted word first {share:.1%}, area {area:.3f}, random {chance:.3f}"
         )
         figures = {"accuracy": round(100 * right / TEST, 1), "planted word first": round(100 * share, 1)}
-        figures |= {"area": round(area, 3), "random order": round(other, 3)}
+        figures |= {"area": round(area, 3), "random order": round(chance, 3)}
         common.record(
             "explain", "planted words", [{"row": name, "figures": figures, "asked": "≥ 95 %", "met": share >= 0.95}]
         )

@@ -283,11 +283,10 @@ class HeadAnswer(AnswerKind[A]):
             ids = [self.labels.index(part["label"]) for part in (answer if isinstance(answer, list) else [answer])]
             return np.log(np.maximum(decision[self.scored_labels][:, ids], 1e-12))
         if "vector" in decision:
-            vectors, other = decision["vector"], whole["vector"]
-            lengths = np.linalg.norm(vectors, axis=1, keepdims=True) * np.linalg.norm(other)
-            return np.asarray(vectors @ other.T / np.maximum(lengths, 1e-12))
-        answers: list[Any] = [*self.answers(docs, decision)]
-        variants = [{**best_of(variant), WARNING: ""} for variant in answers]
+            vectors, vector = decision["vector"], whole["vector"]
+            lengths = np.linalg.norm(vectors, axis=1, keepdims=True) * np.linalg.norm(vector)
+            return np.asarray(vectors @ vector.T / np.maximum(lengths, 1e-12))
+        variants = [{**best_of(variant), WARNING: ""} for variant in list[Any](self.answers(docs, decision))]
         same = [variant == {**answer, WARNING: "", "score": variant["score"]} for variant in variants]
         p = np.array([variant["score"] for variant in variants])
         # Another answer is likelier than this one, so its probability is an upper bound.

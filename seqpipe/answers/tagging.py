@@ -171,15 +171,14 @@ class WordLabels(HeadAnswer[A]):
         """
         starts, scores = [start for start, _ in docs[0].first.word_offsets], np.zeros((len(docs), len(answer)))
         bounds = np.where(decision["tags"] != whole["tags"], 1 - decision["scores"], 1.0)  # (B, T)
-        variants: list[Any] = [*self.answers(docs, decision)]
-        for row, variant in enumerate(variants):
-            found = {(p[self.label_key], p["start"], p["end"]): p["score"] for p in variant}
+        for row, variant in enumerate[Any](self.answers(docs, decision)):
+            known = {(part[self.label_key], part["start"], part["end"]): part["score"] for part in variant}
             for column, part in enumerate(answer):
                 first, last = bisect_left(starts, part["start"]), bisect_left(starts, part["end"])
                 if self.kind == Spans.kind:  # whose neighbours may have joined it
                     first, last = max(0, first - 1), last + 1
                 key = (part[self.label_key], part["start"], part["end"])
-                scores[row, column] = found.get(key, bounds[row, first:last].min())
+                scores[row, column] = known.get(key, bounds[row, first:last].min())
         return scores
 
     @abstractmethod

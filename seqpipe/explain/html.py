@@ -156,7 +156,7 @@ def draw_spans(text: str, spans: Iterable[Mapping[str, Any]], labels: Sequence[s
     """Draw spans (`start`, `end`, `label`, perhaps `score`) in a text in the colours of the server's page."""
     placed: list[tuple[int, int, Mapping[str, Any]]] = []  # level, which overlapping spans do not share; hue; span
     for span in sorted(spans, key=lambda span: (span["start"], -span["end"])):
-        taken = {level for level, _, other in placed if other["end"] > span["start"]}
+        taken = {level for level, _, earlier in placed if earlier["end"] > span["start"]}
         place = labels.index(span["label"]) if span["label"] in labels else len(labels)
         hue = round((255 + place * 137.508) % 360)
         placed.append((next(level for level in itertools.count() if level not in taken), hue, span))

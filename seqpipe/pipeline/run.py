@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from seqpipe.config.loader import Config
     from seqpipe.pipeline.runs import Comparison
     from seqpipe.report.page import Report
-    from seqpipe.runtime.model import Bundle
+    from seqpipe.runtime.model import Bundle, Data
 
 RUNS = Path("runs")  # folder of all runs
 
@@ -193,6 +193,14 @@ class Run:
         from seqpipe.pipeline.report import report_run
 
         return report_run(self, Path(output) if output else None, by)
+
+    def robustness(self, data: Data, **options: Any) -> Rows:
+        """Return the scores of the bundle on perturbed records; see `Model.robustness`."""
+        return self.bundle.load().robustness(data, **options)
+
+    def swap(self, data: Data, pairs: Sequence[tuple[str, str]]) -> Rows:
+        """Return the share of the bundle's answers that change with swapped words; see `Model.swap`."""
+        return self.bundle.load().swap(data, pairs)
 
     def outcome_lines(self) -> list[str]:
         """Return the outcome of training as text, with the command that trains longer."""

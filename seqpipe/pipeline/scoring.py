@@ -70,7 +70,8 @@ def score_raw_text(
 
 # Score a run or a bundle and print its scores: one code path for PyTorch and onnxruntime.
 
-ReadRecords = Callable[[DataPath], Iterator[Record]]
+# The predictor of a run or bundle, the function that reads its records, and the files to score it on.
+Opened = tuple[Predictor, Callable[[DataPath], Iterator[Record]], dict[str, DataPath]]
 
 
 def score_target(
@@ -120,12 +121,9 @@ def score_target(
 
 
 def score_perturbed(
-    opened: tuple[Predictor, ReadRecords, Mapping[str, DataPath]],
-    console: Console,
-    perturb: Sequence[str],
-    swap: Path | None,
+    opened: Opened, console: Console, perturb: Sequence[str], swap: Path | None
 ) -> dict[str, dict[str, Rows]]:
-    """Return and print `robustness` and `swap` of a run or a bundle from `open_target`, by the name of the data."""
+    """Return and print `robustness` and `swap` of a run or a bundle, by the name of the data."""
     predictor, read, test_sets = opened
     result: dict[str, dict[str, Rows]] = {}
     for name, path in test_sets.items():
@@ -134,33 +132,27 @@ def score_perturbed(
         if swap:
             result[name]["swap"] = swap_words(predictor, records, read_pairs(swap))
         for rows in result[name].values():
-            console.say("\n".join(["", name, *text_table([[*rows[0]][:-1], *([*row.values()][:-1] for row in rows)])]))
+            *columns, _ = rows[0]
+            console.say("\n".join(["", name, *text_table([columns, *([row[key] for key in columns] for row in rows)])]))
             for example in (example for row in rows for example in row["examples"][:1]):
                 console.say(f"  {json_bytes(example).decode()}")
     return result
 
 
-def open_target(
-    target: Path, device: str, data: Path | None, console: Console, plugin_files: Sequence[Path] = ()
-) -> tuple[Predictor, ReadRecords, dict[str, DataPath]]:
-    """Return the predictor of a run or bundle, the function that reads its records, and the files to score it on."""
-    open_one = _open_bundle if (target / bundle.MANIFEST).exists() else _open_run
-    return open_one(target, device, data, console, plugin_files)
-
-
-def _open_run(
-    folder: Path, device: str, data: Path | None, console: Console, files: Sequence[Path]
-) -> tuple[Predictor, ReadRecords, dict[str, DataPath]]:
+def open_target(target: Path, device: str, data: Path | None, console: Console, files: Sequence[Path] = ()) -> Opened:
+    """Open a run or a bundle to score it on its test sets or on `data`; `files` are plugins."""
+    if (target / bundle.MANIFEST).exists():
+        return _open_bundle(target, device, data, console, files)
     # Imported here: a bundle can be scored without PyTorch.
     from seqpipe.pipeline.run_folder import load_trained, open_run
     from seqpipe.pipeline.training import resolve_device
     from seqpipe.training.evaluation import predictor
 
-    run, device = open_run(folder, console, data is None, plugins=files), resolve_device(device)
+    run, device = open_run(target, console, data is None, plugins=files), resolve_device(device)
     settings = run.config.data
     test_sets: dict[str, DataPath] = {data.name: data} if data else dict(settings.tests)
     if not test_sets:
-        raise UsageError(f"{folder} has no test set; name a file with --data")
+        raise UsageError(f"{target} has no test set; name a file with --data")
     stored = Reader(use=settings.reader.use, options=settings.reader.options)
     suitable = reader_for(stored, data)
     reader = build_component(settings.reader) if suitable is stored else reader_from(suitable, Plugins())
@@ -182,9 +174,7 @@ def open_bundle(path: Path, device: str, console: Console, plugins: Plugins) -> 
     return model
 
 
-def _open_bundle(
-    path: Path, device: str, data: Path | None, console: Console, files: Sequence[Path]
-) -> tuple[Predictor, ReadRecords, dict[str, DataPath]]:
+def _open_bundle(path: Path, device: str, data: Path | None, console: Console, files: Sequence[Path]) -> Opened:
     plugins = Plugins(files=files)
     model = open_bundle(path, device, console, plugins)
     reader = reader_from(reader_for(model.manifest.reader, data), plugins)
@@ -192,26 +182,27 @@ def _open_bundle(
     file = path.resolve().parent / YAML
     settings: Any = yaml.parse(file.read_bytes(), str(file)).data if file.exists() else {"data": {}}
     keys = settings["data"]
-    fold, added = keys.get("fold"), keys.get("add") or ()
-    overlaps, tests = keys.get("overlaps", "error"), keys.get("test") or {}
+    fold, tests = keys.get("fold"), keys.get("test") or {}
+    overlaps = keys.get("overlaps", "error")
     test_sets: dict[str, DataPath]
+
+    def absolute(name: str) -> Path:
+        return Path(os.path.abspath(file.parent / name))
+
     if data:
         test_sets = {data.name: data}
     elif not file.exists():
         raise UsageError(f"{path} is not in a run, so its test set is unknown; name a file with --data")
     elif not tests and not fold:
         raise UsageError(f"the run of {path} has no test set; name a file with --data")
+    elif fold or isinstance(tests, float):
+        train, *more = (absolute(name) for name in (keys["train"], *(keys.get("add") or ())))
+        dev_share, test_share = (share if isinstance(share, float) else 0.0 for share in (keys["dev"], tests))
+        rest = keys.get("split_seed", 1), keys.get("group"), tuple(fold) if fold else None, tuple(more)
+        test_sets = {"test": Part(train, "test", dev_share, test_share, *rest)}
     else:
         named = tests if isinstance(tests, dict) else {"test": tests}
-        test_sets = {
-            name: Path(os.path.abspath(file.parent / where)) for name, where in named.items() if isinstance(where, str)
-        }
-        if fold or not isinstance(tests, (str, dict)):
-            train, *more = (Path(os.path.abspath(file.parent / where)) for where in (keys["train"], *added))
-            dev_share, test_share = (share if isinstance(share, float) else 0.0 for share in (keys["dev"], tests))
-            fold = (fold[0], fold[1]) if fold else None
-            rest = keys.get("split_seed", 1), keys.get("group"), fold, tuple(more)
-            test_sets["test"] = Part(train, "test", dev_share, test_share, *rest)
+        test_sets = {name: absolute(where) for name, where in named.items()}
     left_out: list[str] | None = [] if keys.get("bad_rows") == "skip" else None
     return model.predictor, lambda path: read_records(reader, path, overlaps, left_out), test_sets
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise, tee
-from operator import itemgetter
+from operator import itemgetter, ne
 from pathlib import Path
 from typing import Any
 
@@ -102,18 +102,14 @@ def score_answers(
 
 
 def _error_line(predictor: Predictor, record: Record, gold: Any, answer: Answer, confidence: float) -> dict[str, Any]:
-    """Return a record with a wrong answer, after the answer, its confidence and its mistakes.
-
-    These replace fields of the record with their names, as in a file of errors that is read again, except for those
-    that the model reads or whose values are references.
-    """
+    """Return a record with a wrong answer, after the answer, its confidence and its mistakes."""
     task = predictor.task
     mistakes = task.mistakes(gold, task.predicted(answer))
-    if "" not in task.parts:
-        mistakes = {"mistakes": mistakes}
     # `reader_for` recognises a file of errors by the first three keys.
-    about = {"confidence": confidence, "where": record.get("where"), "answer": answer}
-    line: dict[str, Any] = about | mistakes
+    line: dict[str, Any] = {"confidence": confidence, "where": record.get("where"), "answer": answer}
+    line |= mistakes if "" in task.parts else {"mistakes": mistakes}
+    # Of the record's fields with the same names, as in a file of errors that is read again, only those stay that the
+    # model reads or whose values are references.
     needed = {*fields_of(predictor.featurizer), *(part.kind.target for part in task.parts.values())}
     return line | {key: value for key, value in record.items() if key in needed or key.partition(".")[0] not in line}
 
@@ -138,23 +134,18 @@ def _perplexity_scores(
 
         return dict(predictor.task.perplexity(docs(), lambda feeds: predictor.run(feeds | options), other_features))
 
-    if by is None:
-        return {"": score_records(records)}
-    groups: dict[str, list[Record]] = {}
-    every = list(records)
-    for record in every:
-        groups.setdefault(group_of(record, by), []).append(record)
-    return {"": score_records(every)} | {group: score_records(some) for group, some in groups.items()}
+    groups: dict[str, Any] = {"": records}
+    if by is not None:
+        groups[""] = list(records)
+        for record in groups[""]:
+            groups.setdefault(group_of(record, by), []).append(record)
+    return {group: score_records(some) for group, some in groups.items()}
 
 
 def headline(scores: Mapping[str, Any]) -> tuple[str, float]:
     """Return the name and value of the metric that selects the best weights; NaN if a file has null there."""
     name, value = next(iter(scores.items()))
-    return name, _number(value)
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
+    return name, math.nan if value is None else float(value)
 
 
 def deciding(scores: Mapping[str, Any], metric: str | None) -> tuple[str, float]:
@@ -214,8 +205,8 @@ def headlines(scores: Mapping[str, Any], metric: str | None = None) -> dict[str,
         metric: The score that selected the weights, which comes first if it is among the scores.
     """
     parts = {name: headline(part) for name, part in scores.items() if isinstance(part, dict) and name != "labels"}
-    chosen = {metric: _number(_score(scores, metric))} if metric and metric in _names(scores) else {}
-    return chosen | dict([headline(scores)]) | {f"{name}.{inner}": value for name, (inner, value) in parts.items()}
+    chosen = [headline({metric: _score(scores, metric)})] if metric and metric in _names(scores) else []
+    return dict([*chosen, headline(scores)]) | {f"{name}.{inner}": value for name, (inner, value) in parts.items()}
 
 
 def new_counter(predictor: Predictor) -> Counts:
@@ -284,9 +275,7 @@ def group_of(record: Record, by: str) -> str:
 # Robustness and fairness: answers to perturbed texts, and to texts with words swapped, such as he and she.
 
 EXAMPLES = 5  # of each perturbation or pair
-EMOJI = "🙂"
 _WIDE = {code: code + 0xFEE0 for code in range(33, 127)}
-Change = Callable[[str], str]
 
 
 def _mistype(word: str, draw: random.Random) -> str:
@@ -309,7 +298,7 @@ PERTURBATIONS: Mapping[str, Callable[[str, str, random.Random], str]] = {
 }
 
 
-def _change(record: Record, fields: Sequence[str], change: Change, end: str = "") -> Record:
+def _change(record: Record, fields: Sequence[str], change: Callable[[str], str], end: str = "") -> Record:
     """Return a record with changed texts and words, of which the last is followed by `end`."""
     texts = {field: record[field] for field in fields if isinstance(record.get(field), str)}
     changed = {**record, **{field: change(text) + (end and f" {end}") for field, text in texts.items()}}
@@ -327,7 +316,7 @@ def perturb_record(record: Record, fields: Sequence[str], name: str, seed: int) 
     """Return a record with perturbed texts in these fields; typos and blanks depend on the seed and the texts only."""
     text = _text(record, fields)
     draw = random.Random(f"{seed} {name} {text}")
-    end = EMOJI if name == "emoji" else ""
+    end = "🙂" if name == "emoji" else ""
     return _change(record, fields, lambda part: PERTURBATIONS[name](part, text, draw), end)
 
 
@@ -352,22 +341,23 @@ def robustness(predictor: Predictor, records: Sequence[Record], perturb: Sequenc
     for name in sorted({*perturb} - PERTURBATIONS.keys()):
         hint = did_you_mean(name, PERTURBATIONS)
         raise UsageError(f"no perturbation {name!r}{hint} (there is: {', '.join(PERTURBATIONS)})")
-    first: tuple[float, list[bool]] | None = None
     for name in ("none", *perturb):
         variants = [perturb_record(record, fields, name, seed) if rows else record for record in records]
         pairs = [] if predictor.kind.is_generated else [*answered(predictor, variants)]
         metric, score = headline((score_answers(predictor, pairs) if pairs else evaluate(predictor, variants))[""])
         golds = [(task.gold(record), task.predicted(answer)) for record, answer in pairs]
-        right = [task.is_comparable and task.is_right(*gold) for gold in golds]
-        first = first or (score, right)
-        broken = [i for i, is_right in enumerate(right) if first[1][i] and not is_right]
+        right = {i for i, gold in enumerate(golds) if task.is_comparable and task.is_right(*gold)}
+        if name == "none":
+            first_score, first_right = score, right
+        broken = sorted(first_right - right)
         examples = [
             {"text": _text(records[i], fields), "changed": _text(variants[i], fields), **task.mistakes(*golds[i])}
             for i in broken[:EXAMPLES]
         ]
-        drop = first[0] - score if metric_of(metric, predictor.metric_types).more_is_better else score - first[0]
-        row = {"perturbation": name, "metric": metric, "score": score, "drop": drop}
-        row["changed"] = sum(a != b for a, b in zip(records, variants, strict=True))
+        more_is_better = metric_of(metric, predictor.metric_types).more_is_better
+        drop = first_score - score if more_is_better else score - first_score
+        changed = sum(map(ne, records, variants))
+        row = {"perturbation": name, "metric": metric, "score": score, "drop": drop, "changed": changed}
         rows.append({**row, "broken": len(broken), "examples": examples})
     return rows
 
@@ -377,8 +367,8 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
     pairs = []
     for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), 1):
         match line.split("\t"):
-            case [one, other] if one.strip() and other.strip():
-                pairs.append((one.strip(), other.strip()))
+            case [first, second] if first.strip() and second.strip():
+                pairs.append((first.strip(), second.strip()))
             case _ if line.strip():
                 raise DataError(f"{path}:{number}: {line!r} is not a pair; write two words with a tab between them")
     return pairs
@@ -408,24 +398,23 @@ def swap(predictor: Predictor, records: Sequence[Record], pairs: Sequence[tuple[
             if second not in (first, change(first)):
                 shown = {"text": _text(both[0], fields), "changed": _text(both[1], fields)}
                 examples.append({**shown, "before": before, "after": after})
-        counts = {"texts": len(variants), "changed": len(examples), "share": len(examples) / max(1, len(variants))}
+        counts = {"texts": len(variants), "changed": len(examples), "share": ratio(len(examples), len(variants))}
         rows.append({"pair": " ↔ ".join(pair), **counts, "examples": examples[:EXAMPLES]})
     texts, changed = (sum(row[key] for row in rows) for key in ("texts", "changed"))
-    share = changed / max(1, texts)
-    rows.insert(0, {"pair": "all", "texts": texts, "changed": changed, "share": share, "examples": []})
+    rows.insert(0, {"pair": "all", "texts": texts, "changed": changed, "share": ratio(changed, texts), "examples": []})
     return rows
 
 
-def swap_words(one: str, other: str, text: str) -> str:
+def swap_words(first: str, second: str, text: str) -> str:
     """Return a text in which two words or names replace each other, as whole words and in the case of the text."""
 
     def partner(match: re.Match[str]) -> str:
-        word = other if match[0].casefold() == one.casefold() else one
+        word = second if match[0].casefold() == first.casefold() else first
         if match[0].islower():
             return word.lower()
         return word.upper() if match[0].isupper() and len(match[0]) > 1 else word[:1].upper() + word[1:]
 
-    return re.sub(rf"(?<!\w)(?:{re.escape(one)}|{re.escape(other)})(?!\w)", partner, text, flags=re.IGNORECASE)
+    return re.sub(rf"(?<!\w)(?:{re.escape(first)}|{re.escape(second)})(?!\w)", partner, text, flags=re.IGNORECASE)
 
 
 def _comparable(predictor: Predictor, answer: Any) -> str:

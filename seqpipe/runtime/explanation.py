@@ -25,12 +25,13 @@ from seqpipe.features.kinds.base import SENTENCES, TOKENS
 from seqpipe.features.sources import sources_of, tokenizers_of
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK
 from seqpipe.files import Rows
-from seqpipe.runtime.decode_options import resolve_options
+from seqpipe.runtime.decode_options import Chosen, resolve_options
 from seqpipe.runtime.predictor import TOKENS as MOST_TOKENS
 from seqpipe.runtime.predictor import Predictor, batches, chunks
 from seqpipe.runtime.session import GraphSession
 
 Places = tuple[tuple[int, int], ...]
+Method = Literal["attention", "occlusion"]
 TOP, FEW = 10, 3  # lines of the table for each attention, if there are many parts; one per token for generated text
 
 
@@ -68,12 +69,11 @@ class Attention:
         return np.asarray(self.weights.mean(0)) if self.is_matrix else self.weights
 
     def data(self) -> dict[str, Any]:
-        places = [list(place) for place in self.places]
+        weights = self.weights if self.written is None else self.weights[0]
+        rounded = np.round(weights.astype(np.float64), 6).tolist()
         stated = {"label": self.label, "measure": self.measure} if self.measure else {}
-        if self.written is None:
-            return {"over": self.over, **stated, "places": places, "weights": round_weights(self.weights)}
-        weights = round_weights(self.weights[0])
-        return {"over": self.over, "places": places, "weights": weights, "written": [*self.written]}
+        content = {"over": self.over, **stated, "places": [*map(list, self.places)], "weights": rounded}
+        return content if self.written is None else content | {"written": [*self.written]}
 
 
 def attention(
@@ -180,12 +180,12 @@ class Explanation:
 
     def data(self) -> dict[str, Any]:
         """Return the explanation as JSON data, with weights rounded to 6 decimal places."""
-        attentions = {attention.name: attention.data() for attention in self.attentions}
-        copied = {name: [origin.data() for origin in origins] for name, origins in self.copied.items()}
         points = {} if self.figure is None else {"points": [*map(list, self.figure.points)]}
+        attentions = {attention.name: attention.data() for attention in self.attentions}
         content = {"text": self.text, **points, "answer": self.answer, "attentions": attentions}
-        more = {"copied": copied, "faithfulness": self.faithfulness}
-        return content | {name: value for name, value in more.items() if value}
+        if self.copied:
+            content["copied"] = {name: [item.data() for item in origins] for name, origins in self.copied.items()}
+        return content | ({"faithfulness": self.faithfulness} if self.faithfulness else {})
 
     def origin_rows(self, origins: Sequence[Origin]) -> list[tuple[str, str, str]]:
         """Return a row for each word: the word, its probability of being generated, and its position in the text."""
@@ -229,11 +229,6 @@ class Explanation:
         return [(float(weights[at]), [axis[i] for axis, i in zip(axes, at, strict=True)]) for at in places]
 
 
-def round_weights(weights: np.ndarray) -> Any:
-    """Return the weights as nested lists, rounded to 6 decimal places."""
-    return np.round(weights.astype(np.float64), 6).tolist()
-
-
 def visible_blanks(token: str) -> str:
     """Return a token whose blanks at either end are drawn: a space as ␣, a line break as ↵, a tab as ⇥."""
     drawn = {"\n": "↵", "\t": "⇥"}
@@ -256,17 +251,28 @@ def has_explanation(predictor: Predictor, attended: Sequence[Attended]) -> bool:
 
 
 def explain(
-    predictor: Predictor, graph: GraphSession, attended: Sequence[Attended], record: Record, options: Mapping[str, Any]
+    predictor: Predictor,
+    graph: GraphSession,
+    attended: Sequence[Attended],
+    record: Record,
+    options: Mapping[str, Any],
+    method: Method | None = None,
+    faithfulness: bool = True,
 ) -> Explanation:
-    """Return the answer to one record with the attention weights of all stages, and a figure of points.
+    """Return the answer to one record with the weights of words by a method: see `Model.explain`.
 
     Raises:
-        UsageError: if the bundle was exported without them, or reads several inputs.
+        UsageError: for attention, if the bundle was exported without it, or reads several inputs; for occlusion, if
+            several answers are requested.
     """
     kind, featurizer = predictor.kind, predictor.featurizer
-    if len(sources_of(featurizer)) > 1:
+    method = method or ("attention" if has_explanation(predictor, attended) else "occlusion")
+    several = any(name.rpartition(".")[2] == "n_best" and value != 1 for name, value in options.items())
+    if method == "occlusion" and several:
+        raise UsageError("n_best: only the best answer is explained by occlusion; leave it out")
+    if method == "attention" and len(sources_of(featurizer)) > 1:
         raise UsageError("this bundle reads several inputs; attention weights need a single one")
-    if not has_explanation(predictor, attended):
+    if method == "attention" and not has_explanation(predictor, attended):
         raise UsageError(
             "this bundle has no attention weights: write `export: {explain: true}` in the YAML and run it, "
             "or export its run again: seqpipe export RUN --set export.explain=true"
@@ -276,6 +282,8 @@ def explain(
     if not len(doc):
         answer = kind.empty_for(decoding.arrays)
         return Explanation(doc.text, answer, kind.lines(answer), ())
+    if method == "occlusion":
+        return occlude(predictor, doc, decoding, faithfulness)
     features = featurizer.collate([doc])
     decision = graph.run_all(features | decoding.of([doc]))
     # The tokens of each sentence, (S, W), if the bundle has sentences.
@@ -288,13 +296,12 @@ def explain(
             name, part = [*kind.parts.items()][int(stage[1]) if len(kind.parts) > 1 else 0]
             if part.step_output:
                 writer, steps = part, part_of(decision, name)[part.step_output][0, 0].tolist()
+        tokens = writer.step_names(steps, doc) if writer else []
         if weights.over != "steps":
-            tokens = writer.step_names(steps, doc) if writer else []
             attentions.append(attention(weights, doc, array, sentences, tokens))
         elif writer and writer.copies:
             looks = decision[f"{weights.output.rpartition('.')[0]}.attention"][0]
             words, _ = writer.copies.read(doc)
-            tokens = writer.step_names(steps, doc)
             copied[weights.key] = origins(doc, writer.step_ids(steps), words, tokens, looks, array)
     answer = predictor.read([doc], decision, decoding)[0]
     return Explanation(doc.text, answer, kind.lines(answer), tuple(attentions), figure(kind, doc, answer), copied)
@@ -305,23 +312,13 @@ def explain(
 
 MOST_UNITS = 256  # of an input: in a longer one neighbours are occluded together
 LOG = "log-probability"
-Method = Literal["attention", "occlusion"]
 STEPS, ORDERS = 10, 5  # of a deletion curve; random orders that it is compared with
 Unit = tuple[int, range, tuple[int, int]]  # of an input: the number of its source, the tokens, their place in the text
 
 
-def occlude(predictor: Predictor, record: Record, options: Mapping[str, Any], faithfulness: bool) -> Explanation:
-    """Return the answer to one record, and the importance of each word for each part of the answer.
-
-    With `faithfulness` it has a deletion curve. UsageError if several answers are requested.
-    """
-    if any(name.rpartition(".")[2] == "n_best" and value != 1 for name, value in options.items()):
-        raise UsageError("n_best: only the best answer is explained by occlusion; leave it out")
-    (doc,), kind = predictor.docs([record]), predictor.kind
-    if not len(doc):
-        answer = kind.empty_for(resolve_options(predictor.options, options, kind).arrays)
-        return Explanation(doc.text, answer, kind.lines(answer), ())
-    occlusion = Occlusion(predictor, doc, options)
+def occlude(predictor: Predictor, doc: Doc, decoding: Chosen, faithfulness: bool) -> Explanation:
+    """Return the answer to a text, and the importance of each word for each part of the answer."""
+    occlusion = Occlusion(predictor, doc, decoding)
     scores = occlusion.scores([[], *([unit] for unit in occlusion.units)])  # (1 + N, parts)
     drops, places = scores[:1] - scores[1:], tuple(place for *_, place in occlusion.units)
     importances = tuple(
@@ -329,16 +326,16 @@ def occlude(predictor: Predictor, record: Record, options: Mapping[str, Any], fa
         for (name, label, measure), weights in zip(occlusion.parts, drops.T, strict=True)
     )
     curve = occlusion.deletion_curve(drops.mean(1)) if faithfulness and drops.size else None
-    return Explanation(doc.text, occlusion.answer, kind.lines(occlusion.answer), importances, None, {}, curve)
+    lines = predictor.kind.lines(occlusion.answer)
+    return Explanation(doc.text, occlusion.answer, lines, importances, faithfulness=curve)
 
 
 class Occlusion:
     """The scores of the parts of an answer, each with name, label and measure, in variants of its input."""
 
-    def __init__(self, predictor: Predictor, doc: Doc, options: Mapping[str, Any]):
+    def __init__(self, predictor: Predictor, doc: Doc, decoding: Chosen):
         kind: Any = predictor.kind
-        known = predictor.options
-        self.predictor, self.doc, self.decoding = predictor, doc, resolve_options(known, options, kind)
+        self.predictor, self.doc, self.decoding = predictor, doc, decoding
         self.whole = predictor.run(predictor.featurizer.collate([doc]) | self.decoding.of([doc]))
         self.answer = cast(Any, predictor.read([doc], self.whole, self.decoding)[0])
         self.heads = {head: (part, self.answer[head] if head else self.answer) for head, part in kind.parts.items()}
@@ -352,7 +349,7 @@ class Occlusion:
             shift += len(text.text) + 1
         # A generated text has a part for each word, if the graph gives its probability: not where words are copied.
         self.tokens, self.ends, writer = list[int](), list[int](), kind.parts.get("")
-        is_forced = writer and writer.step_output == "tokens" and {"prefix", "max_length"} <= known.keys()
+        is_forced = writer and writer.step_output == "tokens" and {"prefix", "max_length"} <= predictor.options.keys()
         self.is_written = kind.is_generated or bool(is_forced and not writer.copies)
         if self.is_written:
             self.tokens = writer.step_ids(self.whole["tokens"][0, 0].tolist())
@@ -370,9 +367,9 @@ class Occlusion:
 
     def scores(self, left_out: Sequence[Iterable[Unit]]) -> np.ndarray:  # (B, parts)
         """Return the scores of all parts in variants without these words, in batches of similar lengths."""
-        docs, kind = [*map(self._variant, left_out)], self.predictor.kind.parts.get("")
-        scores, most = np.zeros((len(docs), len(self.parts))), MOST_TOKENS
-        if kind and kind.is_generated:  # whose logits are the largest tensor
+        docs, most = [*map(self._variant, left_out)], MOST_TOKENS
+        scores = np.zeros((len(docs), len(self.parts)))
+        if self.predictor.kind.is_generated:  # whose logits are the largest tensor
             most = max(1, min(most, ENOUGH // tokenizers_of(self.predictor.featurizer)[""].get_vocab_size()))
         for rows in batches([len(doc) + len(self.tokens) for doc in docs], MOST_UNITS + 1, most):
             batch = [docs[i] for i in rows]

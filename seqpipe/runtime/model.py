@@ -22,7 +22,7 @@ from seqpipe.files import Rows
 from seqpipe.runtime import bundle
 from seqpipe.runtime.decode_options import describe_options
 from seqpipe.runtime.evaluate import PERTURBATIONS, robustness, swap
-from seqpipe.runtime.explanation import Explanation, Method, explain, has_explanation, occlude, word_table
+from seqpipe.runtime.explanation import Explanation, Method, explain, has_explanation, word_table
 from seqpipe.runtime.manifest import Golden, Manifest
 from seqpipe.runtime.predictor import CHUNK, BundlePredictor
 from seqpipe.runtime.session import SECONDS, GraphSession
@@ -33,6 +33,7 @@ from seqpipe.runtime.text_scores import ScoredText, text_scores
 if TYPE_CHECKING:
     from seqpipe.report.page import Report
 
+Data = str | Path | Iterable[Any]  # a data file, or records
 TOLERANCE = 1e-4  # allowed difference of a score from the golden one; in int8 LOOSE, since rounding may differ
 
 
@@ -280,11 +281,10 @@ class Model:
         exported with them, or `occlusion`, for any model: the drop of the answer's score without each word. With
         `faithfulness` occlusion has a deletion curve. `options` are decode options of the bundle.
         """
-        if method == "occlusion" or (method is None and not self.explains):
-            return occlude(self.predictor, self.record(item), options, faithfulness)
-        return explain(self.predictor, self.graph, self._attended, self.record(item), options)
+        record = self.record(item)
+        return explain(self.predictor, self.graph, self._attended, record, options, method, faithfulness)
 
-    def explain_data(self, data: str | Path | Iterable[Any], *, top: int = 10, **options: Any) -> Rows:
+    def explain_data(self, data: Data, *, top: int = 10, **options: Any) -> Rows:
         """Return the `top` words that matter most for each label of the answers to a data file, texts or records.
 
         Rows of `label`, `word`, `importance`, its mean by occlusion, and `count`; sorted by the sum of importances.
@@ -292,17 +292,15 @@ class Model:
         inputs = self._records(data)
         return word_table((self.explain(i, method="occlusion", faithfulness=False, **options) for i in inputs), top)
 
-    def robustness(
-        self, data: str | Path | Iterable[Record], perturb: Sequence[str] = (*PERTURBATIONS,), seed: int = 1
-    ) -> Rows:
+    def robustness(self, data: Data, perturb: Sequence[str] = (*PERTURBATIONS,), seed: int = 1) -> Rows:
         """Return the score on a data file or records, and on perturbations (`seqpipe.runtime.evaluate`)."""
         return robustness(self.predictor, [*self._records(data)], perturb, seed)
 
-    def swap(self, data: str | Path | Iterable[Record], pairs: Sequence[tuple[str, str]]) -> Rows:
+    def swap(self, data: Data, pairs: Sequence[tuple[str, str]]) -> Rows:
         """Return the share of answers that change when the words of a pair are swapped, such as he and she."""
         return swap(self.predictor, [*self._records(data)], pairs)
 
-    def _records(self, data: str | Path | Iterable[Any]) -> Iterable[Any]:
+    def _records(self, data: Data) -> Iterable[Any]:
         if not isinstance(data, str | Path):
             return data
         return read_records(bundle.reader_from(reader_for(self.manifest.reader, Path(data)), Plugins()), Path(data))

@@ -97,6 +97,13 @@ def test_a_run_keeps_the_answers_that_its_scores_are_computed_from(finished: tup
         assert score_answers(predictor, pairs)[""] == scores
 
 
+def test_a_run_is_perturbed_as_its_bundle_is(finished: tuple[Run, list[Progress]]) -> None:
+    run, _ = finished
+    records, model = [row["record"] for row in run.answers], run.bundle.load("cpu")
+    assert run.robustness(records, perturb=["case"]) == model.robustness(records, ["case"])
+    assert run.swap(records, [("Rome", "Oslo")]) == model.swap(records, [("Rome", "Oslo")])
+
+
 def test_a_notebook_shows_a_run_as_its_scores_and_curves_and_rows_as_a_table(
     finished: tuple[Run, list[Progress]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

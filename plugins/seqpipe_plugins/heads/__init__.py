@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import PositiveFloat
@@ -15,6 +16,8 @@ from seqpipe.plugin import (
     MASKED_LOGIT,
     AttentionPool,
     AttentionScore,
+    Probability,
+    TokenWindows,
     UsageError,
     calibration,
     did_you_mean,
@@ -142,19 +145,20 @@ class PooledHead(nn.Module):
 
 
 def label_weights(
-    head: str, labels: Sequence[str], counts: Sequence[int] | None, weights: ClassWeights | None
+    head: nn.Module, labels: Sequence[str], counts: Sequence[int] | None, weights: ClassWeights | None
 ) -> Tensor:
     """Return the weight of each class, (L,), by its label; UsageError for a label that no class has."""
+    option = f"{type(head).__name__.lower()}.class_weights"
     if weights == "balanced":
         if counts is None:
-            raise UsageError(f"{head}.class_weights: the counts of the labels are unknown here; set numbers")
+            raise UsageError(f"{option}: the counts of the labels are unknown here; set numbers")
         even = sum(counts) / max(1, sum(count > 0 for count in counts))
         return torch.tensor([even / count if count else 1.0 for count in counts])
     for label in weights or {}:
         if label not in labels:
             known = [*dict.fromkeys(labels)]
             fix = f"name labels of the training data{did_you_mean(label, known)} ({', '.join(known[:SHOWN])})"
-            raise UsageError(f"{head}.class_weights: the training data has no label {label!r}; {fix}")
+            raise UsageError(f"{option}: the training data has no label {label!r}; {fix}")
     return torch.tensor([(weights or {}).get(label, 1.0) for label in labels])
 
 
@@ -162,29 +166,33 @@ class TaggingHead(nn.Module):
     """A head that gives each token a tag: linear emissions, weights of the labels, and a temperature.
 
     Args:
-        head: The head's name in messages.
-        dim: Width of a token's vector.
-        labels: The tags.
-        scheme: Tagging scheme, or none for plain tags.
+        scheme: Tagging scheme of the spans; BMES where each token is in a span (word segmentation); none for plain
+            tags, such as parts of speech.
         dropout: Dropout probability of x.
-        class_weights: Weights of the labels of spans, or of plain tags.
-        calibrate: Whether the temperature is fitted on dev.
+        class_weights: Weight of each label of spans, and of O, such as {rare: 5.0}, or of each plain tag; by default 1;
+            or balanced: N / (number of labels * number of spans with the label), and 1 for O.
+        calibrate: Whether scores are calibrated by a temperature that is fitted on dev data.
     """
 
+    stops: Tensor
     span_continues: Tensor
     weights: Tensor
     temperature: Tensor
+    rows: ClassVar[dict[str, Any]] = {
+        "emissions.weight": ("labels",),
+        "emissions.bias": ("labels",),
+        "temperature": None,
+    }
 
     def __init__(
         self,
-        head: str,
         dim: int,
         labels: Sequence[str],
         *,
-        scheme: Scheme,
-        dropout: float,
-        class_weights: ClassWeights | None,
-        calibrate: bool,
+        scheme: Scheme = "BIOES",
+        dropout: Probability = 0.0,
+        class_weights: ClassWeights | None = None,
+        calibrate: bool = False,
     ):
         super().__init__()
         self.dropout = nn.Dropout(dropout)
@@ -192,7 +200,8 @@ class TaggingHead(nn.Module):
         self.spans, self.choose_temperature = scheme != "none", calibrate
         span_continues = torch.from_numpy(tagging_schemes.continues(labels)) & self.spans
         names = [tagging_schemes.parts(tag)[1] or "O" for tag in labels] if self.spans else labels
-        weights = label_weights(head, names, token_counts(labels), class_weights)
+        weights = label_weights(self, names, token_counts(labels), class_weights)
+        self.register_buffer("stops", 1.0 - span_continues.float(), persistent=False)  # (L, L) by the column
         self.register_buffer("span_continues", F.pad(span_continues, (0, 1, 0, 1)), persistent=False)  # (P, P)
         self.register_buffer("weights", weights, persistent=False)  # (L,)
         self.register_buffer("temperature", torch.ones(()))
@@ -209,18 +218,29 @@ class TaggingHead(nn.Module):
     def needs_dev(options: Mapping[str, Any]) -> str:
         return "calibrate" if options.get("calibrate") else ""
 
-    def logits(self, x: Tensor) -> Tensor:  # (B, T, D) -> (B, T, L)
-        """Return the emissions at the temperature."""
-        logits: Tensor = self.emissions(x) / self.temperature
+    def logits(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        other_x: Tensor | None = None,
+        window: Tensor | None = None,
+        other_window: Tensor | None = None,
+    ) -> Tensor:  # (B, T, L)
+        """Return the emissions at the temperature, lowered for tags that the windows of a text do not permit."""
+        logits = torch.div(self.emissions(x), self.temperature)
+        if self.spans and other_x is not None and window is not None and other_window is not None:
+            others, masks = self.emissions(other_x) / self.temperature, torch.cat([mask, mask, mask])
+            best = partial(self.best_tags, mask=masks)
+            logits = TokenWindows(window, other_window).limited(logits, others, self.span_continues, best)
         return logits
 
     @abstractmethod
-    def log_likelihoods(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:
-        """Return the log-probability of the tags (B, T) at each temperature of `calibration.GRID`, (B, G)."""
+    def best_tags(self, logits: Tensor, mask: Tensor) -> Tensor:  # (B, T, L), (B, T) -> (B, T)
+        """Return the best tags, and L in the padding."""
 
+    @abstractmethod
     def evidence(self, x: Tensor, mask: Tensor, tags: Tensor) -> dict[str, Tensor]:
-        """Return the rows for calibration: the negative log-likelihood at each temperature (B, G)."""
-        return {"losses": -self.log_likelihoods(x, mask, tags)}
+        """Return `losses` (B, G): -log P(tags) at each temperature of `calibration.GRID`."""
 
     def calibrate(self, evidence: Mapping[str, Tensor]) -> None:
         """Choose the temperature."""

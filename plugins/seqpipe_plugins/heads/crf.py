@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from seqpipe.plugin import LOG_ZERO, MASKED_LOGIT, Probability, Size, TokenWindows, calibration, crf, tagging_schemes
+from seqpipe.plugin import LOG_ZERO, MASKED_LOGIT, Probability, Size, calibration, crf, tagging_schemes
 from seqpipe_plugins.heads import ClassWeights, Scheme, TaggingHead
 
 
@@ -29,24 +29,15 @@ class CRF(TaggingHead):
     answer is the best sequence of tags under this constraint, and probabilities are conditioned on it.
 
     Args:
-        scheme: Tagging scheme of the spans; BMES where each token is in a span (word segmentation); none for plain
-            tags, such as parts of speech.
-        dropout: Dropout probability of x.
         constraints: Whether transitions that the scheme forbids are impossible; otherwise they are only improbable.
-        class_weights: Weight of each label of spans, and of O, such as {rare: 5.0}, or of each plain tag; by default 1;
-            or balanced: N / (number of labels * number of spans with the label), and 1 for O.
-        calibrate: Whether scores are calibrated by a temperature that is fitted on dev data.
     """
 
     forbidden: Tensor
     adjustment: Tensor
-    rows: ClassVar = {
-        "emissions.weight": ("labels",),
-        "emissions.bias": ("labels",),
+    rows: ClassVar = TaggingHead.rows | {
         "start_transitions": ("labels",),
         "end_transitions": ("labels",),
         "transitions": ("labels", "labels"),
-        "temperature": None,
     }
 
     def __init__(
@@ -60,21 +51,19 @@ class CRF(TaggingHead):
         class_weights: ClassWeights | None = None,
         calibrate: bool = False,
     ):
-        options: Any = {"scheme": scheme, "dropout": dropout, "class_weights": class_weights, "calibrate": calibrate}
-        super().__init__("crf", dim, labels, **options)
+        weights = class_weights
+        super().__init__(dim, labels, scheme=scheme, dropout=dropout, class_weights=weights, calibrate=calibrate)
         L = len(labels)
         self.start_transitions = nn.Parameter(torch.empty(L).uniform_(-0.1, 0.1))
         self.end_transitions = nn.Parameter(torch.empty(L).uniform_(-0.1, 0.1))
         self.transitions = nn.Parameter(torch.empty(L, L).uniform_(-0.1, 0.1))  # from row to column
         # Forbidden transitions keep their parameter, so that weights match those of pytorch-crf, plus MASKED_LOGIT: no
         # path with one wins, and its share of the partition function is exactly 0 in float32.
-        legal = [
-            torch.from_numpy(rule) | (not (constraints and self.spans)) for rule in tagging_schemes.allowed(labels)
-        ]
+        is_free = not (constraints and self.spans)
+        legal = [torch.from_numpy(rule) | is_free for rule in tagging_schemes.allowed(labels)]
         forbidden = crf.chain(*(torch.where(rule, 0.0, MASKED_LOGIT) for rule in legal))
         self.register_buffer("forbidden", forbidden, persistent=False)  # (P, P)
-        continues = self.span_continues[:-1, :-1].any(0)
-        adjustment = torch.where(continues, 0.0, self.weights.log())
+        adjustment = self.weights.log() * self.stops.amin(0)  # 0 for the tags that continue a span
         self.register_buffer("adjustment", adjustment, persistent=False)  # (L,)
 
     @staticmethod
@@ -87,9 +76,9 @@ class CRF(TaggingHead):
         log_p = crf.PathLogProbability.apply(crf.bounded(emissions, mask), self._chain(), self._path(mask, tags))
         return -log_p.sum() / mask.sum()
 
-    def log_likelihoods(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # -> (B, G)
+    def evidence(self, x: Tensor, mask: Tensor, tags: Tensor) -> dict[str, Tensor]:
         emissions, temperatures = crf.bounded(self.emissions(x), mask), x.new_tensor(calibration.GRID)
-        return crf.log_likelihoods(emissions, self._chain(), self._path(mask, tags), temperatures)
+        return {"losses": -crf.log_likelihoods(emissions, self._chain(), self._path(mask, tags), temperatures)}
 
     def decide(
         self,
@@ -106,7 +95,7 @@ class CRF(TaggingHead):
         Args:
             n_best: Number of alternative answers, the most probable first.
         """
-        emissions = self._emissions(x, mask, other_x, window, other_window)
+        emissions = crf.bounded(self.logits(x, mask, other_x, window, other_window), mask)
         decision = crf.decode(emissions, self._chain(self.temperature), self.span_continues, n_best)
         real = mask.transpose(0, 1)  # (T, B)
         return {
@@ -128,7 +117,7 @@ class CRF(TaggingHead):
         other_window: Tensor | None = None,
     ) -> Tensor:  # (B,)
         """Return the log-probability of the tags (B, T)."""
-        emissions = self._emissions(x, mask, other_x, window, other_window)
+        emissions = crf.bounded(self.logits(x, mask, other_x, window, other_window), mask)
         log_p: Tensor = crf.PathLogProbability.apply(emissions, self._chain(self.temperature), self._path(mask, tags))
         return log_p
 
@@ -137,19 +126,8 @@ class CRF(TaggingHead):
         # lengths share one recursion.
         return torch.where(mask, tags, len(self.start_transitions)).transpose(0, 1)
 
-    def _emissions(
-        self, x: Tensor, mask: Tensor, other_x: Tensor | None, window: Tensor | None, other_window: Tensor | None
-    ) -> Tensor:  # -> (T, P, B)
-        emissions = self.logits(x)
-        if self.spans and other_x is not None and window is not None and other_window is not None:
-            windows, others = TokenWindows(window, other_window), self.logits(other_x)
-            chain = self._chain(self.temperature)
-
-            def best(rows: Tensor) -> Tensor:  # (3 B, T, L) -> (3 B, T)
-                return crf.best_path(crf.bounded(rows, torch.cat([mask, mask, mask])), chain).transpose(0, 1)
-
-            emissions = windows.limited(emissions, others, self.span_continues, best)
-        return crf.bounded(emissions, mask)
+    def best_tags(self, logits: Tensor, mask: Tensor) -> Tensor:
+        return crf.best_path(crf.bounded(logits, mask), self._chain(self.temperature)).transpose(0, 1)
 
     def _chain(self, temperature: Tensor | float = 1.0) -> Tensor:  # (P, P)
         # What is forbidden stays so at every temperature.

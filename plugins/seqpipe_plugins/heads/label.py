@@ -90,7 +90,7 @@ class Label(PooledHead):
         _refuse(chosen | {"positive": positive, "out_of_scope": out_of_scope, "exposure": exposure}, labels)
         self.multi, self.label_smoothing = multi, label_smoothing
         self.choose_threshold, self.choose_temperature = isinstance(threshold, str), calibrate
-        self.own_thresholds = tuple(labels) if threshold == "per_label" else ()
+        self.threshold_labels = tuple(labels) if threshold == "per_label" else ()
         self.positive = None if positive is None else labels.index(positive)
         self.outside = None if out_of_scope is None else labels.index(out_of_scope)
         allowed = torch.tensor([label != out_of_scope for label in labels])
@@ -98,11 +98,11 @@ class Label(PooledHead):
             raise sp.UsageError(f"label.class_weights: {out_of_scope!r} is out of scope; its weight is `exposure`")
         counts = sp.token_counts(labels)
         in_scope = counts and [0 if label == out_of_scope else n for label, n in zip(labels, counts, strict=True)]
-        weights = label_weights("label", labels, in_scope, class_weights)
+        weights = label_weights(self, labels, in_scope, class_weights)
         self.register_buffer("allowed", allowed, persistent=False)  # (L,) the labels of the softmax
         self.register_buffer("weights", torch.where(allowed, weights, exposure), persistent=False)  # (L,)
         self.register_buffer("temperature", torch.ones(()))
-        shape = (len(labels),) if self.own_thresholds else ()
+        shape = (len(labels),) if self.threshold_labels else ()
         self.register_buffer("threshold", torch.full(shape, threshold if isinstance(threshold, float) else 0.5))
         self.register_buffer("errors", torch.zeros(2))  # of calibration on dev, before and after
 
@@ -199,8 +199,8 @@ class Label(PooledHead):
         if self.choose_temperature:
             before, after = self.errors.tolist()
             chosen = {"temperature": self.temperature.item(), "ece_before": before, "ece_after": after}
-        if self.own_thresholds:
-            return chosen | {"threshold": dict(zip(self.own_thresholds, self.threshold.tolist(), strict=True))}
+        if self.threshold_labels:
+            return chosen | {"threshold": dict(zip(self.threshold_labels, self.threshold.tolist(), strict=True))}
         return chosen | ({"threshold": self.threshold.item()} if self.choose_threshold else {})
 
     def _logits(
@@ -230,11 +230,10 @@ class Label(PooledHead):
             chosen = sp.calibration.f1_threshold(z.sigmoid().flatten(), right.flatten() > 0)
         if chosen is None:
             raise sp.DataError("label.threshold: no dev text has a label to choose it by; add some, or set a number")
-        if not self.own_thresholds:
+        if not self.threshold_labels:
             return torch.tensor(chosen)
         columns = zip(z.sigmoid().unbind(1), (right > 0).unbind(1), strict=True)
-        own = [sp.calibration.f1_threshold(p, has) if has.sum() >= FEW else chosen for p, has in columns]
-        return torch.tensor(own)
+        return torch.tensor([sp.calibration.f1_threshold(p, has) if has.sum() >= FEW else chosen for p, has in columns])
 
 
 def _refuse(options: Mapping[str, Any], labels: Sequence[str]) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from seqpipe.plugin import Probability, TokenWindows, calibration
-from seqpipe_plugins.heads import ClassWeights, Scheme, TaggingHead
+from seqpipe.plugin import calibration
+from seqpipe_plugins.heads import TaggingHead
 
 
 class Tags(TaggingHead):
@@ -21,46 +21,17 @@ class Tags(TaggingHead):
 
     After each epoch, dev data determines the temperature T in softmax(z / T) with the maximum likelihood of the tags
     (Guo et al. 2017); the answer stays the same.
-
-    Args:
-        scheme: Tagging scheme of the spans; BMES where each token is in a span (word segmentation); none for plain
-            tags, such as parts of speech.
-        dropout: Dropout probability of x.
-        class_weights: Weight of each label of spans, and of O, such as {rare: 5.0}, or of each plain tag; by default 1;
-            or balanced: N / (number of labels * number of spans with the label), and 1 for O.
-        calibrate: Whether scores are calibrated by a temperature that is fitted on dev data.
     """
-
-    stops: Tensor
-    rows: ClassVar = {"emissions.weight": ("labels",), "emissions.bias": ("labels",), "temperature": None}
-
-    def __init__(
-        self,
-        dim: int,
-        labels: Sequence[str],
-        *,
-        scheme: Scheme = "BIOES",
-        dropout: Probability = 0.0,
-        class_weights: ClassWeights | None = None,
-        calibrate: bool = False,
-    ):
-        options: Any = {"scheme": scheme, "dropout": dropout, "class_weights": class_weights, "calibrate": calibrate}
-        super().__init__("tags", dim, labels, **options)
-        stops = 1.0 - self.span_continues[:-1, :-1].float()
-        self.register_buffer("stops", stops, persistent=False)  # (L, L) by the column
 
     def loss(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> ()
         """Return the mean cross-entropy of a token, weighted by its tag: weight 2 counts as two tokens."""
         losses = F.cross_entropy(self.emissions(self.dropout(x))[mask], tags[mask], self.weights, reduction="sum")
         return losses / mask.sum()
 
-    def log_likelihoods(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # -> (B, G)
+    def evidence(self, x: Tensor, mask: Tensor, tags: Tensor) -> dict[str, Tensor]:
         logits = self.emissions(x)
-        likelihoods = []
-        for temperature in calibration.GRID:
-            log_p = (logits / temperature).log_softmax(2).gather(2, tags[..., None])[..., 0]  # (B, T)
-            likelihoods.append(torch.where(mask, log_p, 0.0).sum(1))
-        return torch.stack(likelihoods, 1)
+        log_p = [(logits / T).log_softmax(2).gather(2, tags[..., None])[..., 0] for T in calibration.GRID]  # (B, T)
+        return {"losses": -torch.where(mask[:, None], torch.stack(log_p, 1), 0.0).sum(2)}
 
     def decide(
         self,
@@ -75,7 +46,7 @@ class Tags(TaggingHead):
         exp(opens[i] + closes[j]) is the probability that tokens i to j have the chosen tags and j + 1 does not continue
         with the span: a product of tokens, since each is chosen by itself.
         """
-        log_p = self._log_p(x, mask, other_x, window, other_window)  # (B, T, L)
+        log_p = self.logits(x, mask, other_x, window, other_window).log_softmax(2)  # (B, T, L)
         chosen, tags = log_p.max(2)  # (B, T)
         chosen = torch.where(mask, chosen, 0.0)
         so_far = chosen.cumsum(1)
@@ -104,7 +75,7 @@ class Tags(TaggingHead):
         `closes` of that token lacks, since nothing continued it yet. It is 0 without such a token.
         """
         decision = self.decide(x, mask)
-        p = self.logits(x[:, :1])[:, 0].softmax(1)  # (B, L)
+        p = self.logits(x[:, :1], mask[:, :1])[:, 0].softmax(1)  # (B, L)
         follows = mask[:, 0] & (state.sum((1, 2)) > 0)  # some tag ends each span, so only an empty state is 0
         stops = torch.where(follows, (state[:, 0] * p).sum(1).clamp(min=1e-37).log(), 0.0)
         last = decision["tags"].gather(1, (mask.sum(1, keepdim=True) - 1).clamp(min=0))[:, 0]
@@ -121,18 +92,8 @@ class Tags(TaggingHead):
         other_window: Tensor | None = None,
     ) -> Tensor:  # (B,)
         """Return the log-probability of the tags (B, T)."""
-        log_p = self._log_p(x, mask, other_x, window, other_window).gather(2, tags[..., None])[..., 0]  # (B, T)
-        return torch.where(mask, log_p, 0.0).sum(1)
+        log_p = self.logits(x, mask, other_x, window, other_window).log_softmax(2)  # (B, T, L)
+        return torch.where(mask, log_p.gather(2, tags[..., None])[..., 0], 0.0).sum(1)
 
-    def _log_p(
-        self, x: Tensor, mask: Tensor, other_x: Tensor | None, window: Tensor | None, other_window: Tensor | None
-    ) -> Tensor:  # (B, T, L)
-        logits = self.logits(x)
-        if self.spans and other_x is not None and window is not None and other_window is not None:
-            windows, others = TokenWindows(window, other_window), self.logits(other_x)
-            logits = windows.limited(logits, others, self.span_continues, lambda rows: self._likeliest(rows, mask))
-        return logits.log_softmax(2)
-
-    @staticmethod
-    def _likeliest(logits: Tensor, mask: Tensor) -> Tensor:  # (3 B, T, L), (B, T) -> (3 B, T), L in the padding
-        return torch.where(torch.cat([mask, mask, mask]), logits.argmax(2), logits.shape[2])
+    def best_tags(self, logits: Tensor, mask: Tensor) -> Tensor:
+        return torch.where(mask, logits.argmax(2), logits.shape[2])
