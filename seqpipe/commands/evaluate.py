@@ -27,6 +27,12 @@ from seqpipe.errors import UsageError
 if TYPE_CHECKING:
     from seqpipe.pipeline.runs import SetComparison
 
+Perturb = Annotated[
+    str | None, typer.Option(metavar="NAMES", help="Score perturbed texts: typos,case,width,emoji,blanks.")
+]
+Swap = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Pairs of words, a tab between them: count changed answers.")
+]
 By = Annotated[str | None, typer.Option("--by", metavar="FIELD", help="Also show the scores by value of a field.")]
 
 
@@ -49,12 +55,8 @@ def evaluate(
         Literal["token", "word"],
         typer.Option("--masking", metavar="UNIT", help="With --pairs: token, or word, which masks all of it."),
     ] = "token",
-    perturb: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Score perturbed texts: typos,case,width,emoji,blanks.")
-    ] = None,
-    swap: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Pairs of words, a tab between them: count changed answers.")
-    ] = None,
+    perturb: Perturb = None,
+    swap: Swap = None,
     options: DecodeOptions = None,
     beams: Annotated[int | None, typer.Option("--beams", help="Short for --option beams=N.")] = None,
     plugins: PluginFiles = None,
@@ -94,19 +96,26 @@ def report(
     target: Annotated[Path, typer.Argument(metavar="RUN|BUNDLE", help="Folder of a run or of a bundle.")],
     data: Annotated[Path | None, typer.Option("--data", help="Data file with references, for a bundle.")] = None,
     by: By = None,
+    perturb: Perturb = None,
+    swap: Swap = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML file; default: RUN/report.html.")] = None,
     quiet: Quiet = False,
 ) -> None:
     """Write a page about a run: its training, scores, confusions, worst errors, data and bundle."""
     from seqpipe.config.run_layout import BUNDLE
     from seqpipe.pipeline.run import Run
+    from seqpipe.runtime.evaluate import read_pairs
     from seqpipe.runtime.model import Bundle
 
     is_bundle = (target / BUNDLE).exists()
     if is_bundle != (data is not None):
         fix = "name its data file with --data" if is_bundle else "omit --data, or name the bundle of the run"
         raise UsageError(f"{target} is {'a bundle' if is_bundle else 'a run'}: {fix}")
-    written = Bundle(target).report(data, output, by) if data else Run(target).report(output, by)
+    names, pairs = (perturb or "").replace(",", " ").split(), read_pairs(swap) if swap else ()
+    if data:
+        written = Bundle(target).report(data, output, by, names, pairs)
+    else:
+        written = Run(target).report(output, by, names, pairs)
     make_console(quiet).say(f"wrote {written.path}")
 
 

@@ -17,6 +17,8 @@ from seqpipe.config.plugins import Plugins
 from seqpipe.config.run_layout import BUNDLE, FACTS, REPORT, YAML
 from seqpipe.console import Console
 from seqpipe.errors import EnvError, UsageError
+from seqpipe.features.document import Record
+from seqpipe.files import Rows
 from seqpipe.pipeline.run import Run
 from seqpipe.pipeline.scoring import open_bundle, open_target
 from seqpipe.report.analysis import data_facts, judge, training_findings
@@ -30,24 +32,34 @@ SECONDS = 0.2  # for which the speed of a bundle is measured
 QUIET = Console(-1)
 
 
-def report_run(run: Run, output: Path | None = None, by: str | None = None) -> Report:
+def report_run(
+    run: Run,
+    output: Path | None = None,
+    by: str | None = None,
+    perturb: Sequence[str] = (),
+    swap: Sequence[tuple[str, str]] = (),
+) -> Report:
     """Write the report of a run from its files; arguments and errors are those of `Run.report`."""
     artifacts, answers, outcome, facts = Artifacts.load(run.folder), run.answers, run.outcome, run.folder / FACTS
     metric = outcome.get("metric")
     model = open_bundle(run.bundle_folder, "cpu", QUIET, Plugins()) if (run.bundle_folder / BUNDLE).exists() else None
-    groups = {}
-    if by:
+    groups: dict[str, Any] = {}
+    tables: dict[str, Rows] = {}
+    if by or perturb or swap:
         if model is None or not answers:
             reason = "has no bundle yet" if model is None else "has no answers, since it is a language model"
-            raise UsageError(f"--by: {run.folder} {reason}; use `seqpipe evaluate {run.folder} --by {by}`")
+            raise UsageError(f"by, perturb, swap: {run.folder} {reason}; use `seqpipe evaluate {run.folder}`")
         for name in dict.fromkeys(row["set"] for row in answers):
-            pairs = [(row["record"], row["answer"]) for row in answers if row["set"] == name]
-            groups[name] = score_answers(model.predictor, pairs, by=by)
+            of_set = [(row["record"], row["answer"]) for row in answers if row["set"] == name]
+            if by:
+                groups[name] = score_answers(model.predictor, of_set, by=by)
+            tables |= _robustness(model, name, [record for record, _ in of_set], perturb, swap)
     metrics = model.predictor.metric_types if model else metric_types(artifacts.task)
     content = _content(model, [*judge(artifacts.task, artifacts.featurizer, answers)]) | {
         "name": run.folder.name,
         "scores": run.scores or {},
         "groups": groups,
+        "robustness": tables,
         "outcome": outcome,
         "curves": curves(run.history, metric, metrics),
         "findings": training_findings(run.history, metric),
@@ -58,7 +70,14 @@ def report_run(run: Run, output: Path | None = None, by: str | None = None) -> R
     return write_page(output or run.folder / REPORT, content, metrics, metric)
 
 
-def report_bundle(bundle: Path, data: Path, output: Path | None = None, by: str | None = None) -> Report:
+def report_bundle(
+    bundle: Path,
+    data: Path,
+    output: Path | None = None,
+    by: str | None = None,
+    perturb: Sequence[str] = (),
+    swap: Sequence[tuple[str, str]] = (),
+) -> Report:
     """Write the report of a bundle on a data file; arguments and errors are those of `Bundle.report`."""
     model, (predictor, read, _) = open_bundle(bundle, "cpu", QUIET, Plugins()), open_target(bundle, "cpu", data, QUIET)
     records = [*read(data)]
@@ -69,10 +88,19 @@ def report_bundle(bundle: Path, data: Path, output: Path | None = None, by: str 
         "name": model.manifest.name,
         "scores": {data.name: scores[""]},
         "groups": {data.name: scores} if by else {},
+        "robustness": _robustness(model, data.name, records, perturb, swap),
         "data": {"sets": {data.name: data_facts(predictor.featurizer, predictor.task, records)}, "warnings": []},
         **dict.fromkeys(("outcome", "curves", "findings", "lines", "yaml"), ()),
     }
     return write_page(output or Path(f"{data.stem}-report.html"), content, predictor.metric_types, None)
+
+
+def _robustness(
+    model: Model, name: str, records: Sequence[Record], perturb: Sequence[str], swap: Sequence[tuple[str, str]]
+) -> dict[str, Rows]:
+    """Return the rows of `Model.robustness` and `Model.swap` on a set, as far as they are asked for."""
+    tables = {f"{name}, perturbed texts": model.robustness(records, perturb)} if perturb else {}
+    return tables | {f"{name}, swapped words": model.swap(records, swap)} if swap else tables
 
 
 def _content(model: Model | None, judged: Sequence[Row]) -> dict[str, Any]:

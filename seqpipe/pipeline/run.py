@@ -180,19 +180,27 @@ class Run:
             raise UsageError(f"set: {self.folder} has no answers on {name!r}; its sets are: {sets}")
         return [*judge(artifacts.task, artifacts.featurizer, answers)]
 
-    def report(self, output: str | Path | None = None, by: str | None = None) -> Report:
+    def report(
+        self,
+        output: str | Path | None = None,
+        by: str | None = None,
+        perturb: Sequence[str] = (),
+        swap: Sequence[tuple[str, str]] = (),
+    ) -> Report:
         """Write the report of this run as one HTML file, and return it; a notebook shows it.
 
         Args:
             output: The file; by default report.html in the folder of the run.
             by: A field of the records, for whose values the scores are shown too.
+            perturb: Perturbations whose drop of the score is shown, as in `Model.robustness`.
+            swap: Pairs of words; the share of answers that change when they are swapped is shown, as in `Model.swap`.
 
         Raises:
             EnvError: without matplotlib and Jinja2, which the extra `report` installs.
         """
         from seqpipe.pipeline.report import report_run
 
-        return report_run(self, Path(output) if output else None, by)
+        return report_run(self, Path(output) if output else None, by, perturb, swap)
 
     def robustness(self, data: Data, **options: Any) -> Rows:
         """Return the scores of the bundle on perturbed records; see `Model.robustness`."""

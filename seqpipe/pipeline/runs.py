@@ -74,7 +74,8 @@ class Difference:
         """Return a score or a difference as text, a fraction in points."""
         if value is None:
             return "-"
-        return f"{100 * value:{sign}.2f}" if self.percent else f"{value:{sign}.4g}"
+        text = f"{100 * value:{sign}.2f}" if self.percent else f"{value:{sign}.4g}"
+        return text.replace("-", sign) if float(text) == 0 else text  # not -0.00
 
 
 @dataclass(frozen=True)

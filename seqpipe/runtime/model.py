@@ -106,20 +106,29 @@ class Bundle:
         """
         return verify_bundle(self.path, device, threads, self.sha256)
 
-    def report(self, data: str | Path, output: str | Path | None = None, by: str | None = None) -> Report:
+    def report(
+        self,
+        data: str | Path,
+        output: str | Path | None = None,
+        by: str | None = None,
+        perturb: Sequence[str] = (),
+        swap: Sequence[tuple[str, str]] = (),
+    ) -> Report:
         """Answer the records of a data file, write the report about the answers as one HTML file, and return it.
 
         Args:
             data: A file that the bundle's reader reads, with references.
             output: The file of the report; by default `<name of the data>-report.html` in the current folder.
             by: A field of the records, whose values the scores are also shown for.
+            perturb: Perturbations whose drop of the score is shown, as in `Model.robustness`.
+            swap: Pairs of words; the share of answers that change when they are swapped is shown, as in `Model.swap`.
 
         Raises:
             EnvError: without matplotlib and Jinja2, which the extra `report` installs.
         """
         from seqpipe.pipeline.report import report_bundle
 
-        return report_bundle(self.path, Path(data), Path(output) if output else None, by)
+        return report_bundle(self.path, Path(data), Path(output) if output else None, by, perturb, swap)
 
 
 def verify_bundle(
