@@ -78,6 +78,25 @@ class PathLogProbability(torch.autograd.Function):
         return to_emissions, has_moves.view(P, P) - expected_moves, None
 
 
+def log_likelihoods(emissions: Tensor, chain: Tensor, path: Tensor, temperatures: Tensor) -> Tensor:
+    """Return log P(path) with all scores divided by each temperature (G,), (B, G), by the forward algorithm."""
+    sharpness = 1 / temperatures[:, None, None]
+    moves, weights = (
+        (chain * sharpness).exp().transpose(1, 2),
+        emissions[:, None] * sharpness,
+    )  # (G, P, P), (T, G, P, B)
+    belief = _at_boundary(emissions, 1).expand(len(temperatures), -1, -1)  # (G, P, B)
+    log_z = torch.zeros_like(belief[:, 0])
+    for row in _weights(weights):
+        belief = (moves @ belief) * row
+        total = belief.sum(1, keepdim=True).clamp(min=TINY)
+        belief, log_z = belief / total, log_z + total[:, 0].log()
+    log_z = log_z + _log((moves[:, -1:] @ belief)[:, 0])  # (G, B)
+    around = F.pad(path, (0, 0, 1, 1), value=len(chain) - 1)
+    score = _at(emissions, path).sum(0) + chain[around[:-1], around[1:]].sum(0)  # (B,)
+    return (score * sharpness[:, 0] - log_z).transpose(0, 1)
+
+
 class Decision(NamedTuple):
     """The best paths of each row and their probabilities."""
 

@@ -239,27 +239,8 @@ class TaggingHead(nn.Module):
         """Return the best tags, and L in the padding."""
 
     @abstractmethod
-    def log_probability(self, logits: Tensor, mask: Tensor, tags: Tensor, temperature: Tensor | float) -> Tensor:
-        """Return the log-probability of the tags (B, T) by logits (B, T, L) at this temperature, (B,)."""
-
-    def score(
-        self,
-        x: Tensor,
-        mask: Tensor,
-        tags: Tensor,
-        other_x: Tensor | None = None,
-        window: Tensor | None = None,
-        other_window: Tensor | None = None,
-    ) -> Tensor:  # (B,)
-        """Return the log-probability of the tags (B, T)."""
-        logits = self.logits(x, mask, other_x, window, other_window)
-        return self.log_probability(logits, mask, tags, self.temperature)
-
     def evidence(self, x: Tensor, mask: Tensor, tags: Tensor) -> dict[str, Tensor]:
         """Return `losses` (B, G): -log P(tags) at each temperature of `calibration.GRID`."""
-        emissions = self.emissions(x)
-        losses = [-self.log_probability(emissions / T, mask, tags, T) for T in calibration.GRID]
-        return {"losses": torch.stack(losses, 1)}
 
     def calibrate(self, evidence: Mapping[str, Tensor]) -> None:
         """Choose the temperature."""

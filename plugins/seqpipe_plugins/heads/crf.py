@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from seqpipe.plugin import LOG_ZERO, MASKED_LOGIT, Probability, Size, crf, tagging_schemes
+from seqpipe.plugin import LOG_ZERO, MASKED_LOGIT, Probability, Size, calibration, crf, tagging_schemes
 from seqpipe_plugins.heads import ClassWeights, Scheme, TaggingHead
 
 
@@ -72,8 +72,13 @@ class CRF(TaggingHead):
 
     def loss(self, x: Tensor, mask: Tensor, tags: Tensor) -> Tensor:  # (B, T, D), (B, T), (B, T) -> ()
         """Return the negative log-likelihood per token (sentences count by length), comparable with `tags`."""
-        logits = self.emissions(self.dropout(x)) - self.adjustment
-        return -self.log_probability(logits, mask, tags, 1.0).sum() / mask.sum()
+        emissions = self.emissions(self.dropout(x)) - self.adjustment
+        log_p = crf.PathLogProbability.apply(crf.bounded(emissions, mask), self._chain(), self._path(mask, tags))
+        return -log_p.sum() / mask.sum()
+
+    def evidence(self, x: Tensor, mask: Tensor, tags: Tensor) -> dict[str, Tensor]:
+        emissions, temperatures = crf.bounded(self.emissions(x), mask), x.new_tensor(calibration.GRID)
+        return {"losses": -crf.log_likelihoods(emissions, self._chain(), self._path(mask, tags), temperatures)}
 
     def decide(
         self,
@@ -102,12 +107,24 @@ class CRF(TaggingHead):
             "path_scores": decision.log_p,
         }
 
-    def log_probability(self, logits: Tensor, mask: Tensor, tags: Tensor, temperature: Tensor | float) -> Tensor:
+    def score(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        tags: Tensor,
+        other_x: Tensor | None = None,
+        window: Tensor | None = None,
+        other_window: Tensor | None = None,
+    ) -> Tensor:  # (B,)
+        """Return the log-probability of the tags (B, T)."""
+        emissions = crf.bounded(self.logits(x, mask, other_x, window, other_window), mask)
+        log_p: Tensor = crf.PathLogProbability.apply(emissions, self._chain(self.temperature), self._path(mask, tags))
+        return log_p
+
+    def _path(self, mask: Tensor, tags: Tensor) -> Tensor:  # -> (T, B)
         # The tag after the labels is the boundary: padding is a path along it without cost, so that texts of different
         # lengths share one recursion.
-        path = torch.where(mask, tags, len(self.start_transitions)).transpose(0, 1)  # (T, B)
-        log_p: Tensor = crf.PathLogProbability.apply(crf.bounded(logits, mask), self._chain(temperature), path)
-        return log_p
+        return torch.where(mask, tags, len(self.start_transitions)).transpose(0, 1)
 
     def best_tags(self, logits: Tensor, mask: Tensor) -> Tensor:
         return crf.best_path(crf.bounded(logits, mask), self._chain(self.temperature)).transpose(0, 1)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from seqpipe.plugin import calibration
 from seqpipe_plugins.heads import TaggingHead
 
 
@@ -27,9 +28,10 @@ class Tags(TaggingHead):
         losses = F.cross_entropy(self.emissions(self.dropout(x))[mask], tags[mask], self.weights, reduction="sum")
         return losses / mask.sum()
 
-    def log_probability(self, logits: Tensor, mask: Tensor, tags: Tensor, temperature: Tensor | float) -> Tensor:
-        log_p = logits.log_softmax(2).gather(2, tags[..., None])[..., 0]  # (B, T)
-        return torch.where(mask, log_p, 0.0).sum(1)
+    def evidence(self, x: Tensor, mask: Tensor, tags: Tensor) -> dict[str, Tensor]:
+        logits = self.emissions(x)
+        log_p = [(logits / T).log_softmax(2).gather(2, tags[..., None])[..., 0] for T in calibration.GRID]  # (B, T)
+        return {"losses": -torch.where(mask[:, None], torch.stack(log_p, 1), 0.0).sum(2)}
 
     def decide(
         self,
@@ -79,6 +81,19 @@ class Tags(TaggingHead):
         last = decision["tags"].gather(1, (mask.sum(1, keepdim=True) - 1).clamp(min=0))[:, 0]
         after = torch.where(mask[:, :1], F.embedding(last, self.stops), state[:, 0])
         return {**decision, "stops": stops, "state": after[:, None]}
+
+    def score(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        tags: Tensor,
+        other_x: Tensor | None = None,
+        window: Tensor | None = None,
+        other_window: Tensor | None = None,
+    ) -> Tensor:  # (B,)
+        """Return the log-probability of the tags (B, T)."""
+        log_p = self.logits(x, mask, other_x, window, other_window).log_softmax(2)  # (B, T, L)
+        return torch.where(mask, log_p.gather(2, tags[..., None])[..., 0], 0.0).sum(1)
 
     def best_tags(self, logits: Tensor, mask: Tensor) -> Tensor:
         return torch.where(mask, logits.argmax(2), logits.shape[2])
