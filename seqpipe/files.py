@@ -356,7 +356,7 @@ class Rows(list[dict[str, Any]]):
         """Return a pandas DataFrame with a column for each key; EnvError without pandas."""
         return _table_library("pandas").DataFrame([*self])
 
-    def _repr_html_(self) -> str:
+    def to_html(self) -> str:
         """Return the first rows as an HTML table: numbers with four digits, other values as JSON."""
         names = list(dict.fromkeys(name for row in self for name in row))
         lines = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
@@ -369,6 +369,8 @@ class Rows(list[dict[str, Any]]):
                 lines += f'<td dir="auto">{escape(text.encode("utf-8", "replace").decode())}</td>'
         more = f"<p>… and {len(self) - MOST_ROWS:,} more rows</p>" if len(self) > MOST_ROWS else ""
         return f'<div style="overflow-x: auto"><table><tr>{lines}</tr></table></div>{more}'
+
+    _repr_html_ = to_html  # what a notebook shows
 
     def to_arrow(self) -> Any:
         """Return a pyarrow Table with a column for each key; EnvError without pyarrow."""

@@ -61,9 +61,9 @@ class Run:
         try:
             drawn = f'<div class="plots">{"".join(curves(history, metric, metrics))}</div>'
         except ImportError:  # matplotlib is not installed
-            drawn = history._repr_html_() + '<p>For curves: pip install "seqpipe-nlp[report]"</p>'
+            drawn = history.to_html() + '<p>For curves: pip install "seqpipe-nlp[report]"</p>'
         lines = "".join(f"<p>{escape(line)}</p>" for line in self.outcome_lines())
-        return style_html(card(escape(self.folder.name), scores._repr_html_() + lines + drawn), *STYLES)
+        return style_html(card(escape(self.folder.name), scores.to_html() + lines + drawn), *STYLES)
 
     @cached_property
     def config(self) -> Config:

@@ -24,7 +24,7 @@ from seqpipe.errors import DataError, PluginError, UsageError, did_you_mean
 from seqpipe.features.document import Arrays, Doc, Record, locate, location
 from seqpipe.features.raw_text import with_raw_text
 from seqpipe.features.sources import fields_of
-from seqpipe.files import Rows, json_bytes, null_non_finite, write
+from seqpipe.files import Rows, file_lines, json_bytes, null_non_finite, write
 from seqpipe.runtime.decode_options import resolve_options
 from seqpipe.runtime.predictor import CHUNK, Predictor, chunks
 
@@ -365,8 +365,8 @@ def robustness(predictor: Predictor, records: Sequence[Record], perturb: Sequenc
 def read_pairs(path: Path) -> list[tuple[str, str]]:
     """Return the pairs of words of a file with two columns, separated by a tab; DataError for another line."""
     pairs = []
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), 1):
-        match line.split("\t"):
+    for number, line in enumerate(file_lines(path), 1):
+        match line.removeprefix("\ufeff").rstrip("\r\n").split("\t"):
             case [first, second] if first.strip() and second.strip():
                 pairs.append((first.strip(), second.strip()))
             case _ if line.strip():

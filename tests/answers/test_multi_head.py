@@ -110,7 +110,10 @@ def test_exact_counts_the_texts_on_which_every_head_is_right(finished: Path, tmp
     found = evaluate(model.predictor, records, errors=errors)[""]
     assert found["exact"] == pytest.approx(2 / 3)
     (line,) = map(json.loads, errors.read_text().splitlines())
-    assert line["topic"] == {"expected": records[1]["topic"], "got": {"a": "b", "b": "a"}[records[1]["topic"]]}
+    assert line["mistakes"]["topic"] == {
+        "expected": records[1]["topic"],
+        "got": {"a": "b", "b": "a"}[records[1]["topic"]],
+    }
     assert "names" not in line
 
 

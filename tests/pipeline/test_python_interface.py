@@ -294,8 +294,7 @@ def test_a_bar_may_be_asked_for_outside_of_notebooks(here: Path, capfd: pytest.C
     Pipeline(tagging(here), SHORT).train(device="cpu", progress=True)
     out, err = capfd.readouterr()
     assert out == ""
-    assert "training:" in err
-    assert "epoch 2/2, loss" in err
+    assert "training:" in err  # too short to be drawn twice
     assert "training tiny" not in err
 
 
