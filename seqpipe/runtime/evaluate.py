@@ -365,8 +365,9 @@ def robustness(predictor: Predictor, records: Sequence[Record], perturb: Sequenc
 def read_pairs(path: Path) -> list[tuple[str, str]]:
     """Return the pairs of words of a file with two columns, separated by a tab; DataError for another line."""
     pairs = []
-    for number, line in enumerate(file_lines(path), 1):
-        match line.removeprefix("\ufeff").rstrip("\r\n").split("\t"):
+    lines = (line.removeprefix("\ufeff").rstrip("\r\n") for line in file_lines(path))
+    for number, line in enumerate(lines, 1):
+        match line.split("\t"):
             case [first, second] if first.strip() and second.strip():
                 pairs.append((first.strip(), second.strip()))
             case _ if line.strip():
