@@ -135,11 +135,15 @@ def test_an_error_has_the_text_of_the_command(kernel: Kernel, tmp_path: Path) ->
 
 def test_a_second_interrupt_ends_the_cell_and_not_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "in_notebook", lambda: True)
-    with Interrupts() as interrupts:
-        signal.raise_signal(signal.SIGINT)
-        assert interrupts.received == signal.SIGINT
-        with pytest.raises(KeyboardInterrupt):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # that of a kernel
+    try:
+        with Interrupts() as interrupts:
             signal.raise_signal(signal.SIGINT)
+            assert interrupts.received == signal.SIGINT
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)

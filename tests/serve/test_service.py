@@ -96,7 +96,7 @@ def test_an_answer_names_the_bundle_and_not_its_folder(
 ) -> None:
     folder = Path("/srv/bundles/toy/3")
 
-    def failing(*_: Any) -> Any:
+    def failing(*_: Any, **__: Any) -> Any:
         raise kind(f"record 1: {folder}: the graph needs more memory; {folder}/model.onnx")
 
     monkeypatch.setattr(tiny.predictor, "answer_docs", failing)
