@@ -62,7 +62,7 @@ def cost() -> None:
 
     import seqpipe
     from seqpipe.pipeline import training
-    from seqpipe.training import trainer
+    from seqpipe.training import optim
 
     spent: dict[str, float] = {}
 
@@ -83,7 +83,7 @@ def cost() -> None:
         function = make_sample(*arguments)
         return function and timed("scores of train", function)
 
-    vars(trainer)["gradient_norms"] = timed("norms", trainer.gradient_norms)
+    vars(optim)["gradient_norms"] = timed("norms", optim.gradient_norms)
     vars(training)["sample_scores"] = sample_scores
     vars(training)["data_facts"] = timed("facts", training.data_facts)
     for name, epochs in COSTS.items():
