@@ -95,15 +95,15 @@ def compare(task: Task, gold: Any, answer: Any) -> Iterator[Row]:
     for head, part in task.parts.items():
         if not part.is_comparable:
             continue
-        expected, given = (gold[head], answer[head]) if head else (gold, answer)
-        predicted, kind = part.predicted(given), part.kind.kind
-        items = [*_ITEMS[kind](expected, predicted, given)] if kind in _ITEMS else []
-        score = given.get("score") if isinstance(given, Mapping) else None
+        expected, of_head = (gold[head], answer[head]) if head else (gold, answer)
+        predicted, kind = part.predicted(of_head), part.kind.kind
+        items = [*_ITEMS[kind](expected, predicted, of_head)] if kind in _ITEMS else []
+        score = of_head.get("score") if isinstance(of_head, Mapping) else None
         wrongness = score or 0.0
         if kind == "score":
             wrongness = math.inf if predicted is None else abs(expected - predicted)
         elif items and kind != "candidate":
             wrongness = max((item["score"] or 0.0 for item in items if is_wrong(item)), default=0.0)
-        row = {"head": head, "answer": given, "gold": expected, "predicted": predicted}
+        row = {"head": head, "answer": of_head, "gold": expected, "predicted": predicted}
         row |= {"right": part.is_right(expected, predicted), "items": items}
         yield {**row, "score": None if kind in _NOT_PROBABLE else score, "wrongness": wrongness}

@@ -11,7 +11,7 @@ from datetime import datetime
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from timeit import repeat
+from timeit import timeit
 from typing import Any
 
 import numpy as np
@@ -167,8 +167,8 @@ def _align(data: str, first: AnsweredSets, second: AnsweredSets) -> list[tuple[R
             side[key, counts[key]] = record, answer
     if sides[0].keys() != sides[1].keys():
         lines = [f"{data}: the records or their references differ; answer one file with both: --data FILE"]
-        for side, other, name in zip(sides, sides[::-1], (first.name, second.name), strict=True):
-            extra = [key for key in side if key not in other]
+        for side, reverse, name in zip(sides, sides[::-1], (first.name, second.name), strict=True):
+            extra = [key for key in side if key not in reverse]
             lines.append(f"{len(extra):,} of {len(side):,} records only in {name}")
             lines += [f"  {side[key][0].get('where', 'record')}: {key[0][:120]}" for key in extra[:3]]
         raise UsageError("\n".join(lines))
@@ -335,15 +335,16 @@ def compare(
         if any(value != values[0] for value in values):
             differing.append({"key": key, **dict(zip(names, values, strict=True))})
     records = [record for answers in sides[0].sets.values() for record, _ in answers][:TEXTS]
-    for name, path in zip(names, bundles, strict=True):
-        if (path / BUNDLE).exists():
-            cost.append({"target": name, "bundle_bytes": _size(path)})
-            if speed:
-                model = Bundle(path).load(device)
-                texts = [model.predictor.task.question(record) for record in records]
-                seconds = min(repeat(partial(model, texts), number=1, repeat=ROUNDS))
-                tokens = sum(len(doc.ids) for doc in model.predictor.docs(texts))
-                cost[-1] |= {"texts_per_second": len(texts) / seconds, "tokens_per_second": tokens / seconds}
+    models = {name: path for name, path in zip(names, bundles, strict=True) if (path / BUNDLE).exists()}
+    cost += [{"target": name, "bundle_bytes": _size(path)} for name, path in models.items()]
+    if speed:
+        loaded = [Bundle(path).load(device) for path in models.values()]
+        texts = [[model.predictor.task.question(record) for record in records] for model in loaded]
+        calls = [partial(model, some) for model, some in zip(loaded, texts, strict=True)]
+        rounds = [[timeit(call, number=1) for call in calls] for _ in range(ROUNDS)]  # in turns
+        for row, model, some, times in zip(cost, loaded, texts, zip(*rounds, strict=True), strict=True):
+            tokens = sum(len(doc.ids) for doc in model.predictor.docs(some))
+            row |= {"texts_per_second": len(some) / min(times), "tokens_per_second": tokens / min(times)}
     return Comparison(tests, differing, cost)
 
 
