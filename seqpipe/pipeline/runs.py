@@ -6,9 +6,10 @@ import copy
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from datetime import datetime
 from functools import partial
+from html import escape
 from operator import itemgetter
 from pathlib import Path
 from timeit import timeit
@@ -287,6 +288,17 @@ class Comparison:
     tests: list[SetComparison]  # of each other one and each test set
     settings: Rows  # those that differ: `key`, and the value of each run by its name
     cost: Rows  # of each bundle: `target`, `bundle_bytes`, and if measured `texts_per_second`, `tokens_per_second`
+
+    def _repr_html_(self) -> str:
+        content = ""
+        for test in self.tests:
+            scores = Rows(asdict(score) for score in [*test.scores, *test.labels, *test.groups])
+            names = test.first, test.second
+            changed = Rows(row | dict(zip(names, row["answers"], strict=True)) for row in test.examples)
+            for row in changed:
+                del row["answers"]
+            content += f"<p>{escape(test.data)}: {escape(test.sentence)}</p>{scores.to_html()}{changed.to_html()}"
+        return content + self.settings.to_html() + self.cost.to_html()
 
 
 def compare(

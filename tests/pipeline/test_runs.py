@@ -6,6 +6,7 @@ import contextlib
 import json
 import shutil
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,9 @@ def test_runs_are_compared_by_the_answers_that_they_stored(here: Path) -> None:
     assert [*comparison.settings] == [{"key": "embedding.dim", "runs/a": 8, "runs/b": 9}]
     size = sum(file.stat().st_size for file in Path("runs/a/bundle").iterdir())
     assert comparison.cost[0] == {"target": "runs/a", "bundle_bytes": size}
+    drawn = comparison._repr_html_()  # answers of both beside each other, in a notebook
+    assert '<th scope="col">runs/a</th><th scope="col">runs/b</th>' in drawn
+    assert all(escape(answer) in drawn for answer in test.examples[0]["answers"])
 
 
 def test_a_bundle_in_int8_or_outside_of_runs_answers_the_records_itself(here: Path) -> None:
