@@ -167,7 +167,7 @@ class Explanation:
     """Explanation of one answer: its input, attention weights, path through the points, and copied words.
 
     `copied` has the origins of words from copying heads, by the name of the probabilities. By occlusion `attentions`
-    are the importances of words, and `faithfulness` is their deletion curve (`seqpipe.runtime.occlusion`).
+    are the importances of words, and `faithfulness` is their deletion curve (`Occlusion.deletion_curve`).
     """
 
     text: str
