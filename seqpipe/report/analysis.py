@@ -15,7 +15,8 @@ from seqpipe.features.document import Doc, Record
 from seqpipe.features.sources import InputSource
 from seqpipe.features.vocabulary import SPECIALS, UNK
 
-BINS = 10  # of a histogram, and of probabilities
+BINS = 10  # of a histogram
+CALIBRATION_BINS = 15  # as in Guo et al. 2017, and in the messages of training
 MOST_RECORDS = 5_000  # records of a set of which lengths, labels and unknown words are counted
 
 
@@ -58,7 +59,7 @@ def calibration(pairs: Sequence[tuple[float, bool]]) -> Row:
     bins are of equal width, (lower, upper]. Without a pair it is None.
     """
     scores, right = np.array(pairs, np.float64).reshape(-1, 2).T
-    places = np.clip(np.ceil(scores * BINS), 1, BINS)
+    places = np.clip(np.ceil(scores * CALIBRATION_BINS), 1, CALIBRATION_BINS)
     rows: list[Row] = []
     for inside in (places == place for place in np.unique(places)):
         means = {"confidence": float(scores[inside].mean()), "accuracy": float(right[inside].mean())}
