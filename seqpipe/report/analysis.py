@@ -107,7 +107,7 @@ FINDINGS = {
     "explodes": ("Training explodes", "lower train.optimizer.lr, or set train.clip"),
     "vanishes": ("Gradients vanish", "use an LSTM, a GRU or residual connections, not a plain RNN, or fewer layers"),
     "overfits": (
-        "The model learns by heart (overfitting)",
+        "The model overfits: it learns the training data by heart",
         "add data or dropout, or make the model smaller; the weights of the chosen epoch are kept",
     ),
 }
