@@ -37,6 +37,9 @@ def reports(names: list[str], epochs: int) -> None:
     from browsing import faults_of_page, table_rows
 
     import seqpipe
+    from seqpipe.config.plugins import Plugins
+    from seqpipe.console import Console
+    from seqpipe.pipeline.scoring import open_bundle
 
     for name in names:
         pipeline = seqpipe.Pipeline(ROOT / "pipelines" / f"{name}.yaml", {"train.epochs": epochs})
@@ -44,7 +47,7 @@ def reports(names: list[str], epochs: int) -> None:
         clock = time.perf_counter()
         report = run.report()
         seconds = time.perf_counter() - clock
-        metrics = run.bundle.load("cpu").predictor.metric_types
+        metrics = open_bundle(run.bundle_folder, "cpu", Console(-1), Plugins()).predictor.metric_types
         scores = common.seqpipe_json("evaluate", run.bundle.path, "-q")
         expected = [row for values in scores.values() for row in rows_of(values, metrics)]
         shown, faults = table_rows(report.html), faults_of_page(report.path.absolute())
