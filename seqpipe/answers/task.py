@@ -15,8 +15,8 @@ from typing_extensions import TypeVar
 
 from seqpipe.answers.base import A, AnswerKind, HeadAnswer
 from seqpipe.answers.types import WHOLE_TEXT, Array, Choice, Counts, MakeTargets, Metric, SpanRules, Targets
-from seqpipe.errors import DataError, UsageError
-from seqpipe.features.document import Arrays, Doc, Record, field_names
+from seqpipe.errors import DataError
+from seqpipe.features.document import Doc, Record, field_names
 from seqpipe.features.vocabulary import Vocabulary
 
 K = TypeVar("K", bound=HeadAnswer, default=Any)  # the answer kind of a task
@@ -49,21 +49,6 @@ class Task(ABC, Generic[A]):
     @abstractmethod
     def predicted(self, answer: A) -> Any:
         """Return the part of an answer that is compared with the reference."""
-
-    def perplexity(
-        self,
-        docs: Iterable[tuple[Doc, bool]],
-        run: Callable[[Arrays], Arrays],
-        other_features: Callable[[Sequence[Doc]], Arrays],
-    ) -> dict[str, float]:
-        """Return perplexity and related scores of texts, for kinds that generate text.
-
-        Args:
-            docs: The texts, each with a flag whether it continues in the next one.
-            run: Function from the features of a batch to a decision with `prompt_scores`.
-            other_features: Function from separate texts to the features of a batch besides tokens.
-        """
-        raise UsageError(f"answers of kind {self.kind.kind} have no perplexity")
 
     @property
     def is_comparable(self) -> bool:

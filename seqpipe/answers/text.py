@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -15,7 +14,7 @@ from tokenizers import Tokenizer
 
 from seqpipe.answers.answer_types import TextAnswer, TextAnswers, WrittenText
 from seqpipe.answers.base import HeadAnswer, best_of, ranked_answers
-from seqpipe.answers.metrics.text import TextCounter, tokenizer_fault
+from seqpipe.answers.metrics.text import PerplexityCounter, TextCounter, tokenizer_fault
 from seqpipe.answers.task import HeadInfo, HeadTask, present, required_field
 from seqpipe.answers.types import (
     Array,
@@ -399,7 +398,8 @@ SCORE_PROMPT = "score_prompt"  # the decode option that asks for the log-probabi
 ENOUGH = 1 << 23  # maximum number of logits of a batch
 PROMPTS, MOST_PROMPT = 64, 40  # prompts for the comparison of answers, and the maximum tokens of one
 JUDGED = 4096  # tokens of the evaluation windows of a stateful model
-_LN2 = math.log(2)
+# A row of tokens: the number of the text that each score is of, the first score that counts, the text if separate.
+_ScoredRow = tuple[list[int], list[int], int, Doc | None]
 
 
 class Generation(Text):
@@ -517,51 +517,71 @@ class GenerationTask(TextTask[Generation]):
         yield from ()
 
     def gold(self, record: Record) -> Any:
-        raise UsageError("a language model has no reference answers; it is evaluated by perplexity")
+        """Return None: the reference is the text itself."""
+        return None
 
-    def perplexity(
+    def predicted(self, answer: Any) -> Any:
+        return answer
+
+    def counter(self) -> Counts:
+        return PerplexityCounter()
+
+    def losses(
         self,
         docs: Iterable[tuple[Doc, bool]],
         run: Callable[[Arrays], Arrays],
         other_features: Callable[[Sequence[Doc]], Arrays],
-    ) -> dict[str, float]:
-        """Return perplexity, mean loss per token in nats and bits per character; arguments are those of `Task`."""
-        total, tokens, characters, end = 0.0, 0, 0, special_id(self.kind.tokenizer, EOS)
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the `loss` of each text, a sum over its tokens in nats, the number of these `tokens`, and `characters`.
 
-        def count_characters() -> Iterator[tuple[Doc, bool]]:
-            nonlocal characters
-            for doc, record_continues in docs:
-                characters += len(doc.text) - _begin(doc)
-                yield doc, record_continues
+        Args:
+            docs: The texts, each with a flag whether it continues in the next one.
+            run: Function from the features of a batch to a decision with `prompt_scores`.
+            other_features: Function from separate texts to the features of a batch besides tokens.
+        """
+        texts: dict[int, dict[str, Any]] = {}  # those with tokens to come, by number
 
-        rows = self._texts(count_characters(), end) if self.kind.adds_bos else self._windows(count_characters(), end)
+        def number_texts() -> Iterator[tuple[int, Doc, bool]]:
+            for number, (doc, record_continues) in enumerate(docs):
+                texts[number] = {"loss": 0.0, "tokens": 0, "characters": len(doc.text) - _begin(doc)}
+                yield number, doc, record_continues
+
+        end = special_id(self.kind.tokenizer, EOS)
+        rows = self._texts(number_texts(), end) if self.kind.adds_bos else self._windows(number_texts(), end)
         most = max(1, min(32, ENOUGH // (self.kind.tokenizer.get_vocab_size() * self.kind.context)))
         while some := list(islice(rows, most)):
-            texts = [doc for *_, doc in some if doc is not None]
-            more = other_features(texts) if texts else {}
+            separate = [doc for *_, doc in some if doc is not None]
+            more = other_features(separate) if separate else {}
             scores = run(padded([row for row, *_ in some]) | more)["prompt_scores"]
-            for (row, first, _), log_p in zip(some, scores, strict=True):
-                total -= float(log_p[first:].sum(dtype=np.float64))
-                tokens += len(row) - first - (not self.kind.adds_bos)
-        if not tokens:
-            raise DataError("perplexity needs a text of at least two tokens")
-        loss, bits = total / tokens, total / _LN2 / max(1, characters)
-        return {"perplexity": math.exp(min(loss, 700.0)), "loss": loss, "bits_per_character": bits}
+            for (_, numbers, first, _), log_p in zip(some, scores, strict=True):
+                scored = np.array(numbers[first:])
+                for number in np.unique(scored).tolist():
+                    is_in_text = scored == number
+                    texts[number]["loss"] -= float(log_p[first:][: len(scored)][is_in_text].sum(dtype=np.float64))
+                    texts[number]["tokens"] += int(is_in_text.sum())
+            for number in [number for number in texts if number < numbers[-1]]:
+                yield texts.pop(number)
+        yield from texts.values()
 
-    def _texts(self, docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[tuple[list[int], int, Doc | None]]:
-        """Yield each text separately, and the first token that is evaluated, for two texts that of the second."""
-        return (([*doc.ids, end], doc.second or 0, doc) for doc, _ in docs)
+    def _texts(self, docs: Iterable[tuple[int, Doc, bool]], end: int) -> Iterator[_ScoredRow]:
+        """Yield each text separately, of two texts with the second as what is scored."""
+        for number, doc, _ in docs:
+            yield [*doc.ids, end], [number] * (len(doc) + 1), doc.second or 0, doc
 
-    def _windows(self, docs: Iterable[tuple[Doc, bool]], end: int) -> Iterator[tuple[list[int], int, Doc | None]]:
+    def _windows(self, docs: Iterable[tuple[int, Doc, bool]], end: int) -> Iterator[_ScoredRow]:
         """Yield windows of all texts as one, each beginning with the last token of the previous window."""
-        window: list[int] = []
-        for token in concatenate(docs, end):
-            window.append(token)
-            if len(window) > self.kind.context:
-                yield window, 0, None
-                window = window[-1:]
-        if len(window) > 1:
-            yield window, 0, None
+        tokens, numbers, has_ended = list[int](), list[int](), False
+        for number, doc, record_continues in docs:
+            before = [(end, number - 1)] if has_ended else []
+            for token, of_text in chain(before, zip(doc.ids, repeat(number))):
+                tokens.append(token)
+                numbers.append(of_text)
+                if len(tokens) > self.kind.context:
+                    yield tokens, numbers[1:], 0, None
+                    tokens, numbers = tokens[-1:], numbers[-1:]
+            has_ended = not record_continues
+        if len(tokens) > 1:
+            yield tokens, numbers[1:], 0, None
 
 
 def _begin(doc: Doc) -> int:

@@ -129,6 +129,7 @@ def compare(
         float | None, typer.Option(metavar="POINTS", help="End with 1 if a main score is more points below A's.")
     ] = None,
     speed: Annotated[bool, typer.Option("--speed/--no-speed", help="Measure the speed of bundles.")] = True,
+    plugins: PluginFiles = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -136,7 +137,7 @@ def compare(
     from seqpipe.pipeline.runs import compare as compare_targets
 
     samples: dict[str, int] = {"examples": examples, "resamples": resamples}
-    result = compare_targets(*targets, data=data, by=by, speed=speed, device=device, **samples)
+    result = compare_targets(*targets, data=data, by=by, speed=speed, device=device, plugins=plugins or (), **samples)
     print_json(asdict(result), as_json)
     if not as_json:
         sections = [line for test in result.tests for line in _lines(test)]
@@ -185,7 +186,10 @@ def _lines(test: SetComparison) -> Iterator[str]:
             table.append([row.name, *scores, "-" if row.p is None else f"{row.p:.3f}"])
         if rows:
             yield from ("", *text_table(table, numbers=True))
-    yield "\nchanged answers: " + ", ".join(f"{count:,} {kind}" for kind, count in test.changes.items())
+    if names := [row.name for row in test.scores if row.p is None]:
+        yield f"not resampled, since no mean over the records: {', '.join(names)}"
+    if test.changes:
+        yield "\nchanged answers: " + ", ".join(f"{count:,} {kind}" for kind, count in test.changes.items())
     for example in test.examples:
         yield f"  {example['change']}: {shorten(example['text'], 160)}"
         answers = dict(zip((test.first, test.second), example["answers"], strict=True))

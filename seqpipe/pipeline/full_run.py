@@ -32,7 +32,7 @@ from seqpipe.pipeline.run_folder import fingerprint, load_trained, open_run, ref
 from seqpipe.pipeline.scoring import score_raw_text
 from seqpipe.pipeline.training import train_run
 from seqpipe.runtime import bundle
-from seqpipe.runtime.evaluate import answered, evaluate, headlines, score_answers
+from seqpipe.runtime.evaluate import answered, headlines, score_answers
 from seqpipe.runtime.model import Model
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.training import checkpoint
@@ -131,14 +131,12 @@ def score_test_sets(run: Run, predictor: Predictor, console: Console) -> dict[st
     for name, path in test_sets.items():
         records = form.read(path)
         census = Census(predictor.task)
-        if predictor.kind.is_generated:  # perplexity needs no answers
-            scores[name] = evaluate(predictor, census.watch(records))[""]
-        else:
-            answers = [*answered(predictor, census.watch(records))]
-            scores[name] = score_answers(predictor, answers)[""]
-            for record, answer in answers:
-                line = {"set": name, "record": record, "answer": answer}
-                answer_lines.append(files.json_bytes(files.null_non_finite(line), default=str) + b"\n")
+        pairs = answered(predictor, census.watch(records))
+        if not predictor.kind.is_generated:  # a text of which only a part fits into memory has no stored answers
+            pairs = iter(kept := [*pairs])
+            rows = ({"set": name, "record": record, "answer": answer} for record, answer in kept)
+            answer_lines += [files.json_bytes(files.null_non_finite(row), default=str) + b"\n" for row in rows]
+        scores[name] = score_answers(predictor, pairs)[""]
         console.say(f"\n{name}: {len(records):,} records\n{table(scores[name], predictor.metric_types)}")
         left_out = form.left_out.get(str(path), [])
         if left_out and not isinstance(path, Part):  # those of a part were reported with the training data

@@ -15,21 +15,19 @@ from seqpipe.answers.comparison import Row
 from seqpipe.answers.registry import metric_types
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.run_layout import BUNDLE, FACTS, REPORT, YAML
-from seqpipe.console import Console
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.features.document import Record
 from seqpipe.files import Rows
 from seqpipe.pipeline.run import Run
-from seqpipe.pipeline.scoring import open_bundle, open_target
+from seqpipe.pipeline.scoring import QUIET, open_bundle, open_target
 from seqpipe.report.analysis import data_facts, judge, training_findings
 from seqpipe.report.page import Report, analyse, curves, write_page
-from seqpipe.runtime.evaluate import answered, evaluate, score_answers
+from seqpipe.runtime.evaluate import answered, score_answers
 from seqpipe.runtime.model import Model
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.progress import outcome_lines
 
 SECONDS = 0.2  # for which the speed of a bundle is measured
-QUIET = Console(-1)
 
 
 def report_run(
@@ -81,8 +79,8 @@ def report_bundle(
     """Write the report of a bundle on a data file; arguments and errors are those of `Bundle.report`."""
     model, (predictor, read, _) = open_bundle(bundle, "cpu", QUIET, Plugins()), open_target(bundle, "cpu", data, QUIET)
     records = [*read(data)]
-    pairs = [] if predictor.kind.is_generated else [*answered(predictor, records)]  # perplexity needs no answers
-    scores = score_answers(predictor, pairs, by=by) if pairs else evaluate(predictor, records, by=by)
+    pairs = [*answered(predictor, records)]
+    scores = score_answers(predictor, pairs, by=by)
     rows = [{"set": data.name, "record": record, "answer": answer} for record, answer in pairs]
     content = _content(model, [*judge(predictor.task, predictor.featurizer, rows)]) | {
         "name": model.manifest.name,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from datetime import datetime
-from functools import partial
 from html import escape
 from operator import itemgetter
 from pathlib import Path
-from timeit import timeit
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -20,14 +19,14 @@ import numpy as np
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.metrics.numbers import metric_of
 from seqpipe.config import yaml
+from seqpipe.config.plugins import Plugins
 from seqpipe.config.run_layout import BUNDLE, SCORES, STATE, YAML
-from seqpipe.console import Console
 from seqpipe.errors import SeqpipeError, UsageError
 from seqpipe.features.document import Record
 from seqpipe.features.sources import fields_of
 from seqpipe.files import Rows
 from seqpipe.pipeline.run import RUNS, Run
-from seqpipe.pipeline.scoring import open_target
+from seqpipe.pipeline.scoring import QUIET, add_own_metrics, open_bundle, open_target
 from seqpipe.runtime.evaluate import answered, group_of, headlines, new_counter
 from seqpipe.runtime.manifest import Limits
 from seqpipe.runtime.model import Bundle
@@ -91,7 +90,7 @@ class SetComparison:
     scores: list[Difference]  # every metric, the main one first
     labels: list[Difference]  # F1 of each label
     groups: list[Difference]  # the main metric for each value of the field `by`
-    changes: dict[str, int]  # records: `fixed`, `broken`, and `changed` from a wrong answer to another
+    changes: dict[str, int]  # records: `fixed`, `broken`, `changed` from a wrong answer to another; of texts none
     examples: list[dict[str, Any]]  # changed answers: `change`, `where`, `text`, `expected`, `answers`
 
     @property
@@ -132,13 +131,14 @@ def _compare_set(
     predictor, task = first.predictor, first.predictor.task
     triples: list[Triple] = []
     groups: dict[str, list[Triple]] = defaultdict(list)
-    changes: dict[str, list[dict[str, Any]]] = {"fixed": [], "broken": [], "changed": []}
+    sorts = () if predictor.kind.is_generated else ("fixed", "broken", "changed")
+    changes: dict[str, list[dict[str, Any]]] = {sort: [] for sort in sorts}
     for record, *answers in _align(data, first, second):
         gold, *predicted = triple = (task.gold(record), *map(task.predicted, answers))
         triples.append(triple)
         if by:
             groups[group_of(record, by)].append(triple)
-        if predicted[0] != predicted[1]:
+        if changes and predicted[0] != predicted[1]:
             right = [task.is_comparable and task.is_right(gold, each) for each in predicted]
             kind = "changed" if right[0] == right[1] else "fixed" if right[1] else "broken"
             texts = [str(record[field]) for field in fields_of(predictor.featurizer) if record.get(field) is not None]
@@ -146,14 +146,17 @@ def _compare_set(
             example = {"change": kind, "where": record.get("where"), "text": text, "expected": gold}
             changes[kind].append(example | {"answers": ["; ".join(predictor.kind.lines(answer)) for answer in answers]})
     scores = _differences(predictor, triples, resamples)
-    main = min((key for key in scores if not key[0]), key=lambda key: scores[key].p is None)
+    # Tokens of two tokenizers are no common unit.
+    differ = predictor.kind.is_generated and any(a["tokens"] != b["tokens"] for _, a, b in triples)
+    overall = [key for key in scores if not key[0] and not (differ and key[1] in ("perplexity", "loss"))]
+    main = min(overall, key=lambda key: scores[key].p is None)
     of_groups = [replace(_differences(predictor, groups[name], resamples)[main], name=name) for name in sorted(groups)]
     of_labels = [row for (label, _), row in scores.items() if label]
-    overall = [scores[main], *(row for key, row in scores.items() if not key[0] and key != main)]
+    ordered = [scores[main], *(scores[key] for key in overall if key != main)]
     counts = {kind: len(some) for kind, some in changes.items()}
     shown = [example for some in changes.values() for example in some[:examples]]
     facts = data, first.name, second.name, len(triples), resamples
-    return SetComparison(*facts, overall, of_labels, of_groups, counts, shown)
+    return SetComparison(*facts, ordered, of_labels, of_groups, counts, shown)
 
 
 def _align(data: str, first: AnsweredSets, second: AnsweredSets) -> list[tuple[Record, Answer, Answer]]:
@@ -193,10 +196,9 @@ def _differences(predictor: Predictor, triples: Sequence[Triple], resamples: int
     whole = [_count(predictor, side) for side in pairs]
     statistics = []
     for head in predictor.task.parts:
-        of_head = [(counter.counters[head] if head else counter).counter for counter in whole]
-        if hasattr(of_head[0], "statistics"):
-            both = zip(*(counter.statistics() for counter in of_head), strict=True)
-            statistics += [(head and f"{head}.", np.vstack([a[at], b[at]]), score) for (a, score), (b, _) in both]
+        of_head = [(counter.counters[head] if head else counter).statistics() for counter in whole]
+        both = zip(*of_head, strict=True)
+        statistics += [(head and f"{head}.", np.vstack([a[at], b[at]]), score) for (a, score), (b, _) in both]
 
     def scores(first: np.ndarray, second: np.ndarray) -> dict[Key, Any]:
         """Return the scores of samples, each a row of weights of the answers of both models."""
@@ -222,7 +224,7 @@ def _differences(predictor: Predictor, triples: Sequence[Triple], resamples: int
     for key in (key for key in of_first if key in of_second):
         pair, difference = (of_first[key], of_second[key]), of_second[key] - of_first[key]
         row = Difference(key[0] or key[1], *pair, difference, *astuple(metric_of(key[1], predictor.metric_types)))
-        # A metric of the head itself is no function of sums.
+        # Not each metric of the head itself is a function of sums.
         if key in samples and np.isclose(samples[key][0][0], difference, atol=1e-9):
             _, bootstrap, swapped = map(np.concatenate, zip(*samples[key], strict=True))
             low, high = np.percentile(bootstrap, [100 * LEVEL / 2, 100 - 100 * LEVEL / 2])
@@ -309,10 +311,13 @@ def compare(
     resamples: int = RESAMPLES,
     speed: bool = True,
     device: str = "auto",
+    plugins: Sequence[Path] = (),
 ) -> Comparison:
     """Compare runs or bundles with the first one: scores on the same records, changed answers, settings and cost.
 
-    The stored answers of a run are compared, also for its bundle. One in int8 or outside of runs answers the records.
+    The stored answers of a run are compared, also for its bundle. One in int8 or outside of runs answers the records; a
+    language model, which stores none, scores the texts of its test sets. A metric of a plugin's head is resampled if it
+    is a mean over records.
 
     Args:
         targets: Two or more.
@@ -322,6 +327,7 @@ def compare(
         resamples: Number of samples for the intervals and for p.
         speed: Measure the speed of bundles.
         device: Device of models that answer.
+        plugins: Python files with components, such as the head whose metrics are compared.
 
     Raises:
         UsageError: if there are no answers to the same records with the same references.
@@ -335,7 +341,9 @@ def compare(
     stored = [run.answers if run else Rows() for run in runs]
     first_stored = next(filter(None, stored), Rows())  # a bundle outside of runs answers its records
     sides = [
-        _answer(path, bundle, run if rows else None, rows or first_stored, Path(data) if data else None, device)
+        _answer(
+            path, bundle, run if rows else None, rows or first_stored, Path(data) if data else None, device, plugins
+        )
         for path, bundle, run, rows in zip(paths, bundles, runs, stored, strict=True)
     ]
     tests = [test for side in sides[1:] for test in compare_answers(sides[0], side, by, examples, resamples)]
@@ -350,36 +358,42 @@ def compare(
     models = {name: path for name, path in zip(names, bundles, strict=True) if (path / BUNDLE).exists()}
     cost += [{"target": name, "bundle_bytes": _size(path)} for name, path in models.items()]
     if speed:
-        loaded = [Bundle(path).load(device) for path in models.values()]
-        texts = [[model.predictor.task.question(record) for record in records] for model in loaded]
-        calls = [partial(model, some) for model, some in zip(loaded, texts, strict=True)]
-        rounds = [[timeit(call, number=1) for call in calls] for _ in range(ROUNDS)]  # in turns
-        for row, model, some, times in zip(cost, loaded, texts, zip(*rounds, strict=True), strict=True):
-            tokens = sum(len(doc.ids) for doc in model.predictor.docs(some))
-            row |= {"texts_per_second": len(some) / min(times), "tokens_per_second": tokens / min(times)}
+        loaded = [Bundle(path).load(device).predictor for path in models.values()]
+        rounds = [[_seconds(predictor, records) for predictor in loaded] for _ in range(ROUNDS)]  # in turns
+        for row, predictor, times in zip(cost, loaded, zip(*rounds, strict=True), strict=True):
+            tokens = sum(len(doc.ids) for doc in predictor.featurizer.docs(records))
+            row |= {"texts_per_second": len(records) / min(times), "tokens_per_second": tokens / min(times)}
     return Comparison(tests, differing, cost)
 
 
-def _answer(path: Path, bundle: Path, run: Run | None, rows: Rows, data: Path | None, device: str) -> AnsweredSets:
-    """Return the answers that a run stored, or those of a model to a file or to stored records."""
+def _answer(
+    path: Path, bundle: Path, run: Run | None, rows: Rows, data: Path | None, device: str, files: Sequence[Path]
+) -> AnsweredSets:
+    """Return the answers that a run stored, or those of a model to stored records or, if there are none, to files."""
     sets: dict[str, Any] = {}
     for row in rows:
         sets.setdefault(row["set"], []).append((row["record"], row["answer"]))
-    if data:
-        predictor, read, _ = open_target(bundle if bundle.exists() else path, device, data, Console(-1))
-        sets = {data.name: answered(predictor, read(data))}
+    plugins, has_bundle = Plugins(files=files), (bundle / BUNDLE).exists()
+    if data or not rows:
+        predictor, read, test_sets = open_target(bundle if has_bundle else path, device, data, QUIET, files)
+        sets = {name: answered(predictor, read(file)) for name, file in test_sets.items()}
     elif run and not (bundle == path and Bundle(path).manifest.parity.get("precision") == "int8"):
         fitted = Artifacts.load(run.folder)
         predictor = Predictor(fitted.featurizer, fitted.kind, dict, {}, Limits(tokens=1))
-    elif rows and (bundle / BUNDLE).exists():
-        predictor = Bundle(bundle).load(device).predictor
+        if has_bundle:
+            add_own_metrics(predictor, Bundle(bundle).manifest, plugins, QUIET)
+    elif has_bundle:
+        predictor = open_bundle(bundle, device, QUIET, plugins).predictor
         sets = {name: answered(predictor, [record for record, _ in pairs]) for name, pairs in sets.items()}
     else:
-        reason = "an unfinished run has none yet, a language model never; name a file of records: --data FILE"
-        raise UsageError(f"{path}: there are no stored answers to compare: {reason}")
-    if predictor.kind.is_generated:
-        raise UsageError(f"{path}: the perplexity of a language model is not a score of records; use `evaluate`")
+        raise UsageError(f"{path}: has neither stored answers nor a bundle; name a file of records: --data FILE")
     return AnsweredSets(str(path), predictor, {name: [*pairs] for name, pairs in sets.items()})
+
+
+def _seconds(predictor: Predictor, records: Sequence[Record]) -> float:
+    start = perf_counter()
+    deque(answered(predictor, records), maxlen=0)
+    return perf_counter() - start
 
 
 def _settings(run: Path) -> dict[str, Any]:

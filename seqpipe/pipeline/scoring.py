@@ -27,7 +27,7 @@ from seqpipe.runtime.bundle import reader_from
 from seqpipe.runtime.decode_options import Known
 from seqpipe.runtime.evaluate import evaluate, headline, read_pairs, robustness
 from seqpipe.runtime.evaluate import swap as swap_words
-from seqpipe.runtime.manifest import MetricsOwner, Reader
+from seqpipe.runtime.manifest import Manifest, MetricsOwner, Reader
 from seqpipe.runtime.model import Model, load
 from seqpipe.runtime.predictor import Predictor
 from seqpipe.runtime.table_io import reader_for
@@ -67,6 +67,8 @@ def score_raw_text(
         console.say(f"  {message}")
     return on_raw
 
+
+QUIET = Console(-1)
 
 # Score a run or a bundle and print its scores: one code path for PyTorch and onnxruntime.
 
@@ -167,11 +169,16 @@ def open_target(target: Path, device: str, data: Path | None, console: Console, 
 def open_bundle(path: Path, device: str, console: Console, plugins: Plugins) -> Model:
     """Return the model of a bundle, whose predictor has the metrics of the heads that it was trained with."""
     model = load(path, device)
-    for head, origin in model.manifest.own_metrics.items():
-        if loaded := _load_metrics(origin, plugins, console):
-            model.predictor.metrics[head], score_types = loaded
-            model.predictor.metric_types |= score_types
+    add_own_metrics(model.predictor, model.manifest, plugins, console)
     return model
+
+
+def add_own_metrics(predictor: Predictor, manifest: Manifest, plugins: Plugins, console: Console) -> None:
+    """Give a predictor the metrics of the heads that a bundle was trained with, as far as they are installed."""
+    for head, origin in manifest.own_metrics.items():
+        if loaded := _load_metrics(origin, plugins, console):
+            predictor.metrics[head], score_types = loaded
+            predictor.metric_types |= score_types
 
 
 def _open_bundle(path: Path, device: str, data: Path | None, console: Console, files: Sequence[Path]) -> Opened:

@@ -8,17 +8,19 @@ import random
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise, tee
+from itertools import pairwise, starmap, tee
 from operator import itemgetter, ne
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.comparison import compare
-from seqpipe.answers.metrics.numbers import metric_of, ratio
+from seqpipe.answers.metrics.numbers import mean_of, metric_of, ratio
 from seqpipe.answers.task import HeadTask, Task
 from seqpipe.answers.text import RECORD_CONTINUES, SCORE_PROMPT
-from seqpipe.answers.types import PASSAGE, Counts, Metric, Scores
+from seqpipe.answers.types import PASSAGE, Counts, Metric, Scores, Statistics
 from seqpipe.config.contract import Metrics
 from seqpipe.errors import DataError, PluginError, UsageError, did_you_mean
 from seqpipe.features.document import Arrays, Doc, Record, locate, location
@@ -56,8 +58,6 @@ def evaluate(
     for name, value in options.items():
         if name.rpartition(".")[2] == "n_best" and value != 1:
             raise UsageError(f"{name}: only the best answer is scored; leave it out")
-    if kind.is_generated:
-        return _perplexity_scores(predictor, records, by, errors)
     if errors and not task.is_comparable:
         raise UsageError(f"errors: answers of kind {kind.kind} are neither right nor wrong; leave the file out")
     return score_answers(predictor, answered(predictor, records, raw=raw, options=options), by=by, errors=errors)
@@ -66,8 +66,10 @@ def evaluate(
 def answered(
     predictor: Predictor, records: Iterable[Record], *, raw: bool = False, options: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[Record, Answer]]:
-    """Yield each record with the answer to it; arguments are those of `evaluate`."""
+    """Yield each record with the answer to it, of a language model its loss; arguments are those of `evaluate`."""
     for_model, for_gold = tee(map(with_raw_text, records) if raw else records)
+    if predictor.kind.is_generated:
+        return zip(for_gold, _losses(predictor, for_model), strict=True)
     questions: Iterable[Record] = map(predictor.task.question, for_model)
     if raw:
         questions = ({key: value for key, value in question.items() if key != "words"} for question in questions)
@@ -114,32 +116,21 @@ def _error_line(predictor: Predictor, record: Record, gold: Any, answer: Answer,
     return line | {key: value for key, value in record.items() if key in needed or key.partition(".")[0] not in line}
 
 
-def _perplexity_scores(
-    predictor: Predictor, records: Iterable[Record], by: str | None, errors: Path | None
-) -> dict[str, Scores]:
-    """Return the perplexity of a language model: of all texts, and for each value of a field."""
-    if errors:
-        raise UsageError("errors: a language model has no reference answers; leave it out")
+def _losses(predictor: Predictor, records: Iterable[Record]) -> Iterator[dict[str, Any]]:
+    """Yield the loss of a language model on each record's text, as `GenerationTask.losses` documents it."""
     options = resolve_options(predictor.options, {SCORE_PROMPT: True, "max_length": 1}, predictor.kind).arrays
 
     def other_features(docs: Sequence[Doc]) -> Arrays:
         arrays = predictor.featurizer.collate(docs)
         return {name: array for name, array in arrays.items() if name not in ("ids", "mask")}
 
-    def score_records(some: Iterable[Record]) -> Scores:
-        def docs() -> Iterator[tuple[Doc, bool]]:
-            for part in chunks(some, CHUNK):
-                continues = [record.get(RECORD_CONTINUES) is True for record in part]
-                yield from zip(predictor.featurizer.docs(part), continues, strict=True)
+    def docs() -> Iterator[tuple[Doc, bool]]:
+        for some in chunks(records, CHUNK):
+            continues = [record.get(RECORD_CONTINUES) is True for record in some]
+            yield from zip(predictor.featurizer.docs(some), continues, strict=True)
 
-        return dict(predictor.task.perplexity(docs(), lambda feeds: predictor.run(feeds | options), other_features))
-
-    groups: dict[str, Any] = {"": records}
-    if by is not None:
-        groups[""] = list(records)
-        for record in groups[""]:
-            groups.setdefault(group_of(record, by), []).append(record)
-    return {group: score_records(some) for group, some in groups.items()}
+    task: Any = predictor.task
+    yield from task.losses(docs(), lambda feeds: predictor.run(feeds | options), other_features)
 
 
 def headline(scores: Mapping[str, Any]) -> tuple[str, float]:
@@ -251,6 +242,21 @@ class _HeadCounter:
             self.answers.append((gold, predicted))
         self.counter.add(gold, predicted)
 
+    def statistics(self) -> Iterator[Statistics]:
+        """Yield the sums of scores that stored answers are needed for; NaN for those that are no mean over records."""
+        yield from self.counter.statistics() if hasattr(self.counter, "statistics") else ()
+        if self.metrics and self.answers:
+            singles = [*starmap(self._score_one, self.answers)]
+            for name, score in self.metrics(*zip(*self.answers, strict=True)).items():
+                values = np.array([scores.get(name, math.nan) for scores in singles])
+                yield mean_of(name, values if np.isclose(values.mean(), score) else np.full(len(values), math.nan))
+
+    def _score_one(self, gold: Any, predicted: Any) -> Mapping[str, float]:
+        try:
+            return self.metrics([gold], [predicted]) if self.metrics else {}
+        except PluginError:  # a correlation, for example, is no score of one record
+            return {}
+
     def result(self) -> Scores:
         scores = self.counter.result()
         if not (self.metrics and self.answers):
@@ -343,8 +349,8 @@ def robustness(predictor: Predictor, records: Sequence[Record], perturb: Sequenc
         raise UsageError(f"no perturbation {name!r}{hint} (there is: {', '.join(PERTURBATIONS)})")
     for name in ("none", *perturb):
         variants = [perturb_record(record, fields, name, seed) if rows else record for record in records]
-        pairs = [] if predictor.kind.is_generated else [*answered(predictor, variants)]
-        metric, score = headline((score_answers(predictor, pairs) if pairs else evaluate(predictor, variants))[""])
+        pairs = [*answered(predictor, variants)]
+        metric, score = headline(score_answers(predictor, pairs)[""])
         golds = [(task.gold(record), task.predicted(answer)) for record, answer in pairs]
         right = {i for i, gold in enumerate(golds) if task.is_comparable and task.is_right(*gold)}
         if name == "none":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -553,6 +555,21 @@ class TestAColumn:
         scored = seqpipe("evaluate", bundle, "--data", folder / "moods.jsonl", "--json", "--by", "mood")
         assert scored.code == 0, scored.err
         assert max(one["perplexity"] for one in json.loads(scored.out)["moods.jsonl"].values()) < 1.2
+
+    def test_it_is_compared_by_the_perplexity_of_texts(self, folder: Path) -> None:
+        run, data = folder / "runs" / "lm", folder / "moods.jsonl"
+        with contextlib.chdir(folder):
+            shutil.copytree(run / "bundle", "shipped", dirs_exist_ok=True)
+            done = seqpipe("compare", run, "shipped", "--data", data, "--by", "mood", "--json", "--resamples", "100")
+        assert done.code == 0, done.err
+        (test,) = json.loads(done.out)["tests"]
+        evaluated = seqpipe("evaluate", "shipped", "--data", data, "--json", folder=folder)
+        scores = json.loads(evaluated.out)["moods.jsonl"]
+        assert {row["name"]: row["second"] for row in test["scores"]} == pytest.approx(scores)
+        assert {row["name"] for row in test["groups"]} == {f"mood={mood}" for mood, _ in MOODS}
+        assert (test["scores"][0]["p"], test["changes"], test["records"]) == (1.0, {}, 30 * len(MOODS))
+        refused = seqpipe("compare", run, "shipped", folder=folder)
+        assert (refused.code, "no test set; name a file with --data" in refused.err) == (2, True)
 
     def test_another_value_is_refused_by_name(self, folder: Path) -> None:
         bundle = folder / "runs" / "lm" / "bundle"

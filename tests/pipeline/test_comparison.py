@@ -20,8 +20,9 @@ from seqpipe.answers.classification import Label, Labels, Score
 from seqpipe.answers.extractive_span import ExtractiveSpan
 from seqpipe.answers.registry import MultiHead
 from seqpipe.answers.tagging import Spans, Tags
-from seqpipe.answers.text import Text
-from seqpipe.errors import DataError, UsageError
+from seqpipe.answers.text import Generation, Text
+from seqpipe.answers.types import Metric
+from seqpipe.errors import DataError, PluginError, UsageError
 from seqpipe.features.sources import source_from
 from seqpipe.pipeline.runs import AnsweredSets, Difference, SetComparison, compare_answers
 from seqpipe.runtime.evaluate import score_answers
@@ -232,6 +233,60 @@ def test_every_metric_of_every_kind_has_an_interval() -> None:
         assert [row.name for row in (*result.scores, *result.labels) if row.p is None] == [], kind.kind
     assert {"slots.f1", "mood.accuracy", "exact"} <= {row.name for row in result.scores}
     assert {"slots.x", "mood.a"} <= {row.name for row in result.labels}
+
+
+def test_perplexity_is_resampled_by_text_as_scipy_does_it() -> None:
+    draw = np.random.default_rng(3)
+    tokens = draw.integers(2, 9, 60)
+    losses = [tokens * draw.normal(mean, 0.4, 60) for mean in (2.0, 1.8)]
+    records = [{"text": f"text {i}"} for i in range(60)]
+    given = [
+        [{"loss": float(x), "tokens": int(n), "characters": 3 * int(n)} for x, n in zip(side, tokens, strict=True)]
+        for side in losses
+    ]
+    kind = Generation(LETTERS, False, 8)
+    result = compared(kind, records, *given, resamples=20_000)
+    perplexity = row(result, "perplexity")
+    assert perplexity.first == pytest.approx(np.exp(losses[0].sum() / tokens.sum()))
+    assert (result.scores[0].name, result.changes, result.examples) == ("perplexity", {}, [])
+
+    def difference(first: Any, second: Any, number: Any, axis: int) -> Any:
+        whole = number.sum(axis)
+        return np.exp(second.sum(axis) / whole) - np.exp(first.sum(axis) / whole)
+
+    interval = scipy.stats.bootstrap(
+        (*losses, tokens), difference, paired=True, method="percentile", n_resamples=20_000, rng=1
+    ).confidence_interval
+    assert [perplexity.low, perplexity.high] == pytest.approx([*interval], abs=0.03)
+    assert row(result, "bits_per_character").gain > 0
+    finer = [{**answer, "tokens": 2 * answer["tokens"]} for answer in given[1]]  # of another tokenizer
+    assert [row.name for row in compared(kind, records, given[0], finer).scores] == ["bits_per_character"]
+
+
+def test_a_metric_of_a_plugins_head_is_resampled_if_it_is_a_mean_over_records() -> None:
+    def metrics(gold: Sequence[str], predicted: Sequence[str]) -> dict[str, float]:
+        right = [x == y for x, y in zip(gold, predicted, strict=True)]
+        if len(right) < 2 and gold == ["c"]:
+            raise PluginError("one record is too few")
+        return {"share": float(np.mean(right)), "root": float(np.mean(right)) ** 0.5}
+
+    gold, first, second = label_data(60, seed=3)
+    for gone in ("", "c"):  # with and without a label that has no score alone
+        rows = [(x, a, b) for x, a, b in zip(gold, first, second, strict=True) if x != gone]
+        records = [{"text": "a", "label": x} for x, *_ in rows]
+        sides = [
+            side(name, Label("abc"), [*zip(records, as_labels([r[i] for r in rows]), strict=True)])
+            for i, name in ((1, "a"), (2, "b"))
+        ]
+        for answered in sides:
+            answered.predictor.metrics[""] = metrics
+            answered.predictor.metric_types |= {"share": Metric(), "root": Metric()}
+        (result,) = compare_answers(*sides)
+        share, accuracy = row(result, "share"), row(result, "accuracy")
+        assert row(result, "root").p is None
+        assert row(result, "root").difference == pytest.approx(share.second**0.5 - share.first**0.5)
+        expected = (accuracy.low, accuracy.high, accuracy.p) if gone else (None, None, None)
+        assert (share.low, share.high, share.p) == expected
 
 
 def test_answers_that_became_right_and_wrong_are_counted_and_shown() -> None:

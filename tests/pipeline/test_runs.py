@@ -111,8 +111,11 @@ def test_what_cannot_be_compared_is_refused_with_the_reason(here: Path) -> None:
     ):
         library.compare("runs/a", "runs/fewer")
     Path("runs/fewer/answers.jsonl").unlink()
+    (same,) = library.compare("runs/b/bundle", "runs/fewer", data="test.conll", speed=False).tests
+    (answered,) = library.compare("runs/b/bundle", "runs/fewer", speed=False).tests  # by its bundle
+    assert (same.changes["broken"], answered.scores[0].second) == (0, same.scores[0].second)
     shutil.rmtree("runs/fewer/bundle")
-    with pytest.raises(UsageError, match="runs/fewer: there are no stored answers"):
+    with pytest.raises(UsageError, match="runs/fewer: has neither stored answers nor a bundle"):
         library.compare("runs/a", "runs/fewer")
     shutil.rmtree("runs/fewer")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
 from typing import Any, Literal, get_args
@@ -14,7 +15,7 @@ import numpy as np
 
 from seqpipe.answers.metrics.numbers import mean_of, ratio, whole_scores
 from seqpipe.answers.types import Statistics
-from seqpipe.errors import UsageError, did_you_mean
+from seqpipe.errors import DataError, UsageError, did_you_mean
 
 BleuTokenizer = Literal["13a", "char", "intl", "ja-mecab", "none", "zh"]
 
@@ -161,6 +162,26 @@ class ErrorRate:
 
     def result(self) -> float:
         return ratio(self.errors, self.words)
+
+
+class PerplexityCounter:
+    """Perplexity, mean loss of a token in nats, and bits per character of texts."""
+
+    def __init__(self) -> None:
+        self.loss, self.tokens, self.characters = 0.0, 0, 0
+
+    def add(self, gold: None, predicted: Mapping[str, Any]) -> None:
+        """Add one text: the `loss` of its `tokens`, and its `characters`."""
+        self.loss += predicted["loss"]
+        self.tokens += predicted["tokens"]
+        self.characters += predicted["characters"]
+
+    def result(self) -> dict[str, Any]:
+        if not np.any(self.tokens):
+            raise DataError("perplexity needs a text of at least two tokens")
+        loss, bits = ratio(self.loss, self.tokens), ratio(self.loss / math.log(2), self.characters)
+        exp = np.exp if isinstance(loss, np.ndarray) else math.exp
+        return {"perplexity": exp(np.minimum(loss, 700.0)), "loss": loss, "bits_per_character": bits}
 
 
 class FillingCounter:
