@@ -27,7 +27,7 @@ from seqpipe.runtime.model import Model
 from seqpipe.training.artifacts import Artifacts
 from seqpipe.training.progress import outcome_lines
 
-SECONDS = 0.2  # for which the speed of a bundle is measured
+SECONDS = 0.1  # for which the speed of a bundle is measured
 
 
 def report_run(

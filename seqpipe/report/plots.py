@@ -52,9 +52,9 @@ def lines(title: str, series: Mapping[str, Mapping[int, float]], chosen: int | N
 def histogram(title: str, values: Sequence[tuple[float, bool]], edges: Sequence[float], xlabel: str) -> str:
     """Plot how many of the values, (value, is right), are between each two edges."""
     right, wrong = (np.histogram([x for x, is_right in values if is_right == part], edges)[0] for part in (True, False))
-    axes, left, widths = _new_axes(), edges[:-1], 0.92 * np.diff(edges)
-    axes.bar(left, right, widths, align="edge", color=BLUE, label="right")
-    axes.bar(left, wrong, widths, right, align="edge", color=RED, label="wrong", hatch="///", edgecolor=INK, lw=0)
+    axes = _new_axes()
+    axes.stairs(right, edges, fill=True, color=BLUE, label="right")
+    axes.stairs(right + wrong, edges, baseline=right, fill=True, fc=RED, ec=INK, lw=0, hatch="///", label="wrong")
     axes.set_xlabel(xlabel)
     axes.legend()
     rows = zip(pairwise(edges), right, wrong, strict=True)

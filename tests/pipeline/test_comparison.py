@@ -257,7 +257,7 @@ def test_perplexity_is_resampled_by_text_as_scipy_does_it() -> None:
     interval = scipy.stats.bootstrap(
         (*losses, tokens), difference, paired=True, method="percentile", n_resamples=20_000, rng=1
     ).confidence_interval
-    assert [perplexity.low, perplexity.high] == pytest.approx([*interval], abs=0.03)
+    assert [perplexity.low, perplexity.high] == pytest.approx([*interval], abs=0.08)  # of a width of 1.2
     assert row(result, "bits_per_character").gain > 0
     finer = [{**answer, "tokens": 2 * answer["tokens"]} for answer in given[1]]  # of another tokenizer
     assert [row.name for row in compared(kind, records, given[0], finer).scores] == ["bits_per_character"]
