@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from importlib.util import find_spec
 from itertools import cycle
@@ -11,12 +12,15 @@ from timeit import Timer
 from typing import Any
 
 from seqpipe import files
+from seqpipe.answers.answer_types import Answer
 from seqpipe.answers.comparison import Row
 from seqpipe.answers.registry import metric_types
+from seqpipe.answers.task import Task
 from seqpipe.config.plugins import Plugins
 from seqpipe.config.run_layout import BUNDLE, FACTS, REPORT, YAML
 from seqpipe.errors import EnvError, UsageError
 from seqpipe.features.document import Record
+from seqpipe.features.sources import InputSource
 from seqpipe.files import Rows
 from seqpipe.pipeline.run import Run
 from seqpipe.pipeline.scoring import QUIET, open_bundle, open_target
@@ -30,34 +34,25 @@ from seqpipe.training.progress import outcome_lines
 SECONDS = 0.1  # for which the speed of a bundle is measured
 
 
+Pairs = Sequence[tuple[str, str]]  # of words that are swapped
+
+
 def report_run(
-    run: Run,
-    output: Path | None = None,
-    by: str | None = None,
-    perturb: Sequence[str] = (),
-    swap: Sequence[tuple[str, str]] = (),
+    run: Run, output: Path | None = None, by: str | None = None, perturb: Sequence[str] = (), swap: Pairs = ()
 ) -> Report:
     """Write the report of a run from its files; arguments and errors are those of `Run.report`."""
-    artifacts, answers, outcome, facts = Artifacts.load(run.folder), run.answers, run.outcome, run.folder / FACTS
-    metric = outcome.get("metric")
+    artifacts, outcome, facts = Artifacts.load(run.folder), run.outcome, run.folder / FACTS
+    metric, sets = outcome.get("metric"), dict[str, Any]()
+    for row in run.answers:
+        sets.setdefault(row["set"], []).append((row["record"], row["answer"]))
     model = open_bundle(run.bundle_folder, "cpu", QUIET, Plugins()) if (run.bundle_folder / BUNDLE).exists() else None
-    groups: dict[str, Any] = {}
-    tables: dict[str, Rows] = {}
-    if by or perturb or swap:
-        if model is None or not answers:
-            reason = "has no bundle yet" if model is None else "has no answers, since it is a language model"
-            raise UsageError(f"by, perturb, swap: {run.folder} {reason}; use `seqpipe evaluate {run.folder}`")
-        for name in dict.fromkeys(row["set"] for row in answers):
-            of_set = [(row["record"], row["answer"]) for row in answers if row["set"] == name]
-            if by:
-                groups[name] = score_answers(model.predictor, of_set, by=by)
-            tables |= _robustness(model, name, [record for record, _ in of_set], perturb, swap)
+    if (by or perturb or swap) and not (model and sets):
+        reason = "has no answers, since it is a language model" if model else "has no bundle yet"
+        raise UsageError(f"by, perturb, swap: {run.folder} {reason}; use `seqpipe evaluate {run.folder}`")
     metrics = model.predictor.metric_types if model else metric_types(artifacts.task)
-    content = _content(model, [*judge(artifacts.task, artifacts.featurizer, answers)]) | {
+    content = _content(model, artifacts.task, artifacts.featurizer, sets, by, perturb, swap) | {
         "name": run.folder.name,
         "scores": run.scores or {},
-        "groups": groups,
-        "robustness": tables,
         "outcome": outcome,
         "curves": curves(run.history, metric, metrics),
         "findings": training_findings(run.history, metric),
@@ -74,40 +69,49 @@ def report_bundle(
     output: Path | None = None,
     by: str | None = None,
     perturb: Sequence[str] = (),
-    swap: Sequence[tuple[str, str]] = (),
+    swap: Pairs = (),
 ) -> Report:
     """Write the report of a bundle on a data file; arguments and errors are those of `Bundle.report`."""
     model, (predictor, read, _) = open_bundle(bundle, "cpu", QUIET, Plugins()), open_target(bundle, "cpu", data, QUIET)
     records = [*read(data)]
     pairs = [*answered(predictor, records)]
-    scores = score_answers(predictor, pairs, by=by)
-    rows = [{"set": data.name, "record": record, "answer": answer} for record, answer in pairs]
-    content = _content(model, [*judge(predictor.task, predictor.featurizer, rows)]) | {
+    task, featurizer = predictor.task, predictor.featurizer
+    content = _content(model, task, featurizer, {data.name: pairs}, by, perturb, swap) | {
         "name": model.manifest.name,
-        "scores": {data.name: scores[""]},
-        "groups": {data.name: scores} if by else {},
-        "robustness": _robustness(model, data.name, records, perturb, swap),
-        "data": {"sets": {data.name: data_facts(predictor.featurizer, predictor.task, records)}, "warnings": []},
+        "scores": {data.name: score_answers(predictor, pairs)[""]},
+        "data": {"sets": {data.name: data_facts(featurizer, task, records)}, "warnings": []},
         **dict.fromkeys(("outcome", "curves", "findings", "lines", "yaml"), ()),
     }
     return write_page(output or Path(f"{data.stem}-report.html"), content, predictor.metric_types, None)
 
 
-def _robustness(
-    model: Model, name: str, records: Sequence[Record], perturb: Sequence[str], swap: Sequence[tuple[str, str]]
-) -> dict[str, Rows]:
-    """Return the rows of `Model.robustness` and `Model.swap` on a set, as far as they are asked for."""
-    tables = {f"{name}, perturbed texts": model.robustness(records, perturb)} if perturb else {}
-    return tables | {f"{name}, swapped words": model.swap(records, swap)} if swap else tables
-
-
-def _content(model: Model | None, judged: Sequence[Row]) -> dict[str, Any]:
-    """Return the content of a report about these answers and the bundle; EnvError without the libraries."""
+def _content(
+    model: Model | None,
+    task: Task,
+    featurizer: InputSource,
+    sets: Mapping[str, Sequence[tuple[Record, Answer]]],
+    by: str | None,
+    perturb: Sequence[str],
+    swap: Pairs,
+) -> dict[str, Any]:
+    """Return the content of a report about the answers to sets and the bundle; EnvError without the libraries."""
     if not (find_spec("matplotlib") and find_spec("jinja2")):
         raise EnvError('the report needs matplotlib and Jinja2: pip install "seqpipe-nlp[report]"')
-    analyses: dict[str, list[Row]] = {name: [] for name in dict.fromkeys(row["set"] for row in judged)}
-    for name, head in dict.fromkeys((row["set"], row["head"]) for row in judged):
-        analyses[name].append(analyse([row for row in judged if (row["set"], row["head"]) == (name, head)]))
+    analyses: dict[str, list[Row]] = {}
+    groups, robustness = dict[str, Any](), dict[str, Rows]()
+    for name, pairs in sets.items():
+        rows = [{"set": name, "record": record, "answer": answer} for record, answer in pairs]
+        by_head = defaultdict[str, list[Row]](list)
+        for row in judge(task, featurizer, rows):
+            by_head[row["head"]].append(row)
+        analyses |= {name: [*map(analyse, by_head.values())]} if by_head else {}
+        records = [record for record, _ in pairs]
+        if model and by:
+            groups[name] = score_answers(model.predictor, pairs, by=by)
+        if model and perturb:
+            robustness[f"{name}, perturbed texts"] = model.robustness(records, perturb)
+        if model and swap:
+            robustness[f"{name}, swapped words"] = model.swap(records, swap)
     rate = None
     if model and (golden := [example for example in model.manifest.golden if not example.options]):
         examples = cycle(golden)
@@ -115,4 +119,5 @@ def _content(model: Model | None, judged: Sequence[Row]) -> dict[str, Any]:
         timer.timeit(1)  # the first answer is slower
         count = 1 + int(SECONDS / timer.timeit(1))
         rate = count / timer.timeit(count)
-    return {"analyses": analyses, "model": model, "rate": rate, "date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M}"}
+    measured = {"analyses": analyses, "groups": groups, "robustness": robustness, "model": model, "rate": rate}
+    return {**measured, "date": f"{datetime.now().astimezone():%Y-%m-%d %H:%M}"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from seqpipe.errors import DataError, UsageError
 from seqpipe.features.document import Arrays, Doc, Record, field_names, location
 from seqpipe.features.sources import TextSource
 from seqpipe.features.vocabulary import MASK, SPECIALS, UNK
-from seqpipe.files import JSON_DECODER, encoding_fix
+from seqpipe.files import JSON_DECODER, file_lines
 from seqpipe.runtime.decode_options import resolve_options
 from seqpipe.runtime.predictor import TOKENS, Predictor, batches, chunks
 
@@ -164,39 +163,29 @@ def read_items(path: Path) -> Iterator[Item]:
     Raises:
         DataError: names file and line of an invalid item, or the file without items.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: byte {error.start + 1} is not UTF-8; {encoding_fix(error.object)}") from error
-    records = _table(text, path) if path.suffix.lower() in _DELIMITERS else _json_lines(text, path)
+    lines = (line.removeprefix("\ufeff") for line in file_lines(path))
+    if delimiter := _DELIMITERS.get(path.suffix.lower()):
+        rows = csv.DictReader(lines, delimiter=delimiter)
+        cells = ((rows.line_num, row) for row in rows)
+        records = ((number, {key: x for key, x in row.items() if key and x is not None}) for number, row in cells)
+    else:
+        records = ((number, _object(line, f"{path}:{number}")) for number, line in enumerate(lines, 1) if line.strip())
     empty = True
-    for where, record in records:
+    for number, record in records:
         empty = False
-        yield item_of({**record, "where": where})
+        yield item_of({**record, "where": f"{path}:{number}"})
     if empty:
         raise DataError(f"{path}: this file has no pairs; write one per line, such as {_EXAMPLE}")
 
 
-def _json_lines(text: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        where = f"{path}:{number}"
-        if not line.strip():
-            continue
-        try:
-            record = JSON_DECODER.decode(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: this is not JSON ({error}); write one object per line, {_EXAMPLE}") from error
-        if not isinstance(record, dict):
-            raise DataError(f"{where}: must be an object such as {_EXAMPLE}, not {type(record).__name__}")
-        yield where, record
-
-
-def _table(text: str, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    rows = csv.DictReader(io.StringIO(text, newline=""), delimiter=_DELIMITERS[path.suffix.lower()])
-    for row in rows:
-        yield f"{path}:{rows.line_num}", {name: value for name, value in row.items() if name and value is not None}
+def _object(line: str, where: str) -> dict[str, Any]:
+    try:
+        record = JSON_DECODER.decode(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: this is not JSON ({error}); write one object per line, {_EXAMPLE}") from error
+    if not isinstance(record, dict):
+        raise DataError(f"{where}: must be an object such as {_EXAMPLE}, not {type(record).__name__}")
+    return record
 
 
 def item_of(record: Record) -> Item:

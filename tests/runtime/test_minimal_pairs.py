@@ -276,7 +276,7 @@ def test_files_that_hold_no_pairs_are_refused(tmp_path: Path) -> None:
         path.write_text(content)
         with pytest.raises(DataError, match=message):
             [*read_items(path)]
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="there is no such file"):
         [*read_items(tmp_path / "absent.jsonl")]
 
 
