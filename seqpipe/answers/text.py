@@ -518,7 +518,6 @@ class GenerationTask(TextTask[Generation]):
 
     def gold(self, record: Record) -> Any:
         """Return None: the reference is the text itself."""
-        return None
 
     def predicted(self, answer: Any) -> Any:
         return answer
@@ -534,10 +533,8 @@ class GenerationTask(TextTask[Generation]):
     ) -> Iterator[dict[str, Any]]:
         """Yield the `loss` of each text, a sum over its tokens in nats, the number of these `tokens`, and `characters`.
 
-        Args:
-            docs: The texts, each with a flag whether it continues in the next one.
-            run: Function from the features of a batch to a decision with `prompt_scores`.
-            other_features: Function from separate texts to the features of a batch besides tokens.
+        `docs` are the texts, each with a flag whether it continues in the next one; `run` maps the features of a batch
+        to a decision with `prompt_scores`, and `other_features` separate texts to the features besides tokens.
         """
         texts: dict[int, dict[str, Any]] = {}  # those with tokens to come, by number
 
@@ -565,8 +562,7 @@ class GenerationTask(TextTask[Generation]):
 
     def _texts(self, docs: Iterable[tuple[int, Doc, bool]], end: int) -> Iterator[_ScoredRow]:
         """Yield each text separately, of two texts with the second as what is scored."""
-        for number, doc, _ in docs:
-            yield [*doc.ids, end], [number] * (len(doc) + 1), doc.second or 0, doc
+        return (([*doc.ids, end], [number] * (len(doc) + 1), doc.second or 0, doc) for number, doc, _ in docs)
 
     def _windows(self, docs: Iterable[tuple[int, Doc, bool]], end: int) -> Iterator[_ScoredRow]:
         """Yield windows of all texts as one, each beginning with the last token of the previous window."""

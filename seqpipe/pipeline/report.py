@@ -64,12 +64,7 @@ def report_run(
 
 
 def report_bundle(
-    bundle: Path,
-    data: Path,
-    output: Path | None = None,
-    by: str | None = None,
-    perturb: Sequence[str] = (),
-    swap: Pairs = (),
+    bundle: Path, data: Path, output: Path | None, by: str | None, perturb: Sequence[str], swap: Pairs
 ) -> Report:
     """Write the report of a bundle on a data file; arguments and errors are those of `Bundle.report`."""
     model, (predictor, read, _) = open_bundle(bundle, "cpu", QUIET, Plugins()), open_target(bundle, "cpu", data, QUIET)

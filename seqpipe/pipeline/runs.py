@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, replace
 from datetime import datetime
 from html import escape
 from operator import itemgetter
 from pathlib import Path
-from time import perf_counter
+from timeit import Timer
 from typing import Any
 
 import numpy as np
@@ -359,7 +359,8 @@ def compare(
     cost += [{"target": name, "bundle_bytes": _size(path)} for name, path in models.items()]
     if speed:
         loaded = [Bundle(path).load(device).predictor for path in models.values()]
-        rounds = [[_seconds(predictor, records) for predictor in loaded] for _ in range(ROUNDS)]  # in turns
+        timers = [Timer(lambda p=predictor: [*answered(p, records)]) for predictor in loaded]  # type: ignore[misc]
+        rounds = [[timer.timeit(1) for timer in timers] for _ in range(ROUNDS)]  # in turns
         for row, predictor, times in zip(cost, loaded, zip(*rounds, strict=True), strict=True):
             tokens = sum(len(doc.ids) for doc in predictor.featurizer.docs(records))
             row |= {"texts_per_second": len(records) / min(times), "tokens_per_second": tokens / min(times)}
@@ -388,12 +389,6 @@ def _answer(
     else:
         raise UsageError(f"{path}: has neither stored answers nor a bundle; name a file of records: --data FILE")
     return AnsweredSets(str(path), predictor, {name: [*pairs] for name, pairs in sets.items()})
-
-
-def _seconds(predictor: Predictor, records: Sequence[Record]) -> float:
-    start = perf_counter()
-    deque(answered(predictor, records), maxlen=0)
-    return perf_counter() - start
 
 
 def _settings(run: Path) -> dict[str, Any]:

@@ -69,7 +69,6 @@ def score_raw_text(
 
 
 QUIET = Console(-1)
-
 # Score a run or a bundle and print its scores: one code path for PyTorch and onnxruntime.
 
 # The predictor of a run or bundle, the function that reads its records, and the files to score it on.

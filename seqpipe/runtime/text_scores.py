@@ -166,8 +166,7 @@ def read_items(path: Path) -> Iterator[Item]:
     lines = (line.removeprefix("\ufeff") for line in file_lines(path))
     if delimiter := _DELIMITERS.get(path.suffix.lower()):
         rows = csv.DictReader(lines, delimiter=delimiter)
-        cells = ((rows.line_num, row) for row in rows)
-        records = ((number, {key: x for key, x in row.items() if key and x is not None}) for number, row in cells)
+        records = ((rows.line_num, {key: x for key, x in row.items() if key and x is not None}) for row in rows)
     else:
         records = ((number, _object(line, f"{path}:{number}")) for number, line in enumerate(lines, 1) if line.strip())
     empty = True

@@ -171,7 +171,6 @@ class PerplexityCounter:
         self.loss, self.tokens, self.characters = 0.0, 0, 0
 
     def add(self, gold: None, predicted: Mapping[str, Any]) -> None:
-        """Add one text: the `loss` of its `tokens`, and its `characters`."""
         self.loss += predicted["loss"]
         self.tokens += predicted["tokens"]
         self.characters += predicted["characters"]
