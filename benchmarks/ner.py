@@ -108,7 +108,7 @@ def step(sizes: list[int]) -> None:
         sentences = ("".join(f"w{word}\tO\n" for word in row) for part in (drawn, every) for row in part)
         path.write_text("B\tB-x\nI\tI-x\n\n" + "\n".join(sentences))
         files = [f"data.{part}={json.dumps(str(path))}" for part in ("train", "dev", "test")]
-        config = load(HERE / "ner" / "small.yaml", [*files, "embedding.0.dim=100"])
+        config = load(HERE / "ner" / "small.yaml", [*files, "embedding.0.dim=100", "tokenizer.fold_digits=false"])
         records = read(config.data.reader, config.data.train)
         artifacts = fit_artifacts(config, records)
         data = examples(config, artifacts, records[1 : 1 + len(drawn)])

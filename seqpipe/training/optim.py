@@ -47,12 +47,14 @@ def _rows_only(optimizer: type[Optimizer]) -> type[Optimizer]:
     def step(self: Any) -> None:
         if getattr(self, "found_inf", None):  # set by GradScaler, which skips this step
             return
-        tables = [(group, table) for group in self.param_groups for table in group["params"] if _is_sparse(table.grad)]
-        gradients = [table.grad for _, table in tables]
-        for _, table in tables:
-            table.grad = None  # the library does not support it
+        tables = []
+        for group in self.param_groups:
+            for table in group["params"]:
+                if table.grad is not None and table.grad.is_sparse:
+                    tables.append((group, table, table.grad))
+                    table.grad = None  # the library does not support it
         library_step(self)
-        for (group, table), gradient in zip(tables, gradients, strict=True):
+        for group, table, gradient in tables:
             table.grad = gradient
             _update_rows(group, table, gradient.indices()[0], gradient.values(), self.state[table])
 
@@ -113,14 +115,10 @@ def make_optimizer(pipeline: Pipeline, config: Config) -> Optimizer:
     return OPTIMIZERS[settings.use](parameters, fused=True, **options)
 
 
-def _is_sparse(gradient: Tensor | None) -> bool:
-    return gradient is not None and gradient.is_sparse
-
-
 def coalesce_gradients(parameters: Iterable[Tensor]) -> None:
     """Sum the rows of each sparse gradient that have the same number, as all functions of gradients here expect."""
     for parameter in parameters:
-        if _is_sparse(parameter.grad):
+        if parameter.grad is not None and parameter.grad.is_sparse:
             parameter.grad = parameter.grad.coalesce()
 
 
@@ -194,13 +192,12 @@ class WeightAverage:
     def before_step(self) -> None:
         """Compute the averages of the rows that a step changes."""
         for name, parameter in self.parameters.items():
-            gradient = parameter.grad
-            if _is_sparse(gradient):
+            if parameter.grad is not None and parameter.grad.is_sparse:
                 if name not in self.logs:
                     logs = torch.full((len(parameter),), self.log_decay, dtype=torch.float64)
                     self.logs[name] = logs.to(parameter.device)
-                self._catch_up(name, gradient.indices()[0])
-            elif gradient is not None and name in self.logs:
+                self._catch_up(name, parameter.grad.indices()[0])
+            elif parameter.grad is not None and name in self.logs:
                 self._catch_up(name)
 
     def _catch_up(self, name: str, rows: Tensor | slice = slice(None)) -> None:
